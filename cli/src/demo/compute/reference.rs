@@ -1,0 +1,478 @@
+//! The wave and its shading on the CPU: what the kernels must agree with, and
+//! what the host backend runs.
+//!
+//! The functions are generic over how a word is read ([`Load`]) and written
+//! ([`Store`]), so that both kinds of buffer share one formula:
+//!
+//! * the host backend's, [`AtomicU32`] with relaxed ordering: two threads that
+//!   meet in a buffer because a wait is missing give a wrong picture, and not
+//!   undefined behaviour;
+//! * plain memory, [`Cell`], which [`Reference`] uses and which the compiler
+//!   can vectorise.
+//!
+//! A buffer that is too short is no error here: rows that are not there are
+//! skipped, just as the kernels skip invocations outside the field.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{
+    DAMPING_SHIFT, DELAY_CHAIN, EMITTER_REACH, Emitter, FORCE_SHIFT, FRAME_BUFFER, LIMIT,
+    POSITION_BITS, SPEED_FACTOR, SPEED_SHIFT, STEPS_PER_FRAME, StepParams, prev_buffer,
+};
+
+/// A 32-bit word that can be read.
+pub trait Load {
+    /// The word's value.
+    fn load(&self) -> u32;
+}
+
+/// A 32-bit word that can be written through a shared reference.
+pub trait Store: Load {
+    /// Replaces the word's value.
+    fn store(&self, value: u32);
+}
+
+impl Load for u32 {
+    #[inline]
+    fn load(&self) -> u32 {
+        *self
+    }
+}
+
+impl Load for Cell<u32> {
+    #[inline]
+    fn load(&self) -> u32 {
+        self.get()
+    }
+}
+
+impl Store for Cell<u32> {
+    #[inline]
+    fn store(&self, value: u32) {
+        self.set(value);
+    }
+}
+
+impl Load for AtomicU32 {
+    #[inline]
+    fn load(&self) -> u32 {
+        self.load(Ordering::Relaxed)
+    }
+}
+
+impl Store for AtomicU32 {
+    #[inline]
+    fn store(&self, value: u32) {
+        self.store(value, Ordering::Relaxed);
+    }
+}
+
+/// The height that a word holds.
+#[inline]
+fn height_of(word: &impl Load) -> i32 {
+    word.load().cast_signed()
+}
+
+/// Row `y` of a buffer, if all of it is there.
+fn row<T>(words: &[T], width: usize, y: u32) -> Option<&[T]> {
+    let start = width.checked_mul(usize::try_from(y).ok()?)?;
+    words.get(start..)?.get(..width)
+}
+
+/// Half of what a shift by `shift` divides by: added before it, it makes the
+/// shift round to the nearest.
+const fn half(shift: u32) -> i32 {
+    1 << (shift - 1)
+}
+
+/// The wave equation for one cell inside the border; `around` is the sum of
+/// the four neighbours. The rest of this module only walks over the field.
+#[inline]
+fn next_height(prev: i32, now: i32, around: i32, force: i32) -> i32 {
+    let curvature = around.wrapping_sub(now.wrapping_mul(4));
+    let accel = curvature
+        .wrapping_mul(SPEED_FACTOR)
+        .wrapping_add(half(SPEED_SHIFT))
+        >> SPEED_SHIFT;
+    let free = now
+        .wrapping_mul(2)
+        .wrapping_sub(prev)
+        .wrapping_add(accel)
+        .wrapping_add(force);
+    let loss = free.wrapping_add(half(DAMPING_SHIFT)) >> DAMPING_SHIFT;
+    free.wrapping_sub(loss).clamp(-LIMIT, LIMIT)
+}
+
+impl Emitter {
+    /// How far the middle of a cell is from the emitter along one axis. Cut off
+    /// at the edge of the bump, so that squares stay small in any field.
+    fn distance(cell: u32, centre: i32) -> i32 {
+        let cell = cell.wrapping_shl(POSITION_BITS).cast_signed();
+        cell.wrapping_sub(centre)
+            .clamp(-EMITTER_REACH, EMITTER_REACH)
+    }
+
+    /// The push on cell `x`, `y`.
+    fn force(&self, x: u32, y: u32) -> i32 {
+        let (dx, dy) = (Self::distance(x, self.x), Self::distance(y, self.y));
+        let bump = (EMITTER_REACH * EMITTER_REACH - dx * dx - dy * dy).max(0);
+        self.amplitude.wrapping_mul(bump) >> FORCE_SHIFT
+    }
+
+    /// Whether the push can be other than 0 in row `y`.
+    fn touches_row(&self, y: u32) -> bool {
+        Self::distance(y, self.y).abs() < EMITTER_REACH
+    }
+}
+
+/// Computes row `y` of a step: overwrites the row of `prev`, reading it and
+/// three rows of `now`.
+///
+/// Rows may be computed in any order, or at the same time.
+pub fn step_row<P: Store, N: Load>(prev: &[P], now: &[N], y: u32, params: &StepParams) {
+    let StepParams { width, height, .. } = *params;
+    let width = width as usize;
+    if y >= height {
+        return;
+    }
+    let Some(target) = row(prev, width, y) else {
+        return;
+    };
+    let ([left_border, inner @ .., right_border], true) = (target, y > 0 && y + 1 < height) else {
+        target.iter().for_each(|cell| cell.store(0));
+        return;
+    };
+    let rows = (
+        row(now, width, y - 1),
+        row(now, width, y),
+        row(now, width, y + 1),
+    );
+    let (Some(above), Some(level), Some(below)) = rows else {
+        return;
+    };
+
+    left_border.store(0);
+    right_border.store(0);
+    // Most rows are out of every emitter's reach, and quicker without them.
+    if params.emitters.iter().any(|emitter| emitter.touches_row(y)) {
+        let force = |x| {
+            let forces = params.emitters.iter().map(|emitter| emitter.force(x, y));
+            forces.fold(0, i32::wrapping_add)
+        };
+        sweep(inner, [above, level, below], force);
+    } else {
+        sweep(inner, [above, level, below], |_| 0);
+    }
+}
+
+/// The cells of a row between the borders; `force` takes the column. The three
+/// rows of `now` are whole: two cells longer than `inner`.
+fn sweep<P: Store, N: Load>(inner: &[P], rows: [&[N]; 3], force: impl Fn(u32) -> i32) {
+    let [above, level, below] = rows;
+    let count = inner.len();
+    // Slices of one length, so that the loop needs no bounds checks.
+    let (left, now, right) = (&level[..count], &level[1..=count], &level[2..][..count]);
+    let (above, below) = (&above[1..=count], &below[1..=count]);
+    for (i, x) in (0..count).zip(1..) {
+        let around = height_of(&left[i])
+            .wrapping_add(height_of(&right[i]))
+            .wrapping_add(height_of(&above[i]))
+            .wrapping_add(height_of(&below[i]));
+        let next = next_height(height_of(&inner[i]), height_of(&now[i]), around, force(x));
+        inner[i].store(next.cast_unsigned());
+    }
+}
+
+/// One whole step: every row of [`step_row`].
+pub fn step<P: Store, N: Load>(prev: &[P], now: &[N], params: &StepParams) {
+    for y in 0..params.height {
+        step_row(prev, now, y, params);
+    }
+}
+
+/// Red, green and blue of the palette at its lower end, its middle and its
+/// upper end: troughs are deep blue, crests nearly white.
+const PALETTE: [[i32; 3]; 3] = [[4, 22, 66], [28, 112, 176], [226, 246, 255]];
+
+/// The colour of a cell of that height, where `slope` is how much the water
+/// rises towards the lower right.
+#[inline]
+fn colour(height: i32, slope: i32) -> u32 {
+    // The palette covers heights of -1.0 to 1.0, 128 shades either side.
+    let shade = (height >> 9).wrapping_add(128).clamp(0, 255);
+    let [from, to] = if shade < 128 {
+        [PALETTE[0], PALETTE[1]]
+    } else {
+        [PALETTE[1], PALETTE[2]]
+    };
+    let along = shade & 127;
+    // Light comes from the upper left: 256 is the brightness of the palette.
+    let facing = (slope >> 7).clamp(-128, 127);
+    let light = 208 + facing;
+    // Where the water faces the light nearly straight, it glints.
+    let sheen = (facing - 48).max(0);
+    let glint = (sheen * sheen) >> 6;
+
+    let channel = |from: i32, to: i32| {
+        let base = from + (((to - from) * along) >> 7);
+        (((base * light) >> 8) + glint).min(255).cast_unsigned()
+    };
+    let red = channel(from[0], to[0]);
+    let green = channel(from[1], to[1]);
+    let blue = channel(from[2], to[2]);
+    0xff00_0000 | blue << 16 | green << 8 | red
+}
+
+/// Shades row `y` of a picture. The pixels are `0xAABBGGRR`, which is RGBA in
+/// the order of bytes in little-endian memory.
+pub fn shade_row<H: Load, R: Store>(heights: &[H], rgba: &[R], width: u32, height: u32, y: u32) {
+    if y >= height {
+        return;
+    }
+    let width = width as usize;
+    // On the border a cell is its own neighbour.
+    let [above, below] = [y.saturating_sub(1), (y + 1).min(height - 1)];
+    let rows = (
+        row(heights, width, above),
+        row(heights, width, y),
+        row(heights, width, below),
+    );
+    let ((Some(above), Some(level), Some(below)), Some(target)) = (rows, row(rgba, width, y))
+    else {
+        return;
+    };
+    for (x, pixel) in target.iter().enumerate() {
+        let left = height_of(&level[x.saturating_sub(1)]);
+        let right = height_of(&level[(x + 1).min(width - 1)]);
+        let across = right.wrapping_sub(left);
+        let down = height_of(&below[x]).wrapping_sub(height_of(&above[x]));
+        pixel.store(colour(height_of(&level[x]), across.wrapping_add(down)));
+    }
+}
+
+/// Shades a whole picture: every row of [`shade_row`].
+pub fn shade_into<H: Load, R: Store>(heights: &[H], rgba: &[R], width: u32, height: u32) {
+    for y in 0..height {
+        shade_row(heights, rgba, width, height, y);
+    }
+}
+
+/// Shades a whole picture into a new buffer. Rows that `heights` lacks stay
+/// transparent black.
+#[must_use]
+pub fn shade(heights: &[u32], width: u32, height: u32) -> Vec<u32> {
+    let mut rgba = vec![0; width as usize * height as usize];
+    shade_into(heights, cells(&mut rgba), width, height);
+    rgba
+}
+
+/// What the Vulkan `delay` kernel leaves in its buffer: the end of a chain of
+/// [`DELAY_CHAIN`] operations an iteration, each of which needs the result of
+/// the one before it.
+#[must_use]
+pub fn delay_result(iterations: u32) -> u32 {
+    let operations = 0..u64::from(iterations) * u64::from(DELAY_CHAIN);
+    operations.fold(iterations, |value, _| {
+        let mixed = value ^ (value >> 15);
+        mixed.wrapping_mul(0x2c1b_3c6d).wrapping_add(1)
+    })
+}
+
+/// Plain memory, seen as words that can be written while they are shared.
+fn cells(words: &mut [u32]) -> &[Cell<u32>] {
+    Cell::from_mut(words).as_slice_of_cells()
+}
+
+/// The simulation in plain memory, from still water on.
+///
+/// This is what the demo's pipeline is checked against, frame by frame.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    width: u32,
+    height: u32,
+    /// The number of the next step.
+    step: u32,
+    buffers: [Vec<u32>; 2],
+}
+
+impl Reference {
+    /// Still water.
+    #[must_use]
+    pub fn new(width: u32, height: u32) -> Self {
+        let still = vec![0; width as usize * height as usize];
+        Self {
+            width,
+            height,
+            step: 0,
+            buffers: [still.clone(), still],
+        }
+    }
+
+    /// Computes the next frame, which is [`STEPS_PER_FRAME`] steps, and returns
+    /// its heights.
+    pub fn advance_frame(&mut self) -> &[u32] {
+        for _ in 0..STEPS_PER_FRAME {
+            let params = StepParams::at(self.width, self.height, self.step);
+            let [first, second] = &mut self.buffers;
+            let (prev, now) = if prev_buffer(self.step) == 0 {
+                (first, second)
+            } else {
+                (second, first)
+            };
+            step(cells(prev), now, &params);
+            self.step = self.step.wrapping_add(1);
+        }
+        &self.buffers[FRAME_BUFFER]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FNV-1a over the words.
+    fn checksum(words: &[u32]) -> u64 {
+        words.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &word| {
+            (hash ^ u64::from(word)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+
+    /// Mean square of the heights.
+    fn energy(heights: &[u32]) -> f64 {
+        let total: f64 = heights
+            .iter()
+            .map(|&h| f64::from(h.cast_signed()).powi(2))
+            .sum();
+        let one = f64::from(1 << super::super::FRACTION_BITS);
+        total / (one * one) / heights.len() as f64
+    }
+
+    #[test]
+    fn energy_stays_bounded_and_heights_off_the_limit() {
+        for (width, height) in [(64, 64), (200, 120), (256, 256)] {
+            let mut wave = Reference::new(width, height);
+            for frame in 0..375 {
+                let heights = wave.advance_frame();
+                assert!(energy(heights) < 1.0, "frame {frame}");
+                let top = heights.iter().map(|h| h.cast_signed().unsigned_abs()).max();
+                assert!(top < Some(LIMIT.unsigned_abs()), "frame {frame}");
+            }
+            assert!(energy(&wave.buffers[FRAME_BUFFER]) > 0.001);
+        }
+    }
+
+    #[test]
+    fn frames_are_never_constant_and_differ() {
+        let mut wave = Reference::new(64, 64);
+        let mut last = Vec::new();
+        for frame in 1..=400 {
+            let heights = wave.advance_frame().to_vec();
+            let rgba = shade(&heights, 64, 64);
+            if frame >= 2 {
+                assert!(
+                    heights.iter().any(|&h| h != heights[64 * 32 + 32]),
+                    "frame {frame}"
+                );
+                assert!(rgba.iter().any(|&p| p != rgba[0]), "frame {frame}");
+            }
+            assert!(rgba.iter().all(|pixel| pixel >> 24 == 255));
+            assert_ne!(heights, last, "frame {frame}");
+            last = heights;
+        }
+    }
+
+    #[test]
+    fn golden_frame() {
+        let mut wave = Reference::new(64, 64);
+        for _ in 0..9 {
+            wave.advance_frame();
+        }
+        let heights = wave.advance_frame();
+        let sums = [checksum(heights), checksum(&shade(heights, 64, 64))];
+        assert_eq!(
+            sums,
+            [0xce16_8bc9_257a_63ac, 0x7bfb_8118_daa7_710a],
+            "{sums:#018x?}"
+        );
+    }
+
+    #[test]
+    fn atomics_give_the_same_bits_in_any_order_of_rows() {
+        let (width, height) = (40, 24);
+        let atomics = || {
+            (0..width * height)
+                .map(|_| AtomicU32::new(0))
+                .collect::<Vec<_>>()
+        };
+        let buffers = [atomics(), atomics()];
+        let mut wave = Reference::new(width, height);
+        for frame in 0..20 {
+            for step in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
+                let params = StepParams::at(width, height, step);
+                let prev = prev_buffer(step);
+                for y in (0..height).rev() {
+                    step_row(&buffers[prev], &buffers[1 - prev], y, &params);
+                }
+            }
+            let expected = wave.advance_frame();
+            let heights: Vec<u32> = buffers[FRAME_BUFFER].iter().map(Load::load).collect();
+            assert_eq!(heights, expected, "frame {frame}");
+
+            let rgba = atomics();
+            shade_into(&buffers[FRAME_BUFFER], &rgba, width, height);
+            let rgba: Vec<u32> = rgba.iter().map(Load::load).collect();
+            assert_eq!(rgba, shade(expected, width, height), "frame {frame}");
+        }
+    }
+
+    #[test]
+    fn rounding_does_not_make_the_field_drift() {
+        let mut wave = Reference::new(256, 256);
+        let mut mean = 0.0;
+        for _ in 0..375 {
+            let heights = wave.advance_frame();
+            let total: i64 = heights.iter().map(|h| i64::from(h.cast_signed())).sum();
+            mean += total as f64 / heights.len() as f64 / 375.0;
+        }
+        let one = f64::from(1 << super::super::FRACTION_BITS);
+        assert!(mean.abs() / one < 0.02, "{}", mean / one);
+    }
+
+    #[test]
+    fn any_contents_are_in_range_after_a_step() {
+        let mut seed = 1_u32;
+        let mut noise = || {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            seed
+        };
+        let mut prev: Vec<u32> = (0..32 * 32).map(|_| noise()).collect();
+        let now: Vec<u32> = (0..32 * 32).map(|_| noise()).collect();
+        step(cells(&mut prev), &now, &StepParams::at(32, 32, 5));
+        assert!(
+            prev.iter()
+                .all(|h| (-LIMIT..=LIMIT).contains(&h.cast_signed()))
+        );
+        assert!(prev[..32].iter().all(|&h| h == 0), "the border is still");
+        assert_eq!(shade(&now, 32, 32).len(), now.len());
+    }
+
+    #[test]
+    fn tiny_and_short_fields_do_no_harm() {
+        for (width, height) in [(0, 0), (0, 3), (3, 0), (1, 1), (2, 5), (5, 2), (3, 3)] {
+            let mut wave = Reference::new(width, height);
+            wave.advance_frame();
+            let heights = wave.advance_frame();
+            assert_eq!(shade(heights, width, height).len(), heights.len());
+        }
+        let short = [0; 100];
+        step(cells(&mut [0; 70]), &short, &StepParams::at(16, 16, 0));
+        assert_eq!(shade(&short, 16, 16).len(), 256);
+    }
+
+    #[test]
+    fn delay_chain_depends_on_its_length() {
+        assert_eq!(delay_result(0), 0);
+        assert_ne!(delay_result(1000), delay_result(1001));
+    }
+}

@@ -1,0 +1,321 @@
+//! The contract: what a backend implements and an application calls.
+//!
+//! One family of traits covers fences, timelines and timing queries:
+//!
+//! | trait | who implements it | what it is |
+//! |---|---|---|
+//! | [`Device`] | each backend | makes queues, timelines and fences |
+//! | [`Queue`] | each backend, in a few lines over a [`Lane`] | takes submissions: waits, work, signals |
+//! | [`Enqueue`] | each backend | hands one whole submission to the driver |
+//! | [`Port`] | each backend | one timeline as one device sees it |
+//! | [`Watch`] | backends whose drivers signal by themselves | blocks until some port advances |
+//! | [`Stamp`] | each backend | a time written at a queue position |
+//!
+//! [`Timeline`], [`Point`], [`Signal`] and [`Fence`] are concrete types over these, so points of any
+//! backend stand in one list. The engine calls a backend under these guarantees:
+//!
+//! * [`Enqueue::record`] and [`Enqueue::flush`] of one queue never run at the same time on two threads.
+//! * Every wait in a [`Batch`] has its signal reached or already with a driver: a backend never has to
+//!   park a queue for something that only the host can still provide.
+//! * No lock of the engine is held during any call.
+//!
+//! The rules, with their ids, are in `docs/contract.md`.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+pub use crate::lane::{Held, Lane, Submitted};
+pub use crate::watch::Watcher;
+use crate::{DeviceId, Fence, Info, KeptPoint, Object, Point, QueueKind, Result, Signal, Timeline};
+pub use crate::timeline::{Attachment, Attachments, Completion, NativePoint};
+
+/// One backend's execution context: a CUDA context, a `VkDevice`, the host's worker threads.
+///
+/// Handles are cheap to clone and usable from any thread. Every object made from a device keeps it alive.
+pub trait Device: Clone + Send + Sync + 'static {
+    /// The queues it makes.
+    type Queue: Queue<Device = Self>;
+
+    /// Its identity in this process.
+    fn id(&self) -> DeviceId;
+
+    /// Its name in errors and reports.
+    fn object(&self) -> &Object;
+
+    /// What it is and what it can do.
+    fn info(&self) -> &Info;
+
+    /// A fresh counter of this device at `initial`, for a timeline that has its home here.
+    ///
+    /// # Errors
+    /// A driver error, typed.
+    fn port(&self, initial: u64) -> Result<Attachment>;
+
+    /// A queue that can run `kind`. Any number may be made; they may share driver queues.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if no queue of the device can run `kind`; a driver error.
+    fn queue(&self, kind: QueueKind, label: &str) -> Result<Self::Queue>;
+
+    /// Asks whether the device still answers. Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost).
+    fn check(&self) -> Result<()>;
+
+    /// A timeline with its home on this device, starting at 0.
+    ///
+    /// # Errors
+    /// A driver error, typed.
+    fn timeline(&self, label: &str) -> Result<Timeline> {
+        self.timeline_from(label, 0)
+    }
+
+    /// A timeline with its home on this device, starting at `initial`.
+    ///
+    /// # Errors
+    /// [`Error::ValueOutOfRange`](crate::Error::ValueOutOfRange) for `u64::MAX`; a driver error, typed.
+    fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline> {
+        Timeline::new(label, initial, |initial| Ok(SmallVec::from_iter([self.port(initial)?])))
+    }
+
+    /// A fence for queues of this device, never recorded yet and therefore complete.
+    fn fence(&self, label: &str) -> Fence {
+        Fence::new(self.id(), self.object(), label, false)
+    }
+
+    /// A fence whose records also write a time, for [`Fence::elapsed_since`].
+    fn timed_fence(&self, label: &str) -> Fence {
+        Fence::new(self.id(), self.object(), label, true)
+    }
+}
+
+/// Runs submissions in order: a CUDA stream, a Vulkan queue, a host worker.
+pub trait Queue: Clone + Send + Sync + 'static {
+    /// The device it belongs to.
+    type Device: Device<Queue = Self>;
+    /// What work is given to record itself into.
+    type Recorder<'a>;
+
+    /// The device it belongs to.
+    fn device(&self) -> &Self::Device;
+
+    /// Its name in errors and reports.
+    fn object(&self) -> &Object;
+
+    /// Submits: once all `waits` are reached, run what `work` records, then make all `signals`,
+    /// which also come after everything submitted to this queue before. Empty lists and empty work
+    /// are legal. Never blocks on the device.
+    ///
+    /// `work` runs at most once: on this thread before the call returns, or, if a wait's signal is not
+    /// yet on its way, later on the thread that makes it so. It must not block, and it may submit to
+    /// other queues but not to this one.
+    ///
+    /// # Errors
+    /// If the submission is refused nothing has changed: signal values out of order, a device that is
+    /// lost, an error that `work` returned. A wait on a timeline that has failed is no error here,
+    /// whether it failed before or after the call: the submission does not run, and the timelines
+    /// that it would have signalled fail with the same cause.
+    fn submit<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static;
+
+    /// Records `fence` at the queue's present position, held submissions included. Waits already
+    /// issued on an earlier record are not moved.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice); a driver error. The fence is unchanged then.
+    fn record(&self, fence: &Fence) -> Result<()>;
+
+    /// The position of the queue now: reached once everything submitted before is finished.
+    fn position(&self) -> Point<'_>;
+
+    /// Submissions that wait on the host.
+    fn held(&self) -> Held;
+
+    /// Blocks until everything submitted so far is finished, and drops what it kept (which otherwise
+    /// happens at the next submission).
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`](crate::Error::TimedOut), or the queue's failure.
+    fn idle(&self, timeout: Duration) -> Result<()>;
+
+    /// Blocks until everything submitted so far is with the driver, so that raw work which the
+    /// application submits next comes behind it.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`](crate::Error::TimedOut), or the queue's failure.
+    fn settle(&self, timeout: Duration) -> Result<()> {
+        self.position().wait_pending(timeout)
+    }
+}
+
+/// What the engine hands to a backend: one whole submission.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// To be reached before the work starts. All are pending or reached on a port of this device.
+    pub waits: &'a [NativePoint<'a>],
+    /// To be reached after the work and before the signals: values of the same timelines that other
+    /// queues signal first.
+    pub order: &'a [NativePoint<'a>],
+    /// To be signalled after the work, each on a port of this device.
+    pub signals: &'a [NativePoint<'a>],
+    /// The queue's own timeline, to be signalled last. Its value is the submission's number.
+    pub end: NativePoint<'a>,
+}
+
+/// What becomes of a submission that is handed to the driver.
+#[derive(Debug)]
+pub enum Flush<P> {
+    /// The driver has taken it.
+    Done,
+    /// The driver's queue is locked by somebody else, who wakes the lane when it unlocks.
+    Busy(P),
+    /// The driver refused it; nothing of it will be signalled.
+    Refused(crate::Error),
+}
+
+/// How a backend's queue hands submissions to its driver. The [`Lane`] calls it, one submission at a time.
+pub trait Enqueue: Send + Sync + Sized + 'static {
+    /// What work is given to record itself into.
+    type Recorder<'a>;
+    /// A recorded submission that the driver does not have yet; `()` where recording submits.
+    type Prepared: Send + 'static;
+    /// A written time.
+    type Stamp: Stamp;
+    /// How many submissions with work may be in flight before further ones are held on the host, so
+    /// that a driver whose queue is full never blocks the thread that must open a gate.
+    const MAX_IN_FLIGHT: u64 = u64::MAX;
+
+    /// Identifies the driver queue, unique in the process and never 0. Signals of one driver queue
+    /// keep their order without a wait.
+    fn order_domain(&self) -> u64;
+
+    /// Records one submission: calls `work` exactly once between waits and signals. What the work
+    /// keeps goes into `keep` and lives until the submission has finished.
+    ///
+    /// # Errors
+    /// What `work` returned, or a driver error. Nothing of `batch` may be signalled then; work that the
+    /// driver already has is in order before the next submission, which the engine makes at once.
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Self::Prepared>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()>;
+
+    /// Hands it to the driver. Never blocks: if the driver's queue is locked, `lane` is woken by
+    /// whoever unlocks it.
+    fn flush(
+        &self,
+        prepared: Self::Prepared,
+        lane: &dyn Fn() -> Waker,
+    ) -> Flush<Self::Prepared>;
+
+    /// A place for a time, from a pool.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) on queues without timestamps.
+    fn stamp(&self) -> Result<Arc<Self::Stamp>>;
+
+    /// Records the writing of `stamp`.
+    ///
+    /// # Errors
+    /// A driver error.
+    fn write_stamp(recorder: &mut Self::Recorder<'_>, stamp: &Arc<Self::Stamp>) -> Result<()>;
+}
+
+/// Wakes a lane whose driver queue was locked. Cheap to clone; may be called more than once.
+#[derive(Clone)]
+pub struct Waker(pub(crate) Arc<dyn crate::run::Wake>);
+
+impl Waker {
+    /// Lets the lane try again, on this thread. Call it with no lock held.
+    pub fn wake(self) {
+        crate::run::wake_all([self.0]);
+    }
+}
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waker")
+    }
+}
+
+/// What a submission keeps alive until the device has finished with it.
+#[derive(Default)]
+pub struct Keep(SmallVec<[Arc<dyn Any + Send + Sync>; 2]>);
+
+impl Keep {
+    /// Adds one object.
+    pub fn push(&mut self, object: Arc<dyn Any + Send + Sync>) {
+        self.0.push(object);
+    }
+
+    /// True if nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Moves everything `other` keeps into this one.
+    pub fn append(&mut self, other: &mut Self) {
+        self.0.append(&mut other.0);
+    }
+}
+
+impl std::fmt::Debug for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keep({})", self.0.len())
+    }
+}
+
+/// One timeline as one device sees it: a timeline semaphore, a ring of events, an imported semaphore.
+pub trait Port: Any + Send + Sync {
+    /// The value it has reached, or `None` if the host cannot read it (the engine then knows the value
+    /// from its own signals or from another port).
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error; the timeline fails with it.
+    fn poll(&self) -> Result<Option<u64>>;
+
+    /// Signals from the host. The engine has checked that the value is next, and calls one at a time.
+    ///
+    /// # Errors
+    /// A driver error; the timeline fails with it.
+    fn signal(&self, value: u64) -> Result<()>;
+}
+
+/// A device whose driver advances ports by itself, so that somebody must watch them. One thread per
+/// device does, started when first needed.
+pub trait Watch: Send + Sync + 'static {
+    /// The device's watcher.
+    fn watcher(&self) -> &Watcher;
+
+    /// Blocks until one of the ports reaches its value, the watch is nudged, or `until` has passed.
+    /// May return early.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error; the watched timelines fail with it.
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()>;
+
+    /// Ends the present call of [`Watch::watch`], or the next one if there is none.
+    fn nudge(&self);
+}
+
+/// A time written by a device at a queue position.
+pub trait Stamp: Any + Send + Sync {
+    /// Nanoseconds from `start` to this stamp; negative if `start` is the later one. Both are complete.
+    ///
+    /// # Errors
+    /// A driver error, or [`Error::NotReady`](crate::Error::NotReady).
+    fn nanoseconds_since(&self, start: &dyn Stamp) -> Result<i64>;
+}
+
+/// Points to be kept beyond a call.
+pub type KeptPoints = SmallVec<[KeptPoint; 4]>;

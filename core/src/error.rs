@@ -1,0 +1,293 @@
+//! Errors: what was asked, what was found, on which object, and the native code beneath.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::info::{BackendKind, next_id};
+
+/// The result of every fallible call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The first failure of a timeline, shared by everything that it brings down.
+pub type Failure = Arc<Error>;
+
+/// Names an object in an error: its kind, its label if it has one, and its id.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Object {
+    kind: &'static str,
+    id: u64,
+    label: Arc<str>,
+}
+
+impl Object {
+    /// Names a new object of `kind` (a word such as `"queue"`) with a fresh id.
+    #[must_use]
+    pub fn new(kind: &'static str, label: &str) -> Self {
+        Self { kind, id: next_id(), label: label.into() }
+    }
+
+    /// The process-wide id.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The label its creator gave; may be empty.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.label.is_empty() {
+            write!(f, "{} #{}", self.kind, self.id)
+        } else {
+            write!(f, "{} \"{}\" #{}", self.kind, self.label, self.id)
+        }
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Everything that can go wrong. Cheap to clone, so that one failure can reach every waiter.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A backend cannot be used at all on this machine.
+    #[error("{backend} is not available: {reason}")]
+    Unavailable {
+        /// The backend that was asked for.
+        backend: BackendKind,
+        /// Why, in words that a person can act on.
+        reason: String,
+    },
+    /// No device answers to that name or index.
+    #[error("no device \"{asked}\"; there are: {have}")]
+    NoSuchDevice {
+        /// What was asked for.
+        asked: String,
+        /// The devices that exist.
+        have: String,
+    },
+    /// The object cannot do what was asked.
+    #[error("{object} cannot {asked}: {reason}")]
+    Unsupported {
+        /// The object asked.
+        object: Object,
+        /// What it was asked to do.
+        asked: String,
+        /// Why it cannot.
+        reason: String,
+    },
+    /// A call into the driver failed.
+    #[error("{call} failed on {object}: {name} ({code})")]
+    Native {
+        /// The object it was made for.
+        object: Object,
+        /// The driver's function.
+        call: &'static str,
+        /// The driver's result code.
+        code: i64,
+        /// The code's name.
+        name: String,
+    },
+    /// The device will not answer any more.
+    #[error("{object} is lost: {call} returned {name} ({code})")]
+    DeviceLost {
+        /// The device, or the object through which the loss was seen.
+        object: Object,
+        /// The driver's function that told.
+        call: &'static str,
+        /// The driver's result code.
+        code: i64,
+        /// The code's name.
+        name: String,
+    },
+    /// A signal must exceed the value already reached.
+    #[error("{timeline} cannot be signalled to {asked}: it has already reached {reached}")]
+    SignalNotAboveReached {
+        /// The timeline.
+        timeline: Object,
+        /// The value asked for.
+        asked: u64,
+        /// The value it has.
+        reached: u64,
+    },
+    /// The signal lies within what somebody else has claimed.
+    #[error("{timeline} cannot be signalled to {asked}: the values ({above}, {upto}] are already claimed")]
+    SignalOverlapsClaim {
+        /// The timeline.
+        timeline: Object,
+        /// The value asked for.
+        asked: u64,
+        /// The claim covers values above this one …
+        above: u64,
+        /// … up to and including this one.
+        upto: u64,
+    },
+    /// One submission may signal a timeline once.
+    #[error("{timeline} stands more than once among the signals of one submission (value {asked})")]
+    DuplicateSignal {
+        /// The timeline.
+        timeline: Object,
+        /// The second value.
+        asked: u64,
+    },
+    /// A submission that waits for its own signal, or for a later one, could never run.
+    #[error("a submission cannot signal {timeline} to {asked} after it has waited for {waited} of it")]
+    SignalBehindOwnWait {
+        /// The timeline.
+        timeline: Object,
+        /// The value to be signalled.
+        asked: u64,
+        /// The submission's own wait.
+        waited: u64,
+    },
+    /// A value outside what a timeline can hold or the device can compare.
+    #[error("{timeline} cannot use the value {asked}: at {reached} the largest legal one is {largest}")]
+    ValueOutOfRange {
+        /// The timeline.
+        timeline: Object,
+        /// The value asked for.
+        asked: u64,
+        /// The value it has.
+        reached: u64,
+        /// The largest legal value at present.
+        largest: u64,
+    },
+    /// An object was used with a device that it does not belong to.
+    #[error("{object} belongs to {owner} and cannot be used with {asked}")]
+    WrongDevice {
+        /// The object.
+        object: Object,
+        /// The device it belongs to.
+        owner: Object,
+        /// The device or queue it was used with.
+        asked: Object,
+    },
+    /// Two devices cannot share what was asked.
+    #[error("{left} and {right} cannot share {what}: {reason}")]
+    CannotShare {
+        /// One side.
+        left: String,
+        /// The other side.
+        right: String,
+        /// What was to be shared.
+        what: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// Work submitted to its own queue.
+    #[error("work running on {queue} submitted to the same queue; submit it after the work has returned")]
+    Reentrant {
+        /// The queue.
+        queue: Object,
+    },
+    /// Work panicked.
+    #[error("work on {queue} panicked: {message}")]
+    WorkPanicked {
+        /// The queue that ran it.
+        queue: Object,
+        /// The panic's message.
+        message: String,
+    },
+    /// Work returned an error of the application's own.
+    #[error("work failed: {0}")]
+    Work(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// A timeline that can never advance again was waited for or signalled.
+    #[error("{timeline} failed before it reached {value}: {cause}")]
+    Failed {
+        /// The timeline.
+        timeline: Object,
+        /// The value that was asked for.
+        value: u64,
+        /// The first failure, wherever it arose.
+        #[source]
+        cause: Failure,
+    },
+    /// Nobody is left who could signal this value.
+    #[error("{timeline} will never reach {value} (it stands at {reached}): its last handle was dropped and no claim covers the value")]
+    Cancelled {
+        /// The timeline.
+        timeline: Object,
+        /// The value that was asked for.
+        value: u64,
+        /// The value it has.
+        reached: u64,
+    },
+    /// A wait ended before its point was reached.
+    #[error("timed out after {waited:?} waiting for {object} to reach {value} (reached {reached}, pending up to {pending})")]
+    TimedOut {
+        /// What was waited for.
+        object: Object,
+        /// The value waited for.
+        value: u64,
+        /// The value it has.
+        reached: u64,
+        /// The highest value that is on its way without further host action.
+        pending: u64,
+        /// How long was waited, at least as long as asked.
+        waited: Duration,
+    },
+    /// Wait-any needs something to wait for.
+    #[error("wait-any over no points would never end")]
+    NothingToWaitFor,
+    /// The signal of this point is not yet with the driver, so a raw handle to it would mislead.
+    #[error("{object}: value {value} is not pending yet (pending up to {pending}); its submission is still held")]
+    NotPending {
+        /// The timeline or fence.
+        object: Object,
+        /// The value asked for.
+        value: u64,
+        /// The highest pending value.
+        pending: u64,
+    },
+    /// A time was asked of a fence that was never recorded.
+    #[error("{fence} was never recorded")]
+    NotRecorded {
+        /// The fence.
+        fence: Object,
+    },
+    /// A time was asked of a fence whose work has not finished.
+    #[error("{fence} is not complete yet")]
+    NotReady {
+        /// The fence.
+        fence: Object,
+    },
+    /// A time was asked of a fence that was made without timing.
+    #[error("{fence} was made without timing")]
+    TimingDisabled {
+        /// The fence.
+        fence: Object,
+    },
+    /// A handle was refused.
+    #[error("{object} cannot import {what}: {reason}")]
+    Import {
+        /// The device that was to import it.
+        object: Object,
+        /// What was offered.
+        what: String,
+        /// What was found instead.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// Wraps an application's own error, for work to return.
+    pub fn work(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Work(Arc::new(error))
+    }
+
+    /// True for a wait that ended early; nothing has changed then, and it can be repeated.
+    #[must_use]
+    pub const fn is_timeout(&self) -> bool {
+        matches!(self, Self::TimedOut { .. })
+    }
+}

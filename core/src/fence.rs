@@ -1,0 +1,139 @@
+//! Fences: re-recordable marks of a queue's position, with the semantics of CUDA events.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Stamp;
+use crate::error::{Error, Object, Result};
+use crate::info::DeviceId;
+use crate::sync::Mutex;
+use crate::timeline::KeptPoint;
+use crate::wait::WaitMode;
+
+/// A cell that holds a position of a queue: recorded, waited for, and recorded again.
+///
+/// A fence that was never recorded is complete. Recording captures the queue's position at the call;
+/// a later record does not move waits already issued. Handles are cheap to clone and usable from any
+/// thread; dropping or re-recording a pending fence is legal.
+///
+/// The semantics are those of `CUevent` (CUDA driver API, event management) on every backend.
+#[derive(Clone)]
+pub struct Fence(Arc<Cell>);
+
+struct Cell {
+    object: Object,
+    device: DeviceId,
+    owner: Object,
+    timed: bool,
+    mark: Mutex<Option<Mark>>,
+}
+
+#[derive(Clone)]
+struct Mark {
+    point: KeptPoint,
+    stamp: Option<Arc<dyn Stamp>>,
+}
+
+impl Fence {
+    pub(crate) fn new(device: DeviceId, owner: &Object, label: &str, timed: bool) -> Self {
+        let object = Object::new("fence", label);
+        Self(Arc::new(Cell { object, device, owner: owner.clone(), timed, mark: Mutex::new(None) }))
+    }
+
+    /// Its name in errors and reports.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    /// True if its records write a time.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        self.0.timed
+    }
+
+    /// The position it holds now, to be waited for by a submission or with others; empty, and so
+    /// reached, if it was never recorded. Later records do not move it.
+    pub fn point(&self) -> KeptPoint {
+        self.0.mark.lock().as_ref().map(|mark| mark.point.clone()).unwrap_or_default()
+    }
+
+    /// True if everything before the record has finished, or if it was never recorded. Never blocks.
+    ///
+    /// # Errors
+    /// The failure of the queue it was recorded on.
+    pub fn is_complete(&self) -> Result<bool> {
+        self.point().point().is_reached()
+    }
+
+    /// Blocks this thread until the fence, as recorded at the call, is complete.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; the failure of the queue it was recorded on.
+    pub fn wait(&self, timeout: Duration) -> Result<()> {
+        self.wait_with(WaitMode::Adaptive, timeout)
+    }
+
+    /// As [`Fence::wait`], with the way to wait chosen by the caller.
+    ///
+    /// # Errors
+    /// As [`Fence::wait`].
+    pub fn wait_with(&self, mode: WaitMode, timeout: Duration) -> Result<()> {
+        self.point().point().wait_with(mode, timeout)
+    }
+
+    /// Nanoseconds on the device from `start` to this fence, negative if `start` is the later one,
+    /// 0 against itself. Both must be timed, recorded and complete. Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`], [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`],
+    /// or an earlier fault of the queue, which is not hidden.
+    pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
+        if start.0.device != self.0.device {
+            return Err(Error::WrongDevice {
+                object: start.object().clone(),
+                owner: start.0.owner.clone(),
+                asked: self.object().clone(),
+            });
+        }
+        let (from, to) = (start.stamp()?, self.stamp()?);
+        if Arc::ptr_eq(&from, &to) { Ok(0) } else { to.nanoseconds_since(&*from) }
+    }
+
+    /// The device it belongs to, checked against the one whose queue records it.
+    pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
+        if self.0.device == device {
+            return Ok(());
+        }
+        Err(Error::WrongDevice {
+            object: self.object().clone(),
+            owner: self.0.owner.clone(),
+            asked: asked.clone(),
+        })
+    }
+
+    pub(crate) fn mark(&self, point: KeptPoint, stamp: Option<Arc<dyn Stamp>>) {
+        let before = self.0.mark.lock().replace(Mark { point, stamp });
+        // The old stamp goes back to its pool outside the lock.
+        drop(before);
+    }
+
+    fn stamp(&self) -> Result<Arc<dyn Stamp>> {
+        let fence = || self.object().clone();
+        if !self.0.timed {
+            return Err(Error::TimingDisabled { fence: fence() });
+        }
+        let mark = self.0.mark.lock().clone().ok_or_else(|| Error::NotRecorded { fence: fence() })?;
+        if !mark.point.point().is_reached()? {
+            return Err(Error::NotReady { fence: fence() });
+        }
+        mark.stamp.ok_or_else(|| Error::TimingDisabled { fence: fence() })
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?})", self.0.object, self.point())
+    }
+}

@@ -1,0 +1,134 @@
+//! Handles that carry semaphores and memory between APIs, one type per kind.
+//!
+//! Drivers cannot tell the kinds apart (some take a memory handle for a semaphore and report success),
+//! so the kind is part of the type, and raw descriptors enter only through `unsafe` constructors.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::error::Error;
+use crate::info::{Info, Uuid};
+
+/// Where a handle comes from: what an importer must match, checked before any driver is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The exporting device, in words.
+    pub device: String,
+    /// Its UUID.
+    pub uuid: Option<Uuid>,
+    /// Its driver's UUID.
+    pub driver_uuid: Option<Uuid>,
+}
+
+impl Origin {
+    /// The device that `info` describes.
+    #[must_use]
+    pub fn of(info: &Info) -> Self {
+        let device = format!("{} {}", info.backend, info.name);
+        Self { device, uuid: info.uuid, driver_uuid: info.driver_uuid }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.uuid {
+            Some(uuid) => write!(f, "{} ({uuid})", self.device),
+            None => f.write_str(&self.device),
+        }
+    }
+}
+
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* }) => {
+        $(#[$doc])*
+        ///
+        /// Owned by exactly one party: a successful import consumes it, a failed one gives it back.
+        #[derive(Debug)]
+        pub struct $name {
+            fd: OwnedFd,
+            origin: Origin,
+            $($(#[$field_doc])* $field: $type,)*
+        }
+
+        impl $name {
+            /// Takes a descriptor in.
+            ///
+            /// # Safety
+            /// `fd` must hold what the type says, exported by `origin`'s driver with the given
+            /// properties. Drivers do not check it: a handle of another kind leads to undefined behaviour.
+            #[allow(unsafe_code, reason = "the kind of a foreign descriptor cannot be checked")]
+            #[must_use]
+            pub unsafe fn from_fd(fd: OwnedFd, origin: Origin $(, $field: $type)*) -> Self {
+                Self { fd, origin $(, $field)* }
+            }
+
+            /// The exporter.
+            #[must_use]
+            pub const fn origin(&self) -> &Origin {
+                &self.origin
+            }
+
+            $($(#[$field_doc])* #[must_use] pub const fn $field(&self) -> $type { self.$field })*
+
+            /// Gives the bare descriptor up, to a driver or to code that knows its kind.
+            #[must_use]
+            pub fn into_fd(self) -> OwnedFd {
+                self.fd
+            }
+        }
+
+        impl AsFd for $name {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.fd.as_fd()
+            }
+        }
+    };
+}
+
+handle! {
+    /// An opaque file descriptor that holds a timeline semaphore.
+    TimelineFd {}
+}
+
+handle! {
+    /// An opaque file descriptor that holds a binary semaphore.
+    BinaryFd {}
+}
+
+handle! {
+    /// An opaque file descriptor that holds device memory.
+    MemoryFd {
+        /// Bytes of the whole allocation.
+        size: u64,
+        /// True if it was made for one buffer alone, which an importer must say too.
+        dedicated: bool
+    }
+}
+
+/// A failed import: the handle is still the caller's.
+#[derive(Debug)]
+pub struct Rejected<H> {
+    /// The handle, unchanged.
+    pub handle: H,
+    /// Why it was refused.
+    pub error: Error,
+}
+
+impl<H> fmt::Display for Rejected<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<H: fmt::Debug> std::error::Error for Rejected<H> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<H> From<Rejected<H>> for Error {
+    /// Keeps the reason and closes the handle.
+    fn from(rejected: Rejected<H>) -> Self {
+        rejected.error
+    }
+}

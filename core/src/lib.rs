@@ -1,0 +1,40 @@
+//! The contract of Syncline and the engine behind it.
+//!
+//! One vocabulary of fences, timelines and timing queries for every API:
+//!
+//! * [`backend`] is the contract itself: what a device, a queue and a port are, in one file.
+//! * [`Timeline`], [`Point`] and [`Fence`] are concrete types. A timeline holds one small host-side
+//!   state and one [`backend::Port`] per device that takes part in it.
+//! * The engine answers queries, wakes threads, holds submissions whose waits nobody has signalled
+//!   yet, and carries failures. It is written once, here; a backend only moves values to and from its driver.
+//! * [`host`] is the embedded backend and the reference: real worker threads, no driver.
+//!
+//! This crate names neither CUDA nor Vulkan. Applications depend on the crate `syncline`, which
+//! puts all backends behind one set of enums.
+
+pub mod backend;
+//HOST
+
+mod claim;
+mod error;
+mod fence;
+mod handle;
+mod info;
+mod lane;
+mod run;
+mod sync;
+mod timeline;
+mod wait;
+mod watch;
+
+pub use claim::Claim;
+pub use error::{Error, Failure, Object, Result};
+pub use fence::Fence;
+pub use handle::{BinaryFd, MemoryFd, Origin, Rejected, TimelineFd};
+pub use info::{
+    BackendKind, Capabilities, DeviceId, HandleKind, Info, QueueFamily, QueueKind, Uuid,
+};
+pub use lane::{Held, Lane, Submitted};
+pub use timeline::{KeptPoint, Point, Signal, Timeline};
+pub use wait::{WaitMode, wait_all, wait_any};
+pub use watch::Watcher;

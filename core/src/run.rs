@@ -1,0 +1,83 @@
+//! The run-queue of released work.
+//!
+//! Making one signal pending can release a lane, whose submission makes the next signal pending,
+//! and so on for tens of thousands of links. Waking by calling would recurse once per link, so
+//! everything that is woken goes through a queue of the waking thread and runs from its outermost
+//! caller, one after the other.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Something that a timeline can wake: a parked thread, a lane of held submissions, a relay.
+pub(crate) trait Wake: Send + Sync {
+    /// Called at most once per registration, with no lock of the engine held. May run user work.
+    fn wake(self: Arc<Self>);
+}
+
+#[derive(Default)]
+struct RunQueue {
+    active: bool,
+    ready: VecDeque<Arc<dyn Wake>>,
+}
+
+thread_local! {
+    static RUN: RefCell<RunQueue> = RefCell::default();
+}
+
+/// Runs `woken` and everything they wake in turn, unless this thread is already doing so further
+/// up its stack: then that caller runs them next.
+pub(crate) fn wake_all(woken: impl IntoIterator<Item = Arc<dyn Wake>>) {
+    let mut woken = woken.into_iter().peekable();
+    if woken.peek().is_none() {
+        return;
+    }
+    // On a thread that is being torn down there is no queue any more; plain calls are then right.
+    let outermost = RUN.try_with(|run| {
+        let mut run = run.borrow_mut();
+        run.ready.extend(woken.by_ref());
+        !std::mem::replace(&mut run.active, true)
+    });
+    match outermost {
+        Ok(true) => drain(),
+        Ok(false) => {}
+        Err(_) => woken.for_each(Wake::wake),
+    }
+}
+
+fn drain() {
+    /// Hands the role of outermost caller back even if something woken unwinds.
+    struct Inactive;
+    impl Drop for Inactive {
+        fn drop(&mut self) {
+            let _ = RUN.try_with(|run| run.borrow_mut().active = false);
+        }
+    }
+    let _inactive = Inactive;
+    while let Ok(Some(next)) = RUN.try_with(|run| run.borrow_mut().ready.pop_front()) {
+        next.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Link(usize, Arc<AtomicUsize>);
+    impl Wake for Link {
+        fn wake(self: Arc<Self>) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            if self.0 > 0 {
+                wake_all([Arc::new(Link(self.0 - 1, self.1.clone())) as Arc<dyn Wake>]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_of_a_million_does_not_recurse() {
+        let count = Arc::new(AtomicUsize::new(0));
+        wake_all([Arc::new(Link(1_000_000, count.clone())) as Arc<dyn Wake>]);
+        assert_eq!(count.load(Ordering::Relaxed), 1_000_001);
+    }
+}

@@ -1,0 +1,260 @@
+//! Host threads waiting for points of any mix of backends.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+use crate::run::Wake;
+use crate::sync::{AtomicBool, Ordering};
+use crate::timeline::{Point, Shared, Stage, Standing, Ticket};
+use crate::watch::on_watcher_thread;
+
+/// How a thread waits. What CUDA fixes when an event is made is chosen here per wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WaitMode {
+    /// Polls until the end: lowest latency, burns a core.
+    Spin,
+    /// Parks at once: least CPU time.
+    Block,
+    /// Polls for some microseconds, then parks.
+    #[default]
+    Adaptive,
+}
+
+/// How long an adaptive wait polls: about what waking a parked thread costs.
+const SPIN: Duration = Duration::from_micros(30);
+
+/// How often a waiting thread looks for itself where it cannot be woken by a watcher, being one.
+const OWN_LOOK: Duration = Duration::from_micros(200);
+
+/// How many of a list of points must be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    Any,
+    All,
+}
+
+/// Blocks until all `points` are reached. Points of any backends and devices may be mixed; none is reached at once.
+///
+/// # Errors
+/// The failure of the lowest failed point as soon as there is one, even if others are outstanding;
+/// [`Error::TimedOut`] naming the first point not reached; [`Error::Cancelled`].
+pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
+    wait_points(points, Quantity::All, WaitMode::Adaptive, timeout).map(|_| ())
+}
+
+/// Blocks until any of `points` is reached and tells which: the lowest index if there are several.
+/// A reached point wins over a failed one.
+///
+/// # Errors
+/// [`Error::NothingToWaitFor`] for an empty list; the failure of the lowest failed point if none is
+/// reached; [`Error::TimedOut`].
+pub fn wait_any(points: &[Point<'_>], timeout: Duration) -> Result<usize> {
+    wait_points(points, Quantity::Any, WaitMode::Adaptive, timeout)
+}
+
+pub(crate) fn wait_points(
+    points: &[Point<'_>],
+    quantity: Quantity,
+    mode: WaitMode,
+    timeout: Duration,
+) -> Result<usize> {
+    if points.is_empty() {
+        return match quantity {
+            Quantity::All => Ok(0),
+            Quantity::Any => Err(Error::NothingToWaitFor),
+        };
+    }
+    for point in points {
+        if let Some(of) = point.of {
+            of.check_wait(point.value)?;
+        }
+    }
+    let look = || {
+        for point in points {
+            if let Some(of) = point.of {
+                of.refresh_to(point.value);
+            }
+        }
+        decide(points, quantity)
+    };
+    let answer = wait_until(Instant::now(), timeout, mode, look, |parker, tickets| {
+        for point in points {
+            if let Some(of) = point.of {
+                let ticket = of.register(point.value, Stage::Reached, parker.clone());
+                tickets.extend(ticket.map(|ticket| (of, ticket)));
+            }
+        }
+    })?;
+    if let Some(index) = answer {
+        return Ok(index);
+    }
+    let open = |point: &Point<'_>| {
+        let of = point.of.filter(|of| of.reached() < point.value)?;
+        Some(timed_out(of, point.value, timeout))
+    };
+    match points.iter().find_map(open) {
+        Some(error) => Err(error),
+        // All reached between the last look and here.
+        None => Ok(0),
+    }
+}
+
+/// Waits for one point to be pending or reached.
+pub(crate) fn wait_stage(
+    of: &Arc<Shared>,
+    value: u64,
+    stage: Stage,
+    start: Instant,
+    timeout: Duration,
+) -> Result<()> {
+    let look = || {
+        let standing = of.standing(value).into_result(of, value)?;
+        let done = match stage {
+            Stage::Pending => matches!(standing, Standing::Reached | Standing::Pending),
+            Stage::Reached => matches!(standing, Standing::Reached),
+        };
+        Ok(done.then_some(()))
+    };
+    wait_until(start, timeout, WaitMode::Adaptive, look, |parker, tickets| {
+        let ticket = of.register(value, stage, parker.clone());
+        tickets.extend(ticket.map(|ticket| (of, ticket)));
+    })?
+    .ok_or_else(|| timed_out(of, value, timeout))
+}
+
+fn timed_out(of: &Shared, value: u64, waited: Duration) -> Error {
+    Error::TimedOut {
+        object: of.object.clone(),
+        value,
+        reached: of.reached(),
+        pending: of.pending(),
+        waited,
+    }
+}
+
+/// What the points say now: the index that ends the wait, an error that does, or neither.
+fn decide(points: &[Point<'_>], quantity: Quantity) -> Result<Option<usize>> {
+    let mut failed = None;
+    let mut open = false;
+    for (index, point) in points.iter().enumerate() {
+        let Some(of) = point.of else {
+            match quantity {
+                Quantity::Any => return Ok(Some(index)),
+                Quantity::All => continue,
+            }
+        };
+        match of.standing(point.value).into_result(of, point.value) {
+            Ok(Standing::Reached) if quantity == Quantity::Any => return Ok(Some(index)),
+            Ok(Standing::Reached) => {}
+            Ok(_) => open = true,
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok((!open).then_some(0)),
+    }
+}
+
+/// Spins, then parks, until `look` has an answer or the time is over (`None`).
+fn wait_until<'p, T>(
+    start: Instant,
+    timeout: Duration,
+    mode: WaitMode,
+    mut look: impl FnMut() -> Result<Option<T>>,
+    register: impl FnOnce(&Arc<dyn Wake>, &mut SmallVec<[(&'p Arc<Shared>, Ticket); 4]>),
+) -> Result<Option<T>> {
+    // No deadline at all where the sum overflows: further away than any clock goes.
+    let deadline = start.checked_add(timeout);
+    let over = |now: Instant| deadline.is_some_and(|deadline| now >= deadline);
+    if let Some(answer) = look()? {
+        return Ok(Some(answer));
+    }
+    if mode != WaitMode::Block {
+        loop {
+            let now = Instant::now();
+            if over(now) {
+                return Ok(None);
+            }
+            if mode == WaitMode::Adaptive && now.duration_since(start) > SPIN {
+                break;
+            }
+            std::hint::spin_loop();
+            if let Some(answer) = look()? {
+                return Ok(Some(answer));
+            }
+        }
+    }
+    if over(Instant::now()) {
+        return Ok(None);
+    }
+
+    /// Takes every registration back, however the wait ends.
+    struct Registered<'p>(SmallVec<[(&'p Arc<Shared>, Ticket); 4]>);
+    impl Drop for Registered<'_> {
+        fn drop(&mut self) {
+            for (of, ticket) in self.0.drain(..) {
+                of.unregister(ticket);
+            }
+        }
+    }
+    let parker = Parker::current();
+    let mut registered = Registered(SmallVec::new());
+    parker.woken.store(false, Ordering::Relaxed);
+    register(&(parker.clone() as Arc<dyn Wake>), &mut registered.0);
+    loop {
+        if let Some(answer) = look()? {
+            return Ok(Some(answer));
+        }
+        let now = Instant::now();
+        if over(now) {
+            return Ok(None);
+        }
+        let mut left = deadline.map(|deadline| deadline - now);
+        if on_watcher_thread() {
+            left = Some(left.map_or(OWN_LOOK, |left| left.min(OWN_LOOK)));
+        }
+        parker.park(left);
+    }
+}
+
+/// A thread that can be woken by a timeline. One per thread, made on its first parking wait.
+struct Parker {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Parker {
+    fn current() -> Arc<Self> {
+        thread_local! {
+            static PARKER: RefCell<Option<Arc<Parker>>> = const { RefCell::new(None) };
+        }
+        let new = || Arc::new(Self { thread: std::thread::current(), woken: AtomicBool::new(false) });
+        PARKER
+            .try_with(|own| own.borrow_mut().get_or_insert_with(new).clone())
+            .unwrap_or_else(|_| new())
+    }
+
+    /// Parks until woken or `left` is over. Others may unpark this thread for their own reasons.
+    fn park(&self, left: Option<Duration>) {
+        if !self.woken.swap(false, Ordering::Acquire) {
+            match left {
+                Some(left) => std::thread::park_timeout(left),
+                None => std::thread::park(),
+            }
+        }
+        self.woken.store(false, Ordering::Release);
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
