@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 pub use crate::lane::{Held, Lane, Submitted};
+pub use crate::timeline::{Attachment, Attachments, Completion, NativePoint};
 pub use crate::watch::Watcher;
 use crate::{DeviceId, Fence, Info, KeptPoint, Object, Point, QueueKind, Result, Signal, Timeline};
-pub use crate::timeline::{Attachment, Attachments, Completion, NativePoint};
 
 /// One backend's execution context: a CUDA context, a `VkDevice`, the host's worker threads.
 ///
@@ -79,7 +79,9 @@ pub trait Device: Clone + Send + Sync + 'static {
     /// # Errors
     /// [`Error::ValueOutOfRange`](crate::Error::ValueOutOfRange) for `u64::MAX`; a driver error, typed.
     fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline> {
-        Timeline::new(label, initial, |initial| Ok(SmallVec::from_iter([self.port(initial)?])))
+        Timeline::new(label, initial, |initial| {
+            Ok(SmallVec::from_iter([self.port(initial)?]))
+        })
     }
 
     /// A fence for queues of this device, never recorded yet and therefore complete.
@@ -211,11 +213,7 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
 
     /// Hands it to the driver. Never blocks: if the driver's queue is locked, `lane` is woken by
     /// whoever unlocks it.
-    fn flush(
-        &self,
-        prepared: Self::Prepared,
-        lane: &dyn Fn() -> Waker,
-    ) -> Flush<Self::Prepared>;
+    fn flush(&self, prepared: Self::Prepared, lane: &dyn Fn() -> Waker) -> Flush<Self::Prepared>;
 
     /// A place for a time, from a pool.
     ///

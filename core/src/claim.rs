@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use crate::error::Result;
 #[cfg(doc)]
 use crate::Error;
+use crate::error::Result;
 use crate::timeline::{Shared, Stage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,10 @@ impl Claims {
             return Err(next);
         }
         let below = at.checked_sub(1).map_or(0, |i| self.0[i].upto);
-        let claim = Interval { above: below.max(own_wait).max(settled), upto };
+        let claim = Interval {
+            above: below.max(own_wait).max(settled),
+            upto,
+        };
         self.0.insert(at, claim);
         Ok(claim)
     }
@@ -88,7 +91,11 @@ pub struct Claim {
 
 impl Claim {
     pub(crate) fn new(of: Arc<Shared>, interval: Interval) -> Self {
-        Self { of, interval, open: true }
+        Self {
+            of,
+            interval,
+            open: true,
+        }
     }
 
     /// The value that the application's submission signals.
@@ -109,7 +116,13 @@ impl Claim {
     /// # Errors
     /// [`Error::TimedOut`], or the timeline's failure.
     pub fn wait_ready(&self, timeout: Duration) -> Result<()> {
-        crate::wait::wait_stage(&self.of, self.interval.above, Stage::Pending, Instant::now(), timeout)
+        crate::wait::wait_stage(
+            &self.of,
+            self.interval.above,
+            Stage::Pending,
+            Instant::now(),
+            timeout,
+        )
     }
 
     /// Tells the engine that the submission is with the driver: the value is now pending, and what

@@ -24,7 +24,11 @@ impl Object {
     /// Names a new object of `kind` (a word such as `"queue"`) with a fresh id.
     #[must_use]
     pub fn new(kind: &'static str, label: &str) -> Self {
-        Self { kind, id: next_id(), label: label.into() }
+        Self {
+            kind,
+            id: next_id(),
+            label: label.into(),
+        }
     }
 
     /// The process-wide id.
@@ -121,7 +125,9 @@ pub enum Error {
         reached: u64,
     },
     /// The signal lies within what somebody else has claimed.
-    #[error("{timeline} cannot be signalled to {asked}: the values ({above}, {upto}] are already claimed")]
+    #[error(
+        "{timeline} cannot be signalled to {asked}: the values ({above}, {upto}] are already claimed"
+    )]
     SignalOverlapsClaim {
         /// The timeline.
         timeline: Object,
@@ -141,7 +147,9 @@ pub enum Error {
         asked: u64,
     },
     /// A submission that waits for its own signal, or for a later one, could never run.
-    #[error("a submission cannot signal {timeline} to {asked} after it has waited for {waited} of it")]
+    #[error(
+        "a submission cannot signal {timeline} to {asked} after it has waited for {waited} of it"
+    )]
     SignalBehindOwnWait {
         /// The timeline.
         timeline: Object,
@@ -151,7 +159,9 @@ pub enum Error {
         waited: u64,
     },
     /// A value outside what a timeline can hold or the device can compare.
-    #[error("{timeline} cannot use the value {asked}: at {reached} the largest legal one is {largest}")]
+    #[error(
+        "{timeline} cannot use the value {asked}: at {reached} the largest legal one is {largest}"
+    )]
     ValueOutOfRange {
         /// The timeline.
         timeline: Object,
@@ -185,7 +195,9 @@ pub enum Error {
         reason: String,
     },
     /// Work submitted to its own queue.
-    #[error("work running on {queue} submitted to the same queue; submit it after the work has returned")]
+    #[error(
+        "work running on {queue} submitted to the same queue; submit it after the work has returned"
+    )]
     Reentrant {
         /// The queue.
         queue: Object,
@@ -213,7 +225,9 @@ pub enum Error {
         cause: Failure,
     },
     /// Nobody is left who could signal this value.
-    #[error("{timeline} will never reach {value} (it stands at {reached}): its last handle was dropped and no claim covers the value")]
+    #[error(
+        "{timeline} will never reach {value} (it stands at {reached}): its last handle was dropped and no claim covers the value"
+    )]
     Cancelled {
         /// The timeline.
         timeline: Object,
@@ -223,7 +237,9 @@ pub enum Error {
         reached: u64,
     },
     /// A wait ended before its point was reached.
-    #[error("timed out after {waited:?} waiting for {object} to reach {value} (reached {reached}, pending up to {pending})")]
+    #[error(
+        "timed out after {waited:?} waiting for {object} to reach {value} (reached {reached}, pending up to {pending})"
+    )]
     TimedOut {
         /// What was waited for.
         object: Object,
@@ -240,7 +256,9 @@ pub enum Error {
     #[error("wait-any over no points would never end")]
     NothingToWaitFor,
     /// The signal of this point is not yet with the driver, so a raw handle to it would mislead.
-    #[error("{object}: value {value} is not pending yet (pending up to {pending}); its submission is still held")]
+    #[error(
+        "{object}: value {value} is not pending yet (pending up to {pending}); its submission is still held"
+    )]
     NotPending {
         /// The timeline or fence.
         object: Object,

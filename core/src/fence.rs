@@ -38,7 +38,13 @@ struct Mark {
 impl Fence {
     pub(crate) fn new(device: DeviceId, owner: &Object, label: &str, timed: bool) -> Self {
         let object = Object::new("fence", label);
-        Self(Arc::new(Cell { object, device, owner: owner.clone(), timed, mark: Mutex::new(None) }))
+        Self(Arc::new(Cell {
+            object,
+            device,
+            owner: owner.clone(),
+            timed,
+            mark: Mutex::new(None),
+        }))
     }
 
     /// Its name in errors and reports.
@@ -56,7 +62,12 @@ impl Fence {
     /// The position it holds now, to be waited for by a submission or with others; empty, and so
     /// reached, if it was never recorded. Later records do not move it.
     pub fn point(&self) -> KeptPoint {
-        self.0.mark.lock().as_ref().map(|mark| mark.point.clone()).unwrap_or_default()
+        self.0
+            .mark
+            .lock()
+            .as_ref()
+            .map(|mark| mark.point.clone())
+            .unwrap_or_default()
     }
 
     /// True if everything before the record has finished, or if it was never recorded. Never blocks.
@@ -98,7 +109,11 @@ impl Fence {
             });
         }
         let (from, to) = (start.stamp()?, self.stamp()?);
-        if Arc::ptr_eq(&from, &to) { Ok(0) } else { to.nanoseconds_since(&*from) }
+        if Arc::ptr_eq(&from, &to) {
+            Ok(0)
+        } else {
+            to.nanoseconds_since(&*from)
+        }
     }
 
     /// The device it belongs to, checked against the one whose queue records it.
@@ -124,11 +139,17 @@ impl Fence {
         if !self.0.timed {
             return Err(Error::TimingDisabled { fence: fence() });
         }
-        let mark = self.0.mark.lock().clone().ok_or_else(|| Error::NotRecorded { fence: fence() })?;
+        let mark = self
+            .0
+            .mark
+            .lock()
+            .clone()
+            .ok_or_else(|| Error::NotRecorded { fence: fence() })?;
         if !mark.point.point().is_reached()? {
             return Err(Error::NotReady { fence: fence() });
         }
-        mark.stamp.ok_or_else(|| Error::TimingDisabled { fence: fence() })
+        mark.stamp
+            .ok_or_else(|| Error::TimingDisabled { fence: fence() })
     }
 }
 

@@ -25,7 +25,11 @@ impl Origin {
     #[must_use]
     pub fn of(info: &Info) -> Self {
         let device = format!("{} {}", info.backend, info.name);
-        Self { device, uuid: info.uuid, driver_uuid: info.driver_uuid }
+        Self {
+            device,
+            uuid: info.uuid,
+            driver_uuid: info.driver_uuid,
+        }
     }
 }
 

@@ -44,7 +44,10 @@ pub struct DeviceId(u64);
 impl DeviceId {
     /// A new identity, never given before in this process.
     #[must_use]
-    #[allow(clippy::new_without_default, reason = "a default identity would suggest that there is a neutral one")]
+    #[allow(
+        clippy::new_without_default,
+        reason = "a default identity would suggest that there is a neutral one"
+    )]
     pub fn new() -> Self {
         Self(next_id())
     }

@@ -19,12 +19,9 @@ use crate::fence::Fence;
 use crate::info::DeviceId;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::timeline::{
-    KeptPoint, NativePoint, Point, Shared, Signal, Stage, Standing, Timeline,
-};
+use crate::timeline::{KeptPoint, NativePoint, Point, Shared, Signal, Stage, Standing, Timeline};
 
 /// What became of a submission.
-#[must_use = "dropping this is fine; bind it to `_` to say that the position is not needed"]
 #[derive(Debug, Clone, Copy)]
 pub struct Submitted<'q> {
     end: Point<'q>,
@@ -184,7 +181,10 @@ impl<E: Enqueue> Lane<E> {
     pub fn held(&self) -> Held {
         let state = self.state.lock();
         let count = state.held.len();
-        Held { count, waiting_for: state.waiting_for.clone().filter(|_| count > 0) }
+        Held {
+            count,
+            waiting_for: state.waiting_for.clone().filter(|_| count > 0),
+        }
     }
 
     /// See [`Queue::record`](crate::backend::Queue::record).
@@ -200,8 +200,10 @@ impl<E: Enqueue> Lane<E> {
         }
         let stamp = self.driver.stamp()?;
         let written = stamp.clone();
-        let position =
-            self.submit(&[], move |recorder| E::write_stamp(recorder, &written), &[])?.end.keep();
+        let position = self
+            .submit(&[], move |recorder| E::write_stamp(recorder, &written), &[])?
+            .end
+            .keep();
         fence.mark(position, Some(stamp as Arc<dyn Stamp>));
         Ok(())
     }
@@ -223,13 +225,19 @@ impl<E: Enqueue> Lane<E> {
         let me = std::thread::current().id();
         let mut state = self.state.lock();
         if state.driving == Some(me) {
-            return Err(Error::Reentrant { queue: self.object.clone() });
+            return Err(Error::Reentrant {
+                queue: self.object.clone(),
+            });
         }
         // Claims are decided in the queue's order: under its lock.
         let claims = claim_all(waits, signals)?;
         let number = state.last + 1;
         let idle = state.held.is_empty() && state.driving.is_none();
-        let verdict = if idle { self.judge(number, waits.iter().copied(), claims.iter().copied()) } else { Verdict::Ready };
+        let verdict = if idle {
+            self.judge(number, waits.iter().copied(), claims.iter().copied())
+        } else {
+            Verdict::Ready
+        };
         state.last = number;
         self.last.store(number, Ordering::Relaxed);
         let finished = state.take_finished(self.own_shared().reached());
@@ -244,8 +252,15 @@ impl<E: Enqueue> Lane<E> {
         }
         state.held.push_back(Entry {
             number,
-            waits: waits.iter().filter(|p| p.of.is_some()).map(|p| p.keep()).collect(),
-            claims: claims.iter().map(|&(of, claim)| (of.clone(), claim)).collect(),
+            waits: waits
+                .iter()
+                .filter(|p| p.of.is_some())
+                .map(|p| p.keep())
+                .collect(),
+            claims: claims
+                .iter()
+                .map(|&(of, claim)| (of.clone(), claim))
+                .collect(),
             job: Job::Work(Box::new(work)),
         });
         if idle {
@@ -261,7 +276,10 @@ impl<E: Enqueue> Lane<E> {
 
     fn submitted(&self, number: u64) -> Submitted<'_> {
         let of = self.own.at(number);
-        Submitted { end: of, held: of.of.is_some_and(|own| own.pending() < number) }
+        Submitted {
+            end: of,
+            held: of.of.is_some_and(|own| own.pending() < number),
+        }
     }
 
     /// Everything that may ask a driver, wake others or drop what is kept, before the lock is taken.
@@ -278,7 +296,11 @@ impl<E: Enqueue> Lane<E> {
             signal.of.refresh_if_far(signal.value);
         }
         let own = self.own_shared();
-        let crowded = self.last.load(Ordering::Relaxed).saturating_sub(own.reached()) >= E::MAX_IN_FLIGHT;
+        let crowded = self
+            .last
+            .load(Ordering::Relaxed)
+            .saturating_sub(own.reached())
+            >= E::MAX_IN_FLIGHT;
         if crowded || self.keeps.load(Ordering::Relaxed) {
             own.refresh();
         }
@@ -310,7 +332,15 @@ impl<E: Enqueue> Lane<E> {
     ) -> Verdict {
         let mut blocked = None;
         let mut block = |of: &Arc<Shared>, value, stage| {
-            blocked.get_or_insert_with(|| (KeptPoint { of: Some(of.clone()), value }, stage));
+            blocked.get_or_insert_with(|| {
+                (
+                    KeptPoint {
+                        of: Some(of.clone()),
+                        value,
+                    },
+                    stage,
+                )
+            });
         };
         for Point { of, value } in waits {
             let Some(of) = of else { continue };
@@ -335,7 +365,9 @@ impl<E: Enqueue> Lane<E> {
                 Standing::Failed(cause) => return Verdict::Skip(cause),
                 // Nobody may have claimed it yet, or its claim was withdrawn: both can still come.
                 Standing::Open => block(of, claim.above, Stage::Pending),
-                Standing::Cancelled => return Verdict::Skip(of.cancelled(claim.above).into_cause()),
+                Standing::Cancelled => {
+                    return Verdict::Skip(of.cancelled(claim.above).into_cause());
+                }
             }
         }
         let own = self.own_shared();
@@ -413,8 +445,17 @@ impl<E: Enqueue> Lane<E> {
             .filter_map(|(of, claim)| native(of, claim.upto))
             .collect();
         let own = self.own_shared();
-        let end = NativePoint { of: own, port: own.home(), value: number };
-        let batch = Batch { waits: &batch_waits, order: &order, signals: &signals, end };
+        let end = NativePoint {
+            of: own,
+            port: own.home(),
+            value: number,
+        };
+        let batch = Batch {
+            waits: &batch_waits,
+            order: &order,
+            signals: &signals,
+            end,
+        };
 
         let mut keep = Keep::default();
         let recorded = self.driver.record(&batch, &mut keep, |recorder| {
@@ -451,12 +492,23 @@ impl<E: Enqueue> Lane<E> {
         }
         let domain = self.driver.order_domain();
         let own = self.own_shared();
-        own.promote(Interval { above: number - 1, upto: number }, domain);
+        own.promote(
+            Interval {
+                above: number - 1,
+                upto: number,
+            },
+            domain,
+        );
         for &(of, claim) in claims {
             if of.port_on(self.device).is_some() {
                 of.promote(claim, domain);
             } else {
-                let relay = Relay { own: own.clone(), number, of: of.clone(), claim };
+                let relay = Relay {
+                    own: own.clone(),
+                    number,
+                    of: of.clone(),
+                    claim,
+                };
                 wake_all([Arc::new(relay) as Arc<dyn Wake>]);
             }
         }
@@ -472,7 +524,12 @@ impl<E: Enqueue> Lane<E> {
         claims: SmallVec<[(Arc<Shared>, Interval); 4]>,
     ) {
         let job = Job::Prepared(prepared, keep);
-        let entry = Entry { number, waits: KeptPoints::new(), claims, job };
+        let entry = Entry {
+            number,
+            waits: KeptPoints::new(),
+            claims,
+            job,
+        };
         self.state.lock().held.push_front(entry);
     }
 
@@ -481,8 +538,17 @@ impl<E: Enqueue> Lane<E> {
     fn pass_over(self: &Arc<Self>, number: u64, kept: Keep) {
         let mut kept = kept;
         let own = self.own_shared();
-        let end = NativePoint { of: own, port: own.home(), value: number };
-        let batch = Batch { waits: &[], order: &[], signals: &[], end };
+        let end = NativePoint {
+            of: own,
+            port: own.home(),
+            value: number,
+        };
+        let batch = Batch {
+            waits: &[],
+            order: &[],
+            signals: &[],
+            end,
+        };
         let sent = match self.driver.record(&batch, &mut Keep::default(), |_| Ok(())) {
             Ok(prepared) => self.flush(number, prepared, std::mem::take(&mut kept), &[]),
             Err(error) => Sent::Refused(error, kept),
@@ -520,7 +586,9 @@ impl<E: Enqueue> Lane<E> {
                 state.waiting_for = Some(point.clone());
                 drop(state);
                 let wake = self.clone() as Arc<dyn Wake>;
-                let registered = point.of.and_then(|of| of.register(point.value, stage, wake));
+                let registered = point
+                    .of
+                    .and_then(|of| of.register(point.value, stage, wake));
                 if registered.is_some() {
                     return;
                 }
@@ -533,7 +601,9 @@ impl<E: Enqueue> Lane<E> {
                 state.driving = Some(me);
                 continue;
             }
-            let Some(entry) = state.held.pop_front() else { continue };
+            let Some(entry) = state.held.pop_front() else {
+                continue;
+            };
             drop(state);
             let busy = match verdict {
                 Verdict::Skip(cause) => {
@@ -557,7 +627,12 @@ impl<E: Enqueue> Lane<E> {
 
     /// Sends a held submission. True if the driver's queue is locked and it stays at the front.
     fn release(self: &Arc<Self>, entry: Entry<E>) -> bool {
-        let Entry { number, waits, claims, job } = entry;
+        let Entry {
+            number,
+            waits,
+            claims,
+            job,
+        } = entry;
         let taken: SmallVec<[Taken<'_>; 4]> = claims.iter().map(|(of, c)| (of, *c)).collect();
         let sent = match job {
             Job::Work(work) => {
@@ -583,7 +658,10 @@ impl<E: Enqueue> Lane<E> {
 
     fn front_is_prepared(&self) -> bool {
         let state = self.state.lock();
-        state.held.front().is_some_and(|entry| matches!(entry.job, Job::Prepared(..)))
+        state
+            .held
+            .front()
+            .is_some_and(|entry| matches!(entry.job, Job::Prepared(..)))
     }
 }
 
@@ -609,7 +687,10 @@ impl<E: Enqueue> Drop for Lane<E> {
         let own = self.own.shared();
         own.refresh();
         let state = std::mem::take(&mut *self.state.lock());
-        let orphan = Orphan { _driver: self.driver.clone(), _kept: state.kept };
+        let orphan = Orphan {
+            _driver: self.driver.clone(),
+            _kept: state.kept,
+        };
         // If it is finished, or the device is lost, the orphan is dropped here.
         let _ = own.register(state.last, Stage::Reached, Arc::new(orphan));
     }
@@ -670,8 +751,11 @@ fn claim_all<'s>(
     let mut taken: SmallVec<[Taken<'s>; 4]> = SmallVec::new();
     for (index, signal) in signals.iter().enumerate() {
         let same = |of: &Arc<Shared>| Arc::ptr_eq(of, signal.of);
-        let own_wait =
-            waits.iter().filter(|wait| wait.of.is_some_and(same)).map(|wait| wait.value).max();
+        let own_wait = waits
+            .iter()
+            .filter(|wait| wait.of.is_some_and(same))
+            .map(|wait| wait.value)
+            .max();
         let claim = if signals[..index].iter().any(|earlier| same(earlier.of)) {
             Err(Error::DuplicateSignal {
                 timeline: signal.of.object.clone(),
@@ -695,11 +779,15 @@ fn claim_all<'s>(
 }
 
 fn native<'n>(of: &'n Arc<Shared>, device: DeviceId, value: u64) -> Option<NativePoint<'n>> {
-    of.port_on(device).map(|port| NativePoint { of, port, value })
+    of.port_on(device)
+        .map(|port| NativePoint { of, port, value })
 }
 
 fn owned(claims: &[Taken<'_>]) -> SmallVec<[(Arc<Shared>, Interval); 4]> {
-    claims.iter().map(|&(of, claim)| (of.clone(), claim)).collect()
+    claims
+        .iter()
+        .map(|&(of, claim)| (of.clone(), claim))
+        .collect()
 }
 
 fn fail_all(claims: &[(Arc<Shared>, Interval)], cause: &Failure) {
@@ -708,8 +796,11 @@ fn fail_all(claims: &[(Arc<Shared>, Interval)], cause: &Failure) {
     }
 }
 
-fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+/// What a caught panic said.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a payload that is not text".into())
 }

@@ -13,7 +13,7 @@
 //! puts all backends behind one set of enums.
 
 pub mod backend;
-//HOST
+pub mod host;
 
 mod claim;
 mod error;

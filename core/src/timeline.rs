@@ -60,8 +60,11 @@ impl Timeline {
                 reason: "a timeline needs a port on at least one device".into(),
             });
         }
-        let max_difference =
-            attachments.iter().map(|a| a.max_value_difference).min().unwrap_or(u64::MAX);
+        let max_difference = attachments
+            .iter()
+            .map(|a| a.max_value_difference)
+            .min()
+            .unwrap_or(u64::MAX);
         Ok(Self(Arc::new(Owner(Arc::new(Shared {
             object,
             attachments,
@@ -90,9 +93,11 @@ impl Timeline {
         let value = self.0.0.refresh();
         match self.0.0.failure() {
             None => Ok(value),
-            Some(cause) => {
-                Err(Error::Failed { timeline: self.object().clone(), value: value + 1, cause })
-            }
+            Some(cause) => Err(Error::Failed {
+                timeline: self.object().clone(),
+                value: value + 1,
+                cause,
+            }),
         }
     }
 
@@ -104,12 +109,18 @@ impl Timeline {
 
     /// The point at `value`: something to wait for.
     pub fn at(&self, value: u64) -> Point<'_> {
-        Point { of: Some(&self.0.0), value }
+        Point {
+            of: Some(&self.0.0),
+            value,
+        }
     }
 
     /// The signal of `value`: something for a submission to make.
     pub fn signal_at(&self, value: u64) -> Signal<'_> {
-        Signal { of: &self.0.0, value }
+        Signal {
+            of: &self.0.0,
+            value,
+        }
     }
 
     /// Signals `value` from the host, and releases what was held for it, on this thread.
@@ -153,7 +164,11 @@ impl Timeline {
 
     /// The devices on which queues wait for it and signal it natively; its home comes first.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        self.0.0.attachments.iter().map(|attachment| attachment.device)
+        self.0
+            .0
+            .attachments
+            .iter()
+            .map(|attachment| attachment.device)
     }
 }
 
@@ -188,7 +203,9 @@ impl<'t> Point<'t> {
     pub fn is_reached(self) -> Result<bool> {
         let Some(of) = self.of else { return Ok(true) };
         of.refresh_to(self.value);
-        of.standing(self.value).into_result(of, self.value).map(|s| matches!(s, Standing::Reached))
+        of.standing(self.value)
+            .into_result(of, self.value)
+            .map(|s| matches!(s, Standing::Reached))
     }
 
     /// Blocks this thread until the value is reached: spins briefly, then parks.
@@ -231,7 +248,10 @@ impl<'t> Point<'t> {
 
     /// An owned copy, for keeping beyond the timeline's borrow.
     pub fn keep(self) -> KeptPoint {
-        KeptPoint { of: self.of.cloned(), value: self.value }
+        KeptPoint {
+            of: self.of.cloned(),
+            value: self.value,
+        }
     }
 
     /// The port on `device`, if the timeline has one there and it is of type `P`.
@@ -273,7 +293,10 @@ pub struct KeptPoint {
 impl KeptPoint {
     /// The point, for waiting.
     pub fn point(&self) -> Point<'_> {
-        Point { of: self.of.as_ref(), value: self.value }
+        Point {
+            of: self.of.as_ref(),
+            value: self.value,
+        }
     }
 }
 
@@ -353,7 +376,10 @@ impl<'a> NativePoint<'a> {
 
     /// An owned copy to wait for.
     pub fn keep(self) -> KeptPoint {
-        KeptPoint { of: Some(self.of.clone()), value: self.value }
+        KeptPoint {
+            of: Some(self.of.clone()),
+            value: self.value,
+        }
     }
 }
 
@@ -411,9 +437,11 @@ impl Standing {
     /// Turns the two bad ends into errors about `value` of `of`.
     pub(crate) fn into_result(self, of: &Shared, value: u64) -> Result<Self> {
         match self {
-            Self::Failed(cause) => {
-                Err(Error::Failed { timeline: of.object.clone(), value, cause })
-            }
+            Self::Failed(cause) => Err(Error::Failed {
+                timeline: of.object.clone(),
+                value,
+                cause,
+            }),
             Self::Cancelled => Err(of.cancelled(value)),
             fine => Ok(fine),
         }
@@ -461,7 +489,10 @@ impl State {
     /// Takes out every waiter whose value is settled now.
     fn take_settled(&mut self, reached: u64, pending: u64) -> Woken {
         let mut woken = Woken::new();
-        for (list, value) in [(&mut self.for_pending, pending), (&mut self.for_reached, reached)] {
+        for (list, value) in [
+            (&mut self.for_pending, pending),
+            (&mut self.for_reached, reached),
+        ] {
             while list.front().is_some_and(|waiter| waiter.value <= value) {
                 woken.extend(list.pop_front().map(|waiter| waiter.wake));
             }
@@ -472,7 +503,11 @@ impl State {
     /// Takes out every waiter, of a timeline that has failed.
     fn take_all(&mut self) -> Woken {
         let (reached, pending) = (&mut self.for_reached, &mut self.for_pending);
-        reached.drain(..).chain(pending.drain(..)).map(|waiter| waiter.wake).collect()
+        reached
+            .drain(..)
+            .chain(pending.drain(..))
+            .map(|waiter| waiter.wake)
+            .collect()
     }
 
     /// Takes out the waiters that nobody will serve any more, of a timeline without handles.
@@ -517,7 +552,13 @@ pub(crate) struct Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (reached {}, pending {})", self.object, self.reached(), self.pending())
+        write!(
+            f,
+            "{} (reached {}, pending {})",
+            self.object,
+            self.reached(),
+            self.pending()
+        )
     }
 }
 
@@ -545,7 +586,10 @@ impl Shared {
     }
 
     pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
-        self.attachments.iter().find(|a| a.device == device).map(|a| &*a.port)
+        self.attachments
+            .iter()
+            .find(|a| a.device == device)
+            .map(|a| &*a.port)
     }
 
     pub(crate) fn failure(&self) -> Option<Failure> {
@@ -556,11 +600,19 @@ impl Shared {
     }
 
     pub(crate) fn not_pending(&self, value: u64) -> Error {
-        Error::NotPending { object: self.object.clone(), value, pending: self.pending() }
+        Error::NotPending {
+            object: self.object.clone(),
+            value,
+            pending: self.pending(),
+        }
     }
 
     pub(crate) fn cancelled(&self, value: u64) -> Error {
-        Error::Cancelled { timeline: self.object.clone(), value, reached: self.reached() }
+        Error::Cancelled {
+            timeline: self.object.clone(),
+            value,
+            reached: self.reached(),
+        }
     }
 
     /// How `value` stands, as far as the engine knows without asking the driver.
@@ -571,7 +623,11 @@ impl Shared {
         if self.troubled.load(Ordering::Acquire) {
             return self.standing_locked(&self.state.lock(), value);
         }
-        if self.pending() >= value { Standing::Pending } else { Standing::Open }
+        if self.pending() >= value {
+            Standing::Pending
+        } else {
+            Standing::Open
+        }
     }
 
     fn standing_locked(&self, state: &State, value: u64) -> Standing {
@@ -591,8 +647,7 @@ impl Shared {
     /// Asks the home port for the value, unless nothing can have changed. Returns the value reached.
     pub(crate) fn refresh(&self) -> u64 {
         let reached = self.reached();
-        let outstanding =
-            self.pending() > reached || self.raw_claims.load(Ordering::Relaxed) > 0;
+        let outstanding = self.pending() > reached || self.raw_claims.load(Ordering::Relaxed) > 0;
         if !outstanding || self.failure().is_some() {
             return reached;
         }
@@ -671,7 +726,11 @@ impl Shared {
     /// Claims `value`. Wakes nobody and asks no driver, so a lane may call it under its lock.
     pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval> {
         // A point at or below the value reached is no wait at all.
-        let own_wait = if own_wait > self.reached() { own_wait } else { 0 };
+        let own_wait = if own_wait > self.reached() {
+            own_wait
+        } else {
+            0
+        };
         if own_wait >= value {
             return Err(Error::SignalBehindOwnWait {
                 timeline: self.object.clone(),
@@ -682,7 +741,10 @@ impl Shared {
         let mut state = self.state.lock();
         self.check_signal(&state, value)?;
         let settled = self.pending();
-        state.claims.take(value, own_wait, settled).map_err(|claim| self.overlap(value, claim))
+        state
+            .claims
+            .take(value, own_wait, settled)
+            .map_err(|claim| self.overlap(value, claim))
     }
 
     /// A host signal: checked, made through the home port, then known to be reached.
@@ -694,14 +756,20 @@ impl Shared {
             self.check_signal(&state, value)?;
             let settled = self.pending();
             if settled > self.reached() {
-                let outstanding = Interval { above: self.reached(), upto: settled };
+                let outstanding = Interval {
+                    above: self.reached(),
+                    upto: settled,
+                };
                 return Err(self.overlap(value, outstanding));
             }
             if let Some(claim) = state.claims.lowest().filter(|claim| claim.above < value) {
                 return Err(self.overlap(value, claim));
             }
             // A claim keeps queue signals out until the value is reached.
-            state.claims.take(value, 0, settled).map_err(|claim| self.overlap(value, claim))?;
+            state
+                .claims
+                .take(value, 0, settled)
+                .map_err(|claim| self.overlap(value, claim))?;
         }
         self.signal_home(value)
     }
@@ -733,15 +801,34 @@ impl Shared {
         let (reached, pending) = (self.reached(), self.pending());
         let timeline = || self.object.clone();
         if let Some(cause) = &state.failure {
-            return Err(Error::Failed { timeline: timeline(), value, cause: cause.clone() });
+            return Err(Error::Failed {
+                timeline: timeline(),
+                value,
+                cause: cause.clone(),
+            });
         }
         let largest = self.largest_legal();
         if value <= reached {
-            Err(Error::SignalNotAboveReached { timeline: timeline(), asked: value, reached })
+            Err(Error::SignalNotAboveReached {
+                timeline: timeline(),
+                asked: value,
+                reached,
+            })
         } else if value > largest {
-            Err(Error::ValueOutOfRange { timeline: timeline(), asked: value, reached, largest })
+            Err(Error::ValueOutOfRange {
+                timeline: timeline(),
+                asked: value,
+                reached,
+                largest,
+            })
         } else if value <= pending {
-            Err(self.overlap(value, Interval { above: reached, upto: pending }))
+            Err(self.overlap(
+                value,
+                Interval {
+                    above: reached,
+                    upto: pending,
+                },
+            ))
         } else {
             Ok(())
         }
@@ -749,7 +836,9 @@ impl Shared {
 
     /// The largest value that may be signalled or waited for at present (T7).
     fn largest_legal(&self) -> u64 {
-        self.reached().saturating_add(self.max_difference).min(u64::MAX - 1)
+        self.reached()
+            .saturating_add(self.max_difference)
+            .min(u64::MAX - 1)
     }
 
     /// Brings the value up to date where a signal of `value` would otherwise seem out of range.
@@ -834,8 +923,22 @@ impl Shared {
             let ticket = state.next_ticket;
             let list = state.list(stage);
             let at = list.partition_point(|waiter| waiter.value <= value);
-            list.insert(at, Waiter { value, ticket, wake });
-            (Ticket { stage, ticket, value }, self.needs_watch(&mut state))
+            list.insert(
+                at,
+                Waiter {
+                    value,
+                    ticket,
+                    wake,
+                },
+            );
+            (
+                Ticket {
+                    stage,
+                    ticket,
+                    value,
+                },
+                self.needs_watch(&mut state),
+            )
         };
         self.tell_watcher(watch);
         Some(ticket)
@@ -846,7 +949,9 @@ impl Shared {
         let mut state = self.state.lock();
         let list = state.list(ticket.stage);
         let from = list.partition_point(|waiter| waiter.value < ticket.value);
-        let found = list.range(from..).position(|waiter| waiter.ticket == ticket.ticket);
+        let found = list
+            .range(from..)
+            .position(|waiter| waiter.ticket == ticket.ticket);
         let removed = found.and_then(|at| list.remove(from + at));
         drop(state);
         // What the waiter owned may be dropped here, never under the lock.
@@ -874,7 +979,9 @@ impl Shared {
 
     fn tell_watcher(self: &Arc<Self>, watch: Option<bool>) {
         if let (Some(fresh), Some(device)) = (watch, self.watch()) {
-            device.watcher().want(&**device, fresh.then(|| self.clone()));
+            device
+                .watcher()
+                .want(&**device, fresh.then(|| self.clone()));
         }
     }
 

@@ -120,10 +120,16 @@ pub(crate) fn wait_stage(
         };
         Ok(done.then_some(()))
     };
-    wait_until(start, timeout, WaitMode::Adaptive, look, |parker, tickets| {
-        let ticket = of.register(value, stage, parker.clone());
-        tickets.extend(ticket.map(|ticket| (of, ticket)));
-    })?
+    wait_until(
+        start,
+        timeout,
+        WaitMode::Adaptive,
+        look,
+        |parker, tickets| {
+            let ticket = of.register(value, stage, parker.clone());
+            tickets.extend(ticket.map(|ticket| (of, ticket)));
+        },
+    )?
     .ok_or_else(|| timed_out(of, value, timeout))
 }
 
@@ -234,7 +240,12 @@ impl Parker {
         thread_local! {
             static PARKER: RefCell<Option<Arc<Parker>>> = const { RefCell::new(None) };
         }
-        let new = || Arc::new(Self { thread: std::thread::current(), woken: AtomicBool::new(false) });
+        let new = || {
+            Arc::new(Self {
+                thread: std::thread::current(),
+                woken: AtomicBool::new(false),
+            })
+        };
         PARKER
             .try_with(|own| own.borrow_mut().get_or_insert_with(new).clone())
             .unwrap_or_else(|_| new())

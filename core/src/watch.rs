@@ -100,8 +100,11 @@ impl Inner {
                 continue;
             };
             let result = {
-                let ports: Vec<(&dyn Port, u64)> =
-                    watched.iter().zip(targets).map(|(timeline, target)| (timeline.home(), target)).collect();
+                let ports: Vec<(&dyn Port, u64)> = watched
+                    .iter()
+                    .zip(targets)
+                    .map(|(timeline, target)| (timeline.home(), target))
+                    .collect();
                 device.watch(&ports, Instant::now() + ROUND)
             };
             // Held submissions released below may drop the last handle of the device: let go of it first.

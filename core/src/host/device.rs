@@ -1,0 +1,118 @@
+//! The host as a device.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backend::{self, Attachment};
+use crate::host::port::HostPort;
+use crate::host::queue::Queue;
+use crate::{BackendKind, Capabilities, DeviceId, Info, Object, QueueFamily, QueueKind, Result};
+
+/// The host's worker threads. Always available; any number may be made, and they do not meet.
+#[derive(Clone, Debug)]
+pub struct Device(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: DeviceId,
+    object: Object,
+    info: Info,
+    epoch: Instant,
+}
+
+impl Device {
+    /// A host device.
+    #[must_use]
+    pub fn new() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let family = QueueFamily {
+            kind: QueueKind::Graphics,
+            count: None,
+            index: 0,
+            timestamp_bits: 64,
+        };
+        let info = Info {
+            backend: BackendKind::Host,
+            name: format!("host ({threads} threads)"),
+            vendor: "this computer".into(),
+            uuid: None,
+            parent_uuid: None,
+            driver_uuid: None,
+            luid: None,
+            driver: concat!("syncline-core ", env!("CARGO_PKG_VERSION")).into(),
+            capabilities: Capabilities {
+                native_timelines: true,
+                timestamp_bits: 64,
+                timestamp_period_ns: 1.0,
+                calibrated_clock: true,
+                max_value_difference: u64::MAX,
+                queues: vec![family],
+                limits: vec![
+                    (
+                        "exports",
+                        "host timelines are memory of this process".into(),
+                    ),
+                    (
+                        "imports",
+                        "worker threads wait for no driver's handles".into(),
+                    ),
+                    (
+                        "stream memory operations",
+                        "host work reads and writes memory itself".into(),
+                    ),
+                ],
+                ..Capabilities::default()
+            },
+        };
+        Self(Arc::new(Inner {
+            id: DeviceId::new(),
+            object: Object::new("device", "host"),
+            info,
+            epoch: Instant::now(),
+        }))
+    }
+
+    /// The instant that stamps count from.
+    pub(crate) fn epoch(&self) -> Instant {
+        self.0.epoch
+    }
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl backend::Device for Device {
+    type Queue = Queue;
+
+    fn id(&self) -> DeviceId {
+        self.0.id
+    }
+
+    fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    fn info(&self) -> &Info {
+        &self.0.info
+    }
+
+    fn port(&self, _initial: u64) -> Result<Attachment> {
+        Ok(Attachment {
+            device: self.0.id,
+            port: Box::new(HostPort),
+            watch: None,
+            max_value_difference: self.0.info.capabilities.max_value_difference,
+        })
+    }
+
+    fn queue(&self, _kind: QueueKind, label: &str) -> Result<Queue> {
+        Queue::new(self.clone(), label)
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}

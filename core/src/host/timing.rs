@@ -1,0 +1,51 @@
+//! Times written by worker threads.
+
+use std::sync::OnceLock;
+
+use crate::backend;
+use crate::{Error, Object, Result};
+
+/// Nanoseconds of the monotonic clock since the device was made.
+#[derive(Debug)]
+pub(crate) struct Stamp {
+    object: Object,
+    nanoseconds: OnceLock<i64>,
+}
+
+impl Stamp {
+    pub(crate) fn new(queue: &Object) -> Self {
+        Self {
+            object: queue.clone(),
+            nanoseconds: OnceLock::new(),
+        }
+    }
+
+    /// Called once, by the worker.
+    pub(crate) fn write(&self, since_epoch: std::time::Duration) {
+        // 292 years fit.
+        let _ = self
+            .nanoseconds
+            .set(i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX));
+    }
+
+    fn read(&self) -> Result<i64> {
+        let not_written = || Error::NotReady {
+            fence: self.object.clone(),
+        };
+        self.nanoseconds.get().copied().ok_or_else(not_written)
+    }
+}
+
+impl backend::Stamp for Stamp {
+    fn nanoseconds_since(&self, start: &dyn backend::Stamp) -> Result<i64> {
+        let start: &dyn std::any::Any = start;
+        let start = start
+            .downcast_ref::<Self>()
+            .ok_or_else(|| Error::Unsupported {
+                object: self.object.clone(),
+                asked: "measure from a stamp of another backend".into(),
+                reason: "host stamps count on the host's clock".into(),
+            })?;
+        Ok(self.read()? - start.read()?)
+    }
+}

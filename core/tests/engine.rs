@@ -1,0 +1,378 @@
+//! The engine over the host backend: order, holding, claims, failure and lifetimes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::host::Device;
+use syncline_core::{Error, Point, QueueKind, wait_all, wait_any};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn nothing<R>(_: &mut R) -> syncline_core::Result<()> {
+    Ok(())
+}
+
+#[test]
+fn a_chain_of_32768_over_two_queues_submitted_backwards() {
+    let device = Device::new();
+    let (a, b) = (
+        device.queue(QueueKind::Compute, "a").unwrap(),
+        device.queue(QueueKind::Compute, "b").unwrap(),
+    );
+    let start = device.timeline("start").unwrap();
+    // One timeline per link: link n waits for n, and is submitted before what signals it.
+    let links: Vec<_> = (0..512)
+        .map(|i| device.timeline(&format!("link {i}")).unwrap())
+        .collect();
+    for i in (1..512).rev() {
+        let queue = device.queue(QueueKind::Compute, "link").unwrap();
+        queue
+            .submit(&[links[i - 1].at(1)], nothing, &[links[i].signal_at(1)])
+            .unwrap();
+    }
+    a.submit(&[start.at(1)], nothing, &[links[0].signal_at(1)])
+        .unwrap();
+    assert!(!links[511].at(1).is_reached().unwrap());
+    start.signal(1).unwrap();
+    links[511].at(1).wait(LONG).unwrap();
+
+    // And one timeline through 32768 values, all held behind one gate.
+    let gate = device.timeline("gate").unwrap();
+    let chain = device.timeline("chain").unwrap();
+    a.submit(&[gate.at(1)], nothing, &[]).unwrap();
+    for n in 1..=16384u64 {
+        b.submit(&[chain.at(2 * n - 1)], nothing, &[chain.signal_at(2 * n)])
+            .unwrap();
+    }
+    for n in 1..=16384u64 {
+        a.submit(
+            &[chain.at(2 * n - 2)],
+            nothing,
+            &[chain.signal_at(2 * n - 1)],
+        )
+        .unwrap();
+    }
+    assert_eq!(chain.value().unwrap(), 0);
+    gate.signal(1).unwrap();
+    chain.at(32768).wait(LONG).unwrap();
+}
+
+#[test]
+fn closures_run_in_the_order_of_the_timeline() {
+    let device = Device::new();
+    let order = device.timeline("order").unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let queues: Vec<_> = (0..8)
+        .map(|i| device.queue(QueueKind::Compute, &format!("q{i}")).unwrap())
+        .collect();
+    // The queues in the most adverse order, each of them in its own.
+    for (q, queue) in queues.iter().enumerate().rev() {
+        for n in (0..64u64).filter(|n| n % 8 == q as u64) {
+            let seen = seen.clone();
+            queue
+                .submit(
+                    &[order.at(n)],
+                    move |recorder| {
+                        recorder.run(move || seen.lock().unwrap().push(n));
+                        Ok(())
+                    },
+                    &[order.signal_at(n + 1)],
+                )
+                .unwrap();
+        }
+    }
+    order.at(64).wait(LONG).unwrap();
+    assert_eq!(*seen.lock().unwrap(), (0..64).collect::<Vec<_>>());
+}
+
+#[test]
+fn claims_are_decided_at_the_call() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let gate = device.timeline("gate").unwrap();
+    let line = device.timeline("line").unwrap();
+    queue
+        .submit(&[gate.at(1)], nothing, &[line.signal_at(5)])
+        .unwrap();
+    assert!(matches!(
+        queue.submit(&[], nothing, &[line.signal_at(5)]),
+        Err(Error::SignalOverlapsClaim {
+            asked: 5,
+            above: 0,
+            upto: 5,
+            ..
+        })
+    ));
+    assert!(matches!(
+        line.signal(3),
+        Err(Error::SignalOverlapsClaim { .. })
+    ));
+    queue.submit(&[], nothing, &[line.signal_at(6)]).unwrap();
+    gate.signal(1).unwrap();
+    line.at(6).wait(LONG).unwrap();
+    assert!(matches!(
+        line.signal(6),
+        Err(Error::SignalNotAboveReached {
+            asked: 6,
+            reached: 6,
+            ..
+        })
+    ));
+    line.signal(7).unwrap();
+    assert!(matches!(
+        line.signal(u64::MAX),
+        Err(Error::ValueOutOfRange { .. })
+    ));
+}
+
+#[test]
+fn failure_passes_through_chains_with_the_first_cause() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let (first, second, third) = (
+        device.timeline("first").unwrap(),
+        device.timeline("second").unwrap(),
+        device.timeline("third").unwrap(),
+    );
+    let ran = Arc::new(AtomicU64::new(0));
+    let other = device.queue(QueueKind::Compute, "other").unwrap();
+    for (q, from, to) in [(&queue, &first, &second), (&other, &second, &third)] {
+        let ran = ran.clone();
+        q.submit(
+            &[from.at(1)],
+            move |_| {
+                ran.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            },
+            &[to.signal_at(1)],
+        )
+        .unwrap();
+    }
+    first.fail(Error::work(std::io::Error::other("the first cause")));
+    let error = third.at(1).wait(LONG).unwrap_err();
+    let Error::Failed { cause, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(cause.to_string(), "work failed: the first cause");
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    queue.idle(LONG).unwrap();
+    other
+        .submit(&[], nothing, &[])
+        .unwrap()
+        .end()
+        .wait(LONG)
+        .unwrap();
+}
+
+#[test]
+fn dropping_the_last_handle_cancels_what_nobody_will_signal() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let line = device.timeline("line").unwrap();
+    let result = device.timeline("result").unwrap();
+    queue
+        .submit(&[line.at(1)], nothing, &[result.signal_at(1)])
+        .unwrap();
+    let point = line.at(1).keep();
+    drop(line);
+    assert!(matches!(
+        point.point().wait(LONG),
+        Err(Error::Cancelled {
+            value: 1,
+            reached: 0,
+            ..
+        })
+    ));
+    let error = result.at(1).wait(LONG).unwrap_err();
+    assert!(
+        matches!(&error, Error::Failed { cause, .. } if matches!(**cause, Error::Cancelled { .. }))
+    );
+    assert_eq!(queue.held().count, 0);
+}
+
+#[test]
+fn a_covered_wait_survives_the_last_handle() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let gate = device.timeline("gate").unwrap();
+    let line = device.timeline("line").unwrap();
+    queue
+        .submit(&[gate.at(1)], nothing, &[line.signal_at(1)])
+        .unwrap();
+    let point = line.at(1).keep();
+    let waiter = std::thread::spawn(move || point.point().wait(LONG));
+    std::thread::yield_now();
+    drop(line);
+    gate.signal(1).unwrap();
+    waiter.join().unwrap().unwrap();
+}
+
+#[test]
+fn rejected_work_withdraws_its_claims_and_a_panic_is_a_failure() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let line = device.timeline("line").unwrap();
+    let refused = queue.submit(
+        &[],
+        |_| Err(Error::work(std::io::Error::other("no"))),
+        &[line.signal_at(1)],
+    );
+    assert!(matches!(refused, Err(Error::Work(_))));
+    let panicked = queue.submit(&[], |_| panic!("oh"), &[line.signal_at(1)]);
+    assert!(matches!(panicked, Err(Error::WorkPanicked { ref message, .. }) if message == "oh"));
+    queue.submit(&[], nothing, &[line.signal_at(1)]).unwrap();
+    line.at(1).wait(LONG).unwrap();
+    queue.idle(LONG).unwrap();
+
+    let gate = device.timeline("gate").unwrap();
+    queue
+        .submit(
+            &[gate.at(1)],
+            |_| Err(Error::work(std::io::Error::other("late"))),
+            &[line.signal_at(2)],
+        )
+        .unwrap();
+    gate.signal(1).unwrap();
+    assert!(matches!(line.at(2).wait(LONG), Err(Error::Failed { .. })));
+    queue.idle(LONG).unwrap();
+}
+
+#[test]
+fn submitting_to_the_same_queue_from_its_work_is_refused() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let inner = queue.clone();
+    let refused = queue.submit(
+        &[],
+        move |_| inner.submit(&[], nothing, &[]).map(|_| ()),
+        &[],
+    );
+    assert!(matches!(refused, Err(Error::Reentrant { .. })));
+    queue
+        .submit(&[], nothing, &[])
+        .unwrap()
+        .end()
+        .wait(LONG)
+        .unwrap();
+}
+
+#[test]
+fn waits_over_many_points() {
+    let device = Device::new();
+    let lines: Vec<_> = (0..4)
+        .map(|i| device.timeline(&format!("l{i}")).unwrap())
+        .collect();
+    assert!(matches!(wait_any(&[], LONG), Err(Error::NothingToWaitFor)));
+    wait_all(&[], Duration::ZERO).unwrap();
+    let points: Vec<Point<'_>> = lines.iter().map(|line| line.at(1)).collect();
+    assert!(
+        wait_any(&points, Duration::from_nanos(1))
+            .unwrap_err()
+            .is_timeout()
+    );
+    std::thread::scope(|scope| {
+        scope.spawn(|| lines[2].signal(1).unwrap());
+        assert_eq!(wait_any(&points, LONG).unwrap(), 2);
+    });
+    lines[0].fail(Error::work(std::io::Error::other("x")));
+    assert_eq!(wait_any(&points, LONG).unwrap(), 2);
+    assert!(matches!(wait_all(&points, LONG), Err(Error::Failed { .. })));
+    assert!(wait_any(&[lines[3].at(1), Point::EMPTY], LONG).unwrap() == 1);
+}
+
+#[test]
+fn racing_equal_signals_have_one_winner() {
+    let device = Device::new();
+    for _ in 0..200 {
+        let line = device.timeline("line").unwrap();
+        let wins = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    if line.signal(1).is_ok() {
+                        wins.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(wins.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn threads_hammering_one_queue_lose_nothing() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let gate = device.timeline("gate").unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for i in 0..500u64 {
+                    let count = count.clone();
+                    queue
+                        .submit(
+                            &[gate.at(i / 8)],
+                            move |recorder| {
+                                recorder.run(move || {
+                                    count.fetch_add(1, Ordering::SeqCst);
+                                });
+                                Ok(())
+                            },
+                            &[],
+                        )
+                        .unwrap();
+                }
+            });
+        }
+        for i in 1..=63 {
+            gate.signal(i).unwrap();
+        }
+    });
+    queue.idle(LONG).unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 4000);
+}
+
+#[test]
+fn keeps_are_dropped_once_the_work_is_done() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let gate = device.timeline("gate").unwrap();
+    let kept = Arc::new(());
+    let inside = kept.clone();
+    queue
+        .submit(
+            &[gate.at(1)],
+            move |recorder| {
+                recorder.keep(inside);
+                Ok(())
+            },
+            &[],
+        )
+        .unwrap();
+    assert_eq!(Arc::strong_count(&kept), 2);
+    gate.signal(1).unwrap();
+    queue.idle(LONG).unwrap();
+    assert_eq!(Arc::strong_count(&kept), 1);
+}
+
+#[test]
+fn signals_from_a_device_without_a_port_come_from_the_host_in_order() {
+    let (home, away) = (Device::new(), Device::new());
+    let line = home.timeline("line").unwrap();
+    let (near, far) = (
+        home.queue(QueueKind::Compute, "near").unwrap(),
+        away.queue(QueueKind::Compute, "far").unwrap(),
+    );
+    for n in 1..=100u64 {
+        far.submit(&[line.at(2 * n - 1)], nothing, &[line.signal_at(2 * n)])
+            .unwrap();
+        near.submit(&[line.at(2 * n - 2)], nothing, &[line.signal_at(2 * n - 1)])
+            .unwrap();
+    }
+    line.at(200).wait(LONG).unwrap();
+}
