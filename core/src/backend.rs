@@ -102,8 +102,8 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// What work is given to record itself into.
     type Recorder<'a>;
 
-    /// The device it belongs to.
-    fn device(&self) -> &Self::Device;
+    /// A handle of the device it belongs to.
+    fn device(&self) -> Self::Device;
 
     /// Its name in errors and reports.
     fn object(&self) -> &Object;

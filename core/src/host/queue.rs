@@ -38,8 +38,8 @@ impl backend::Queue for Queue {
     type Device = Device;
     type Recorder<'a> = Recorder;
 
-    fn device(&self) -> &Device {
-        &self.device
+    fn device(&self) -> Device {
+        self.device.clone()
     }
 
     fn object(&self) -> &Object {
