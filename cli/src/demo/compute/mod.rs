@@ -101,7 +101,7 @@ pub const POSITION_BITS: u32 = 4;
 pub const EMITTER_REACH: i32 = 6 << POSITION_BITS;
 
 /// An emitter pushes a cell at distance `d` by
-/// `(amplitude * max(0, EMITTER_REACH² - d²)) >> FORCE_SHIFT`.
+/// `(amplitude * max(0, EMITTER_REACH^2 - d^2)) >> FORCE_SHIFT`.
 pub const FORCE_SHIFT: u32 = 16;
 
 /// Threads of a block (CUDA) and invocations of a workgroup (Vulkan), in each

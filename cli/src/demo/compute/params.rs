@@ -36,8 +36,6 @@ struct Path {
     start: u32,
     /// Eighths of the common frequency.
     tone: u32,
-    /// Full amplitude is this times [`ARC_ONE`].
-    strength: i32,
 }
 
 /// Three slightly detuned emitters on paths that neither meet nor repeat soon:
@@ -49,7 +47,6 @@ const PATHS: [Path; EMITTERS] = [
         turns: [1, 1],
         start: 0,
         tone: 8,
-        strength: 1,
     },
     Path {
         centre: [11, 10],
@@ -57,7 +54,6 @@ const PATHS: [Path; EMITTERS] = [
         turns: [-1, -1],
         start: 1 << 30,
         tone: 9,
-        strength: 1,
     },
     Path {
         centre: [8, 8],
@@ -65,7 +61,6 @@ const PATHS: [Path; EMITTERS] = [
         turns: [1, 2],
         start: 5 << 29,
         tone: 7,
-        strength: 1,
     },
 ];
 
@@ -129,7 +124,7 @@ impl StepParams {
                     path.radius[1],
                     down.wrapping_add(QUARTER_TURN),
                 ),
-                amplitude: arc(step.wrapping_mul(swing / 8 * path.tone)) * path.strength,
+                amplitude: arc(step.wrapping_mul(swing / 8 * path.tone)),
             }
         });
         Self {

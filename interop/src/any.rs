@@ -1,0 +1,190 @@
+//! One device, queue and recorder type over all backends, chosen at run time and dispatched by `match`.
+
+use std::time::Duration;
+
+use syncline_core::backend::{self, Attachment, Held, Submitted};
+use syncline_core::{DeviceId, Fence, Info, Object, Point, QueueKind, Result, Signal, host};
+
+#[cfg(feature = "cuda")]
+use crate::cuda;
+#[cfg(feature = "vulkan")]
+use crate::vulkan;
+
+/// Runs `$body` on the backend's own value inside an enum of this module.
+macro_rules! each {
+    ($enum:ident, $value:expr, $inner:pat => $body:expr) => {
+        match $value {
+            $enum::Host($inner) => $body,
+            #[cfg(feature = "cuda")]
+            $enum::Cuda($inner) => $body,
+            #[cfg(feature = "vulkan")]
+            $enum::Vulkan($inner) => $body,
+        }
+    };
+}
+
+/// As [`each`], with the result back in an enum of this module.
+macro_rules! wrap {
+    ($from:ident => $to:ident, $value:expr, $inner:pat => $body:expr) => {
+        match $value {
+            $from::Host($inner) => $to::Host($body),
+            #[cfg(feature = "cuda")]
+            $from::Cuda($inner) => $to::Cuda($body),
+            #[cfg(feature = "vulkan")]
+            $from::Vulkan($inner) => $to::Vulkan($body),
+        }
+    };
+}
+
+/// A device of any backend.
+#[derive(Clone, Debug)]
+pub enum Device {
+    /// The host's worker threads.
+    Host(host::Device),
+    /// A CUDA context.
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Device),
+    /// A Vulkan device.
+    #[cfg(feature = "vulkan")]
+    Vulkan(vulkan::Device),
+}
+
+/// A queue of any backend.
+#[derive(Clone, Debug)]
+pub enum Queue {
+    /// A worker thread.
+    Host(host::Queue),
+    /// A CUDA stream.
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Queue),
+    /// A Vulkan queue.
+    #[cfg(feature = "vulkan")]
+    Vulkan(vulkan::Queue),
+}
+
+/// What work on a queue of any backend is recorded into.
+#[derive(Debug)]
+pub enum Recorder<'a> {
+    /// Closures for a worker thread.
+    Host(&'a mut host::Recorder),
+    /// A CUDA stream.
+    #[cfg(feature = "cuda")]
+    Cuda(&'a mut cuda::Recorder),
+    /// A Vulkan command buffer.
+    #[cfg(feature = "vulkan")]
+    Vulkan(&'a mut vulkan::Recorder),
+}
+
+macro_rules! from {
+    ($($(#[$gate:meta])? $module:ident => $variant:ident;)+) => {
+        $(
+            $(#[$gate])?
+            impl From<$module::Device> for Device {
+                fn from(device: $module::Device) -> Self {
+                    Self::$variant(device)
+                }
+            }
+
+            $(#[$gate])?
+            impl From<$module::Queue> for Queue {
+                fn from(queue: $module::Queue) -> Self {
+                    Self::$variant(queue)
+                }
+            }
+        )+
+    };
+}
+
+from! {
+    host => Host;
+    #[cfg(feature = "cuda")] cuda => Cuda;
+    #[cfg(feature = "vulkan")] vulkan => Vulkan;
+}
+
+impl backend::Device for Device {
+    type Queue = Queue;
+
+    fn id(&self) -> DeviceId {
+        each!(Device, self, device => device.id())
+    }
+
+    fn object(&self) -> &Object {
+        each!(Device, self, device => device.object())
+    }
+
+    fn info(&self) -> &Info {
+        each!(Device, self, device => device.info())
+    }
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        each!(Device, self, device => device.port(initial))
+    }
+
+    fn queue(&self, kind: QueueKind, label: &str) -> Result<Queue> {
+        Ok(wrap!(Device => Queue, self, device => device.queue(kind, label)?))
+    }
+
+    fn check(&self) -> Result<()> {
+        each!(Device, self, device => device.check())
+    }
+}
+
+impl backend::Queue for Queue {
+    type Device = Device;
+    type Recorder<'a> = Recorder<'a>;
+
+    fn device(&self) -> Device {
+        wrap!(Queue => Device, self, queue => queue.device())
+    }
+
+    fn object(&self) -> &Object {
+        each!(Queue, self, queue => queue.object())
+    }
+
+    fn submit<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        match self {
+            Self::Host(queue) => {
+                queue.submit(waits, move |r| work(&mut Recorder::Host(r)), signals)
+            }
+            #[cfg(feature = "cuda")]
+            Self::Cuda(queue) => {
+                queue.submit(waits, move |r| work(&mut Recorder::Cuda(r)), signals)
+            }
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(queue) => {
+                queue.submit(waits, move |r| work(&mut Recorder::Vulkan(r)), signals)
+            }
+        }
+    }
+
+    fn record(&self, fence: &Fence) -> Result<()> {
+        each!(Queue, self, queue => queue.record(fence))
+    }
+
+    fn position(&self) -> Point<'_> {
+        each!(Queue, self, queue => queue.position())
+    }
+
+    fn held(&self) -> Held {
+        each!(Queue, self, queue => queue.held())
+    }
+
+    fn idle(&self, timeout: Duration) -> Result<()> {
+        each!(Queue, self, queue => queue.idle(timeout))
+    }
+}
+
+impl Recorder<'_> {
+    /// Keeps `object` alive until the submission has finished.
+    pub fn keep(&mut self, object: std::sync::Arc<dyn std::any::Any + Send + Sync>) {
+        each!(Recorder, self, recorder => recorder.keep(object));
+    }
+}

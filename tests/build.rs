@@ -1,0 +1,23 @@
+//! Notes the commit that is being built, for reports.
+
+use std::process::Command;
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+fn main() {
+    let commit = git(&["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into());
+    // Recorded results are no change of the code that made them.
+    let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", ":!/results", ":(top)"]);
+    let dirty = if changed.is_some_and(|changes| !changes.is_empty()) { "-dirty" } else { "" };
+    println!("cargo:rustc-env=SYNCLINE_COMMIT={commit}{dirty}");
+    // The index changes with every commit, and with most things that make the tree dirty.
+    for path in ["HEAD", "index"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", path]) {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
+}

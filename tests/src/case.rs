@@ -1,0 +1,88 @@
+//! Cases, and what they end in.
+
+use std::fmt;
+
+use crate::World;
+
+/// One behaviour of the contract, to be seen on a subject.
+pub struct Case<S> {
+    /// Its name: `family.behaviour`.
+    pub id: &'static str,
+    /// The rules of `docs/contract.md` that break if it fails.
+    pub rules: &'static [&'static str],
+    /// Runs it.
+    pub run: fn(&World<S>) -> Verdict,
+}
+
+impl<S> fmt::Debug for Case<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.id, self.rules)
+    }
+}
+
+/// How a case ends: passed, or not.
+pub type Verdict = Result<(), Stop>;
+
+/// Why a case did not pass.
+#[derive(Debug)]
+pub enum Stop {
+    /// The subject broke a rule, in words.
+    Failed(String),
+    /// The subject cannot do what the case needs, and says so.
+    Skipped(String),
+}
+
+impl Stop {
+    /// The subject lacks a capability.
+    pub fn skip<T>(reason: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Skipped(reason.into()))
+    }
+
+    /// The subject broke a rule.
+    pub fn fail<T>(reason: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Failed(reason.into()))
+    }
+}
+
+impl From<syncline::Error> for Stop {
+    /// An error where none is due is a failure.
+    fn from(error: syncline::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// Fails the case unless `$condition` holds.
+macro_rules! check {
+    ($condition:expr, $($why:tt)+) => {
+        if !$condition {
+            return $crate::case::Stop::fail(format!($($why)+));
+        }
+    };
+}
+
+/// Fails the case unless `$result` is an error of the given shape.
+macro_rules! check_error {
+    ($result:expr, $shape:pat $(if $guard:expr)?) => {
+        match $result {
+            Err($shape) $(if $guard)? => {}
+            Err(other) => return $crate::case::Stop::fail(format!(
+                "expected {}, but the error is: {other}", stringify!($shape)
+            )),
+            Ok(_) => return $crate::case::Stop::fail(format!(
+                "expected {}, but the call succeeded", stringify!($shape)
+            )),
+        }
+    };
+}
+
+/// Lists the cases of one file: `id: rules => function`.
+macro_rules! cases {
+    ($($id:literal: [$($rule:ident)+] => $run:ident;)+) => {
+        /// The cases of this family.
+        pub(crate) fn cases<S: $crate::Subject>() -> Vec<$crate::Case<S>> {
+            vec![$($crate::Case { id: $id, rules: &[$(stringify!($rule)),+], run: $run::<S> }),+]
+        }
+    };
+}
+
+pub(crate) use {cases, check, check_error};

@@ -1,0 +1,158 @@
+//! F1–F6: fences, on every backend what CUDA events are on theirs.
+
+use std::time::Duration;
+
+use syncline::Error;
+use syncline::backend::Queue;
+
+use super::{DELAY, LONG, WORDS};
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::{Subject, World};
+
+cases! {
+    "fence.never_recorded_is_complete": [F1] => unrecorded;
+    "fence.rerecording_moves_no_wait": [F2] => rerecorded;
+    "fence.query_never_blocks": [F3 F2] => query;
+    "fence.of_another_device_is_refused": [F4 E5] => other_device;
+    "fence.elapsed": [F5] => elapsed;
+    "fence.elapsed_errors": [F5] => elapsed_errors;
+    "fence.dropped_or_recorded_again_while_pending": [F6] => dropped;
+}
+
+/// Keeps the left queue busy.
+fn busy<S: Subject>(world: &World<S>, queue: &S::Queue, time: Duration) -> syncline::Result<()> {
+    let device = world.left.clone();
+    queue.submit(&[], move |recorder| device.busy(recorder, time), &[]).map(|_| ())
+}
+
+fn unrecorded<S: Subject>(world: &World<S>) -> Verdict {
+    let fence = world.left.fence("never recorded");
+    check!(fence.is_complete()?, "a fence that was never recorded is not complete");
+    fence.wait(Duration::ZERO)?;
+    let queue = world.right_queue("right")?;
+    queue.submit(&[fence.point().point()], |_| Ok(()), &[])?.end().wait(LONG)?;
+    Ok(())
+}
+
+fn rerecorded<S: Subject>(world: &World<S>) -> Verdict {
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let gate = world.timeline("gate")?;
+    let fence = world.left.fence("fence");
+    left.record(&fence)?;
+    let early = fence.point();
+    // Behind the gate: a wait on the later record could not end.
+    left.submit(&[gate.at(1)], |_| Ok(()), &[])?;
+    left.record(&fence)?;
+    right.submit(&[early.point()], |_| Ok(()), &[])?.end().wait(LONG)?;
+    early.point().wait(LONG)?;
+    check!(!fence.is_complete()?, "the later record is complete before its queue gets there");
+    check_error!(fence.wait(Duration::from_millis(1)), Error::TimedOut { .. });
+    gate.signal(1)?;
+    fence.wait(LONG)?;
+    Ok(())
+}
+
+fn query<S: Subject>(world: &World<S>) -> Verdict {
+    let left = world.left_queue("left")?;
+    let fence = world.left.fence("fence");
+    let buffer = world.left.buffer(WORDS)?;
+    busy(world, &left, DELAY)?;
+    let to = buffer.clone();
+    left.submit(&[], move |recorder| S::fill(recorder, &to, 9), &[])?;
+    left.record(&fence)?;
+    // However the race between these reads goes, complete must mean done.
+    let mut queries = 0_u64;
+    let start = std::time::Instant::now();
+    while !fence.is_complete()? {
+        queries += 1;
+        check!(start.elapsed() < LONG, "not complete after {queries} queries");
+    }
+    check!(queries > 0, "complete at once, although the queue was busy");
+    check!(S::read(&buffer).iter().all(|&word| word == 9), "complete before the work was done");
+    Ok(())
+}
+
+fn other_device<S: Subject>(world: &World<S>) -> Verdict {
+    if !world.is_pair() {
+        return Stop::skip("it takes two devices");
+    }
+    let right = world.right_queue("right")?;
+    let fence = world.left.fence("left's fence");
+    check_error!(right.record(&fence), Error::WrongDevice { object, .. } if object.label() == "left's fence");
+    check!(fence.is_complete()?, "a refused record changed the fence");
+    // Waiting from another device is legal.
+    let left = world.left_queue("left")?;
+    busy(world, &left, DELAY)?;
+    left.record(&fence)?;
+    right.submit(&[fence.point().point()], |_| Ok(()), &[])?.end().wait(LONG)?;
+    check!(fence.is_complete()?, "the other device did not wait for the fence");
+    Ok(())
+}
+
+fn elapsed<S: Subject>(world: &World<S>) -> Verdict {
+    if world.left.info().capabilities.timestamp_bits == 0 {
+        return Stop::skip("the device has no timestamps");
+    }
+    let left = world.left_queue("left")?;
+    let (begin, end) = (world.left.timed_fence("begin"), world.left.timed_fence("end"));
+    left.record(&begin)?;
+    busy(world, &left, DELAY)?;
+    left.record(&end)?;
+    end.wait(LONG)?;
+    let forward = end.elapsed_since(&begin)?;
+    let least = (DELAY / 2).as_nanos() as i64;
+    check!(forward >= least, "{forward} ns between two fences around {DELAY:?} of work");
+    check!(forward < LONG.as_nanos() as i64, "{forward} ns is more than the whole case took");
+    let backward = begin.elapsed_since(&end)?;
+    check!(backward < 0 && (backward + forward).abs() < 1_000_000, "{forward} ns forward, {backward} ns backward");
+    check!(end.elapsed_since(&end)? == 0, "a fence against itself is {} ns", end.elapsed_since(&end)?);
+    Ok(())
+}
+
+fn elapsed_errors<S: Subject>(world: &World<S>) -> Verdict {
+    if world.left.info().capabilities.timestamp_bits == 0 {
+        return Stop::skip("the device has no timestamps");
+    }
+    let left = world.left_queue("left")?;
+    let gate = world.timeline("gate")?;
+    let (timed, plain) = (world.left.timed_fence("timed"), world.left.fence("plain"));
+    let never = world.left.timed_fence("never");
+    left.record(&timed)?;
+    left.record(&plain)?;
+    left.idle(LONG)?;
+    check_error!(plain.elapsed_since(&timed), Error::TimingDisabled { .. });
+    check_error!(timed.elapsed_since(&never), Error::NotRecorded { .. });
+    left.submit(&[gate.at(1)], |_| Ok(()), &[])?;
+    let late = world.left.timed_fence("late");
+    left.record(&late)?;
+    check_error!(late.elapsed_since(&timed), Error::NotReady { .. });
+    gate.signal(1)?;
+    late.wait(LONG)?;
+    check!(late.elapsed_since(&timed)? >= 0, "time ran backwards along a queue");
+    if world.is_pair() && world.right.info().capabilities.timestamp_bits > 0 {
+        let foreign = world.right.timed_fence("foreign");
+        let right = world.right_queue("right")?;
+        right.record(&foreign)?;
+        foreign.wait(LONG)?;
+        check_error!(timed.elapsed_since(&foreign), Error::WrongDevice { .. });
+    }
+    Ok(())
+}
+
+fn dropped<S: Subject>(world: &World<S>) -> Verdict {
+    let left = world.left_queue("left")?;
+    let fence = world.left.fence("fence");
+    for _ in 0..50 {
+        busy(world, &left, Duration::from_micros(100))?;
+        left.record(&fence)?;
+        let pending = world.left.timed_fence("dropped");
+        if world.left.info().capabilities.timestamp_bits > 0 {
+            left.record(&pending)?;
+        }
+    }
+    let point = fence.point();
+    drop(fence);
+    point.point().wait(LONG)?;
+    left.idle(LONG)?;
+    Ok(())
+}

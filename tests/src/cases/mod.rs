@@ -1,0 +1,42 @@
+//! The cases, one file per family, written once for every subject.
+
+use std::time::Duration;
+
+use crate::{Case, Subject};
+
+mod failure;
+mod fences;
+mod queues;
+mod rejections;
+mod timelines;
+mod waits;
+
+pub mod sharing;
+
+/// Longer than anything that works takes; a wait that needs it has failed.
+pub(crate) const LONG: Duration = Duration::from_secs(10);
+
+/// How long the device that comes first is kept busy, so that a missing wait shows.
+pub(crate) const DELAY: Duration = Duration::from_millis(30);
+
+/// How many words the test buffers have.
+pub(crate) const WORDS: usize = 1024;
+
+/// Every case that any subject can run.
+#[must_use]
+pub fn all<S: Subject>() -> Vec<Case<S>> {
+    let families = [
+        timelines::cases(),
+        waits::cases(),
+        queues::cases(),
+        rejections::cases(),
+        fences::cases(),
+        failure::cases(),
+    ];
+    families.into_iter().flatten().collect()
+}
+
+/// An error to fail things with, to be recognized by its text.
+pub(crate) fn cause(text: &str) -> syncline::Error {
+    syncline::Error::work(std::io::Error::other(text.to_owned()))
+}

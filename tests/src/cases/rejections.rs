@@ -1,0 +1,197 @@
+//! Q5, Q6: what is refused, what is kept, and what runs how often.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use syncline::Error;
+use syncline::backend::Queue;
+
+use super::{LONG, WORDS, cause};
+use crate::case::{Verdict, cases, check, check_error};
+use crate::{Subject, World};
+
+cases! {
+    "rejected.claims_are_withdrawn": [Q5] => claims_withdrawn;
+    "rejected.one_bad_signal_of_several": [Q5 T2] => one_bad_signal;
+    "rejected.after_it_has_recorded": [Q5 Q6] => after_recording;
+    "rejected.held_fails_its_signals": [Q5] => held;
+    "rejected.signal_twice_in_one_submission": [T2 E5] => twice;
+    "rejected.signal_behind_own_wait": [Q4 T2] => behind_own_wait;
+    "work.runs_exactly_once": [Q6] => runs_once;
+    "work.panic_is_a_failure": [Q6 E5] => panics;
+    "work.same_queue_from_inside": [Q6] => reentrant;
+    "work.other_queue_from_inside": [Q6] => nested;
+}
+
+fn claims_withdrawn<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let refused = left.submit(&[], |_| Err(cause("refused")), &[line.signal_at(1)]);
+    check_error!(refused, Error::Work(_));
+    check!(line.value()? == 0, "a rejected submission signalled {}", line.value()?);
+    right.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    left.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+    line.at(2).wait(LONG)?;
+    left.idle(LONG)?;
+    Ok(())
+}
+
+fn one_bad_signal<S: Subject>(world: &World<S>) -> Verdict {
+    let (good, bad) = (world.timeline("good")?, world.timeline("bad")?);
+    bad.signal(5)?;
+    let queue = world.left_queue("left")?;
+    let ran = Arc::new(AtomicU32::new(0));
+    let count = ran.clone();
+    let refused = queue.submit(
+        &[],
+        move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        },
+        &[good.signal_at(1), bad.signal_at(3)],
+    );
+    check_error!(refused, Error::SignalNotAboveReached { asked: 3, reached: 5, .. });
+    queue.idle(LONG)?;
+    check!(ran.load(Ordering::SeqCst) == 0, "work of a refused submission ran");
+    check!(good.value()? == 0, "half of a refused submission was signalled");
+    good.signal(1)?;
+    Ok(())
+}
+
+fn after_recording<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let queue = world.left_queue("left")?;
+    let buffer = world.left.buffer(WORDS)?;
+    let to = buffer.clone();
+    let refused = queue.submit(
+        &[],
+        move |recorder| {
+            S::fill(recorder, &to, 1)?;
+            Err(cause("after recording"))
+        },
+        &[line.signal_at(1)],
+    );
+    check_error!(refused, Error::Work(_));
+    let to = buffer.clone();
+    queue.submit(&[], move |recorder| S::fill(recorder, &to, 2), &[line.signal_at(1)])?;
+    line.at(1).wait(LONG)?;
+    check!(S::read(&buffer).iter().all(|&word| word == 2), "later work on the queue is wrong");
+    Ok(())
+}
+
+fn held<S: Subject>(world: &World<S>) -> Verdict {
+    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
+    let queue = world.right_queue("right")?;
+    queue.submit(&[gate.at(1)], |_| Err(cause("rejected at its release")), &[line.signal_at(1)])?;
+    let other = world.timeline("other")?;
+    queue.submit(&[], |_| Ok(()), &[other.signal_at(1)])?;
+    gate.signal(1)?;
+    check_error!(
+        line.at(1).wait(LONG),
+        Error::Failed { cause, .. } if cause.to_string().contains("rejected at its release")
+    );
+    other.at(1).wait(LONG)?;
+    queue.idle(LONG)?;
+    Ok(())
+}
+
+fn twice<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let queue = world.left_queue("left")?;
+    check_error!(
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(1), line.signal_at(2)]),
+        Error::DuplicateSignal { asked: 2, .. }
+    );
+    line.signal(1)?;
+    Ok(())
+}
+
+fn behind_own_wait<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let queue = world.left_queue("left")?;
+    for waited in [3, 4] {
+        check_error!(
+            queue.submit(&[line.at(waited)], |_| Ok(()), &[line.signal_at(3)]),
+            Error::SignalBehindOwnWait { asked: 3, waited: w, .. } if w == waited
+        );
+    }
+    line.signal(3)?;
+    Ok(())
+}
+
+fn runs_once<S: Subject>(world: &World<S>) -> Verdict {
+    let gate = world.timeline("gate")?;
+    let queue = world.right_queue("right")?;
+    let counts: Vec<_> = (0..40).map(|_| Arc::new(AtomicU32::new(0))).collect();
+    let kept = Arc::new(());
+    for (index, count) in counts.iter().enumerate() {
+        let (count, kept) = (count.clone(), kept.clone());
+        queue.submit(
+            &[gate.at(index as u64 % 4)],
+            move |_| {
+                let _kept = &kept;
+                count.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            },
+            &[],
+        )?;
+    }
+    for value in 1..=3 {
+        gate.signal(value)?;
+    }
+    queue.idle(LONG)?;
+    for (index, count) in counts.iter().enumerate() {
+        let runs = count.load(Ordering::SeqCst);
+        check!(runs == 1, "work {index} ran {runs} times");
+    }
+    check!(Arc::strong_count(&kept) == 1, "what the work owned is not dropped");
+    Ok(())
+}
+
+fn panics<S: Subject>(world: &World<S>) -> Verdict {
+    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
+    let queue = world.right_queue("right")?;
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    #[allow(clippy::panic, reason = "the behaviour under test")]
+    let at_once = queue.submit(&[], |_| panic!("at once"), &[line.signal_at(1)]).map(|_| ());
+    #[allow(clippy::panic, reason = "the behaviour under test")]
+    let later = queue.submit(&[gate.at(1)], |_| panic!("later"), &[line.signal_at(1)]).map(|_| ());
+    let opened = gate.signal(1);
+    let ended = line.at(1).wait(LONG);
+    std::panic::set_hook(quiet);
+    check_error!(at_once, Error::WorkPanicked { message, .. } if message == "at once");
+    later?;
+    opened?;
+    check_error!(
+        ended,
+        Error::Failed { cause, .. } if matches!(&*cause, Error::WorkPanicked { message, .. } if message == "later")
+    );
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+    Ok(())
+}
+
+fn reentrant<S: Subject>(world: &World<S>) -> Verdict {
+    let queue = world.left_queue("left")?;
+    let inner = queue.clone();
+    let refused = queue.submit(&[], move |_| inner.submit(&[], |_| Ok(()), &[]).map(|_| ()), &[]);
+    check_error!(refused, Error::Reentrant { .. });
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+    Ok(())
+}
+
+fn nested<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let buffer = world.right.buffer(WORDS)?;
+    let (inner, to) = (right.clone(), buffer.clone());
+    left.submit(
+        &[],
+        move |_| inner.submit(&[], move |r| S::fill(r, &to, 6), &[]).map(|_| ()),
+        &[line.signal_at(1)],
+    )?;
+    line.at(1).wait(LONG)?;
+    right.idle(LONG)?;
+    check!(S::read(&buffer).iter().all(|&word| word == 6), "work submitted from work was lost");
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! What a run of the suite found: for people, as JSON, as JUnit XML.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::COMMIT;
+
+/// How a case ended on a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ending {
+    /// As the contract says.
+    Passed,
+    /// Not so, or it hung, or it took the process down.
+    Failed,
+    /// The subject cannot run it.
+    Skipped,
+}
+
+/// One case on one subject.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Record {
+    /// The case.
+    pub id: String,
+    /// The rules it shows.
+    pub rules: Vec<String>,
+    /// The device, or the two.
+    pub subject: String,
+    /// How it ended.
+    pub outcome: Ending,
+    /// Why, if it did not pass.
+    pub reason: Option<String>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// A device of the machine, as a report lists it.
+#[derive(Debug, Clone, Serialize)]
+pub struct DeviceLine {
+    /// Its number in the inventory.
+    pub index: usize,
+    /// Its backend.
+    pub backend: String,
+    /// Its name.
+    pub name: String,
+    /// Its UUID, if it has one.
+    pub uuid: Option<String>,
+    /// Its driver.
+    pub driver: String,
+}
+
+/// A whole run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The commit that ran.
+    pub commit: String,
+    /// When, in UTC (RFC 3339).
+    pub date: String,
+    /// The command line.
+    pub command: String,
+    /// The devices of the machine.
+    pub devices: Vec<DeviceLine>,
+    /// Every case on every subject.
+    pub cases: Vec<Record>,
+}
+
+/// How many cases ended how. Displays as the closing line of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Passed.
+    pub passed: usize,
+    /// Failed.
+    pub failed: usize,
+    /// Skipped.
+    pub skipped: usize,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+impl Tally {
+    /// Counts one more.
+    pub const fn count(&mut self, ending: Ending) {
+        match ending {
+            Ending::Passed => self.passed += 1,
+            Ending::Failed => self.failed += 1,
+            Ending::Skipped => self.skipped += 1,
+        }
+    }
+}
+
+/// The time now in UTC, as reports write it.
+#[must_use]
+pub fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+impl Report {
+    /// A report of this build, run now by this command line.
+    #[must_use]
+    pub fn new(devices: Vec<DeviceLine>) -> Self {
+        let mut arguments = std::env::args();
+        // The program's name, not where it lies.
+        let program = arguments.next().map(std::path::PathBuf::from).and_then(|path| {
+            Some(path.file_name()?.to_string_lossy().into_owned())
+        });
+        let command: Vec<String> = program.into_iter().chain(arguments).collect();
+        Self {
+            commit: COMMIT.into(),
+            date: now(),
+            command: command.join(" "),
+            devices,
+            cases: Vec::new(),
+        }
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        self.cases.iter().for_each(|record| tally.count(record.outcome));
+        tally
+    }
+
+    /// As JSON.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self)
+    }
+
+    /// As JUnit XML, one suite per subject.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn to_junit(&self) -> Result<String, quick_junit::SerializeError> {
+        let mut junit = quick_junit::Report::new("syncline conformance");
+        let mut subjects: Vec<&str> = Vec::new();
+        for record in &self.cases {
+            if !subjects.contains(&record.subject.as_str()) {
+                subjects.push(&record.subject);
+            }
+        }
+        for subject in subjects {
+            let mut suite = quick_junit::TestSuite::new(subject);
+            for record in self.cases.iter().filter(|record| record.subject == subject) {
+                let reason = record.reason.clone().unwrap_or_default();
+                let status = match record.outcome {
+                    Ending::Passed => quick_junit::TestCaseStatus::success(),
+                    Ending::Failed => {
+                        let mut status = quick_junit::TestCaseStatus::non_success(
+                            quick_junit::NonSuccessKind::Failure,
+                        );
+                        status.set_message(reason);
+                        status
+                    }
+                    Ending::Skipped => {
+                        let mut status = quick_junit::TestCaseStatus::skipped();
+                        status.set_message(reason);
+                        status
+                    }
+                };
+                let mut case = quick_junit::TestCase::new(&record.id, status);
+                case.set_classname(subject);
+                case.set_time(Duration::try_from_secs_f64(record.seconds).unwrap_or_default());
+                suite.add_test_case(case);
+            }
+            junit.add_test_suite(suite);
+        }
+        junit.to_string()
+    }
+}
