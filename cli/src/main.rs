@@ -1,2 +1,50 @@
-//! Placeholder.
-fn main() {}
+//! The `syncline` command: a thin shell over the crates.
+
+mod conformance;
+mod demo;
+mod failure;
+mod info;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Fences, timelines and timing for CUDA, Vulkan and the host.
+///
+/// Without a subcommand this runs the demo: frames over timelines that two APIs share.
+#[derive(Parser, Debug)]
+#[command(name = "syncline", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    demo: demo::Args,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Every device of every backend, what each can do, and the reason for what it cannot
+    Info(info::Args),
+    /// A frame pipeline over two APIs, every frame compared with a CPU reference
+    Demo(demo::Args),
+    /// The conformance suite, on every device and every pair of devices
+    Conformance(conformance::Args),
+}
+
+fn main() -> ExitCode {
+    if syncline_conformance::runner::is_child() {
+        return ExitCode::SUCCESS;
+    }
+    // Bad usage exits with 2 from here.
+    let cli = Cli::parse();
+    let ended = match cli.command {
+        Some(Command::Info(args)) => info::run(&args),
+        Some(Command::Demo(args)) => demo::run(&args),
+        Some(Command::Conformance(args)) => conformance::run(&args),
+        None => demo::run(&cli.demo),
+    };
+    ended.unwrap_or_else(|failure| {
+        eprintln!("error: {failure}");
+        ExitCode::from(2)
+    })
+}

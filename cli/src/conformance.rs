@@ -1,0 +1,106 @@
+//! `syncline conformance`.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use syncline::{Inventory, ProbeOptions};
+use syncline_conformance::report::{Ending, Report};
+use syncline_conformance::runner::{Runner, cases, device_lines, subjects};
+
+use crate::failure::Failure;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Only subjects whose name contains this (as --list prints them)
+    #[arg(long)]
+    device: Option<String>,
+    /// Only cases whose name or one of whose rules contains this
+    #[arg(long)]
+    filter: Option<String>,
+    /// List subjects and cases, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Write the full outcome as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the full outcome as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Load the Vulkan validation layer; what it complains about fails the case
+    #[arg(long)]
+    validation: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let inventory = Inventory::probe(&ProbeOptions { validation: args.validation });
+    for error in inventory.unavailable() {
+        println!("skipped: {error}");
+    }
+    let mut subjects = subjects(&inventory);
+    if let Some(wanted) = &args.device {
+        let all: Vec<_> = subjects.iter().map(|subject| subject.name.clone()).collect();
+        let wanted = wanted.to_lowercase();
+        subjects.retain(|subject| subject.name.to_lowercase().contains(&wanted));
+        if subjects.is_empty() {
+            let (asked, have) = (wanted, all.join(", "));
+            return Err(syncline::Error::NoSuchDevice { asked, have }.into());
+        }
+    }
+    let mut cases = cases();
+    if let Some(wanted) = &args.filter {
+        cases.retain(|case| case.id.contains(wanted) || case.rules.contains(&wanted.as_str()));
+        if cases.is_empty() {
+            return Err(Failure::Words(format!("no case and no rule matches \"{wanted}\"; --list shows them")));
+        }
+    }
+    if args.list {
+        subjects.iter().for_each(|subject| println!("subject  {}", subject.name));
+        cases.iter().for_each(|case| println!("case     {:<50} {}", case.id, case.rules.join(" ")));
+        return Ok(ExitCode::SUCCESS);
+    }
+
+    let bar = if std::io::stderr().is_terminal() {
+        ProgressBar::new((subjects.len() * cases.len()) as u64)
+    } else {
+        ProgressBar::hidden()
+    };
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let mut report = Report::new(device_lines(&inventory));
+    for subject in subjects {
+        println!("\n{}", subject.name);
+        let mut runner = Runner::new(subject, args.validation);
+        for case in &cases {
+            bar.set_message(case.id);
+            let record = runner.run(case);
+            bar.inc(1);
+            let reason = record.reason.as_deref().unwrap_or_default();
+            let line = match record.outcome {
+                Ending::Passed => format!("  passed   {:<50} {:.3} s", record.id, record.seconds),
+                Ending::Failed => format!("  FAILED   {:<50} {reason}", record.id),
+                Ending::Skipped => format!("  skipped  {:<50} {reason}", record.id),
+            };
+            bar.suspend(|| println!("{line}"));
+            report.cases.push(record);
+        }
+    }
+    bar.finish_and_clear();
+    if let Some(path) = &args.json {
+        write(path, &report.to_json()?)?;
+    }
+    if let Some(path) = &args.junit {
+        write(path, &report.to_junit().map_err(|error| Failure::Words(error.to_string()))?)?;
+    }
+    let tally = report.tally();
+    println!("\n{tally}");
+    Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(Failure::write(path))
+}

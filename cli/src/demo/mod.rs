@@ -1,0 +1,235 @@
+//! `syncline demo`: frames over timelines that two APIs share.
+
+mod compute;
+mod picture;
+mod pipeline;
+mod stage;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use clap::value_parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use syncline::{BackendKind, Device, Found, Inventory, Link, ProbeOptions, connect};
+
+use crate::failure::Failure;
+use pipeline::{Order, Pipeline, Size};
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Frames to make
+    #[arg(long, default_value_t = 300, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    frames: u32,
+    /// Width and height of a frame
+    #[arg(long, default_value_t = 512, value_parser = value_parser!(u32).range(16..=4096))]
+    size: u32,
+    /// Who simulates: host, cuda, vulkan, or a device by name or index
+    #[arg(long, value_name = "DEVICE")]
+    producer: Option<String>,
+    /// Who shades: host, cuda, vulkan, or a device by name or index
+    #[arg(long, value_name = "DEVICE")]
+    consumer: Option<String>,
+    /// Write every frame to this folder
+    #[arg(long, value_name = "DIR")]
+    png: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// List the devices and stop
+    #[arg(long)]
+    list: bool,
+    /// Drop the waits between producer and consumer, and delay the producer: frames must come out wrong
+    #[arg(long)]
+    no_sync: bool,
+    /// Load the Vulkan validation layer and count what it complains about
+    #[arg(long)]
+    validation: bool,
+}
+
+/// The devices of a run, and the words for why they were chosen.
+struct Pair {
+    producer: Device,
+    consumer: Device,
+    names: [String; 2],
+    why: String,
+}
+
+/// How many of the compared frames were right.
+#[derive(Debug, Default)]
+struct Verdict {
+    verified: u32,
+    wrong: u32,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let inventory = Inventory::probe(&ProbeOptions { validation: args.validation });
+    if args.list {
+        list(&inventory);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(folder) = &args.png {
+        picture::prepare(folder)?;
+    }
+    let pair = choose(&inventory, args)?;
+    let link = connect(&pair.producer, &pair.consumer);
+    if !args.json {
+        println!("producer   {}", pair.names[0]);
+        println!("consumer   {}", pair.names[1]);
+        println!("because    {}", pair.why);
+        println!("ordered by {} ({})", link.mechanism(), link.why());
+    }
+    let size = Size { width: args.size, height: args.size };
+    let verdict = verify(args, &link, size)?;
+    // Comparing takes longer than making a frame, so speed is measured without it.
+    let fps = if args.no_sync {
+        None
+    } else {
+        let usual = Pipeline::new(&link, size)?.timed(args.frames, Order::HostSynchronized)?;
+        Some((Pipeline::new(&link, size)?.timed(args.frames, Order::Timelines)?, usual))
+    };
+    let complaints = inventory.validation_errors();
+
+    if args.json {
+        let report = json!({
+            "frames": args.frames,
+            "verified": verdict.verified,
+            "wrong": verdict.wrong,
+            "producer": pair.names[0],
+            "consumer": pair.names[1],
+            "mechanism": link.mechanism().name(),
+            "why": link.why(),
+            "size": args.size,
+            "synchronized": !args.no_sync,
+            "fps": fps.map(|(fps, _)| rounded(fps)),
+            "fps_host_synchronized": fps.map(|(_, usual)| rounded(usual)),
+            "validation_errors": args.validation.then_some(&complaints),
+            "commit": syncline_conformance::COMMIT,
+            "date": syncline_conformance::report::now(),
+        });
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        println!("verified   {} of {} frames, {} wrong", verdict.verified, args.frames, verdict.wrong);
+        if let Some((fps, usual)) = fps {
+            println!("speed      {fps:.0} frames per second");
+            println!("           {usual:.0} when the host waits for the queue after every stage");
+        }
+        for complaint in &complaints {
+            println!("validation {complaint}");
+        }
+        if args.no_sync && verdict.wrong == 0 {
+            println!("nothing went wrong without the waits: this pair cannot show a missing one");
+        }
+    }
+    let fine = verdict.wrong == 0 && complaints.is_empty();
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn rounded(fps: f64) -> f64 {
+    (fps * 10.0).round() / 10.0
+}
+
+/// Makes every frame and compares it with the reference.
+fn verify(args: &Args, link: &Link, size: Size) -> Result<Verdict, Failure> {
+    let order = if args.no_sync { Order::None } else { Order::Timelines };
+    let expected = reference(size, args.frames);
+    let bar = progress(args.frames);
+    let mut verdict = Verdict::default();
+    Pipeline::new(link, size)?.run(args.frames, order, |frame, rgba| {
+        // The reference thread makes exactly as many.
+        if expected.recv().is_ok_and(|right| right == rgba) {
+            verdict.verified += 1;
+        } else {
+            verdict.wrong += 1;
+        }
+        bar.inc(1);
+        match &args.png {
+            Some(folder) => picture::write(folder, frame, size, rgba),
+            None => Ok(()),
+        }
+    })?;
+    bar.finish_and_clear();
+    Ok(verdict)
+}
+
+/// The right frames, made on a thread of their own a little ahead of their use.
+fn reference(size: Size, frames: u32) -> Receiver<Vec<u32>> {
+    let (send, receive) = sync_channel(8);
+    thread::spawn(move || {
+        let mut reference = compute::reference::Reference::new(size.width, size.height);
+        for _ in 0..frames {
+            let heights = reference.advance_frame();
+            if send.send(compute::reference::shade(heights, size.width, size.height)).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+fn progress(frames: u32) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(frames.into());
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} frames compared, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn list(inventory: &Inventory) {
+    for found in inventory.devices() {
+        let refused = found.rejected().map(|error| format!(" (cannot be used: {error})"));
+        println!("{} {}{}", found.index(), name(found), refused.unwrap_or_default());
+    }
+    inventory.unavailable().iter().for_each(|error| println!("{error}"));
+}
+
+fn name(found: &Found) -> String {
+    format!("{} {}", found.info().backend, found.info().name)
+}
+
+/// The devices asked for, else CUDA for the producer and Vulkan on the same GPU for the consumer,
+/// else what comes nearest.
+fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
+    let host = || inventory.of(BackendKind::Host).next();
+    let none = || Failure::Words("there is no device at all".into());
+    let producer = match &args.producer {
+        Some(asked) => inventory.select(asked)?,
+        None => inventory.of(BackendKind::Cuda).next().or_else(host).ok_or_else(none)?,
+    };
+    let mut vulkan = inventory.of(BackendKind::Vulkan);
+    let consumer = match &args.consumer {
+        Some(asked) => inventory.select(asked)?,
+        None => {
+            let same = inventory
+                .of(BackendKind::Vulkan)
+                .find(|found| found.info().same_gpu(producer.info()));
+            same.or_else(|| vulkan.next()).or_else(host).ok_or_else(none)?
+        }
+    };
+    let mut why: Vec<String> = Vec::new();
+    if args.producer.is_some() || args.consumer.is_some() {
+        why.push("asked for on the command line".into());
+    }
+    if producer.info().same_gpu(consumer.info()) {
+        why.push("both are one GPU, by UUID".into());
+    }
+    why.extend(inventory.unavailable().iter().map(ToString::to_string));
+    if why.is_empty() {
+        why.push("the first device of each API".into());
+    }
+    let first = producer.open()?;
+    // One device for both roles is opened once, so that it is one device to the engine too.
+    let second = if producer.index() == consumer.index() { first.clone() } else { consumer.open()? };
+    Ok(Pair {
+        producer: first,
+        consumer: second,
+        names: [name(producer), name(consumer)],
+        why: why.join("; "),
+    })
+}

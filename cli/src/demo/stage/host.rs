@@ -1,0 +1,73 @@
+//! The stages on worker threads. All memory is atomics, so that a missing wait is a wrong picture.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use syncline::host::Recorder;
+use syncline::{Memory, Result};
+
+use crate::demo::compute::reference::{shade_into, step};
+use crate::demo::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
+use crate::demo::pipeline::Size;
+
+/// The wave field.
+pub(crate) struct Waves {
+    size: Size,
+    field: Arc<[Vec<AtomicU32>; 2]>,
+    slots: Arc<[Memory]>,
+}
+
+impl Waves {
+    pub(crate) fn new(size: Size, slots: Vec<Memory>) -> Self {
+        let still = || (0..size.bytes() / 4).map(|_| AtomicU32::new(0)).collect();
+        Self { size, field: Arc::new([still(), still()]), slots: slots.into() }
+    }
+
+    pub(crate) fn record(
+        &self,
+        recorder: &mut Recorder,
+        frame: u32,
+        slot: usize,
+        late: Option<Duration>,
+    ) -> Result<()> {
+        let (size, field, slots) = (self.size, self.field.clone(), self.slots.clone());
+        recorder.run(move || {
+            if let Some(late) = late {
+                std::thread::sleep(late);
+            }
+            for number in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
+                let prev = prev_buffer(number);
+                step(&field[prev], &field[1 - prev], &StepParams::at(size.width, size.height, number));
+            }
+            let words = slots[slot].words().unwrap_or_default();
+            for (to, from) in words.iter().zip(&field[FRAME_BUFFER]) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The shader.
+pub(crate) struct Shader {
+    size: Size,
+    slots: Arc<[Memory]>,
+    readbacks: Arc<[Memory]>,
+}
+
+impl Shader {
+    pub(crate) fn new(size: Size, slots: Vec<Memory>, readbacks: Vec<Memory>) -> Self {
+        Self { size, slots: slots.into(), readbacks: readbacks.into() }
+    }
+
+    pub(crate) fn record(&self, recorder: &mut Recorder, slot: usize, readback: usize) -> Result<()> {
+        let (size, slots, readbacks) = (self.size, self.slots.clone(), self.readbacks.clone());
+        recorder.run(move || {
+            let heights = slots[slot].words().unwrap_or_default();
+            let rgba = readbacks[readback].words().unwrap_or_default();
+            shade_into(heights, rgba, size.width, size.height);
+        });
+        Ok(())
+    }
+}

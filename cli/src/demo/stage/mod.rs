@@ -1,0 +1,109 @@
+//! The two stages of the pipeline on each backend, in files of their own.
+
+#[cfg(feature = "cuda")]
+mod cuda;
+mod host;
+#[cfg(feature = "vulkan")]
+mod vulkan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use syncline::{Device, Error, Memory, Recorder, Result};
+
+use crate::demo::pipeline::Size;
+
+/// A stage got a recorder or memory of another backend: a mistake in this program.
+fn foreign() -> Error {
+    Error::work(std::io::Error::other("a stage was given another backend's recorder or memory"))
+}
+
+/// Advances the wave field and puts each frame's heights into a slot.
+#[derive(Clone)]
+pub(crate) enum Producer {
+    Host(Arc<host::Waves>),
+    #[cfg(feature = "cuda")]
+    Cuda(Arc<cuda::Waves>),
+    #[cfg(feature = "vulkan")]
+    Vulkan(Arc<vulkan::Waves>),
+}
+
+impl Producer {
+    pub(crate) fn new(device: &Device, size: Size, slots: Vec<Memory>) -> Result<Self> {
+        Ok(match device {
+            Device::Host(_) => Self::Host(Arc::new(host::Waves::new(size, slots))),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => Self::Cuda(Arc::new(cuda::Waves::new(device, size, slots)?)),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Self::Vulkan(Arc::new(vulkan::Waves::new(device, size, slots)?)),
+        })
+    }
+
+    /// Records the steps of `frame` and the copy into `slot`, `late` after the queue gets there.
+    pub(crate) fn record(
+        &self,
+        recorder: &mut Recorder<'_>,
+        frame: u32,
+        slot: usize,
+        late: Option<Duration>,
+    ) -> Result<()> {
+        match (self, recorder) {
+            (Self::Host(waves), Recorder::Host(recorder)) => waves.record(recorder, frame, slot, late),
+            #[cfg(feature = "cuda")]
+            (Self::Cuda(waves), Recorder::Cuda(recorder)) => waves.record(recorder, frame, slot, late),
+            #[cfg(feature = "vulkan")]
+            (Self::Vulkan(waves), Recorder::Vulkan(recorder)) => waves.record(recorder, frame, slot, late),
+            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
+            _ => Err(foreign()),
+        }
+    }
+}
+
+/// Shades the heights of a slot and puts the pixels where the host reads them.
+#[derive(Clone)]
+pub(crate) enum Consumer {
+    Host(Arc<host::Shader>),
+    #[cfg(feature = "cuda")]
+    Cuda(Arc<cuda::Shader>),
+    #[cfg(feature = "vulkan")]
+    Vulkan(Arc<vulkan::Shader>),
+}
+
+impl Consumer {
+    pub(crate) fn new(
+        device: &Device,
+        size: Size,
+        slots: Vec<Memory>,
+        readbacks: Vec<Memory>,
+    ) -> Result<Self> {
+        Ok(match device {
+            Device::Host(_) => Self::Host(Arc::new(host::Shader::new(size, slots, readbacks))),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => {
+                Self::Cuda(Arc::new(cuda::Shader::new(device, size, slots, readbacks)?))
+            }
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => {
+                Self::Vulkan(Arc::new(vulkan::Shader::new(device, size, slots, readbacks)?))
+            }
+        })
+    }
+
+    /// Records the shading of `slot` into `readback`.
+    pub(crate) fn record(
+        &self,
+        recorder: &mut Recorder<'_>,
+        slot: usize,
+        readback: usize,
+    ) -> Result<()> {
+        match (self, recorder) {
+            (Self::Host(shader), Recorder::Host(recorder)) => shader.record(recorder, slot, readback),
+            #[cfg(feature = "cuda")]
+            (Self::Cuda(shader), Recorder::Cuda(recorder)) => shader.record(recorder, slot, readback),
+            #[cfg(feature = "vulkan")]
+            (Self::Vulkan(shader), Recorder::Vulkan(recorder)) => shader.record(recorder, slot, readback),
+            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
+            _ => Err(foreign()),
+        }
+    }
+}

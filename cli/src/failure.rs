@@ -1,0 +1,36 @@
+//! What ends the command with exit code 2.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A reason to stop that the user can act on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// From the library.
+    #[error(transparent)]
+    Syncline(#[from] syncline::Error),
+    /// A file or folder.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Anything else, in words.
+    #[error("{0}")]
+    Words(String),
+}
+
+impl Failure {
+    /// For `map_err` after an attempt to write `path`.
+    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Write { path: path.to_owned(), source }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Words(error.to_string())
+    }
+}
