@@ -674,23 +674,26 @@ impl Shared {
 
     /// Notes that `value` is reached; wakes and releases whoever waited for it.
     pub(crate) fn advance(&self, value: u64) {
+        wake_all(self.advance_quietly(value));
+    }
+
+    /// As [`Shared::advance`], for a caller who holds a lock: he wakes them once he has let go of it.
+    #[must_use]
+    fn advance_quietly(&self, value: u64) -> Woken {
         if value <= self.reached() {
-            return;
+            return Woken::new();
         }
-        let woken = {
-            let mut state = self.state.lock();
-            if state.failure.is_some() || value <= self.reached() {
-                return;
-            }
-            self.reached.store(value, Ordering::Release);
-            if self.pending() < value {
-                self.pending_domain.store(0, Ordering::Release);
-                self.pending.store(value, Ordering::Release);
-            }
-            state.claims.settle(value);
-            state.take_settled(value, self.pending())
-        };
-        wake_all(woken);
+        let mut state = self.state.lock();
+        if state.failure.is_some() || value <= self.reached() {
+            return Woken::new();
+        }
+        self.reached.store(value, Ordering::Release);
+        if self.pending() < value {
+            self.pending_domain.store(0, Ordering::Release);
+            self.pending.store(value, Ordering::Release);
+        }
+        state.claims.settle(value);
+        state.take_settled(value, self.pending())
     }
 
     /// Notes that a claim is with the driver of `domain`; releases whoever waited for that.
@@ -749,44 +752,42 @@ impl Shared {
 
     /// A host signal: checked, made through the home port, then known to be reached.
     fn signal_from_host(&self, value: u64) -> Result<()> {
-        let _order = self.host_signal.lock();
         self.refresh();
-        {
+        self.signal_in_order(value, || {
             let mut state = self.state.lock();
             self.check_signal(&state, value)?;
             let settled = self.pending();
             if settled > self.reached() {
-                let outstanding = Interval {
-                    above: self.reached(),
-                    upto: settled,
-                };
+                let outstanding = Interval { above: self.reached(), upto: settled };
                 return Err(self.overlap(value, outstanding));
             }
             if let Some(claim) = state.claims.lowest().filter(|claim| claim.above < value) {
                 return Err(self.overlap(value, claim));
             }
             // A claim keeps queue signals out until the value is reached.
-            state
-                .claims
-                .take(value, 0, settled)
-                .map_err(|claim| self.overlap(value, claim))?;
-        }
-        self.signal_home(value)
+            state.claims.take(value, 0, settled).map_err(|claim| self.overlap(value, claim))?;
+            Ok(())
+        })
     }
 
     /// Makes the signal that a queue without a port here has claimed; its predecessor is reached.
     pub(crate) fn signal_claimed(&self, value: u64) {
-        let _order = self.host_signal.lock();
         if self.failure().is_none() {
             // An error has failed the timeline, which is where those who wait look for it.
-            let _ = self.signal_home(value);
+            let _ = self.signal_in_order(value, || Ok(()));
         }
     }
 
-    fn signal_home(&self, value: u64) -> Result<()> {
-        match self.home().signal(value) {
-            Ok(()) => {
-                self.advance(value);
+    /// Signals through the home port if `check` allows it, one host signal at a time. Whoever waited
+    /// is woken after that: what they do may signal this timeline again.
+    fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {
+        let order = self.host_signal.lock();
+        check()?;
+        let signalled = self.home().signal(value).map(|()| self.advance_quietly(value));
+        drop(order);
+        match signalled {
+            Ok(woken) => {
+                wake_all(woken);
                 Ok(())
             }
             Err(error) => {

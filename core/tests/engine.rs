@@ -376,3 +376,14 @@ fn signals_from_a_device_without_a_port_come_from_the_host_in_order() {
     }
     line.at(200).wait(LONG).unwrap();
 }
+
+#[test]
+fn released_work_may_signal_the_timeline_that_released_it() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let line = device.timeline("line").unwrap();
+    let again = line.clone();
+    queue.submit(&[line.at(1)], move |_| again.signal(2), &[]).unwrap();
+    line.signal(1).unwrap();
+    line.at(2).wait(LONG).unwrap();
+}
