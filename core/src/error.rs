@@ -12,44 +12,48 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The first failure of a timeline, shared by everything that it brings down.
 pub type Failure = Arc<Error>;
 
-/// Names an object in an error: its kind, its label if it has one, and its id.
+/// Names an object in an error: its kind, its label if it has one, and its id. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Object {
+pub struct Object(Arc<Name>);
+
+#[derive(PartialEq, Eq)]
+struct Name {
     kind: &'static str,
     id: u64,
-    label: Arc<str>,
+    label: Box<str>,
 }
 
 impl Object {
     /// Names a new object of `kind` (a word such as `"queue"`) with a fresh id.
     #[must_use]
     pub fn new(kind: &'static str, label: &str) -> Self {
-        Self {
+        Self(Arc::new(Name {
             kind,
             id: next_id(),
             label: label.into(),
-        }
+        }))
     }
 
     /// The process-wide id.
     #[must_use]
-    pub const fn id(&self) -> u64 {
-        self.id
+    pub fn id(&self) -> u64 {
+        self.0.id
     }
 
     /// The label its creator gave; may be empty.
     #[must_use]
     pub fn label(&self) -> &str {
-        &self.label
+        &self.0.label
     }
 }
 
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.label.is_empty() {
-            write!(f, "{} #{}", self.kind, self.id)
+        let Name { kind, id, label } = &*self.0;
+        if label.is_empty() {
+            write!(f, "{kind} #{id}")
         } else {
-            write!(f, "{} \"{}\" #{}", self.kind, self.label, self.id)
+            write!(f, "{kind} \"{label}\" #{id}")
         }
     }
 }

@@ -758,14 +758,20 @@ impl Shared {
             self.check_signal(&state, value)?;
             let settled = self.pending();
             if settled > self.reached() {
-                let outstanding = Interval { above: self.reached(), upto: settled };
+                let outstanding = Interval {
+                    above: self.reached(),
+                    upto: settled,
+                };
                 return Err(self.overlap(value, outstanding));
             }
             if let Some(claim) = state.claims.lowest().filter(|claim| claim.above < value) {
                 return Err(self.overlap(value, claim));
             }
             // A claim keeps queue signals out until the value is reached.
-            state.claims.take(value, 0, settled).map_err(|claim| self.overlap(value, claim))?;
+            state
+                .claims
+                .take(value, 0, settled)
+                .map_err(|claim| self.overlap(value, claim))?;
             Ok(())
         })
     }
@@ -783,7 +789,10 @@ impl Shared {
     fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {
         let order = self.host_signal.lock();
         check()?;
-        let signalled = self.home().signal(value).map(|()| self.advance_quietly(value));
+        let signalled = self
+            .home()
+            .signal(value)
+            .map(|()| self.advance_quietly(value));
         drop(order);
         match signalled {
             Ok(woken) => {

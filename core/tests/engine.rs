@@ -383,7 +383,9 @@ fn released_work_may_signal_the_timeline_that_released_it() {
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let line = device.timeline("line").unwrap();
     let again = line.clone();
-    queue.submit(&[line.at(1)], move |_| again.signal(2), &[]).unwrap();
+    queue
+        .submit(&[line.at(1)], move |_| again.signal(2), &[])
+        .unwrap();
     line.signal(1).unwrap();
     line.at(2).wait(LONG).unwrap();
 }
