@@ -16,6 +16,10 @@ use crate::cuda;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
+/// What shared buffers are for, besides transfers.
+#[cfg(feature = "vulkan")]
+const STORAGE: vulkan::ash::vk::BufferUsageFlags = vulkan::ash::vk::BufferUsageFlags::STORAGE_BUFFER;
+
 /// Memory as one device sees it.
 #[derive(Clone, Debug)]
 pub enum Memory {
@@ -53,7 +57,7 @@ impl Memory {
             Device::Cuda(device) => Self::Cuda(device.host_buffer(bytes)?),
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => {
-                Self::Vulkan(device.host_buffer(bytes, vulkan::BUFFER_USAGE)?)
+                Self::Vulkan(device.host_buffer(bytes, STORAGE)?)
             }
         };
         for word in memory.words().unwrap_or_default() {
@@ -112,12 +116,12 @@ impl SharedBuffer {
         let how = "device memory exported by Vulkan, imported by CUDA";
         match (link.left(), link.right()) {
             (Device::Cuda(cuda), Device::Vulkan(vulkan)) => {
-                let (exported, handle) = vulkan.export_buffer(bytes, vulkan::BUFFER_USAGE)?;
+                let (exported, handle) = vulkan.export_buffer(bytes, STORAGE)?;
                 let left = Memory::Cuda(cuda.import_memory(handle)?);
                 Ok(Self { bytes, left, right: Memory::Vulkan(exported), how, relayed: false })
             }
             (Device::Vulkan(vulkan), Device::Cuda(cuda)) => {
-                let (exported, handle) = vulkan.export_buffer(bytes, vulkan::BUFFER_USAGE)?;
+                let (exported, handle) = vulkan.export_buffer(bytes, STORAGE)?;
                 let right = Memory::Cuda(cuda.import_memory(handle)?);
                 Ok(Self { bytes, left: Memory::Vulkan(exported), right, how, relayed: false })
             }

@@ -58,7 +58,7 @@ impl Inventory {
                 validation: options.validation,
                 ..vulkan::InstanceOptions::default()
             };
-            match vulkan::Instance::load(&wanted).and_then(|i| Ok((i.devices()?, i))) {
+            match vulkan::Instance::load_with(&wanted).and_then(|i| Ok((i.devices()?, i))) {
                 Ok((candidates, instance)) => {
                     sources.extend(candidates.into_iter().map(Source::Vulkan));
                     Some(instance)

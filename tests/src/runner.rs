@@ -11,7 +11,7 @@ use syncline::backend::Device as _;
 use syncline::{Inventory, ProbeOptions};
 
 use crate::report::{DeviceLine, Ending, Record};
-use crate::{Case, Stop, World};
+use crate::{Case, Stop, Subject as _, World};
 
 /// Set for a child process: the subject it runs.
 const SUBJECT: &str = "SYNCLINE_CONFORMANCE_SUBJECT";
@@ -139,6 +139,7 @@ fn open(inventory: &Inventory, left: usize, right: usize) -> syncline::Result<Wo
         let found = inventory.devices().get(index).ok_or(syncline::Error::NothingToWaitFor)?;
         let device = found.open()?;
         device.check()?;
+        device.prepare()?;
         Ok(device)
     };
     let left_device = device(left)?;

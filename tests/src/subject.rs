@@ -17,6 +17,14 @@ pub trait Subject: Device {
     /// Words that queues of this device write and the host reads.
     type Buffer: Clone + Send + Sync + 'static;
 
+    /// Called once before the first case, with the device idle.
+    ///
+    /// # Errors
+    /// The backend's; no case runs then.
+    fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// A buffer of zeroes.
     ///
     /// # Errors

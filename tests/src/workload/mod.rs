@@ -19,8 +19,24 @@ fn foreign() -> Error {
     Error::work(std::io::Error::other("a buffer was used on a device of another backend"))
 }
 
+/// Work was asked of a device that [`Subject::prepare`] has not seen.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn unprepared() -> Error {
+    Error::work(std::io::Error::other("the device was not prepared for the suite's work"))
+}
+
 impl Subject for Device {
     type Buffer = Memory;
+
+    fn prepare(&self) -> Result<()> {
+        match self {
+            Self::Host(_) => Ok(()),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(device) => cuda::prepare(device),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(device) => vulkan::prepare(device),
+        }
+    }
 
     fn buffer(&self, words: usize) -> Result<Memory> {
         Memory::host_visible(self, words as u64 * 4)

@@ -5,6 +5,8 @@ mod cuda;
 mod host;
 #[cfg(feature = "vulkan")]
 mod vulkan;
+#[cfg(feature = "vulkan")]
+mod vulkan_kernel;
 
 use std::sync::Arc;
 use std::time::Duration;

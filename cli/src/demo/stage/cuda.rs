@@ -1,0 +1,125 @@
+//! The stages as CUDA kernels, from PTX that the driver compiles.
+
+#![allow(unsafe_code, reason = "kernels are launched with raw parameters, as in an application")]
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use syncline::cuda::{self, DeviceBuffer, Function, Recorder};
+use syncline::{Memory, Result};
+
+use super::foreign;
+use crate::demo::compute::{
+    FRAME_BUFFER, GROUP_SIDE, STEPS_PER_FRAME, StepParams, WAVE_PTX, group_count, prev_buffer,
+};
+use crate::demo::pipeline::Size;
+
+/// The wave field.
+pub(crate) struct Waves {
+    size: Size,
+    field: [DeviceBuffer; 2],
+    slots: Vec<DeviceBuffer>,
+    step: Function,
+    delay: Function,
+}
+
+impl Waves {
+    pub(crate) fn new(device: &cuda::Device, size: Size, slots: Vec<Memory>) -> Result<Self> {
+        let module = device.module(WAVE_PTX)?;
+        Ok(Self {
+            size,
+            field: [device.buffer(size.bytes())?, device.buffer(size.bytes())?],
+            slots: buffers(slots)?,
+            step: module.function(c"step")?,
+            delay: module.function(c"delay")?,
+        })
+    }
+
+    pub(crate) fn record(
+        &self,
+        recorder: &mut Recorder,
+        frame: u32,
+        slot: usize,
+        late: Option<Duration>,
+    ) -> Result<()> {
+        if frame == 0 {
+            for buffer in &self.field {
+                recorder.memset_d32(buffer, 0)?;
+            }
+        }
+        if let Some(late) = late {
+            let mut nanoseconds = late.as_nanos() as u64;
+            let mut parameters = [pointer(&mut nanoseconds)];
+            // SAFETY: `delay` takes one u64.
+            unsafe { recorder.launch(&self.delay, [1; 3], [1; 3], &mut parameters)? };
+        }
+        let Size { width, height } = self.size;
+        for number in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
+            let prev = prev_buffer(number);
+            let mut fields = [self.field[prev].pointer(), self.field[1 - prev].pointer()];
+            let mut words = StepParams::at(width, height, number).words();
+            let mut parameters: Vec<_> =
+                fields.iter_mut().map(pointer).chain(words.iter_mut().map(pointer)).collect();
+            // SAFETY: `step` takes two pointers to width * height words each, then the words of
+            // StepParams in their order.
+            unsafe { recorder.launch(&self.step, grid(self.size), BLOCK, &mut parameters)? };
+        }
+        recorder.copy(&self.field[FRAME_BUFFER], &self.slots[slot])
+    }
+}
+
+/// The shader.
+pub(crate) struct Shader {
+    size: Size,
+    slots: Vec<DeviceBuffer>,
+    readbacks: Vec<DeviceBuffer>,
+    rgba: DeviceBuffer,
+    shade: Function,
+}
+
+impl Shader {
+    pub(crate) fn new(
+        device: &cuda::Device,
+        size: Size,
+        slots: Vec<Memory>,
+        readbacks: Vec<Memory>,
+    ) -> Result<Self> {
+        Ok(Self {
+            size,
+            slots: buffers(slots)?,
+            readbacks: buffers(readbacks)?,
+            // Pixels are written where that is fast, and copied to where the host can read them.
+            rgba: device.buffer(size.bytes())?,
+            shade: device.module(WAVE_PTX)?.function(c"shade")?,
+        })
+    }
+
+    pub(crate) fn record(&self, recorder: &mut Recorder, slot: usize, readback: usize) -> Result<()> {
+        let mut buffers = [self.slots[slot].pointer(), self.rgba.pointer()];
+        let mut size = [self.size.width, self.size.height];
+        let mut parameters: Vec<_> =
+            buffers.iter_mut().map(pointer).chain(size.iter_mut().map(pointer)).collect();
+        // SAFETY: `shade` takes two pointers to width * height words each, then width and height.
+        unsafe { recorder.launch(&self.shade, grid(self.size), BLOCK, &mut parameters)? };
+        recorder.copy(&self.rgba, &self.readbacks[readback])
+    }
+}
+
+const BLOCK: [u32; 3] = [GROUP_SIDE, GROUP_SIDE, 1];
+
+const fn grid(size: Size) -> [u32; 3] {
+    [group_count(size.width), group_count(size.height), 1]
+}
+
+/// A kernel parameter: the driver reads it during the launch call.
+fn pointer<T>(value: &mut T) -> *mut c_void {
+    std::ptr::from_mut(value).cast()
+}
+
+fn buffers(memories: Vec<Memory>) -> Result<Vec<DeviceBuffer>> {
+    let buffer = |memory| match memory {
+        Memory::Cuda(buffer) => Ok(buffer),
+        _ => Err(foreign()),
+    };
+    memories.into_iter().map(buffer).collect()
+}

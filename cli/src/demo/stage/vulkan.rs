@@ -1,0 +1,158 @@
+//! The stages as Vulkan compute shaders.
+
+#![allow(unsafe_code, reason = "compute pipelines are raw Vulkan, as in an application")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ash::vk;
+use syncline::vulkan::{self, Buffer, Recorder};
+use syncline::{Memory, Result};
+
+use super::foreign;
+use super::vulkan_kernel::{Bindings, Kernel};
+use crate::demo::compute::{
+    DELAY_MAX_ITERATIONS, DELAY_SPV, FRAME_BUFFER, SHADE_SPV, STEP_SPV, STEPS_PER_FRAME, StepParams,
+    group_count, prev_buffer,
+};
+use crate::demo::pipeline::Size;
+
+/// What the shaders need of a buffer.
+const STORAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
+
+/// The wave field.
+pub(crate) struct Waves {
+    size: Size,
+    field: [Buffer; 2],
+    slots: Vec<Buffer>,
+    step: Arc<Kernel>,
+    /// Which of the two buffers is `prev`.
+    roles: [Bindings; 2],
+    delay: Delay,
+}
+
+impl Waves {
+    pub(crate) fn new(device: &vulkan::Device, size: Size, slots: Vec<Memory>) -> Result<Self> {
+        let field = [
+            device.device_buffer(size.bytes(), STORAGE)?,
+            device.device_buffer(size.bytes(), STORAGE)?,
+        ];
+        let step = Kernel::new(device, STEP_SPV, 2, StepParams::WORDS, 2)?;
+        let roles = [
+            step.bind(&[&field[0], &field[1]])?,
+            step.bind(&[&field[1], &field[0]])?,
+        ];
+        let delay = Delay::new(device)?;
+        Ok(Self { size, field, slots: buffers(slots)?, step, roles, delay })
+    }
+
+    pub(crate) fn record(
+        &self,
+        recorder: &mut Recorder,
+        frame: u32,
+        slot: usize,
+        late: Option<Duration>,
+    ) -> Result<()> {
+        let Size { width, height } = self.size;
+        let commands = recorder.command_buffer()?;
+        let slot = &self.slots[slot];
+        if frame == 0 {
+            for buffer in &self.field {
+                recorder.fill_buffer(buffer, 0)?;
+            }
+        }
+        if let Some(late) = late {
+            self.delay.record(recorder, commands, late);
+        }
+        for number in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
+            let params = StepParams::at(width, height, number);
+            let groups = [group_count(width), group_count(height)];
+            let bindings = self.roles[prev_buffer(number)];
+            self.step.dispatch(recorder.device(), commands, bindings, &params.words(), groups);
+            recorder.barrier();
+        }
+        recorder.acquire_external(slot)?;
+        recorder.copy_buffer(&self.field[FRAME_BUFFER], slot)?;
+        recorder.release_external(slot)?;
+        recorder.keep(self.step.clone());
+        Ok(())
+    }
+}
+
+/// The shader.
+pub(crate) struct Shader {
+    size: Size,
+    slots: Vec<Buffer>,
+    readbacks: Vec<Buffer>,
+    rgba: Buffer,
+    shade: Arc<Kernel>,
+    sources: Vec<Bindings>,
+}
+
+impl Shader {
+    pub(crate) fn new(
+        device: &vulkan::Device,
+        size: Size,
+        slots: Vec<Memory>,
+        readbacks: Vec<Memory>,
+    ) -> Result<Self> {
+        let (slots, readbacks) = (buffers(slots)?, buffers(readbacks)?);
+        // Pixels are written where that is fast, and copied to where the host can read them.
+        let rgba = device.device_buffer(size.bytes(), STORAGE)?;
+        let shade = Kernel::new(device, SHADE_SPV, 2, 2, slots.len() as u32)?;
+        let sources =
+            slots.iter().map(|slot| shade.bind(&[slot, &rgba])).collect::<Result<_>>()?;
+        Ok(Self { size, slots, readbacks, rgba, shade, sources })
+    }
+
+    pub(crate) fn record(&self, recorder: &mut Recorder, slot: usize, readback: usize) -> Result<()> {
+        let Size { width, height } = self.size;
+        let commands = recorder.command_buffer()?;
+        recorder.acquire_external(&self.slots[slot])?;
+        // The copy of the frame before reads what this dispatch writes.
+        recorder.barrier();
+        let groups = [group_count(width), group_count(height)];
+        self.shade.dispatch(recorder.device(), commands, self.sources[slot], &[width, height], groups);
+        recorder.barrier();
+        recorder.copy_buffer(&self.rgba, &self.readbacks[readback])?;
+        recorder.release_external(&self.slots[slot])?;
+        recorder.keep(self.shade.clone());
+        Ok(())
+    }
+}
+
+/// Keeps a queue busy with arithmetic.
+struct Delay {
+    kernel: Arc<Kernel>,
+    bindings: Bindings,
+    _word: Buffer,
+}
+
+impl Delay {
+    fn new(device: &vulkan::Device) -> Result<Self> {
+        let word = device.device_buffer(4, STORAGE)?;
+        let kernel = Kernel::new(device, DELAY_SPV, 1, 1, 1)?;
+        let bindings = kernel.bind(&[&word])?;
+        Ok(Self { kernel, bindings, _word: word })
+    }
+
+    /// About `time` on a slow device and less on a fast one: long enough that whoever does not wait
+    /// is early.
+    fn record(&self, recorder: &mut Recorder, commands: vk::CommandBuffer, time: Duration) {
+        // One dispatch takes some ten milliseconds at least.
+        for _ in 0..=time.as_millis() / 10 {
+            let iterations = [DELAY_MAX_ITERATIONS];
+            self.kernel.dispatch(recorder.device(), commands, self.bindings, &iterations, [1, 1]);
+            recorder.barrier();
+        }
+        recorder.keep(self.kernel.clone());
+    }
+}
+
+fn buffers(memories: Vec<Memory>) -> Result<Vec<Buffer>> {
+    let buffer = |memory| match memory {
+        Memory::Vulkan(buffer) => Ok(buffer),
+        _ => Err(foreign()),
+    };
+    memories.into_iter().map(buffer).collect()
+}
