@@ -1,1 +1,58 @@
-//! Placeholder.
+//! The CUDA backend: streams, timelines built from events, and what other APIs share with them.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `driver` | the driver library, its functions, and what their results mean |
+//! | `probe` | what devices there are, and what each can do |
+//! | `device` | an opened device, and the watch over its events |
+//! | `context`, `stream`, `event` | the driver's objects, owned or borrowed |
+//! | `queue` | how one submission becomes driver calls |
+//! | `port` | a timeline as a ring of events |
+//! | `timing` | times written by streams |
+//! | `external` | timelines and memory imported from other APIs |
+//! | `memory`, `module` | what demonstrations and tests need: buffers and kernels |
+//! | `raw` | adoption of what an application already has, and raw handles out |
+//!
+//! CUDA has no timeline object. A timeline that has its home here is a ring of pooled events, because an
+//! event costs a quarter of any other mechanism and the engine never parks a wait before its signal
+//! (the numbers are in `ARCHITECTURE.md`).
+//!
+//! See the CUDA driver API: event management, stream management, external resource interoperability.
+
+mod context;
+mod device;
+mod driver;
+mod event;
+mod external;
+mod memory;
+mod module;
+mod port;
+mod probe;
+mod queue;
+mod raw;
+mod stream;
+mod timing;
+
+pub use device::Device;
+pub use driver::Driver;
+pub use external::ExternalPort;
+pub use memory::DeviceBuffer;
+pub use module::{Function, Module};
+pub use port::EventPort;
+pub use probe::Candidate;
+pub use queue::{Queue, Recorder};
+pub use raw::{EventGuard, StreamGuard};
+
+/// The raw types that appear in this crate's `unsafe` functions and raw handles.
+pub use cudarc::driver::sys;
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Driver>();
+    shared::<Device>();
+    shared::<Queue>();
+    shared::<EventPort>();
+    shared::<ExternalPort>();
+    shared::<DeviceBuffer>();
+    shared::<Function>();
+};

@@ -62,18 +62,16 @@ impl Waves {
             }
         }
         if let Some(late) = late {
-            self.delay.record(recorder, commands, late);
+            self.delay.record(recorder, commands, late)?;
         }
         for number in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
             let params = StepParams::at(width, height, number);
             let groups = [group_count(width), group_count(height)];
             let bindings = self.roles[prev_buffer(number)];
             self.step.dispatch(recorder.device(), commands, bindings, &params.words(), groups);
-            recorder.barrier();
+            recorder.order()?;
         }
-        recorder.acquire_external(slot)?;
         recorder.copy_buffer(&self.field[FRAME_BUFFER], slot)?;
-        recorder.release_external(slot)?;
         recorder.keep(self.step.clone());
         Ok(())
     }
@@ -108,14 +106,13 @@ impl Shader {
     pub(crate) fn record(&self, recorder: &mut Recorder, slot: usize, readback: usize) -> Result<()> {
         let Size { width, height } = self.size;
         let commands = recorder.command_buffer()?;
-        recorder.acquire_external(&self.slots[slot])?;
+        recorder.acquire(&self.slots[slot])?;
         // The copy of the frame before reads what this dispatch writes.
-        recorder.barrier();
+        recorder.order()?;
         let groups = [group_count(width), group_count(height)];
         self.shade.dispatch(recorder.device(), commands, self.sources[slot], &[width, height], groups);
-        recorder.barrier();
+        recorder.order()?;
         recorder.copy_buffer(&self.rgba, &self.readbacks[readback])?;
-        recorder.release_external(&self.slots[slot])?;
         recorder.keep(self.shade.clone());
         Ok(())
     }
@@ -138,14 +135,20 @@ impl Delay {
 
     /// About `time` on a slow device and less on a fast one: long enough that whoever does not wait
     /// is early.
-    fn record(&self, recorder: &mut Recorder, commands: vk::CommandBuffer, time: Duration) {
+    fn record(
+        &self,
+        recorder: &mut Recorder,
+        commands: vk::CommandBuffer,
+        time: Duration,
+    ) -> Result<()> {
         // One dispatch takes some ten milliseconds at least.
         for _ in 0..=time.as_millis() / 10 {
             let iterations = [DELAY_MAX_ITERATIONS];
             self.kernel.dispatch(recorder.device(), commands, self.bindings, &iterations, [1, 1]);
-            recorder.barrier();
+            recorder.order()?;
         }
         recorder.keep(self.kernel.clone());
+        Ok(())
     }
 }
 

@@ -1,0 +1,153 @@
+//! A CUDA context: retained or adopted, made current for a call, the caller's left as found.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use syncline_core::{Error, Object, Result};
+
+use crate::driver::{Code, Driver, Raw};
+
+/// Who owns an adopted driver object; kept as long as it is used here.
+pub(crate) type Owner = Option<Arc<dyn Any + Send + Sync>>;
+
+const CAPTURE_MODE_RELAXED: u32 = 2;
+
+/// The context that everything of one device lives in. Whatever is made in it keeps it alive.
+pub(crate) struct Context {
+    driver: Driver,
+    object: Object,
+    raw: Raw<sys::CUctx_st>,
+    /// The device whose primary context this is, if it was retained here.
+    retained: Option<sys::CUdevice>,
+    _owner: Owner,
+}
+
+impl Context {
+    /// Retains the device's primary context.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn primary(driver: &Driver, device: sys::CUdevice, object: &Object) -> Result<Self> {
+        let mut raw = null_mut();
+        // SAFETY: writes one handle; released on drop.
+        unsafe { driver.device_primary_ctx_retain(&raw mut raw, device) }
+            .map_err(|code| driver.error(object, code))?;
+        Ok(Self {
+            driver: driver.clone(),
+            object: object.clone(),
+            raw: Raw(raw),
+            retained: Some(device),
+            _owner: None,
+        })
+    }
+
+    /// Borrows a context from `owner`.
+    ///
+    /// # Safety
+    /// `raw` is a live context, and stays so while `owner` is kept.
+    pub(crate) unsafe fn adopted(
+        driver: &Driver,
+        raw: sys::CUcontext,
+        object: &Object,
+        owner: Owner,
+    ) -> Self {
+        Self {
+            driver: driver.clone(),
+            object: object.clone(),
+            raw: Raw(raw),
+            retained: None,
+            _owner: owner,
+        }
+    }
+
+    pub(crate) const fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    pub(crate) const fn raw(&self) -> sys::CUcontext {
+        self.raw.0
+    }
+
+    /// The typed error for a result in this context.
+    pub(crate) fn error(&self, code: Code) -> Error {
+        self.driver.error(&self.object, code)
+    }
+
+    /// Makes the context current on this thread until the guard is dropped.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn bind(&self) -> Result<Bound<'_>> {
+        // SAFETY: the context is alive.
+        unsafe { self.driver.ctx_push_current(self.raw.0) }.map_err(|code| self.error(code))?;
+        Ok(Bound {
+            context: self,
+            _this_thread: PhantomData,
+        })
+    }
+
+    /// Lets queries on this thread pass while another thread captures a stream into a graph, which
+    /// they would otherwise break. What is queried here is never part of a capture.
+    pub(crate) fn allow_during_capture(&self) -> CaptureMode<'_> {
+        let mut mode = CAPTURE_MODE_RELAXED;
+        // SAFETY: exchanges one integer with the thread's own setting.
+        let exchanged = unsafe {
+            self.driver
+                .thread_exchange_stream_capture_mode(&raw mut mode)
+        };
+        CaptureMode {
+            context: self,
+            before: exchanged.is_ok().then_some(mode),
+            _this_thread: PhantomData,
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let Some(device) = self.retained {
+            // SAFETY: retained once, released once. At process exit the driver may be gone already,
+            // and then says so; there is nothing left to release.
+            let _ = unsafe { self.driver.device_primary_ctx_release(device) };
+        }
+    }
+}
+
+/// The context is current on this thread; dropping it restores what the caller had.
+pub(crate) struct Bound<'c> {
+    context: &'c Context,
+    _this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        let mut popped = null_mut();
+        // SAFETY: pops what `bind` pushed on this thread. Work that has set another context current has
+        // replaced the pushed one, so the caller's lies below in either case.
+        let _ = unsafe { self.context.driver.ctx_pop_current(&raw mut popped) };
+    }
+}
+
+/// The thread's capture mode is relaxed; dropping it restores what the caller had.
+pub(crate) struct CaptureMode<'c> {
+    context: &'c Context,
+    before: Option<u32>,
+    _this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for CaptureMode<'_> {
+    fn drop(&mut self) {
+        if let Some(mut mode) = self.before {
+            // SAFETY: gives back the value that the driver gave out.
+            let _ = unsafe {
+                self.context
+                    .driver
+                    .thread_exchange_stream_capture_mode(&raw mut mode)
+            };
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! An opened device, and the watch over its events.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys;
+use syncline_core::backend::{self, Attachment, Port, Watch};
+use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
+
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::event::Pool;
+use crate::port::EventPort;
+use crate::queue::Queue;
+use crate::stream::Stream;
+
+/// A watch first looks again and again for this long: most waits are for work that is nearly done.
+const SPIN: Duration = Duration::from_micros(20);
+/// Then it sleeps in proportion to the time waited, within these bounds.
+const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+
+/// A CUDA context with what the engine needs of it. Cheap to clone; usable from any thread.
+///
+/// Its calls leave the calling thread's current context as they found it.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+pub(crate) struct Inner {
+    id: DeviceId,
+    object: Object,
+    info: Info,
+    watcher: Watcher,
+    nudge: Nudge,
+    context: Arc<Context>,
+    /// Never given work: asked whether the context still answers.
+    probe: Stream,
+    plain_events: Arc<Pool>,
+    timed_events: Arc<Pool>,
+    /// Adopted streams in use, by address.
+    streams: Mutex<HashMap<usize, Weak<Stream>>>,
+}
+
+impl Device {
+    /// Opens `device` on its primary context.
+    pub(crate) fn open(driver: &Driver, device: sys::CUdevice, info: Info) -> Result<Self> {
+        let object = Object::new("device", &format!("cuda {}", info.name));
+        let context = Context::primary(driver, device, &object)?;
+        Self::new(context, object, info)
+    }
+
+    /// A device over a context that is there.
+    pub(crate) fn new(context: Context, object: Object, info: Info) -> Result<Self> {
+        let context = Arc::new(context);
+        Ok(Self(Arc::new(Inner {
+            id: DeviceId::new(),
+            object,
+            info,
+            watcher: Watcher::default(),
+            nudge: Nudge::default(),
+            probe: Stream::new(&context, "health")?,
+            plain_events: Pool::plain(&context),
+            timed_events: Pool::timed(&context),
+            context,
+            streams: Mutex::default(),
+        })))
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.0.context
+    }
+
+    pub(crate) fn plain_events(&self) -> &Pool {
+        &self.0.plain_events
+    }
+
+    pub(crate) fn timed_events(&self) -> &Pool {
+        &self.0.timed_events
+    }
+
+    /// The stream at `address` as queues already use it, or what `adopt` makes of it. Two queues over
+    /// one stream then know that their signals keep their order.
+    pub(crate) fn shared_stream(
+        &self,
+        address: usize,
+        adopt: impl FnOnce() -> Result<Stream>,
+    ) -> Result<Arc<Stream>> {
+        let mut streams = self
+            .0
+            .streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = streams.get(&address).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        streams.retain(|_, stream| stream.strong_count() > 0);
+        let stream = Arc::new(adopt()?);
+        streams.insert(address, Arc::downgrade(&stream));
+        Ok(stream)
+    }
+}
+
+impl backend::Device for Device {
+    type Queue = Queue;
+
+    fn id(&self) -> DeviceId {
+        self.0.id
+    }
+
+    fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    fn info(&self) -> &Info {
+        &self.0.info
+    }
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        Ok(Attachment {
+            device: self.0.id,
+            port: Box::new(EventPort::new(&self.0.context, initial)),
+            watch: Some(self.0.clone()),
+            max_value_difference: self.0.info.capabilities.max_value_difference,
+        })
+    }
+
+    /// A non-blocking stream of its own.
+    fn queue(&self, kind: QueueKind, label: &str) -> Result<Queue> {
+        match kind {
+            QueueKind::Compute | QueueKind::Transfer => {
+                let stream = Stream::new(&self.0.context, label)?;
+                Queue::new(self.clone(), Arc::new(stream), None, label)
+            }
+            _ => Err(Error::Unsupported {
+                object: self.0.object.clone(),
+                asked: format!("make a {kind} queue"),
+                reason: "CUDA streams run compute and transfer work".into(),
+            }),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.0.probe.check()
+    }
+}
+
+impl Watch for Inner {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            for &(port, value) in ports {
+                if port.poll()?.is_some_and(|reached| reached >= value) {
+                    return Ok(());
+                }
+            }
+            let now = Instant::now();
+            let waited = now.saturating_duration_since(started);
+            let nap = if waited < SPIN {
+                std::thread::yield_now();
+                Duration::ZERO
+            } else {
+                waited.clamp(NAPS.0, NAPS.1)
+            };
+            let left = until.saturating_duration_since(now);
+            if self.nudge.sleep(nap.min(left)) || left.is_zero() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn nudge(&self) {
+        self.nudge.give();
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.0.object, f)
+    }
+}
+
+/// A nudge that lasts until it is noticed.
+#[derive(Default)]
+struct Nudge {
+    given: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Nudge {
+    fn give(&self) {
+        *self.given.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps for `time` at most, or looks only if that is zero. True if there was a nudge, which is
+    /// noticed herewith.
+    fn sleep(&self, time: Duration) -> bool {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = if time.is_zero() {
+            given
+        } else {
+            self.changed
+                .wait_timeout_while(given, time, |given| !*given)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0
+        };
+        std::mem::take(&mut *given)
+    }
+}

@@ -1,0 +1,419 @@
+//! The driver library: loading it, the table of its functions, and what their results mean.
+//!
+//! Every function returns a plain integer here. A newer driver returns codes that no Rust enum of
+//! today has, and such a value taken as an enum from C is undefined behaviour.
+#![allow(unsafe_code, reason = "declares and calls the driver's functions")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::ptr::null;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use libloading::Library;
+use syncline_core::{BackendKind, Error, Object, Result, Uuid};
+
+/// Where the driver's functions of CUDA 11.4 are first complete (`cuDeviceGetUuid_v2`).
+const OLDEST: i32 = 11_040;
+
+#[cfg(unix)]
+const LIBRARIES: &[&str] = &["libcuda.so.1", "libcuda.so"];
+#[cfg(not(unix))]
+const LIBRARIES: &[&str] = &["nvcuda.dll"];
+
+/// The CUDA driver of this machine. Cheap to clone.
+#[derive(Clone)]
+pub struct Driver(Arc<Loaded>);
+
+struct Loaded {
+    symbols: Symbols,
+    optional: Optional,
+}
+
+/// A driver's handle. The driver API lets any thread use any handle at any time.
+#[derive(Debug)]
+pub(crate) struct Raw<T>(pub(crate) *mut T);
+
+// SAFETY: the driver locks its objects itself ("The CUDA driver API is thread-safe", and handles are
+// not bound to threads); no Rust code dereferences the pointer.
+unsafe impl<T> Send for Raw<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Raw<T> {}
+
+/// A result other than success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Code {
+    pub(crate) call: &'static str,
+    pub(crate) code: u32,
+}
+
+impl Code {
+    const NO_DEVICE: u32 = 100;
+    const NOT_READY: u32 = 600;
+    const CAPTURE_IMPLICIT: u32 = 906;
+
+    /// The work asked about has not finished.
+    pub(crate) const fn is_not_ready(self) -> bool {
+        self.code == Self::NOT_READY
+    }
+
+    /// The legacy default stream was touched while a stream that it synchronizes with is captured.
+    pub(crate) const fn is_capture_implicit(self) -> bool {
+        self.code == Self::CAPTURE_IMPLICIT
+    }
+
+    /// The context will never answer otherwise: the errors that the driver documents as sticky, and
+    /// those of a context or a driver that is gone. 999 (unknown) is none of them: a refused import
+    /// reports it too.
+    const fn is_lost(self) -> bool {
+        matches!(
+            self.code,
+            4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721
+        )
+    }
+}
+
+macro_rules! symbols {
+    (
+        required { $($name:ident($($arg:ident: $type:ty),* $(,)?) = $symbol:literal;)* }
+        optional { $($may:ident($($may_arg:ident: $may_type:ty),* $(,)?) = $may_symbol:literal;)* }
+    ) => {
+        struct Symbols {
+            $($name: unsafe extern "system" fn($($type),*) -> u32,)*
+        }
+
+        struct Optional {
+            $($may: Option<unsafe extern "system" fn($($may_type),*) -> u32>,)*
+        }
+
+        impl Symbols {
+            /// # Errors
+            /// The name of a function that the library does not have.
+            fn resolve(library: &Library) -> Result<Self, &'static str> {
+                Ok(Self {
+                    $(
+                        // SAFETY: cuda.h declares the function with these arguments, and its result
+                        // is a C enum, which has the size of an unsigned integer.
+                        $name: *unsafe { library.get($symbol.as_bytes()) }.map_err(|_| $symbol)?,
+                    )*
+                })
+            }
+        }
+
+        impl Optional {
+            fn resolve(library: &Library) -> Self {
+                Self {
+                    $(
+                        // SAFETY: as for the required functions.
+                        $may: unsafe { library.get($may_symbol.as_bytes()) }.ok().map(|symbol| *symbol),
+                    )*
+                }
+            }
+        }
+
+        /// The driver's functions under their own names, without the prefix.
+        ///
+        /// Safety, for all of them: what the CUDA driver API demands of the arguments.
+        impl Driver {
+            $(
+                #[allow(clippy::too_many_arguments, reason = "the driver's own")]
+                pub(crate) unsafe fn $name(&self, $($arg: $type),*) -> Result<(), Code> {
+                    // SAFETY: the caller's promise.
+                    judge($symbol, unsafe { (self.0.symbols.$name)($($arg),*) })
+                }
+            )*
+            $(
+                /// `None` if this driver does not have the function.
+                pub(crate) unsafe fn $may(&self, $($may_arg: $may_type),*) -> Option<Result<(), Code>> {
+                    // SAFETY: the caller's promise.
+                    self.0.optional.$may.map(|call| judge($may_symbol, unsafe { call($($may_arg),*) }))
+                }
+            )*
+        }
+    };
+}
+
+const fn judge(call: &'static str, code: u32) -> Result<(), Code> {
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(Code { call, code })
+    }
+}
+
+symbols! {
+    required {
+        init(flags: c_uint) = "cuInit";
+        driver_get_version(version: *mut c_int) = "cuDriverGetVersion";
+        get_error_name(code: u32, name: *mut *const c_char) = "cuGetErrorName";
+        device_get_count(count: *mut c_int) = "cuDeviceGetCount";
+        device_get(device: *mut sys::CUdevice, ordinal: c_int) = "cuDeviceGet";
+        device_get_name(name: *mut c_char, length: c_int, device: sys::CUdevice) = "cuDeviceGetName";
+        device_get_uuid(uuid: *mut sys::CUuuid, device: sys::CUdevice) = "cuDeviceGetUuid_v2";
+        device_get_attribute(value: *mut c_int, attribute: c_uint, device: sys::CUdevice)
+            = "cuDeviceGetAttribute";
+        device_primary_ctx_retain(context: *mut sys::CUcontext, device: sys::CUdevice)
+            = "cuDevicePrimaryCtxRetain";
+        device_primary_ctx_release(device: sys::CUdevice) = "cuDevicePrimaryCtxRelease_v2";
+        ctx_push_current(context: sys::CUcontext) = "cuCtxPushCurrent_v2";
+        ctx_pop_current(context: *mut sys::CUcontext) = "cuCtxPopCurrent_v2";
+        thread_exchange_stream_capture_mode(mode: *mut c_uint) = "cuThreadExchangeStreamCaptureMode";
+        event_create(event: *mut sys::CUevent, flags: c_uint) = "cuEventCreate";
+        event_destroy(event: sys::CUevent) = "cuEventDestroy_v2";
+        event_record(event: sys::CUevent, stream: sys::CUstream) = "cuEventRecord";
+        event_query(event: sys::CUevent) = "cuEventQuery";
+        event_elapsed_time(milliseconds: *mut f32, start: sys::CUevent, end: sys::CUevent)
+            = "cuEventElapsedTime";
+        stream_create(stream: *mut sys::CUstream, flags: c_uint) = "cuStreamCreate";
+        stream_destroy(stream: sys::CUstream) = "cuStreamDestroy_v2";
+        stream_query(stream: sys::CUstream) = "cuStreamQuery";
+        stream_synchronize(stream: sys::CUstream) = "cuStreamSynchronize";
+        stream_wait_event(stream: sys::CUstream, event: sys::CUevent, flags: c_uint)
+            = "cuStreamWaitEvent";
+        stream_get_ctx(stream: sys::CUstream, context: *mut sys::CUcontext) = "cuStreamGetCtx";
+        stream_is_capturing(stream: sys::CUstream, status: *mut c_uint) = "cuStreamIsCapturing";
+        mem_alloc(pointer: *mut sys::CUdeviceptr, bytes: usize) = "cuMemAlloc_v2";
+        mem_free(pointer: sys::CUdeviceptr) = "cuMemFree_v2";
+        mem_host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) = "cuMemHostAlloc";
+        mem_free_host(pointer: *mut c_void) = "cuMemFreeHost";
+        mem_host_get_device_pointer(to: *mut sys::CUdeviceptr, of: *mut c_void, flags: c_uint)
+            = "cuMemHostGetDevicePointer_v2";
+        memcpy_dtoh(to: *mut c_void, from: sys::CUdeviceptr, bytes: usize) = "cuMemcpyDtoH_v2";
+        memcpy_htod(to: sys::CUdeviceptr, from: *const c_void, bytes: usize) = "cuMemcpyHtoD_v2";
+        memcpy_dtod_async(
+            to: sys::CUdeviceptr, from: sys::CUdeviceptr, bytes: usize, stream: sys::CUstream,
+        ) = "cuMemcpyDtoDAsync_v2";
+        memset_d32_async(to: sys::CUdeviceptr, value: c_uint, words: usize, stream: sys::CUstream)
+            = "cuMemsetD32Async";
+        module_load_data(module: *mut sys::CUmodule, image: *const c_void) = "cuModuleLoadData";
+        module_unload(module: sys::CUmodule) = "cuModuleUnload";
+        module_get_function(
+            function: *mut sys::CUfunction, module: sys::CUmodule, name: *const c_char,
+        ) = "cuModuleGetFunction";
+        launch_kernel(
+            function: sys::CUfunction,
+            grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+            block_x: c_uint, block_y: c_uint, block_z: c_uint,
+            shared_bytes: c_uint, stream: sys::CUstream,
+            params: *mut *mut c_void, extra: *mut *mut c_void,
+        ) = "cuLaunchKernel";
+        import_external_semaphore(
+            semaphore: *mut sys::CUexternalSemaphore,
+            handle: *const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+        ) = "cuImportExternalSemaphore";
+        destroy_external_semaphore(semaphore: sys::CUexternalSemaphore)
+            = "cuDestroyExternalSemaphore";
+        wait_external_semaphores_async(
+            semaphores: *const sys::CUexternalSemaphore,
+            params: *const sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+            count: c_uint, stream: sys::CUstream,
+        ) = "cuWaitExternalSemaphoresAsync";
+        signal_external_semaphores_async(
+            semaphores: *const sys::CUexternalSemaphore,
+            params: *const sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
+            count: c_uint, stream: sys::CUstream,
+        ) = "cuSignalExternalSemaphoresAsync";
+        import_external_memory(
+            memory: *mut sys::CUexternalMemory,
+            handle: *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+        ) = "cuImportExternalMemory";
+        external_memory_get_mapped_buffer(
+            pointer: *mut sys::CUdeviceptr, memory: sys::CUexternalMemory,
+            buffer: *const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+        ) = "cuExternalMemoryGetMappedBuffer";
+        destroy_external_memory(memory: sys::CUexternalMemory) = "cuDestroyExternalMemory";
+    }
+    optional {
+        whole_device_get_uuid(uuid: *mut sys::CUuuid, device: sys::CUdevice) = "cuDeviceGetUuid";
+        device_get_luid(luid: *mut c_char, mask: *mut c_uint, device: sys::CUdevice)
+            = "cuDeviceGetLuid";
+        func_load(function: sys::CUfunction) = "cuFuncLoad";
+    }
+}
+
+impl Driver {
+    /// Loads and initializes the driver.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: there is no driver, it is too old, or it finds no device.
+    pub fn load() -> Result<Self> {
+        let library = Self::open()?;
+        let symbols = Symbols::resolve(&library);
+        let optional = Optional::resolve(&library);
+        // Never unloaded: the driver has threads of its own, and other users of it in this process.
+        std::mem::forget(library);
+        let symbols = symbols.map_err(|missing| {
+            unavailable(format!(
+                "the CUDA driver lacks {missing}; a driver for CUDA {} (470) or newer is needed",
+                words(OLDEST)
+            ))
+        })?;
+        let driver = Self(Arc::new(Loaded { symbols, optional }));
+        let version = driver.version().map_err(|code| driver.no_start(code))?;
+        if version < OLDEST {
+            return Err(unavailable(format!(
+                "the driver is for CUDA {}; CUDA {} (470) or newer is needed",
+                words(version),
+                words(OLDEST)
+            )));
+        }
+        // SAFETY: 0 is the only legal flag; may be called any number of times.
+        unsafe { driver.init(0) }.map_err(|code| driver.no_start(code))?;
+        Ok(driver)
+    }
+
+    fn open() -> Result<Library> {
+        let mut reason = String::new();
+        for name in LIBRARIES {
+            // SAFETY: these names belong to NVIDIA's driver, whose initializers only prepare its state.
+            match unsafe { Library::new(name) } {
+                Ok(library) => return Ok(library),
+                Err(error) if reason.is_empty() => reason = error.to_string(),
+                Err(_) => {}
+            }
+        }
+        Err(unavailable(format!(
+            "the NVIDIA driver's library was not found ({reason}); install the driver, or give the container access to it"
+        )))
+    }
+
+    fn no_start(&self, code: Code) -> Error {
+        let name = self.name_of(code.code);
+        let advice = match code.code {
+            Code::NO_DEVICE => "the driver finds no CUDA device (is CUDA_VISIBLE_DEVICES set?)",
+            803 => "the library and the kernel module are of different versions",
+            _ => "the driver cannot start",
+        };
+        unavailable(format!(
+            "{advice}: {} returned {name} ({})",
+            code.call, code.code
+        ))
+    }
+
+    /// What the driver calls a result.
+    pub(crate) fn name_of(&self, code: u32) -> String {
+        let mut name = null();
+        // SAFETY: writes a pointer to a static string, or null for a code that it does not know.
+        let asked = unsafe { self.get_error_name(code, &raw mut name) };
+        if asked.is_err() || name.is_null() {
+            return "a code that this driver does not name".into();
+        }
+        // SAFETY: not null, so a static nul-terminated string of the driver.
+        unsafe { CStr::from_ptr(name) }
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// The typed error for a result on `object`.
+    pub(crate) fn error(&self, object: &Object, Code { call, code }: Code) -> Error {
+        let (object, name) = (object.clone(), self.name_of(code));
+        let lost = Code { call, code }.is_lost();
+        let code = i64::from(code);
+        if lost {
+            Error::DeviceLost {
+                object,
+                call,
+                code,
+                name,
+            }
+        } else {
+            Error::Native {
+                object,
+                call,
+                code,
+                name,
+            }
+        }
+    }
+
+    fn version(&self) -> Result<i32, Code> {
+        let mut version = 0;
+        // SAFETY: writes one integer; allowed before initialization.
+        unsafe { self.driver_get_version(&raw mut version) }.map(|()| version)
+    }
+
+    /// Its version in words.
+    pub(crate) fn description(&self) -> String {
+        self.version().map_or_else(
+            |_| "CUDA of unknown version".into(),
+            |version| format!("CUDA {}", words(version)),
+        )
+    }
+
+    /// Every device, in the driver's order.
+    pub(crate) fn raw_devices(&self) -> Result<Vec<sys::CUdevice>, Code> {
+        let mut count = 0;
+        // SAFETY: writes one integer.
+        unsafe { self.device_get_count(&raw mut count) }?;
+        (0..count)
+            .map(|ordinal| {
+                let mut device = 0;
+                // SAFETY: writes one integer.
+                unsafe { self.device_get(&raw mut device, ordinal) }.map(|()| device)
+            })
+            .collect()
+    }
+
+    pub(crate) fn device_name(&self, device: sys::CUdevice) -> Result<String, Code> {
+        let mut name = [0_u8; 256];
+        // SAFETY: writes at most the given number of bytes, the last of them 0.
+        unsafe { self.device_get_name(name.as_mut_ptr().cast(), 256, device) }?;
+        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// The device's UUID: a partition's own, where the device is one.
+    pub(crate) fn device_uuid(&self, device: sys::CUdevice) -> Result<Uuid, Code> {
+        let mut uuid = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: writes 16 bytes.
+        unsafe { self.device_get_uuid(&raw mut uuid, device) }?;
+        Ok(plain(uuid))
+    }
+
+    /// The UUID of the whole GPU, as the driver's first version of the question answers.
+    pub(crate) fn whole_uuid(&self, device: sys::CUdevice) -> Option<Uuid> {
+        let mut uuid = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: writes 16 bytes.
+        unsafe { self.whole_device_get_uuid(&raw mut uuid, device) }?.ok()?;
+        Some(plain(uuid))
+    }
+
+    pub(crate) fn device_luid(&self, device: sys::CUdevice) -> Option<[u8; 8]> {
+        let (mut luid, mut mask) = ([0_u8; 8], 0);
+        // SAFETY: writes 8 bytes and one integer.
+        unsafe { self.device_get_luid(luid.as_mut_ptr().cast(), &raw mut mask, device) }?.ok()?;
+        // Elsewhere than on Windows some drivers succeed with nothing.
+        Some(luid).filter(|luid| *luid != [0; 8])
+    }
+
+    /// An attribute; 0 if the driver does not know it, which then cannot do what it stands for.
+    pub(crate) fn attribute(&self, device: sys::CUdevice, attribute: u32) -> i32 {
+        let mut value = 0;
+        // SAFETY: writes one integer; an unknown attribute is an error, not undefined.
+        match unsafe { self.device_get_attribute(&raw mut value, attribute, device) } {
+            Ok(()) => value,
+            Err(_) => 0,
+        }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Driver({})", self.description())
+    }
+}
+
+fn plain(uuid: sys::CUuuid) -> Uuid {
+    Uuid(uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes())))
+}
+
+fn words(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+fn unavailable(reason: String) -> Error {
+    Error::Unavailable {
+        backend: BackendKind::Cuda,
+        reason,
+    }
+}

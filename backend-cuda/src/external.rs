@@ -1,0 +1,304 @@
+//! Timelines and memory of other APIs, imported.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use smallvec::SmallVec;
+use syncline_core::backend::{Attachment, Device as _, Port};
+use syncline_core::{Error, MemoryFd, Object, Origin, Rejected, Result, TimelineFd};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::Raw;
+use crate::memory::{DeviceBuffer, Kind};
+use crate::stream::Stream;
+
+/// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
+const DEDICATED: u32 = 1;
+
+/// A timeline semaphore of another API, as this device waits for it and signals it. The host cannot
+/// read it here; the timeline's home is with its exporter.
+pub struct ExternalPort {
+    semaphore: Arc<Semaphore>,
+    device: Object,
+}
+
+/// An imported semaphore. Submissions that use it keep it until they have finished.
+pub(crate) struct Semaphore {
+    context: Arc<Context>,
+    raw: Raw<sys::CUextSemaphore_st>,
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.context.bind() else {
+            return;
+        };
+        // SAFETY: imported once, destroyed once, and nothing that uses it is outstanding.
+        let _ = unsafe { self.context.driver().destroy_external_semaphore(self.raw.0) };
+    }
+}
+
+impl ExternalPort {
+    pub(crate) const fn semaphore(&self) -> &Arc<Semaphore> {
+        &self.semaphore
+    }
+
+    /// The raw semaphore, for work that the application submits itself.
+    #[must_use]
+    pub fn raw(&self) -> sys::CUexternalSemaphore {
+        self.semaphore.raw.0
+    }
+}
+
+impl Port for ExternalPort {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        Err(Error::Unsupported {
+            object: self.device.clone(),
+            asked: format!("signal an imported timeline to {value} from the host"),
+            reason: "CUDA signals it from streams only; its home is with the exporter".into(),
+        })
+    }
+}
+
+impl std::fmt::Debug for ExternalPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ExternalPort({:p})", self.semaphore.raw.0)
+    }
+}
+
+/// Waits or signals of imported semaphores, collected to be made in one driver call.
+#[derive(Default)]
+pub(crate) struct External {
+    semaphores: SmallVec<[sys::CUexternalSemaphore; 4]>,
+    values: SmallVec<[u64; 4]>,
+}
+
+impl External {
+    pub(crate) fn push(&mut self, port: &ExternalPort, value: u64) {
+        self.semaphores.push(port.raw());
+        self.values.push(value);
+    }
+
+    /// Makes what is submitted to `stream` later wait for all of them.
+    ///
+    /// # Errors
+    /// A driver error; no part of the call has happened then.
+    pub(crate) fn wait(&self, stream: &Stream) -> Result<()> {
+        if self.values.is_empty() {
+            return Ok(());
+        }
+        type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+        let params = self.values.iter().map(|&value| {
+            // SAFETY: integers, pointers and unions of them; the API asks for zeroes in what is not used.
+            let mut params: Params = unsafe { std::mem::zeroed() };
+            params.params.fence.value = value;
+            params
+        });
+        let params: SmallVec<[Params; 2]> = params.collect();
+        let context = stream.context();
+        // SAFETY: both arrays have `count` elements; the submission keeps the semaphores alive.
+        unsafe {
+            context.driver().wait_external_semaphores_async(
+                self.semaphores.as_ptr(),
+                params.as_ptr(),
+                self.count(),
+                stream.raw(),
+            )
+        }
+        .map_err(|code| context.error(code))
+    }
+
+    /// Signals all of them once what was submitted to `stream` before is finished.
+    ///
+    /// # Errors
+    /// A driver error; no part of the call has happened then.
+    pub(crate) fn signal(&self, stream: &Stream) -> Result<()> {
+        if self.values.is_empty() {
+            return Ok(());
+        }
+        type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
+        let params = self.values.iter().map(|&value| {
+            // SAFETY: as for waits.
+            let mut params: Params = unsafe { std::mem::zeroed() };
+            params.params.fence.value = value;
+            params
+        });
+        let params: SmallVec<[Params; 2]> = params.collect();
+        let context = stream.context();
+        // SAFETY: as for waits.
+        unsafe {
+            context.driver().signal_external_semaphores_async(
+                self.semaphores.as_ptr(),
+                params.as_ptr(),
+                self.count(),
+                stream.raw(),
+            )
+        }
+        .map_err(|code| context.error(code))
+    }
+
+    /// A submission names far fewer timelines than this holds.
+    fn count(&self) -> u32 {
+        self.values.len() as u32
+    }
+}
+
+impl Device {
+    /// This device's part in a timeline whose semaphore `handle` carries.
+    ///
+    /// # Errors
+    /// [`Error::CannotShare`] if it comes from another GPU, before any driver is asked; a driver error. The
+    /// handle comes back with it, still open.
+    #[allow(
+        clippy::result_large_err,
+        reason = "a failed import hands the handle back"
+    )]
+    pub fn import_timeline(&self, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
+        let imported = self
+            .require_same_gpu(handle.origin(), "a timeline semaphore")
+            .and_then(|()| self.import_semaphore(&handle));
+        match imported {
+            Ok(semaphore) => {
+                // The driver owns the descriptor now and has closed it, or will.
+                let _ = handle.into_fd().into_raw_fd();
+                let port = ExternalPort {
+                    semaphore: Arc::new(semaphore),
+                    device: self.object().clone(),
+                };
+                Ok(Attachment {
+                    device: self.id(),
+                    port: Box::new(port),
+                    watch: None,
+                    max_value_difference: u64::MAX,
+                })
+            }
+            Err(error) => Err(Rejected { handle, error }),
+        }
+    }
+
+    fn import_semaphore(&self, handle: &TimelineFd) -> Result<Semaphore> {
+        let context = self.context();
+        let _bound = context.bind()?;
+        let desc = sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+            // The plain kind would make it binary, without a word.
+            type_: sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+            handle: sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 {
+                fd: handle.as_fd().as_raw_fd(),
+            },
+            flags: 0,
+            reserved: [0; 16],
+        };
+        let mut raw = null_mut();
+        // SAFETY: the handle's type says that the descriptor is a timeline semaphore's; it is open. The
+        // driver takes it only if it succeeds.
+        unsafe {
+            context
+                .driver()
+                .import_external_semaphore(&raw mut raw, &raw const desc)
+        }
+        .map_err(|code| context.error(code))?;
+        Ok(Semaphore {
+            context: context.clone(),
+            raw: Raw(raw),
+        })
+    }
+
+    /// The memory that `handle` carries, as one buffer.
+    ///
+    /// # Errors
+    /// [`Error::CannotShare`] if it comes from another GPU, before any driver is asked; a driver error. The
+    /// handle comes back with it, still open.
+    #[allow(
+        clippy::result_large_err,
+        reason = "a failed import hands the handle back"
+    )]
+    pub fn import_memory(&self, handle: MemoryFd) -> Result<DeviceBuffer, Rejected<MemoryFd>> {
+        let imported = self
+            .require_same_gpu(handle.origin(), "memory")
+            .and_then(|()| self.map_memory(&handle));
+        // The driver has taken a duplicate, so on success ours is closed here.
+        imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Imports a duplicate of the descriptor: the second step may fail after the first has taken it.
+    fn map_memory(&self, handle: &MemoryFd) -> Result<DeviceBuffer> {
+        let refused = |reason: String| Error::Import {
+            object: self.object().clone(),
+            what: format!("memory of {} bytes", handle.size()),
+            reason,
+        };
+        let duplicate = handle
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| refused(error.to_string()))?;
+        let context = self.context();
+        let _bound = context.bind()?;
+        let desc = sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+            type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+            handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
+                fd: duplicate.as_raw_fd(),
+            },
+            size: handle.size(),
+            flags: if handle.dedicated() { DEDICATED } else { 0 },
+            reserved: [0; 16],
+        };
+        let mut memory = null_mut();
+        // SAFETY: the handle's type says that the descriptor is such memory's; it is open. The driver
+        // takes it only if it succeeds.
+        unsafe {
+            context
+                .driver()
+                .import_external_memory(&raw mut memory, &raw const desc)
+        }
+        .map_err(|code| context.error(code))?;
+        let _ = duplicate.into_raw_fd();
+        let buffer = sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
+            offset: 0,
+            size: handle.size(),
+            flags: 0,
+            reserved: [0; 16],
+        };
+        let mut pointer = 0;
+        // SAFETY: the whole of memory that has just been imported.
+        let mapped = unsafe {
+            context.driver().external_memory_get_mapped_buffer(
+                &raw mut pointer,
+                memory,
+                &raw const buffer,
+            )
+        };
+        if let Err(code) = mapped {
+            // SAFETY: imported above, and nothing maps it.
+            let _ = unsafe { context.driver().destroy_external_memory(memory) };
+            return Err(context.error(code));
+        }
+        Ok(DeviceBuffer::new(
+            self,
+            pointer,
+            handle.size(),
+            Kind::External(Raw(memory)),
+        ))
+    }
+
+    /// Drivers do not check it, and what comes of it is undefined.
+    fn require_same_gpu(&self, origin: &Origin, what: &'static str) -> Result<()> {
+        let own = Origin::of(self.info());
+        if own.uuid.is_some() && own.uuid == origin.uuid {
+            return Ok(());
+        }
+        Err(Error::CannotShare {
+            left: origin.to_string(),
+            right: own.to_string(),
+            what,
+            reason: "an opaque handle works only on the GPU that exported it".into(),
+        })
+    }
+}

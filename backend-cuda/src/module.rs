@@ -1,0 +1,139 @@
+//! Kernels, from the text that the driver itself compiles.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::ffi::{CStr, CString};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use syncline_core::backend::Device as _;
+use syncline_core::{DeviceId, Error, Object, Result};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::Raw;
+
+/// Compiled PTX. Cheap to clone.
+#[derive(Clone)]
+pub struct Module(Arc<Loaded>);
+
+struct Loaded {
+    context: Arc<Context>,
+    device: DeviceId,
+    owner: Object,
+    raw: Raw<sys::CUmod_st>,
+}
+
+/// A kernel of a [`Module`], which it keeps. Cheap to clone.
+#[derive(Clone)]
+pub struct Function(Arc<Kernel>);
+
+struct Kernel {
+    module: Module,
+    name: String,
+    raw: Raw<sys::CUfunc_st>,
+}
+
+impl Device {
+    /// Compiles PTX text. Blocks, and may wait for all work of the context: call it at set-up.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for text with a zero byte; the driver's own for text it does not accept.
+    pub fn module(&self, ptx: &str) -> Result<Module> {
+        let image = CString::new(ptx).map_err(|error| Error::Unsupported {
+            object: self.object().clone(),
+            asked: "load a module".into(),
+            reason: error.to_string(),
+        })?;
+        let context = self.context();
+        let _bound = context.bind()?;
+        let mut raw = null_mut();
+        // SAFETY: nul-terminated text; writes one handle, unloaded on drop.
+        unsafe {
+            context
+                .driver()
+                .module_load_data(&raw mut raw, image.as_ptr().cast())
+        }
+        .map_err(|code| context.error(code))?;
+        Ok(Module(Arc::new(Loaded {
+            context: context.clone(),
+            device: self.id(),
+            owner: self.object().clone(),
+            raw: Raw(raw),
+        })))
+    }
+}
+
+impl Module {
+    /// The kernel `name` of the module, loaded now: the driver would otherwise do it at the first launch,
+    /// and wait there for work that may be waiting for that launch.
+    ///
+    /// # Errors
+    /// A driver error, also for a name that the module does not have.
+    pub fn function(&self, name: &CStr) -> Result<Function> {
+        let context = &self.0.context;
+        let driver = context.driver();
+        let _bound = context.bind()?;
+        let mut raw = null_mut();
+        // SAFETY: the module is loaded; nul-terminated name; writes one handle, which lives with the module.
+        unsafe { driver.module_get_function(&raw mut raw, self.0.raw.0, name.as_ptr()) }
+            .map_err(|code| context.error(code))?;
+        // SAFETY: a function that was just found. Drivers before 12.4 have no such call.
+        if let Some(loaded) = unsafe { driver.func_load(raw) } {
+            loaded.map_err(|code| context.error(code))?;
+        }
+        Ok(Function(Arc::new(Kernel {
+            module: self.clone(),
+            name: name.to_string_lossy().into_owned(),
+            raw: Raw(raw),
+        })))
+    }
+}
+
+impl Function {
+    pub(crate) fn raw(&self) -> sys::CUfunction {
+        self.0.raw.0
+    }
+
+    /// Refuses a function of another device.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`].
+    pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
+        let module = &self.0.module.0;
+        if module.device == device {
+            return Ok(());
+        }
+        Err(Error::WrongDevice {
+            object: Object::new("function", &self.0.name),
+            owner: module.owner.clone(),
+            asked: asked.clone(),
+        })
+    }
+
+    pub(crate) fn keep(&self) -> Arc<dyn std::any::Any + Send + Sync> {
+        self.0.clone()
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.context.bind() else {
+            return;
+        };
+        // SAFETY: loaded once, unloaded once; its functions keep it, and launches keep them.
+        let _ = unsafe { self.context.driver().module_unload(self.raw.0) };
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Module({:p})", self.0.raw.0)
+    }
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Function({})", self.0.name)
+    }
+}

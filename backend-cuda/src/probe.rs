@@ -1,0 +1,138 @@
+//! What devices there are, and what each can do.
+
+use cudarc::driver::sys::CUdevice;
+use syncline_core::{
+    BackendKind, Capabilities, Error, HandleKind, Info, Object, QueueFamily, QueueKind, Result,
+};
+
+use crate::device::Device;
+use crate::driver::{Code, Driver};
+
+// From cuda.h. Not cudarc's enum, whose variants differ between the versions an application may choose.
+const COMPUTE_MODE: u32 = 20;
+const COMPUTE_MODE_PROHIBITED: i32 = 2;
+const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
+const TIMELINE_SEMAPHORE_INTEROP: u32 = 114;
+const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
+
+/// A device that could be opened, or the reason why not.
+#[derive(Debug)]
+pub struct Candidate {
+    /// What it is and what it can do.
+    pub info: Info,
+    /// Why it cannot be used, if so.
+    pub rejected: Option<Error>,
+    driver: Driver,
+    device: CUdevice,
+}
+
+impl Candidate {
+    /// Opens it on its primary context, which the CUDA runtime uses too.
+    ///
+    /// # Errors
+    /// The reason for which it was rejected; a driver error.
+    pub fn open(&self) -> Result<Device> {
+        match &self.rejected {
+            Some(error) => Err(error.clone()),
+            None => Device::open(&self.driver, self.device, self.info.clone()),
+        }
+    }
+}
+
+impl Driver {
+    /// Every device of the driver, in its order. Opens none.
+    ///
+    /// # Errors
+    /// A driver error, typed.
+    pub fn devices(&self) -> Result<Vec<Candidate>> {
+        let object = Object::new("driver", "cuda");
+        let native = |code: Code| self.error(&object, code);
+        let devices = self.raw_devices().map_err(native)?;
+        devices
+            .into_iter()
+            .map(|device| {
+                let info = self.info(device).map_err(native)?;
+                let prohibited = self.attribute(device, COMPUTE_MODE) == COMPUTE_MODE_PROHIBITED;
+                let rejected = prohibited.then(|| Error::Unavailable {
+                    backend: BackendKind::Cuda,
+                    reason: format!(
+                        "{} is in compute mode \"prohibited\"; an administrator can allow it with nvidia-smi -c 0",
+                        info.name
+                    ),
+                });
+                Ok(Candidate { info, rejected, driver: self.clone(), device })
+            })
+            .collect()
+    }
+
+    /// Identity and capabilities of one device.
+    pub(crate) fn info(&self, device: CUdevice) -> Result<Info, Code> {
+        let uuid = self.device_uuid(device)?;
+        Ok(Info {
+            backend: BackendKind::Cuda,
+            name: self.device_name(device)?,
+            vendor: "NVIDIA".into(),
+            uuid: Some(uuid),
+            parent_uuid: self.whole_uuid(device).filter(|whole| *whole != uuid),
+            driver_uuid: None,
+            luid: self.device_luid(device),
+            driver: self.description(),
+            capabilities: self.capabilities(device),
+        })
+    }
+
+    fn capabilities(&self, device: CUdevice) -> Capabilities {
+        let can = |attribute| self.attribute(device, attribute) != 0;
+        let family = QueueFamily {
+            kind: QueueKind::Compute,
+            count: None,
+            index: 0,
+            timestamp_bits: 64,
+        };
+        let mut limits = vec![
+            (
+                "native timelines",
+                "CUDA has no timeline object of its own; they are built from events".into(),
+            ),
+            (
+                "exports",
+                "CUDA makes no exportable semaphores; export from Vulkan and import here".into(),
+            ),
+            (
+                "timestamps",
+                "events resolve about 0.5 µs, and differences are 32-bit floating milliseconds: steps of 1 µs after 8 s"
+                    .into(),
+            ),
+            (
+                "calibrated clock",
+                "events have no relation to a host clock".into(),
+            ),
+        ];
+        let mut imports = Vec::new();
+        if can(TIMELINE_SEMAPHORE_INTEROP) {
+            imports = vec![
+                HandleKind::TimelineOpaqueFd,
+                HandleKind::BinaryOpaqueFd,
+                HandleKind::MemoryOpaqueFd,
+            ];
+        } else {
+            limits.push((
+                "imports",
+                "the driver takes no timeline semaphores for this device".into(),
+            ));
+        }
+        Capabilities {
+            native_timelines: false,
+            timestamp_bits: 64,
+            timestamp_period_ns: 1.0,
+            calibrated_clock: false,
+            stream_memory_ops: can(CAN_USE_64_BIT_STREAM_MEM_OPS),
+            stream_memory_flush: can(CAN_FLUSH_REMOTE_WRITES),
+            max_value_difference: u64::MAX,
+            exports: Vec::new(),
+            imports,
+            queues: vec![family],
+            limits,
+        }
+    }
+}

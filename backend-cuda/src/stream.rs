@@ -1,0 +1,187 @@
+//! Streams: the device's own, and those an application lends.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use syncline_core::{Error, Object, Result};
+
+use crate::context::Context;
+use crate::driver::{Code, Raw};
+use crate::event::Mark;
+
+const NON_BLOCKING: u32 = 1;
+/// `CU_STREAM_LEGACY`; null means the same to the functions that this crate calls.
+const LEGACY: usize = 1;
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: usize = 2;
+
+/// One driver queue. Several queues of the engine may share an adopted one.
+pub(crate) struct Stream {
+    context: Arc<Context>,
+    /// Names it in errors; its id tells the engine which signals keep their order by themselves.
+    object: Object,
+    raw: Raw<sys::CUstream_st>,
+    owned: bool,
+}
+
+impl Stream {
+    /// A stream of our own, which keeps clear of the legacy default stream's barriers.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn new(context: &Arc<Context>, label: &str) -> Result<Self> {
+        let _bound = context.bind()?;
+        let mut raw = null_mut();
+        // SAFETY: writes one handle; destroyed on drop.
+        unsafe { context.driver().stream_create(&raw mut raw, NON_BLOCKING) }
+            .map_err(|code| context.error(code))?;
+        Ok(Self {
+            context: context.clone(),
+            object: Object::new("stream", label),
+            raw: Raw(raw),
+            owned: true,
+        })
+    }
+
+    /// Borrows an application's stream.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for the per-thread default stream, [`Error::WrongDevice`] for a stream
+    /// of another context; a driver error.
+    ///
+    /// # Safety
+    /// `raw` is the legacy default stream or a live stream, and stays so while the result is kept.
+    pub(crate) unsafe fn adopted(
+        context: &Arc<Context>,
+        raw: sys::CUstream,
+        label: &str,
+        device: &Object,
+    ) -> Result<Self> {
+        let object = Object::new("stream", label);
+        let raw = Self::name_legacy(raw);
+        if raw.addr() == PER_THREAD {
+            return Err(Error::Unsupported {
+                object,
+                asked: "become a queue".into(),
+                reason: "the per-thread default stream is another stream on each thread, and held work may be released by any; create a stream, or adopt the legacy default stream".into(),
+            });
+        }
+        // The legacy default stream belongs to whatever context is current.
+        if raw.addr() != LEGACY {
+            let mut owner = null_mut();
+            // SAFETY: the caller promises a live stream; writes one handle.
+            unsafe { context.driver().stream_get_ctx(raw, &raw mut owner) }
+                .map_err(|code| context.error(code))?;
+            if owner != context.raw() {
+                return Err(foreign(object, owner, device));
+            }
+        }
+        Ok(Self {
+            context: context.clone(),
+            object,
+            raw: Raw(raw),
+            owned: false,
+        })
+    }
+
+    /// The same stream under its unmistakable name.
+    pub(crate) fn name_legacy(raw: sys::CUstream) -> sys::CUstream {
+        if raw.is_null() {
+            std::ptr::without_provenance_mut(LEGACY)
+        } else {
+            raw
+        }
+    }
+
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) const fn raw(&self) -> sys::CUstream {
+        self.raw.0
+    }
+
+    /// Unique among the streams of this process that are in use, and never 0.
+    pub(crate) fn domain(&self) -> u64 {
+        self.object.id()
+    }
+
+    /// Makes what is submitted later wait for `mark`, as it was recorded.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn wait(&self, mark: &Mark) -> Result<()> {
+        // SAFETY: both are alive; the wait captures the event's record now.
+        unsafe {
+            self.context
+                .driver()
+                .stream_wait_event(self.raw.0, mark.raw(), 0)
+        }
+        .map_err(|code| self.context.error(code))
+    }
+
+    /// Asks the stream whether it is idle, only to hear whether its context is still sound.
+    ///
+    /// # Errors
+    /// A driver error, a lost device among them.
+    pub(crate) fn check(&self) -> Result<()> {
+        let _mode = self.context.allow_during_capture();
+        // SAFETY: the stream is alive.
+        match unsafe { self.context.driver().stream_query(self.raw.0) } {
+            Err(code) if !code.is_not_ready() => Err(self.context.error(code)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a lent stream that is being captured into a graph: an event recorded now would belong
+    /// to the graph, and asking for it would break the capture. Our own streams are not captured.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`]; a driver error.
+    pub(crate) fn refuse_capture(&self) -> Result<()> {
+        if self.owned {
+            return Ok(());
+        }
+        let mut status = 0;
+        // SAFETY: the stream is alive; writes one integer.
+        let asked: Result<(), Code> = unsafe {
+            self.context
+                .driver()
+                .stream_is_capturing(self.raw.0, &raw mut status)
+        };
+        let capturing = match asked {
+            Ok(()) => status != 0,
+            Err(code) if code.is_capture_implicit() => true,
+            Err(code) => return Err(self.context.error(code)),
+        };
+        if !capturing {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            object: self.object.clone(),
+            asked: "take a submission".into(),
+            reason: "it is being captured into a graph, where timelines and fences cannot take part; end the capture first".into(),
+        })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: ours, and nobody has the handle any more; the driver finishes what is in it. An
+            // error means that the context or the driver has gone first.
+            let _ = unsafe { self.context.driver().stream_destroy(self.raw.0) };
+        }
+    }
+}
+
+/// The error for a stream of the context `owner`.
+pub(crate) fn foreign(stream: Object, owner: sys::CUcontext, device: &Object) -> Error {
+    Error::WrongDevice {
+        object: stream,
+        owner: Object::new("context", &format!("{owner:p}")),
+        asked: device.clone(),
+    }
+}

@@ -1,0 +1,714 @@
+//! The backend on a real GPU. Without one each test tells the reason and passes; set
+//! `SYNCLINE_REQUIRE_CUDA` to make that a failure.
+#![allow(unsafe_code, reason = "launches kernels and makes hostile handles")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers, too"
+)]
+
+use std::ffi::c_void;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::{
+    BackendKind, Error, MemoryFd, Origin, QueueKind, Result, TimelineFd, Uuid, wait_any,
+};
+use syncline_cuda::{Device, DeviceBuffer, Driver, Function, Queue, Recorder, sys};
+
+const KERNELS: &str = include_str!("kernels.ptx");
+/// No wait of a test lasts longer.
+const LIMIT: Duration = Duration::from_secs(30);
+const WORDS: u64 = 1 << 16;
+
+/// Freeing memory waits for all work of the context, another test's closed gates included: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The first usable device with the kernels, everything loaded; or `None`, with the reason printed.
+fn gpu() -> Option<Gpu> {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let opened = Driver::load()
+        .and_then(|driver| driver.devices())
+        .and_then(
+            |found| match found.iter().find(|one| one.rejected.is_none()) {
+                Some(one) => one.open(),
+                None => Err(Error::Unavailable {
+                    backend: BackendKind::Cuda,
+                    reason: "no usable device".into(),
+                }),
+            },
+        );
+    match opened {
+        Ok(device) => Some(Gpu::new(device, alone).expect("setting the device up")),
+        Err(error) => {
+            assert!(
+                matches!(
+                    error,
+                    Error::Unavailable {
+                        backend: BackendKind::Cuda,
+                        ..
+                    }
+                ),
+                "an unavailable backend must say so: {error}"
+            );
+            assert!(
+                std::env::var_os("SYNCLINE_REQUIRE_CUDA").is_none(),
+                "CUDA is required here: {error}"
+            );
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+struct Gpu {
+    device: Device,
+    delay: Function,
+    gate: Function,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Gpu {
+    fn new(device: Device, alone: MutexGuard<'static, ()>) -> Result<Self> {
+        let module = device.module(KERNELS)?;
+        let gpu = Self {
+            delay: module.function(c"delay")?,
+            gate: module.function(c"gate")?,
+            device,
+            _alone: alone,
+        };
+        // The driver loads what it needs for the first of each, and may wait for other streams then.
+        let queue = gpu.queue("warm-up");
+        let (from, to) = (gpu.device.host_buffer(4)?, gpu.device.buffer(4)?);
+        let (delay, gate) = (gpu.delay.clone(), gpu.gate.clone());
+        queue.submit(
+            &[],
+            move |r| {
+                r.memset_d32(&from, 1)?;
+                r.copy(&from, &to)?;
+                launch(r, &delay, 1)?;
+                launch(r, &gate, from.pointer())
+            },
+            &[],
+        )?;
+        queue.idle(LIMIT)?;
+        Ok(gpu)
+    }
+
+    fn queue(&self, label: &str) -> Queue {
+        self.device
+            .queue(QueueKind::Compute, label)
+            .expect("a queue")
+    }
+
+    /// A queue whose stream is busy until the returned gate is opened or dropped.
+    fn gated(&self, queue: &Queue) -> Gate {
+        let word = self.device.host_buffer(4).expect("a pinned word");
+        let (gate, pointer, kept) = (self.gate.clone(), word.pointer(), word.clone());
+        let work = move |r: &mut Recorder| {
+            r.keep(Arc::new(kept));
+            launch(r, &gate, pointer)
+        };
+        queue.submit(&[], work, &[]).expect("closing the gate");
+        Gate(word)
+    }
+}
+
+/// Opens on drop, so that no failing test leaves a kernel running.
+struct Gate(DeviceBuffer);
+
+impl Gate {
+    fn open(self) {}
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if let Some([word]) = self.0.as_words() {
+            word.store(1, Ordering::Release);
+        }
+    }
+}
+
+/// One thread of a kernel that takes one u64.
+fn launch(recorder: &mut Recorder, function: &Function, mut parameter: u64) -> Result<()> {
+    let mut params = [(&raw mut parameter).cast::<c_void>()];
+    // SAFETY: the kernels used take one u64; pointed-to words are kept by the callers.
+    unsafe { recorder.launch(function, [1; 3], [1; 3], &mut params) }
+}
+
+/// Both producer and consumer on their own streams, the producer delayed by the device.
+fn hand_over(gpu: &Gpu, wait: bool, consumer_first: bool) -> Vec<u32> {
+    let (producer, consumer) = (gpu.queue("producer"), gpu.queue("consumer"));
+    let data = gpu.device.buffer(WORDS * 4).unwrap();
+    let copy = gpu.device.buffer(WORDS * 4).unwrap();
+    data.write_words(&vec![1; WORDS as usize]).unwrap();
+    copy.write_words(&vec![0; WORDS as usize]).unwrap();
+    let timeline = gpu.device.timeline("hand over").unwrap();
+    let produce = || {
+        let (data, delay) = (data.clone(), gpu.delay.clone());
+        let work = move |r: &mut Recorder| {
+            launch(r, &delay, 50_000_000)?;
+            r.memset_d32(&data, 2)
+        };
+        producer
+            .submit(&[], work, &[timeline.signal_at(1)])
+            .unwrap();
+    };
+    let consume = || {
+        let (data, copy) = (data.clone(), copy.clone());
+        let waits = [timeline.at(1)];
+        let waits = if wait { &waits[..] } else { &[] };
+        let work = move |r: &mut Recorder| r.copy(&data, &copy);
+        let sent = consumer
+            .submit(waits, work, &[timeline.signal_at(2)])
+            .unwrap();
+        assert_eq!(sent.is_held(), wait && consumer_first);
+    };
+    if consumer_first {
+        consume();
+        produce();
+    } else {
+        produce();
+        consume();
+    }
+    timeline.at(2).wait(LIMIT).unwrap();
+    producer.idle(LIMIT).unwrap();
+    consumer.idle(LIMIT).unwrap();
+    copy.read_words().unwrap()
+}
+
+#[test]
+fn an_absent_driver_is_a_typed_reason() {
+    if let Err(error) = Driver::load() {
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.starts_with("cuda is not available: "), "{text}");
+    }
+    drop(gpu());
+}
+
+#[test]
+fn data_follows_the_wait() {
+    let Some(gpu) = gpu() else { return };
+    assert!(hand_over(&gpu, true, false).iter().all(|&word| word == 2));
+    assert!(hand_over(&gpu, true, true).iter().all(|&word| word == 2));
+}
+
+#[test]
+fn without_the_wait_old_data_is_seen() {
+    let Some(gpu) = gpu() else { return };
+    assert!(hand_over(&gpu, false, false).iter().all(|&word| word == 1));
+}
+
+#[test]
+fn any_number_of_streams_wait_for_the_host() {
+    let Some(gpu) = gpu() else { return };
+    for count in [64, 1024] {
+        let gate = gpu.device.timeline("gate").unwrap();
+        let queues: Vec<_> = (0..count)
+            .map(|n| gpu.queue(&format!("waiter {n}")))
+            .collect();
+        for queue in &queues {
+            assert!(
+                queue
+                    .submit(&[gate.at(1)], |_| Ok(()), &[])
+                    .unwrap()
+                    .is_held()
+            );
+        }
+        gate.signal(1).unwrap();
+        for queue in &queues {
+            queue.idle(LIMIT).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_long_chain_is_released_without_recursion() {
+    const LINKS: u64 = 32_768;
+    let Some(gpu) = gpu() else { return };
+    let (gate, chain) = (
+        gpu.device.timeline("gate").unwrap(),
+        gpu.device.timeline("chain").unwrap(),
+    );
+    let queues = [gpu.queue("even"), gpu.queue("odd")];
+    for link in 1..=LINKS {
+        let waits = if link == 1 {
+            [gate.at(1)]
+        } else {
+            [chain.at(link - 1)]
+        };
+        queues[(link % 2) as usize]
+            .submit(&waits, |_| Ok(()), &[chain.signal_at(link)])
+            .unwrap();
+    }
+    gate.signal(1).unwrap();
+    chain.at(LINKS).wait(LIMIT).unwrap();
+    assert_eq!(chain.value().unwrap(), LINKS);
+}
+
+#[test]
+fn a_timeline_that_nobody_asks_stays_small() {
+    let Some(gpu) = gpu() else { return };
+    let (queue, timeline) = (
+        gpu.queue("signaller"),
+        gpu.device.timeline("unasked").unwrap(),
+    );
+    for value in 1..=10_000 {
+        queue
+            .submit(&[], |_| Ok(()), &[timeline.signal_at(value)])
+            .unwrap();
+    }
+    queue.idle(LIMIT).unwrap();
+    queue
+        .submit(&[], |_| Ok(()), &[timeline.signal_at(10_001)])
+        .unwrap();
+    let port = timeline
+        .port::<syncline_cuda::EventPort>(gpu.device.id())
+        .unwrap();
+    let text = format!("{port:?}");
+    let outstanding: usize = text
+        .split(' ')
+        .nth(2)
+        .and_then(|word| word.parse().ok())
+        .expect(&text);
+    assert!(outstanding <= 2048, "{text}");
+    timeline.at(10_001).wait(LIMIT).unwrap();
+}
+
+#[test]
+fn fences_are_recorded_again_and_timed() {
+    let Some(gpu) = gpu() else { return };
+    let queue = gpu.queue("timed");
+    let (start, end) = (
+        gpu.device.timed_fence("start"),
+        gpu.device.timed_fence("end"),
+    );
+    assert!(start.is_complete().unwrap());
+    assert!(matches!(
+        end.elapsed_since(&start),
+        Err(Error::NotRecorded { .. })
+    ));
+    for milliseconds in [5, 20] {
+        let delay = gpu.delay.clone();
+        queue.record(&start).unwrap();
+        queue
+            .submit(
+                &[],
+                move |r| launch(r, &delay, milliseconds * 1_000_000),
+                &[],
+            )
+            .unwrap();
+        queue.record(&end).unwrap();
+        assert!(matches!(
+            end.elapsed_since(&start),
+            Err(Error::NotReady { .. }) | Ok(_)
+        ));
+        end.wait(LIMIT).unwrap();
+        let forth = end.elapsed_since(&start).unwrap();
+        let back = start.elapsed_since(&end).unwrap();
+        assert_eq!(forth, -back);
+        let about = milliseconds as i64 * 1_000_000;
+        assert!(
+            (about..about + 50_000_000).contains(&forth),
+            "{forth} ns for {milliseconds} ms"
+        );
+        assert_eq!(end.elapsed_since(&end).unwrap(), 0);
+    }
+    let plain = gpu.device.fence("plain");
+    queue.record(&plain).unwrap();
+    plain.wait(LIMIT).unwrap();
+    assert!(matches!(
+        plain.elapsed_since(&start),
+        Err(Error::TimingDisabled { .. })
+    ));
+}
+
+#[test]
+fn a_record_does_not_move_earlier_waits() {
+    let Some(gpu) = gpu() else { return };
+    let (first, second) = (gpu.queue("first"), gpu.queue("second"));
+    let fence = gpu.device.fence("moved");
+    first.record(&fence).unwrap();
+    let before = fence.point();
+    let gate = gpu.gated(&second);
+    second.record(&fence).unwrap();
+    assert!(!fence.is_complete().unwrap());
+    before.point().wait(LIMIT).unwrap();
+    assert!(!fence.is_complete().unwrap());
+    gate.open();
+    fence.wait(LIMIT).unwrap();
+}
+
+#[test]
+fn the_host_signals_forward_only() {
+    let Some(gpu) = gpu() else { return };
+    let timeline = gpu.device.timeline_from("host", 3).unwrap();
+    timeline.signal(5).unwrap();
+    assert!(matches!(
+        timeline.signal(5),
+        Err(Error::SignalNotAboveReached { reached: 5, .. })
+    ));
+    assert!(matches!(
+        timeline.signal(4),
+        Err(Error::SignalNotAboveReached { .. })
+    ));
+    let queue = gpu.queue("after the host");
+    queue
+        .submit(&[timeline.at(5)], |_| Ok(()), &[timeline.signal_at(6)])
+        .unwrap();
+    timeline.at(6).wait(LIMIT).unwrap();
+    timeline.signal(7).unwrap();
+    assert_eq!(timeline.value().unwrap(), 7);
+}
+
+#[test]
+fn cudarcs_context_and_streams_are_adopted() {
+    let Some(_gpu) = gpu() else { return };
+    let context = cudarc::driver::CudaContext::new(0).unwrap();
+    let device = Device::adopt(&context).unwrap();
+    assert_eq!(device.raw_context(), context.cu_ctx());
+    for stream in [context.new_stream().unwrap(), context.default_stream()] {
+        let queue = device.adopt_stream(&stream, "adopted").unwrap();
+        let twin = device.adopt_stream(&stream, "its twin").unwrap();
+        let buffer = device.host_buffer(16).unwrap();
+        let timeline = device.timeline("adopted").unwrap();
+        let filled = buffer.clone();
+        queue
+            .submit(
+                &[],
+                move |r| r.memset_d32(&filled, 7),
+                &[timeline.signal_at(1)],
+            )
+            .unwrap();
+        twin.submit(&[timeline.at(1)], |_| Ok(()), &[timeline.signal_at(2)])
+            .unwrap();
+        timeline.at(2).wait(LIMIT).unwrap();
+        assert_eq!(buffer.read_words().unwrap(), [7; 4]);
+        assert_eq!(twin.stream().held(), 0);
+    }
+    let refused = device.adopt_stream(&context.per_thread_stream(), "per thread");
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+    // The device outlives the application's own handle.
+    drop(context);
+    let timeline = device.timeline("after").unwrap();
+    let queue = device.queue(QueueKind::Transfer, "after").unwrap();
+    queue
+        .submit(&[], |_| Ok(()), &[timeline.signal_at(1)])
+        .unwrap();
+    timeline.at(1).wait(LIMIT).unwrap();
+}
+
+#[test]
+fn a_captured_stream_is_refused_and_not_harmed() {
+    let Some(gpu) = gpu() else { return };
+    let context = cudarc::driver::CudaContext::new(0).unwrap();
+    let device = Device::adopt(&context).unwrap();
+    let stream = context.new_stream().unwrap();
+    let queue = device.adopt_stream(&stream, "captured").unwrap();
+    let other = gpu.queue("beside the capture");
+    let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    stream.begin_capture(mode).unwrap();
+    let refused = queue
+        .submit(&[], |_| Ok(()), &[])
+        .map(|sent| sent.is_held());
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+    // Queries of other streams go on meanwhile, on this thread and the watcher's.
+    other.submit(&[], |_| Ok(()), &[]).unwrap();
+    other.idle(LIMIT).unwrap();
+    let flags = sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    stream.end_capture(flags).expect("the capture is whole");
+    queue.submit(&[], |_| Ok(()), &[]).unwrap();
+    queue.idle(LIMIT).unwrap();
+}
+
+#[test]
+fn failing_work_signals_nothing_and_the_queue_goes_on() {
+    let Some(gpu) = gpu() else { return };
+    let (queue, timeline) = (
+        gpu.queue("failing"),
+        gpu.device.timeline("failing").unwrap(),
+    );
+    let buffer = gpu.device.host_buffer(4).unwrap();
+    let (filled, delay) = (buffer.clone(), gpu.delay.clone());
+    let work = move |r: &mut Recorder| {
+        launch(r, &delay, 10_000_000)?;
+        r.memset_d32(&filled, 9)?;
+        Err(Error::work(std::io::Error::other("on purpose")))
+    };
+    let refused = queue
+        .submit(&[], work, &[timeline.signal_at(1)])
+        .map(|_| ());
+    assert!(matches!(refused, Err(Error::Work(_))), "{refused:?}");
+    assert_eq!(timeline.value().unwrap(), 0);
+    queue
+        .submit(&[], |_| Ok(()), &[timeline.signal_at(1)])
+        .unwrap();
+    timeline.at(1).wait(LIMIT).unwrap();
+    // What the driver had taken is in order before it.
+    assert_eq!(buffer.read_words().unwrap(), [9]);
+}
+
+#[test]
+fn everything_may_be_dropped_in_flight() {
+    let Some(gpu) = gpu() else { return };
+    let buffer = gpu.device.host_buffer(4).unwrap();
+    let end = {
+        let (queue, other) = (gpu.queue("dropped"), gpu.queue("dropped too"));
+        let timeline = gpu.device.timeline("dropped").unwrap();
+        let gate = gpu.gated(&queue);
+        let filled = buffer.clone();
+        queue
+            .submit(
+                &[],
+                move |r| r.memset_d32(&filled, 3),
+                &[timeline.signal_at(1)],
+            )
+            .unwrap();
+        let sent = other.submit(&[timeline.at(1)], |_| Ok(()), &[]).unwrap();
+        let end = sent.end().keep();
+        drop((queue, timeline));
+        assert!(!end.point().is_reached().unwrap());
+        gate.open();
+        end
+    };
+    end.point().wait(LIMIT).unwrap();
+    assert_eq!(buffer.read_words().unwrap(), [3]);
+}
+
+#[test]
+fn a_closed_gate_never_blocks_the_submitter() {
+    const SUBMISSIONS: u64 = 5000;
+    let Some(gpu) = gpu() else { return };
+    let (queue, timeline) = (gpu.queue("gated"), gpu.device.timeline("gated").unwrap());
+    let buffer = gpu.device.host_buffer(4).unwrap();
+    let gate = gpu.gated(&queue);
+    let started = Instant::now();
+    for value in 1..=SUBMISSIONS {
+        let filled = buffer.clone();
+        let work = move |r: &mut Recorder| r.memset_d32(&filled, value as u32);
+        queue
+            .submit(&[], work, &[timeline.signal_at(value)])
+            .unwrap();
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(
+        queue.held().count as u64 >= SUBMISSIONS - 512,
+        "{:?}",
+        queue.held()
+    );
+    assert_eq!(timeline.value().unwrap(), 0);
+    gate.open();
+    timeline.at(SUBMISSIONS).wait(LIMIT).unwrap();
+    assert_eq!(buffer.read_words().unwrap(), [SUBMISSIONS as u32]);
+}
+
+#[test]
+fn raw_handles_say_what_is_held() {
+    let Some(gpu) = gpu() else { return };
+    let (queue, gate) = (gpu.queue("raw"), gpu.device.timeline("gate").unwrap());
+    let done = gpu.device.timeline("done").unwrap();
+    queue
+        .submit(&[gate.at(1)], |_| Ok(()), &[done.signal_at(1)])
+        .unwrap();
+    assert_eq!(queue.stream().held(), 1);
+    assert!(matches!(
+        gpu.device.event(done.at(1)),
+        Err(Error::NotPending { .. })
+    ));
+    gate.signal(1).unwrap();
+    queue.settle(LIMIT).unwrap();
+    assert_eq!(queue.stream().held(), 0);
+    let _ = gpu.device.event(done.at(1)).unwrap();
+    done.at(1).wait(LIMIT).unwrap();
+    assert!(gpu.device.event(done.at(1)).unwrap().is_none());
+
+    // The application's own submission: claim, submit, say so.
+    let busy = gpu.queue("the application's");
+    let opens = gpu.gated(&busy);
+    let mut claim = done.claim(2, 0).unwrap();
+    // SAFETY: a claim of this timeline; the queue keeps its stream alive.
+    unsafe {
+        gpu.device
+            .submit_claimed(&done, &mut claim, busy.stream().raw())
+    }
+    .unwrap();
+    queue
+        .submit(&[done.at(2)], |_| Ok(()), &[done.signal_at(3)])
+        .unwrap();
+    assert!(gpu.device.event(done.at(2)).unwrap().is_some());
+    assert_eq!(done.value().unwrap(), 1);
+    opens.open();
+    done.at(3).wait(LIMIT).unwrap();
+    assert_eq!(wait_any(&[done.at(3)], LIMIT).unwrap(), 0);
+    gpu.device.check().unwrap();
+}
+
+/// Descriptors that are anything but what they claim to be; the first is not even open.
+fn hostile() -> [OwnedFd; 4] {
+    // SAFETY: no process has that many descriptors, so nothing is closed by accident; the test never
+    // drops it.
+    let closed = unsafe { OwnedFd::from_raw_fd(1_000_000) };
+    let (pipe, _) = rustix::pipe::pipe().unwrap();
+    let file = std::fs::File::open("/proc/self/exe").unwrap().into();
+    let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    [closed, pipe, file, socket.into()]
+}
+
+fn still_the_callers(index: usize, fd: OwnedFd) {
+    if index == 0 {
+        let _ = fd.into_raw_fd();
+    } else {
+        rustix::io::fcntl_getfd(&fd).expect("still open");
+    }
+}
+
+#[test]
+fn hostile_handles_stay_with_the_caller() {
+    let Some(gpu) = gpu() else { return };
+    let origin = Origin::of(gpu.device.info());
+    for (index, fd) in hostile().into_iter().enumerate() {
+        // SAFETY: it is not, which is the point: drivers refuse these kinds.
+        let handle = unsafe { TimelineFd::from_fd(fd, origin.clone()) };
+        let rejected = gpu
+            .device
+            .import_timeline(handle)
+            .expect_err("no semaphore");
+        eprintln!("timeline {index}: {}", rejected.error);
+        still_the_callers(index, rejected.handle.into_fd());
+    }
+    for (index, fd) in hostile().into_iter().enumerate() {
+        // SAFETY: as above.
+        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), 4096, true) };
+        let rejected = gpu.device.import_memory(handle).expect_err("no memory");
+        eprintln!("memory {index}: {}", rejected.error);
+        still_the_callers(index, rejected.handle.into_fd());
+    }
+    gpu.device.check().unwrap();
+    assert!(hand_over(&gpu, true, true).iter().all(|&word| word == 2));
+}
+
+#[test]
+fn another_gpus_handles_are_refused_unasked() {
+    let Some(gpu) = gpu() else { return };
+    let origin = Origin {
+        device: "another GPU".into(),
+        uuid: Some(Uuid([7; 16])),
+        driver_uuid: None,
+    };
+    let (pipe, _) = rustix::pipe::pipe().unwrap();
+    // SAFETY: refused before anything looks at it.
+    let handle = unsafe { TimelineFd::from_fd(pipe, origin) };
+    let rejected = gpu
+        .device
+        .import_timeline(handle)
+        .expect_err("another GPU's");
+    let text = rejected.error.to_string();
+    assert!(
+        matches!(rejected.error, Error::CannotShare { .. }),
+        "{text}"
+    );
+    assert!(
+        text.contains("another GPU") && text.contains(&gpu.device.info().name),
+        "{text}"
+    );
+    still_the_callers(1, rejected.handle.into_fd());
+}
+
+#[test]
+fn the_callers_current_context_is_left_as_found() {
+    let Some(gpu) = gpu() else { return };
+    let current = || {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: writes one handle; the driver is there.
+        let asked = unsafe { sys::cuCtxGetCurrent(&raw mut context) };
+        assert_eq!(asked, sys::CUresult::CUDA_SUCCESS);
+        context
+    };
+    let before = current();
+    let (queue, timeline) = (gpu.queue("polite"), gpu.device.timeline("polite").unwrap());
+    let ours = gpu.device.raw_context() as usize;
+    let work = move |_: &mut Recorder| {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: as above.
+        let _ = unsafe { sys::cuCtxGetCurrent(&raw mut context) };
+        assert_eq!(context as usize, ours);
+        Ok(())
+    };
+    queue.submit(&[], work, &[timeline.signal_at(1)]).unwrap();
+    timeline.at(1).wait(LIMIT).unwrap();
+    let _ = gpu.device.buffer(64).unwrap().read_words().unwrap();
+    assert_eq!(current(), before);
+}
+
+#[test]
+fn refusals_are_typed() {
+    let Some(gpu) = gpu() else { return };
+    assert!(matches!(
+        gpu.device.queue(QueueKind::Graphics, "pictures"),
+        Err(Error::Unsupported { .. })
+    ));
+    assert!(matches!(
+        gpu.device.buffer(0),
+        Err(Error::Unsupported { .. })
+    ));
+    assert!(matches!(
+        gpu.device.buffer(6),
+        Err(Error::Unsupported { .. })
+    ));
+    assert!(matches!(
+        gpu.device.module("not PTX"),
+        Err(Error::Native { .. })
+    ));
+    assert!(matches!(
+        gpu.device.module("\0"),
+        Err(Error::Unsupported { .. })
+    ));
+    gpu.device.check().unwrap();
+}
+
+/// Kills the context of the whole process: run it alone, with `--ignored --exact a_fault_is_typed`.
+#[test]
+#[ignore = "kills the process's CUDA context: run it alone"]
+fn a_fault_is_typed() {
+    let Some(gpu) = gpu() else { return };
+    let (queue, timeline) = (gpu.queue("faulty"), gpu.device.timeline("faulty").unwrap());
+    let fault = gpu
+        .device
+        .module(KERNELS)
+        .unwrap()
+        .function(c"fault")
+        .unwrap();
+    // SAFETY: takes no parameters; what it does to the device is what is tested.
+    let work = move |r: &mut Recorder| unsafe { r.launch(&fault, [1; 3], [1; 3], &mut []) };
+    queue.submit(&[], work, &[timeline.signal_at(1)]).unwrap();
+    let started = Instant::now();
+    let error = timeline.at(1).wait(LIMIT).expect_err("the kernel faults");
+    let Error::Failed { cause, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert!(matches!(**cause, Error::DeviceLost { .. }), "{error:?}");
+    assert!(
+        started.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(matches!(gpu.device.check(), Err(Error::DeviceLost { .. })));
+    // The position fails too, and nothing hangs or crashes on the way out.
+    assert!(queue.idle(LIMIT).is_err());
+    assert!(queue.submit(&[], |_| Ok(()), &[]).is_err());
+}

@@ -1,0 +1,180 @@
+//! Command buffers of one queue, and what its submissions use, until they have finished.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ash::vk;
+use smallvec::SmallVec;
+use syncline_core::{Object, Result};
+
+use crate::device::Inner;
+use crate::error::lock;
+use crate::port::Semaphore;
+
+/// How long a dropped queue waits for work that its engine has given up on.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// A `VkCommandPool` whose buffers are used again once the queue's own timeline has passed them.
+pub(crate) struct Commands {
+    pub(crate) device: Arc<Inner>,
+    /// The queue's name.
+    pub(crate) object: Object,
+    pub(crate) family: u32,
+    pool: vk::CommandPool,
+    /// The queue's own timeline.
+    own: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: Vec<vk::CommandBuffer>,
+    in_flight: VecDeque<InFlight>,
+    last: u64,
+}
+
+/// What one submission uses.
+pub(crate) struct InFlight {
+    pub(crate) number: u64,
+    pub(crate) buffers: SmallVec<[vk::CommandBuffer; 2]>,
+    /// A timeline may be dropped while its signal is in flight; its semaphore may not.
+    pub(crate) semaphores: SmallVec<[Arc<Semaphore>; 4]>,
+}
+
+impl Commands {
+    pub(crate) fn new(
+        device: &Arc<Inner>,
+        object: &Object,
+        family: u32,
+        own: Arc<Semaphore>,
+    ) -> Result<Self> {
+        let info = vk::CommandPoolCreateInfo::default()
+            .queue_family_index(family)
+            .flags(
+                vk::CommandPoolCreateFlags::TRANSIENT
+                    | vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER,
+            );
+        // SAFETY: `info` is valid, and the device was made with queues of this family.
+        let pool = unsafe { device.raw().create_command_pool(&info, None) }
+            .map_err(|code| device.failed(object, "vkCreateCommandPool", code))?;
+        Ok(Self {
+            device: device.clone(),
+            object: object.clone(),
+            family,
+            pool,
+            own,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Takes back what finished submissions used.
+    pub(crate) fn recycle(&self) {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        if state.in_flight.is_empty() {
+            return;
+        }
+        // A counter that cannot be read frees nothing; the engine meets the same error by itself.
+        let reached = self.own.value().ok().filter(|&value| value != u64::MAX);
+        let reached = reached.unwrap_or(0);
+        while state
+            .in_flight
+            .front()
+            .is_some_and(|front| front.number <= reached)
+        {
+            state.free.extend(
+                state
+                    .in_flight
+                    .pop_front()
+                    .into_iter()
+                    .flat_map(|done| done.buffers),
+            );
+        }
+    }
+
+    /// A buffer that is begun, for one submission.
+    ///
+    /// Recording into it is the caller's alone: the engine records one submission of a queue at a
+    /// time, which is what keeps the pool, as Vulkan demands, on one thread at a time.
+    pub(crate) fn begin(&self) -> Result<vk::CommandBuffer> {
+        let failed = |call| move |code| self.device.failed(&self.object, call, code);
+        let free = lock(&self.state).free.pop();
+        let buffer = match free {
+            Some(buffer) => buffer,
+            None => {
+                let info = vk::CommandBufferAllocateInfo::default()
+                    .command_pool(self.pool)
+                    .level(vk::CommandBufferLevel::PRIMARY)
+                    .command_buffer_count(1);
+                // SAFETY: `info` is valid; the pool is ours and used by one thread at a time, see above.
+                let made = unsafe { self.device.raw().allocate_command_buffers(&info) };
+                made.map_err(failed("vkAllocateCommandBuffers"))?
+                    .first()
+                    .copied()
+                    .unwrap_or_default()
+            }
+        };
+        let info = vk::CommandBufferBeginInfo::default()
+            .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+        // SAFETY: the buffer is fresh, or finished or reset since; beginning it resets it.
+        let begun = unsafe { self.device.raw().begin_command_buffer(buffer, &info) };
+        if let Err(code) = begun {
+            self.give_back([buffer]);
+            return Err(failed("vkBeginCommandBuffer")(code));
+        }
+        Ok(buffer)
+    }
+
+    /// Takes back buffers, begun or ended, that were never submitted.
+    pub(crate) fn give_back(&self, buffers: impl IntoIterator<Item = vk::CommandBuffer>) {
+        for buffer in buffers {
+            // SAFETY: ours, not in use by the device, and on the recording thread.
+            let reset = unsafe {
+                self.device
+                    .raw()
+                    .reset_command_buffer(buffer, vk::CommandBufferResetFlags::empty())
+            };
+            // One that cannot be reset is left to the pool's end.
+            if reset.is_ok() {
+                lock(&self.state).free.push(buffer);
+            }
+        }
+    }
+
+    /// Notes what a submission that the driver now has uses.
+    pub(crate) fn submitted(&self, used: InFlight) {
+        let mut state = lock(&self.state);
+        state.last = used.number;
+        if !used.buffers.is_empty() || !used.semaphores.is_empty() {
+            state.in_flight.push_back(used);
+        }
+    }
+}
+
+impl Drop for Commands {
+    fn drop(&mut self) {
+        let state = std::mem::take(&mut *lock(&self.state));
+        // The engine drops a queue's half once everything on it has finished. Only where it has given
+        // the queue up after an error may work still run, and then a wait in bounded time must do.
+        let finished = self.device.is_lost()
+            || self.own.value().is_ok_and(|value| value >= state.last)
+            || self
+                .device
+                .wait_semaphores(
+                    vk::SemaphoreWaitFlags::empty(),
+                    &[self.own.raw()],
+                    &[state.last],
+                    Instant::now() + LAST_WAIT,
+                )
+                .unwrap_or(true);
+        if finished {
+            // SAFETY: ours; none of its buffers is in use any more, or the device is lost.
+            unsafe { self.device.raw().destroy_command_pool(self.pool, None) };
+        } else {
+            // Work that may still run must not lose what it uses, nor the device: leaking is the only sound end.
+            std::mem::forget((state, self.own.clone(), self.device.clone()));
+        }
+    }
+}

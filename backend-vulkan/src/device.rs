@@ -1,0 +1,289 @@
+//! A `VkDevice`, and opening it.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::sync::{Arc, OnceLock};
+
+use ash::{khr, vk};
+use syncline_core::backend::{self, Attachment};
+use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
+
+use crate::driver_queue::DriverQueue;
+use crate::error::{native, unsupported};
+use crate::instance::Instance;
+use crate::port::Semaphore;
+use crate::probe::{Enabled, Probe};
+use crate::queue::Queue;
+use crate::raw::Native;
+use crate::timing::QueryPools;
+use crate::watch::Nudges;
+
+/// At most so many driver queues of one family are made; logical queues share them.
+const QUEUES_PER_FAMILY: u32 = 16;
+
+/// A `VkDevice`, opened here or adopted from an engine. Cheap to clone; everything made from it keeps it alive.
+#[derive(Clone)]
+pub struct Device(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) id: DeviceId,
+    pub(crate) object: Object,
+    pub(crate) info: Info,
+    pub(crate) enabled: Enabled,
+    pub(crate) queues: Vec<Arc<DriverQueue>>,
+    pub(crate) query_pools: QueryPools,
+    pub(crate) external_semaphores: Option<khr::external_semaphore_fd::Device>,
+    pub(crate) external_memory: Option<khr::external_memory_fd::Device>,
+    /// The first sign that the device is lost.
+    lost: OnceLock<Error>,
+    pub(crate) watcher: Watcher,
+    pub(crate) nudges: Nudges,
+    /// See [`Probe::spins_on_any`].
+    pub(crate) spins_on_any: bool,
+    /// The last field: the device is destroyed after everything else here.
+    pub(crate) native: Native,
+}
+
+impl Device {
+    /// `vkCreateDevice` with queues of every family, and whatever of [`Enabled`] the driver offers.
+    pub(crate) fn open(instance: &Instance, probe: &Probe) -> Result<Self> {
+        let object = Object::new("device", &probe.info.name);
+        let priorities = [1.0; QUEUES_PER_FAMILY as usize];
+        let queues: Vec<_> = probe
+            .families
+            .iter()
+            .map(|family| {
+                vk::DeviceQueueCreateInfo::default()
+                    .queue_family_index(family.index)
+                    .queue_priorities(&priorities[..family.count.min(QUEUES_PER_FAMILY) as usize])
+            })
+            .collect();
+        let extensions: Vec<_> = probe.extensions.iter().map(|name| name.as_ptr()).collect();
+        let mut timelines =
+            vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
+        let mut reset = vk::PhysicalDeviceHostQueryResetFeatures::default()
+            .host_query_reset(probe.enabled.host_query_reset);
+        let info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_extension_names(&extensions)
+            .push_next(&mut timelines)
+            .push_next(&mut reset);
+        // SAFETY: `info` is valid and asks only for what the probe found; the physical device is the instance's.
+        let raw = unsafe { instance.raw().create_device(probe.physical, &info, None) }
+            .map_err(|code| native(&object, "vkCreateDevice", code))?;
+        let mut handles = Vec::new();
+        for family in &probe.families {
+            for index in 0..family.count.min(QUEUES_PER_FAMILY) {
+                // SAFETY: the device was made with this queue.
+                let queue = unsafe { raw.get_device_queue(family.index, index) };
+                handles.push((family.index, index, queue));
+            }
+        }
+        let native = Native::opened(instance, probe.physical, raw);
+        Self::assemble(native, probe.clone(), object, &handles)
+    }
+
+    /// A device over handles that are opened or adopted already.
+    pub(crate) fn assemble(
+        native: Native,
+        probe: Probe,
+        object: Object,
+        handles: &[(u32, u32, vk::Queue)],
+    ) -> Result<Self> {
+        let queues = handles
+            .iter()
+            .filter_map(|&(family, index, raw)| {
+                let family = probe.families.iter().find(|known| known.index == family)?;
+                Some(Arc::new(DriverQueue::new(raw, *family, index)))
+            })
+            .collect();
+        let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
+        let semaphore = create_timeline(&native.device, 0, no_handle)
+            .map_err(|code| crate::error::native(&object, "vkCreateSemaphore", code))?;
+        let enabled = probe.enabled;
+        let (instance, device) = (&native.instance, &native.device);
+        Ok(Self(Arc::new(Inner {
+            id: DeviceId::new(),
+            object,
+            info: probe.info,
+            enabled,
+            queues,
+            query_pools: QueryPools::default(),
+            external_semaphores: enabled
+                .external_semaphore_fd
+                .then(|| khr::external_semaphore_fd::Device::new(instance, device)),
+            external_memory: enabled
+                .external_memory_fd
+                .then(|| khr::external_memory_fd::Device::new(instance, device)),
+            lost: OnceLock::new(),
+            watcher: Watcher::default(),
+            nudges: Nudges::new(semaphore),
+            spins_on_any: probe.spins_on_any,
+            native,
+        })))
+    }
+
+    /// A queue on the family with this index in the driver's numbering, on that of its driver queues
+    /// which the fewest others use.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device has no queue of that family; a driver error.
+    pub fn queue_of_family(&self, family: u32, label: &str) -> Result<Queue> {
+        let least_used = self
+            .0
+            .queues
+            .iter()
+            .filter(|queue| queue.family.index == family)
+            .min_by_key(|queue| queue.users());
+        match least_used {
+            Some(driver) => Queue::new(self, driver, label),
+            None => Err(self.no_queue(&format!("run a queue of family {family}"))),
+        }
+    }
+
+    /// A queue on one certain driver queue.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device was not made with that driver queue; a driver error.
+    pub fn queue_on(&self, family: u32, index: u32, label: &str) -> Result<Queue> {
+        Queue::new(self, self.driver_queue(family, index)?, label)
+    }
+
+    pub(crate) fn driver_queue(&self, family: u32, index: u32) -> Result<&Arc<DriverQueue>> {
+        self.0
+            .queues
+            .iter()
+            .find(|queue| (queue.family.index, queue.index) == (family, index))
+            .ok_or_else(|| self.no_queue(&format!("use queue {index} of family {family}")))
+    }
+
+    fn no_queue(&self, asked: &str) -> Error {
+        let have: Vec<String> = self
+            .0
+            .queues
+            .iter()
+            .map(|queue| format!("{}.{}", queue.family.index, queue.index))
+            .collect();
+        let reason = format!("its queues, by family and index, are {}", have.join(", "));
+        unsupported(&self.0.object, asked, reason)
+    }
+}
+
+impl backend::Device for Device {
+    type Queue = Queue;
+
+    fn id(&self) -> DeviceId {
+        self.0.id
+    }
+
+    fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    fn info(&self) -> &Info {
+        &self.0.info
+    }
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
+        Ok(Semaphore::new(&self.0, initial, no_handle)?.attach())
+    }
+
+    /// The family that can do no more than it must is preferred: on NVIDIA, transfer-only queues
+    /// need no switch of the GPU's context.
+    fn queue(&self, kind: QueueKind, label: &str) -> Result<Queue> {
+        let preference: &[QueueKind] = match kind {
+            QueueKind::Transfer => &[QueueKind::Transfer, QueueKind::Compute, QueueKind::Graphics],
+            QueueKind::Compute => &[QueueKind::Compute, QueueKind::Graphics],
+            _ => &[kind],
+        };
+        let family = preference
+            .iter()
+            .find_map(|&kind| self.0.queues.iter().find(|queue| queue.family.kind == kind))
+            .map(|queue| queue.family.index)
+            .ok_or_else(|| self.no_queue(&format!("run {kind} work")))?;
+        self.queue_of_family(family, label)
+    }
+
+    fn check(&self) -> Result<()> {
+        if let Some(lost) = self.0.lost.get() {
+            return Err(lost.clone());
+        }
+        let call = "vkGetSemaphoreCounterValue";
+        // SAFETY: the nudge semaphore lives as long as the device.
+        match unsafe {
+            self.0
+                .raw()
+                .get_semaphore_counter_value(self.0.nudges.semaphore)
+        } {
+            // What a counter reads once the device behind it is gone.
+            Ok(u64::MAX) => Err(self
+                .0
+                .failed(&self.0.object, call, vk::Result::ERROR_DEVICE_LOST)),
+            Ok(_) => Ok(()),
+            Err(code) => Err(self.0.failed(&self.0.object, call, code)),
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) const fn raw(&self) -> &ash::Device {
+        &self.native.device
+    }
+
+    /// The error for what a call returned; remembers a lost device.
+    pub(crate) fn failed(&self, object: &Object, call: &'static str, code: vk::Result) -> Error {
+        let error = native(object, call, code);
+        if matches!(error, Error::DeviceLost { .. }) {
+            self.lost.get_or_init(|| error.clone());
+        }
+        error
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    pub(crate) fn timeline_semaphore(
+        &self,
+        initial: u64,
+        exports: vk::ExternalSemaphoreHandleTypeFlags,
+    ) -> Result<vk::Semaphore> {
+        create_timeline(self.raw(), initial, exports)
+            .map_err(|code| self.failed(&self.object, "vkCreateSemaphore", code))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.query_pools.destroy(&self.native.device);
+        // SAFETY: nobody watches any more, as the watch holds an `Arc` of this while it runs.
+        unsafe {
+            self.native
+                .device
+                .destroy_semaphore(self.nudges.semaphore, None);
+        }
+    }
+}
+
+fn create_timeline(
+    device: &ash::Device,
+    initial: u64,
+    exports: vk::ExternalSemaphoreHandleTypeFlags,
+) -> Result<vk::Semaphore, vk::Result> {
+    let mut timeline = vk::SemaphoreTypeCreateInfo::default()
+        .semaphore_type(vk::SemaphoreType::TIMELINE)
+        .initial_value(initial);
+    let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(exports);
+    let mut info = vk::SemaphoreCreateInfo::default().push_next(&mut timeline);
+    if !exports.is_empty() {
+        info = info.push_next(&mut export);
+    }
+    // SAFETY: `info` is valid; whoever asks for handle types has checked that the device exports them.
+    unsafe { device.create_semaphore(&info, None) }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (Vulkan)", self.0.object)
+    }
+}

@@ -1,0 +1,187 @@
+//! A `VkQueue` behind a lock that the application can take too.
+//!
+//! Many logical queues may share one `VkQueue`, and an engine that owns it submits to it by itself.
+//! Vulkan wants such calls one at a time. The engine of Syncline must never block, so it only tries
+//! the lock; a lane that finds it taken leaves its waker, and whoever unlocks wakes it.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+
+use ash::vk;
+use syncline_core::backend::{Lane, Waker};
+use syncline_core::{Object, Result};
+
+use crate::device::Device;
+use crate::error::lock;
+use crate::probe::Family;
+use crate::queue::Submitter;
+
+/// One `VkQueue`.
+pub(crate) struct DriverQueue {
+    pub(crate) raw: vk::Queue,
+    pub(crate) family: Family,
+    pub(crate) index: u32,
+    /// See [`Enqueue::order_domain`](syncline_core::backend::Enqueue::order_domain).
+    pub(crate) domain: u64,
+    gate: Mutex<Gate>,
+    unlocked: Condvar,
+    lanes: Mutex<Vec<Weak<Lane<Submitter>>>>,
+}
+
+/// The lock's state. Its own mutex is only ever held for a few instructions, so that trying never blocks.
+#[derive(Default)]
+struct Gate {
+    locked: bool,
+    /// Threads of the application that block.
+    waiting: usize,
+    /// Lanes that found it locked.
+    blocked: Vec<Waker>,
+}
+
+impl DriverQueue {
+    pub(crate) fn new(raw: vk::Queue, family: Family, index: u32) -> Self {
+        Self {
+            raw,
+            family,
+            index,
+            domain: Object::new("driver queue", "").id(),
+            gate: Mutex::default(),
+            unlocked: Condvar::new(),
+            lanes: Mutex::default(),
+        }
+    }
+
+    /// Takes the lock, or leaves the waker with whoever has it.
+    pub(crate) fn try_lock(&self, waker: &dyn Fn() -> Waker) -> Option<Locked<'_>> {
+        let mut gate = lock(&self.gate);
+        if gate.locked {
+            gate.blocked.push(waker());
+            return None;
+        }
+        gate.locked = true;
+        Some(Locked(self))
+    }
+
+    fn lock(&self) {
+        let mut gate = lock(&self.gate);
+        gate.waiting += 1;
+        while gate.locked {
+            gate = self
+                .unlocked
+                .wait(gate)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        gate.waiting -= 1;
+        gate.locked = true;
+    }
+
+    fn unlock(&self) {
+        let blocked = {
+            let mut gate = lock(&self.gate);
+            gate.locked = false;
+            if gate.waiting > 0 {
+                self.unlocked.notify_one();
+            }
+            std::mem::take(&mut gate.blocked)
+        };
+        // With the lock released: each of them submits now, on this thread.
+        blocked.into_iter().for_each(Waker::wake);
+    }
+
+    /// Notes a logical queue on this driver queue.
+    pub(crate) fn join(&self, lane: &Arc<Lane<Submitter>>) {
+        let mut lanes = lock(&self.lanes);
+        lanes.retain(|lane| lane.strong_count() > 0);
+        lanes.push(Arc::downgrade(lane));
+    }
+
+    /// How many logical queues use it.
+    pub(crate) fn users(&self) -> usize {
+        let lanes = lock(&self.lanes);
+        lanes.iter().filter(|lane| lane.strong_count() > 0).count()
+    }
+
+    fn held(&self) -> usize {
+        // The last handle of a lane may be dropped here, which is never done under a lock.
+        let lanes: Vec<_> = lock(&self.lanes).iter().filter_map(Weak::upgrade).collect();
+        lanes.iter().map(|lane| lane.held().count).sum()
+    }
+}
+
+/// The lock, held by the engine for one submission.
+pub(crate) struct Locked<'q>(&'q DriverQueue);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+/// The application's hold on a `VkQueue`, for its own `vkQueueSubmit`, `vkQueuePresentKHR` and the like.
+///
+/// While it lives, submissions through Syncline to this driver queue are held; when it is dropped
+/// they go, on the dropping thread.
+#[must_use = "the queue is unlocked as soon as the guard is dropped"]
+pub struct QueueGuard {
+    queue: Arc<DriverQueue>,
+    /// Keeps the device.
+    _device: Device,
+}
+
+impl QueueGuard {
+    /// The raw queue, not to be used after the guard is dropped.
+    #[must_use]
+    pub fn raw(&self) -> vk::Queue {
+        self.queue.raw
+    }
+
+    /// Its family.
+    #[must_use]
+    pub fn family(&self) -> u32 {
+        self.queue.family.index
+    }
+
+    /// Its index within the family.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.queue.index
+    }
+
+    /// How many submissions through Syncline are held on the host, over all queues that share this
+    /// driver queue. What the application submits now overtakes them;
+    /// [`Queue::settle`](syncline_core::backend::Queue::settle), before locking, drains them.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.queue.held()
+    }
+}
+
+impl Drop for QueueGuard {
+    fn drop(&mut self) {
+        self.queue.unlock();
+    }
+}
+
+impl std::fmt::Debug for QueueGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "QueueGuard({}.{})", self.family(), self.index())
+    }
+}
+
+impl Device {
+    /// Locks a driver queue for the application's own use. Blocks while another thread submits or
+    /// holds a guard; never lock twice on one thread.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the device has no such driver queue.
+    pub fn lock_queue(&self, family: u32, index: u32) -> Result<QueueGuard> {
+        Ok(self.guard(self.driver_queue(family, index)?))
+    }
+
+    pub(crate) fn guard(&self, queue: &Arc<DriverQueue>) -> QueueGuard {
+        queue.lock();
+        QueueGuard {
+            queue: queue.clone(),
+            _device: self.clone(),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Driver codes as typed errors, and locks that survive a panic.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ash::vk;
+use syncline_core::{BackendKind, Error, Object};
+
+/// What `call` on `object` returned.
+pub(crate) fn native(object: &Object, call: &'static str, result: vk::Result) -> Error {
+    let object = object.clone();
+    let code = i64::from(result.as_raw());
+    let name = name(result);
+    if result == vk::Result::ERROR_DEVICE_LOST {
+        Error::DeviceLost {
+            object,
+            call,
+            code,
+            name,
+        }
+    } else {
+        Error::Native {
+            object,
+            call,
+            code,
+            name,
+        }
+    }
+}
+
+/// The code's name in the specification's spelling.
+pub(crate) fn name(result: vk::Result) -> String {
+    format!("VK_{result:?}")
+}
+
+pub(crate) fn unavailable(reason: impl Into<String>) -> Error {
+    Error::Unavailable {
+        backend: BackendKind::Vulkan,
+        reason: reason.into(),
+    }
+}
+
+pub(crate) fn unsupported(
+    object: &Object,
+    asked: impl Into<String>,
+    reason: impl Into<String>,
+) -> Error {
+    Error::Unsupported {
+        object: object.clone(),
+        asked: asked.into(),
+        reason: reason.into(),
+    }
+}
+
+/// Locks. No user code runs under the locks of this crate, so what a panic left behind is whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Refuses an object of another device.
+pub(crate) fn wrong_device(object: &Object, owner: &Object, asked: &Object) -> Error {
+    Error::WrongDevice {
+        object: object.clone(),
+        owner: owner.clone(),
+        asked: asked.clone(),
+    }
+}

@@ -1,0 +1,222 @@
+//! Timelines and memory that leave and enter as opaque file descriptors
+//! (`VK_KHR_external_semaphore_fd`, `VK_KHR_external_memory_fd`).
+#![allow(
+    unsafe_code,
+    reason = "talks to the driver, and takes descriptors from it"
+)]
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use ash::{khr, vk};
+use syncline_core::backend::{Attachment, Device as _};
+use syncline_core::{Error, HandleKind, MemoryFd, Object, Origin, Rejected, Result, TimelineFd};
+
+use crate::device::{Device, Inner};
+use crate::error::unsupported;
+use crate::memory::{Buffer, Place};
+use crate::port::Semaphore;
+
+/// Makes handles of an exportable timeline, as many as there are importers.
+#[derive(Clone)]
+pub struct Exporter(Arc<Semaphore>);
+
+impl Exporter {
+    /// A new handle: `vkGetSemaphoreFdKHR`.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub fn export(&self) -> Result<TimelineFd> {
+        let device = self.0.device();
+        let info = vk::SemaphoreGetFdInfoKHR::default()
+            .semaphore(self.0.raw())
+            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
+        let functions = semaphore_functions(device, "export a timeline")?;
+        // SAFETY: a live timeline semaphore, made for handles of this type.
+        let fd = unsafe { functions.get_semaphore_fd(&info) };
+        let fd = take(device, self.0.object(), "vkGetSemaphoreFdKHR", fd)?;
+        // SAFETY: just exported, as a timeline of this device.
+        Ok(unsafe { TimelineFd::from_fd(fd, Origin::of(&device.info)) })
+    }
+}
+
+impl std::fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Exporter({})", self.0.object())
+    }
+}
+
+impl Device {
+    /// A fresh counter at `initial`, for a timeline with its home here, and a handle of it.
+    ///
+    /// # Errors
+    /// As [`Device::exportable_port`] and [`Exporter::export`].
+    pub fn export_timeline(&self, initial: u64) -> Result<(Attachment, TimelineFd)> {
+        let (attachment, exporter) = self.exportable_port(initial)?;
+        Ok((attachment, exporter.export()?))
+    }
+
+    /// A fresh counter at `initial`, for a timeline with its home here, and what makes handles of it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device does not export timelines; a driver error.
+    pub fn exportable_port(&self, initial: u64) -> Result<(Attachment, Exporter)> {
+        let exports = &self.info().capabilities.exports;
+        self.require(exports, HandleKind::TimelineOpaqueFd, "export a timeline")?;
+        let handle = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
+        let semaphore = Semaphore::new(&self.0, initial, handle)?;
+        Ok((semaphore.clone().attach(), Exporter(semaphore)))
+    }
+
+    /// The counter behind a handle: `vkImportSemaphoreFdKHR`. Its value is what the port polls.
+    ///
+    /// # Errors
+    /// The handle, and: [`Error::CannotShare`], before the driver is asked, if it comes from another
+    /// GPU or another driver; [`Error::Unsupported`] if the device does not import timelines;
+    /// [`Error::Import`] if the driver refuses it.
+    pub fn import_timeline(
+        &self,
+        handle: TimelineFd,
+    ) -> Result<Attachment, Box<Rejected<TimelineFd>>> {
+        let reject = |error, handle| Err(Box::new(Rejected { handle, error }));
+        let semaphore = self
+            .require_same("a timeline", handle.origin())
+            .and_then(|()| {
+                let imports = &self.info().capabilities.imports;
+                self.require(imports, HandleKind::TimelineOpaqueFd, "import a timeline")?;
+                Semaphore::new(&self.0, 0, vk::ExternalSemaphoreHandleTypeFlags::empty())
+            });
+        let semaphore = match semaphore {
+            Ok(semaphore) => semaphore,
+            Err(error) => return reject(error, handle),
+        };
+        let info = vk::ImportSemaphoreFdInfoKHR::default()
+            .semaphore(semaphore.raw())
+            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
+            .fd(handle.as_fd().as_raw_fd());
+        let imported = semaphore_functions(&self.0, "import a timeline").and_then(|functions| {
+            // SAFETY: an unused timeline semaphore, and by its type a handle of a timeline of the same driver.
+            unsafe { functions.import_semaphore_fd(&info) }.map_err(|code| {
+                match self.0.failed(self.object(), "vkImportSemaphoreFdKHR", code) {
+                    lost @ Error::DeviceLost { .. } => lost,
+                    refused => Error::Import {
+                        object: self.object().clone(),
+                        what: format!("a timeline from {}", handle.origin()),
+                        reason: refused.to_string(),
+                    },
+                }
+            })
+        });
+        match imported {
+            Ok(()) => {
+                // The driver owns it from now on.
+                let _ = handle.into_fd().into_raw_fd();
+                Ok(semaphore.attach())
+            }
+            Err(error) => reject(error, handle),
+        }
+    }
+
+    /// A buffer in dedicated device-local memory, and a handle of that memory: `vkGetMemoryFdKHR`.
+    /// Transfers are always among its uses.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device does not export memory, or for a size of 0; a driver error.
+    pub fn export_buffer(
+        &self,
+        size: u64,
+        usage: vk::BufferUsageFlags,
+    ) -> Result<(Buffer, MemoryFd)> {
+        let asked = "export a buffer";
+        let exports = &self.info().capabilities.exports;
+        self.require(exports, HandleKind::MemoryOpaqueFd, asked)?;
+        let buffer = self.make_buffer(size, usage, Place::Exportable)?;
+        let memory = buffer.parts();
+        let info = vk::MemoryGetFdInfoKHR::default()
+            .memory(memory.memory)
+            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let functions = self
+            .0
+            .external_memory
+            .as_ref()
+            .ok_or_else(|| not_enabled(&self.0, asked, "VK_KHR_external_memory_fd"))?;
+        // SAFETY: live memory, made for handles of this type.
+        let fd = unsafe { functions.get_memory_fd(&info) };
+        let fd = take(&self.0, &memory.object, "vkGetMemoryFdKHR", fd)?;
+        let origin = Origin::of(self.info());
+        // SAFETY: just exported, with these properties.
+        let handle = unsafe { MemoryFd::from_fd(fd, origin, memory.allocated, memory.dedicated) };
+        Ok((buffer, handle))
+    }
+
+    fn require(&self, has: &[HandleKind], kind: HandleKind, asked: &str) -> Result<()> {
+        if has.contains(&kind) {
+            return Ok(());
+        }
+        let limits = &self.info().capabilities.limits;
+        let what = match kind {
+            HandleKind::MemoryOpaqueFd => "sharing memory",
+            _ => "sharing timelines",
+        };
+        let reason = limits
+            .iter()
+            .find(|(limit, _)| *limit == what)
+            .map_or("the driver does not offer it", |(_, reason)| reason);
+        Err(unsupported(self.object(), asked, reason))
+    }
+
+    /// Opaque handles only fit the same physical device and the same driver build.
+    fn require_same(&self, what: &'static str, origin: &Origin) -> Result<()> {
+        let info = self.info();
+        let reason = match (info.uuid, origin.uuid, info.driver_uuid, origin.driver_uuid) {
+            (Some(ours), Some(theirs), ..) if ours != theirs => "they are different devices",
+            (_, _, Some(ours), Some(theirs)) if ours != theirs => {
+                "they run under different drivers"
+            }
+            (Some(_), Some(_), Some(_), Some(_)) => return Ok(()),
+            _ => "the UUID of a device or driver is unknown",
+        };
+        Err(Error::CannotShare {
+            left: describe(origin),
+            right: describe(&Origin::of(info)),
+            what,
+            reason: reason.to_owned(),
+        })
+    }
+}
+
+/// Both sides of a refusal, with what they were compared by.
+fn describe(origin: &Origin) -> String {
+    match origin.driver_uuid {
+        Some(driver) => format!("{origin}, driver {driver}"),
+        None => format!("{origin}, driver unknown"),
+    }
+}
+
+fn semaphore_functions<'d>(
+    device: &'d Inner,
+    asked: &str,
+) -> Result<&'d khr::external_semaphore_fd::Device> {
+    let functions = device.external_semaphores.as_ref();
+    functions.ok_or_else(|| not_enabled(device, asked, "VK_KHR_external_semaphore_fd"))
+}
+
+fn not_enabled(device: &Inner, asked: &str, extension: &str) -> Error {
+    let reason = format!("the device was made without {extension}");
+    unsupported(&device.object, asked, reason)
+}
+
+/// A descriptor that the driver gave away.
+fn take(
+    device: &Inner,
+    object: &Object,
+    call: &'static str,
+    fd: Result<RawFd, vk::Result>,
+) -> Result<OwnedFd> {
+    let fd = fd.map_err(|code| device.failed(object, call, code))?;
+    if fd < 0 {
+        return Err(device.failed(object, call, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
+    }
+    // SAFETY: a fresh descriptor that the driver has given to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,108 @@
+//! Timeline semaphores as ports.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::sync::Arc;
+
+use ash::vk;
+use syncline_core::backend::{self, Attachment};
+use syncline_core::{Object, Result};
+
+use crate::device::Inner;
+
+/// A timeline `VkSemaphore`. Whatever uses it, a submission in flight too, holds an `Arc` of it.
+pub(crate) struct Semaphore {
+    device: Arc<Inner>,
+    raw: vk::Semaphore,
+    object: Object,
+    /// False if the application destroys it.
+    owned: bool,
+}
+
+impl Semaphore {
+    /// `vkCreateSemaphore` of type timeline; `exports`: as which handles it can leave.
+    pub(crate) fn new(
+        device: &Arc<Inner>,
+        initial: u64,
+        exports: vk::ExternalSemaphoreHandleTypeFlags,
+    ) -> Result<Arc<Self>> {
+        let raw = device.timeline_semaphore(initial, exports)?;
+        // SAFETY: just made, and nobody else's.
+        Ok(unsafe { Self::adopt(device, raw, true) })
+    }
+
+    /// # Safety
+    /// `raw` is a timeline semaphore of `device`. If `owned`, nobody else destroys it, else it
+    /// outlives what is returned.
+    pub(crate) unsafe fn adopt(device: &Arc<Inner>, raw: vk::Semaphore, owned: bool) -> Arc<Self> {
+        Arc::new(Self {
+            device: device.clone(),
+            raw,
+            object: Object::new("semaphore", ""),
+            owned,
+        })
+    }
+
+    pub(crate) const fn raw(&self) -> vk::Semaphore {
+        self.raw
+    }
+
+    pub(crate) const fn device(&self) -> &Arc<Inner> {
+        &self.device
+    }
+
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// `vkGetSemaphoreCounterValue`.
+    pub(crate) fn value(&self) -> Result<u64> {
+        // SAFETY: the semaphore is a live timeline semaphore of this device.
+        unsafe { self.device.raw().get_semaphore_counter_value(self.raw) }.map_err(|code| {
+            self.device
+                .failed(&self.object, "vkGetSemaphoreCounterValue", code)
+        })
+    }
+
+    /// The semaphore as a part of a timeline whose home is its device.
+    pub(crate) fn attach(self: Arc<Self>) -> Attachment {
+        let device = self.device.clone();
+        Attachment {
+            device: device.id,
+            max_value_difference: device.info.capabilities.max_value_difference,
+            port: Box::new(Port(self)),
+            watch: Some(device),
+        }
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: ours, and no submission in flight uses it: each holds an `Arc` until it has finished.
+            unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
+        }
+    }
+}
+
+/// What the engine holds of a timeline on a Vulkan device.
+pub(crate) struct Port(pub(crate) Arc<Semaphore>);
+
+impl backend::Port for Port {
+    fn poll(&self) -> Result<Option<u64>> {
+        self.0.value().map(Some)
+    }
+
+    /// `vkSignalSemaphore`. Drivers do not check that the value grows; the engine has.
+    fn signal(&self, value: u64) -> Result<()> {
+        let semaphore = &*self.0;
+        let info = vk::SemaphoreSignalInfo::default()
+            .semaphore(semaphore.raw)
+            .value(value);
+        // SAFETY: a live timeline semaphore; the engine signals one value at a time, in order.
+        unsafe { semaphore.device.raw().signal_semaphore(&info) }.map_err(|code| {
+            semaphore
+                .device
+                .failed(&semaphore.object, "vkSignalSemaphore", code)
+        })
+    }
+}

@@ -1,0 +1,408 @@
+//! Which devices there are, what they are and what they can do.
+#![allow(unsafe_code, reason = "asks the driver")]
+
+use std::collections::HashSet;
+use std::ffi::{CStr, CString};
+
+use ash::{ext, khr, vk};
+use syncline_core::{
+    BackendKind, Capabilities, Error, HandleKind, Info, QueueFamily, QueueKind, Result, Uuid,
+};
+
+use crate::device::Device;
+use crate::error::unavailable;
+use crate::instance::Instance;
+use crate::validation::driver_text;
+
+/// A physical device: what it is, and whether it can be used.
+#[derive(Clone)]
+pub struct Candidate {
+    /// What it is and what it can do.
+    pub info: Info,
+    /// Why it cannot be used, if it cannot.
+    pub rejected: Option<Error>,
+    instance: Instance,
+    probe: Probe,
+}
+
+impl Candidate {
+    pub(crate) fn new(instance: &Instance, physical: vk::PhysicalDevice) -> Self {
+        // SAFETY: `physical` was just listed by this instance.
+        let probe = unsafe { Probe::new(instance.raw(), physical, None) };
+        Self {
+            info: probe.info.clone(),
+            rejected: probe.rejected.clone(),
+            instance: instance.clone(),
+            probe,
+        }
+    }
+
+    /// Makes a `VkDevice` of it, with queues of every family.
+    ///
+    /// # Errors
+    /// The reason in [`Candidate::rejected`]; a driver error.
+    pub fn open(&self) -> Result<Device> {
+        match &self.rejected {
+            Some(reason) => Err(reason.clone()),
+            None => Device::open(&self.instance, &self.probe),
+        }
+    }
+
+    /// The raw handle, valid while the instance lives.
+    #[must_use]
+    pub const fn physical(&self) -> vk::PhysicalDevice {
+        self.probe.physical
+    }
+}
+
+impl std::fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Candidate")
+            .field("name", &self.info.name)
+            .field("rejected", &self.rejected)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a `VkDevice` was made with, beyond Vulkan 1.2 and its feature `timelineSemaphore`. What is
+/// not enabled is not used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Enabled {
+    /// The feature `hostQueryReset`. Without it, queues of transfer-only families take no timestamps.
+    pub host_query_reset: bool,
+    /// `VK_KHR_external_semaphore_fd`, to share timelines.
+    pub external_semaphore_fd: bool,
+    /// `VK_KHR_external_memory_fd`, to share buffers.
+    pub external_memory_fd: bool,
+    /// `VK_KHR_calibrated_timestamps` or `VK_EXT_calibrated_timestamps`.
+    pub calibrated_timestamps: bool,
+}
+
+/// A queue family that can run submissions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Family {
+    pub(crate) index: u32,
+    pub(crate) kind: QueueKind,
+    pub(crate) count: u32,
+    pub(crate) timestamp_bits: u32,
+}
+
+/// Everything asked of a physical device.
+#[derive(Clone)]
+pub(crate) struct Probe {
+    pub(crate) physical: vk::PhysicalDevice,
+    pub(crate) info: Info,
+    pub(crate) rejected: Option<Error>,
+    pub(crate) families: Vec<Family>,
+    pub(crate) enabled: Enabled,
+    /// Its `vkWaitSemaphores` with `VK_SEMAPHORE_WAIT_ANY` burns a core for as long as it lasts: Mesa's
+    /// common code does so where timelines are emulated, which of its drivers today only lavapipe does.
+    pub(crate) spins_on_any: bool,
+    /// The device extensions to enable.
+    pub(crate) extensions: Vec<&'static CStr>,
+}
+
+impl Probe {
+    /// Asks everything. `made_with`: what an existing device has enabled; else all that is offered counts.
+    ///
+    /// # Safety
+    /// `physical` belongs to `instance`, which is valid and was made for Vulkan 1.2 or later.
+    pub(crate) unsafe fn new(
+        instance: &ash::Instance,
+        physical: vk::PhysicalDevice,
+        made_with: Option<Enabled>,
+    ) -> Self {
+        // SAFETY: by this function's contract; so for all calls below. ash passes valid pointers.
+        let base = unsafe { instance.get_physical_device_properties(physical) };
+        let name = driver_text(base.device_name_as_c_str()).into_owned();
+        let mut probe = Self {
+            physical,
+            info: Info {
+                backend: BackendKind::Vulkan,
+                vendor: vendor(base.vendor_id),
+                uuid: None,
+                parent_uuid: None,
+                driver_uuid: None,
+                luid: None,
+                driver: format!("version {:#x}", base.driver_version),
+                capabilities: Capabilities::default(),
+                name,
+            },
+            rejected: None,
+            families: Vec::new(),
+            enabled: Enabled::default(),
+            spins_on_any: false,
+            extensions: Vec::new(),
+        };
+        if base.api_version < vk::API_VERSION_1_2 {
+            // Nothing newer may be asked of it.
+            probe.reject(&format!(
+                "it speaks Vulkan {}.{}, but timeline semaphores need 1.2; update its driver",
+                vk::api_version_major(base.api_version),
+                vk::api_version_minor(base.api_version),
+            ));
+            return probe;
+        }
+        // SAFETY: as above; the device speaks 1.2.
+        unsafe {
+            probe.ask_identity(instance);
+            probe.ask_features(instance, made_with);
+            probe.ask_families(instance);
+        }
+        let bits = probe.families.iter().map(|family| family.timestamp_bits);
+        let capabilities = &mut probe.info.capabilities;
+        capabilities.timestamp_bits = bits.filter(|&bits| bits > 0).min().unwrap_or(0);
+        capabilities.timestamp_period_ns = f64::from(base.limits.timestamp_period);
+        capabilities.calibrated_clock = probe.enabled.calibrated_timestamps;
+        // SAFETY: as above.
+        unsafe { probe.ask_sharing(instance) };
+        probe.explain_limits();
+        probe
+    }
+
+    fn reject(&mut self, why: &str) {
+        self.rejected = Some(unavailable(format!("{}: {why}", self.info.name)));
+    }
+
+    /// `VkPhysicalDeviceIDProperties`, `…DriverProperties` and `…TimelineSemaphoreProperties`.
+    ///
+    /// # Safety
+    /// As [`Probe::new`], for a device of Vulkan 1.2 or later.
+    unsafe fn ask_identity(&mut self, instance: &ash::Instance) {
+        let mut id = vk::PhysicalDeviceIDProperties::default();
+        let mut driver = vk::PhysicalDeviceDriverProperties::default();
+        let mut timelines = vk::PhysicalDeviceTimelineSemaphoreProperties::default();
+        let mut all = vk::PhysicalDeviceProperties2::default()
+            .push_next(&mut id)
+            .push_next(&mut driver)
+            .push_next(&mut timelines);
+        // SAFETY: by this function's contract.
+        unsafe { instance.get_physical_device_properties2(self.physical, &mut all) };
+        self.info.uuid = Some(Uuid(id.device_uuid));
+        self.info.driver_uuid = Some(Uuid(id.driver_uuid));
+        self.info.luid = (id.device_luid_valid == vk::TRUE).then_some(id.device_luid);
+        self.spins_on_any = driver.driver_id == vk::DriverId::MESA_LLVMPIPE;
+        let words = [
+            driver_text(driver.driver_name_as_c_str()),
+            driver_text(driver.driver_info_as_c_str()),
+        ];
+        self.info.driver = words.join(" ").trim().to_owned();
+        self.info.capabilities.max_value_difference =
+            timelines.max_timeline_semaphore_value_difference;
+    }
+
+    /// # Safety
+    /// As [`Probe::ask_identity`].
+    unsafe fn ask_features(&mut self, instance: &ash::Instance, made_with: Option<Enabled>) {
+        let mut timelines = vk::PhysicalDeviceTimelineSemaphoreFeatures::default();
+        let mut reset = vk::PhysicalDeviceHostQueryResetFeatures::default();
+        let mut all = vk::PhysicalDeviceFeatures2::default()
+            .push_next(&mut timelines)
+            .push_next(&mut reset);
+        // SAFETY: by this function's contract.
+        let offered = unsafe {
+            instance.get_physical_device_features2(self.physical, &mut all);
+            instance.enumerate_device_extension_properties(self.physical)
+        }
+        .unwrap_or_default();
+        let (timelines, reset) = (timelines.timeline_semaphore, reset.host_query_reset);
+        let offered: HashSet<CString> = offered
+            .iter()
+            .filter_map(|extension| extension.extension_name_as_c_str().ok().map(Into::into))
+            .collect();
+        let mut enable = |names: &[&'static CStr]| {
+            let found = names.iter().find(|name| offered.contains(**name));
+            self.extensions.extend(found);
+            found.is_some()
+        };
+        self.enabled = Enabled {
+            host_query_reset: reset == vk::TRUE,
+            external_semaphore_fd: enable(&[khr::external_semaphore_fd::NAME]),
+            external_memory_fd: enable(&[khr::external_memory_fd::NAME]),
+            calibrated_timestamps: enable(&[
+                khr::calibrated_timestamps::NAME,
+                ext::calibrated_timestamps::NAME,
+            ]),
+        };
+        if let Some(made_with) = made_with {
+            self.enabled = made_with;
+        }
+        self.info.capabilities.native_timelines = timelines == vk::TRUE;
+        if timelines != vk::TRUE {
+            self.reject(
+                "its driver has no timeline semaphores (feature timelineSemaphore); update it",
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`Probe::ask_identity`].
+    unsafe fn ask_families(&mut self, instance: &ash::Instance) {
+        // SAFETY: by this function's contract.
+        let all = unsafe { instance.get_physical_device_queue_family_properties(self.physical) };
+        self.families = (0..)
+            .zip(&all)
+            .filter_map(|(index, family)| {
+                Some(Family {
+                    index,
+                    kind: kind(family.queue_flags)?,
+                    count: family.queue_count,
+                    timestamp_bits: family.timestamp_valid_bits,
+                })
+            })
+            .collect();
+        self.info.capabilities.queues = self
+            .families
+            .iter()
+            .map(|family| QueueFamily {
+                kind: family.kind,
+                count: Some(family.count),
+                index: family.index,
+                timestamp_bits: family.timestamp_bits,
+            })
+            .collect();
+        if self.families.is_empty() {
+            self.reject("it has no queue for graphics, compute or transfer");
+        }
+    }
+
+    /// `vkGetPhysicalDeviceExternalSemaphoreProperties` and `…ExternalBufferProperties`.
+    ///
+    /// # Safety
+    /// As [`Probe::ask_identity`].
+    unsafe fn ask_sharing(&mut self, instance: &ash::Instance) {
+        let mut note = |kind, (exports, imports)| {
+            let capabilities = &mut self.info.capabilities;
+            capabilities.exports.extend(Some(kind).filter(|_| exports));
+            capabilities.imports.extend(Some(kind).filter(|_| imports));
+        };
+        if self.enabled.external_semaphore_fd {
+            for (kind, semaphore) in [
+                (HandleKind::TimelineOpaqueFd, vk::SemaphoreType::TIMELINE),
+                (HandleKind::BinaryOpaqueFd, vk::SemaphoreType::BINARY),
+            ] {
+                // The answer differs by type, so the type is part of the question.
+                let mut which = vk::SemaphoreTypeCreateInfo::default().semaphore_type(semaphore);
+                let question = vk::PhysicalDeviceExternalSemaphoreInfo::default()
+                    .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
+                    .push_next(&mut which);
+                let mut answer = vk::ExternalSemaphoreProperties::default();
+                // SAFETY: by this function's contract.
+                unsafe {
+                    instance.get_physical_device_external_semaphore_properties(
+                        self.physical,
+                        &question,
+                        &mut answer,
+                    );
+                }
+                let has = |bit| answer.external_semaphore_features.contains(bit);
+                let exports = has(vk::ExternalSemaphoreFeatureFlags::EXPORTABLE);
+                let imports = has(vk::ExternalSemaphoreFeatureFlags::IMPORTABLE);
+                note(kind, (exports, imports));
+            }
+        }
+        if self.enabled.external_memory_fd {
+            let question = vk::PhysicalDeviceExternalBufferInfo::default()
+                .usage(crate::memory::TRANSFERS | vk::BufferUsageFlags::STORAGE_BUFFER)
+                .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+            let mut answer = vk::ExternalBufferProperties::default();
+            // SAFETY: by this function's contract.
+            unsafe {
+                instance.get_physical_device_external_buffer_properties(
+                    self.physical,
+                    &question,
+                    &mut answer,
+                );
+            }
+            let features = answer.external_memory_properties.external_memory_features;
+            let exports = features.contains(vk::ExternalMemoryFeatureFlags::EXPORTABLE);
+            let imports = features.contains(vk::ExternalMemoryFeatureFlags::IMPORTABLE);
+            note(HandleKind::MemoryOpaqueFd, (exports, imports));
+        }
+    }
+
+    fn explain_limits(&mut self) {
+        let capabilities = &mut self.info.capabilities;
+        let limits = &mut capabilities.limits;
+        let why = |there, extension| {
+            if there {
+                "the driver neither exports nor imports it as an opaque file descriptor".to_owned()
+            } else {
+                format!("{extension} is not there")
+            }
+        };
+        let shares =
+            |kind| capabilities.exports.contains(&kind) || capabilities.imports.contains(&kind);
+        let (semaphores, memory) = (
+            self.enabled.external_semaphore_fd,
+            self.enabled.external_memory_fd,
+        );
+        for (what, kind, reason) in [
+            (
+                "sharing timelines",
+                HandleKind::TimelineOpaqueFd,
+                why(semaphores, "VK_KHR_external_semaphore_fd"),
+            ),
+            (
+                "sharing binary semaphores",
+                HandleKind::BinaryOpaqueFd,
+                why(semaphores, "VK_KHR_external_semaphore_fd"),
+            ),
+            (
+                "sharing memory",
+                HandleKind::MemoryOpaqueFd,
+                why(memory, "VK_KHR_external_memory_fd"),
+            ),
+        ] {
+            if !shares(kind) {
+                limits.push((what, reason));
+            }
+        }
+        if capabilities.timestamp_bits == 0 {
+            limits.push((
+                "timestamps",
+                "no queue family has valid timestamp bits".into(),
+            ));
+        }
+        if !capabilities.calibrated_clock {
+            let reason = "neither VK_KHR_ nor VK_EXT_calibrated_timestamps is there";
+            limits.push(("calibrated clock", reason.into()));
+        }
+        limits.push((
+            "stream memory operations",
+            "Vulkan queues wait for semaphores, not for values in memory".into(),
+        ));
+    }
+}
+
+/// The most capable kind that a family serves; `None` for families of video or optical-flow engines.
+fn kind(flags: vk::QueueFlags) -> Option<QueueKind> {
+    use vk::QueueFlags as F;
+    if flags.contains(F::GRAPHICS | F::COMPUTE) {
+        Some(QueueKind::Graphics)
+    } else if flags.contains(F::COMPUTE) {
+        Some(QueueKind::Compute)
+    } else if flags.contains(F::GRAPHICS) {
+        // Legal though unusual: no compute, but graphics implies transfer.
+        Some(QueueKind::Transfer)
+    } else {
+        let plain = F::TRANSFER | F::SPARSE_BINDING | F::PROTECTED;
+        (flags.contains(F::TRANSFER) && plain.contains(flags)).then_some(QueueKind::Transfer)
+    }
+}
+
+/// Who made it: PCI vendor ids, and Khronos' `VkVendorId` for those without.
+fn vendor(id: u32) -> String {
+    match id {
+        0x10de => "NVIDIA".into(),
+        0x1002 | 0x1022 => "AMD".into(),
+        0x8086 => "Intel".into(),
+        0x13b5 => "Arm".into(),
+        0x5143 => "Qualcomm".into(),
+        0x1010 => "Imagination".into(),
+        0x106b => "Apple".into(),
+        0x1ae0 => "Google".into(),
+        0x10005 => "Mesa".into(),
+        other => format!("vendor {other:#06x}"),
+    }
+}

@@ -1,0 +1,340 @@
+//! What work records into.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ash::vk;
+use smallvec::SmallVec;
+use syncline_core::backend::Keep;
+use syncline_core::{Object, Result};
+
+use crate::commands::Commands;
+use crate::error::{unsupported, wrong_device};
+use crate::memory::Buffer;
+
+/// One submission, while its work is recorded: command buffers, and what an engine must pass along.
+///
+/// Work of one queue runs in the order of its submissions: each command buffer from
+/// [`Recorder::command_buffer`] ends in a barrier that makes its writes visible to everything after
+/// it on the queue, and to the host. Those given to [`Recorder::execute`] are taken as they are.
+pub struct Recorder {
+    commands: Arc<Commands>,
+    /// In order; ours and the application's.
+    pub(crate) buffers: SmallVec<[vk::CommandBuffer; 4]>,
+    /// Those of them that come from our pool.
+    pub(crate) ours: SmallVec<[vk::CommandBuffer; 2]>,
+    /// The last of `buffers` is ours and still begun.
+    open: bool,
+    pub(crate) wait_stage: vk::PipelineStageFlags,
+    pub(crate) binary_waits: SmallVec<[(vk::Semaphore, vk::PipelineStageFlags); 2]>,
+    pub(crate) binary_signals: SmallVec<[vk::Semaphore; 2]>,
+    pub(crate) fence: vk::Fence,
+    pub(crate) keep: Keep,
+    /// Exported buffers that this submission has taken from the other API, to be given back at its end.
+    acquired: SmallVec<[Buffer; 2]>,
+}
+
+/// Which way the ownership of an exported buffer goes.
+#[derive(Clone, Copy)]
+enum Direction {
+    Acquire,
+    Release,
+}
+
+impl Recorder {
+    pub(crate) fn new(commands: &Arc<Commands>) -> Self {
+        Self {
+            commands: commands.clone(),
+            buffers: SmallVec::new(),
+            ours: SmallVec::new(),
+            open: false,
+            wait_stage: vk::PipelineStageFlags::ALL_COMMANDS,
+            binary_waits: SmallVec::new(),
+            binary_signals: SmallVec::new(),
+            fence: vk::Fence::null(),
+            keep: Keep::default(),
+            acquired: SmallVec::new(),
+        }
+    }
+
+    /// The device's functions, to record with.
+    #[must_use]
+    pub fn device(&self) -> &ash::Device {
+        self.commands.device.raw()
+    }
+
+    /// The raw handle of the queue family's command buffer that this submission records into: begun
+    /// with `ONE_TIME_SUBMIT`, and ended, submitted and used again by the queue. Do none of that to it,
+    /// and do not keep it beyond the work.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
+        match self.buffers.last() {
+            Some(&buffer) if self.open => Ok(buffer),
+            _ => {
+                let buffer = self.commands.begin()?;
+                self.ours.push(buffer);
+                self.buffers.push(buffer);
+                self.open = true;
+                Ok(buffer)
+            }
+        }
+    }
+
+    /// Runs the application's own primary command buffers, after what is recorded so far.
+    ///
+    /// # Safety
+    /// They are executable primary command buffers of this device and queue family, and they and what
+    /// they use live until the submission has finished (see [`Recorder::keep`]).
+    ///
+    /// # Errors
+    /// A driver error.
+    pub unsafe fn execute(&mut self, buffers: &[vk::CommandBuffer]) -> Result<()> {
+        self.close()?;
+        self.buffers.extend_from_slice(buffers);
+        Ok(())
+    }
+
+    /// Lets pipeline stages other than these start before the submission's waits are reached. Without
+    /// it everything waits (`ALL_COMMANDS`). No stages at all change nothing.
+    ///
+    /// # Safety
+    /// The queue family supports the stages, and what runs in other stages needs none of the waits.
+    pub unsafe fn wait_stage(&mut self, stages: vk::PipelineStageFlags) {
+        if !stages.is_empty() {
+            self.wait_stage = stages;
+        }
+    }
+
+    /// Also waits for a binary semaphore, such as the one that `vkAcquireNextImageKHR` signals.
+    ///
+    /// # Safety
+    /// It is a binary semaphore of this device whose signal is pending, no other wait consumes that
+    /// signal, it lives until the submission has finished, and the queue family supports the stages.
+    pub unsafe fn wait_binary(&mut self, semaphore: vk::Semaphore, stages: vk::PipelineStageFlags) {
+        self.binary_waits.push((semaphore, stages));
+    }
+
+    /// Also signals a binary semaphore, such as the one that `vkQueuePresentKHR` waits for.
+    ///
+    /// # Safety
+    /// It is a binary semaphore of this device, unsignalled with no signal pending once the submission
+    /// runs, and lives until the submission has finished.
+    pub unsafe fn signal_binary(&mut self, semaphore: vk::Semaphore) {
+        self.binary_signals.push(semaphore);
+    }
+
+    /// Also signals a `VkFence`; the last one given counts.
+    ///
+    /// # Safety
+    /// It is an unsignalled fence of this device which no other submission uses, and it lives until
+    /// the submission has finished.
+    pub unsafe fn fence(&mut self, fence: vk::Fence) {
+        self.fence = fence;
+    }
+
+    /// Keeps `object` alive until the submission has finished.
+    pub fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
+        self.keep.push(object);
+    }
+
+    /// `vkCmdFillBuffer`: every word of `buffer` becomes `word`. Keeps the buffer.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); a driver error.
+    pub fn fill_buffer(&mut self, buffer: &Buffer, word: u32) -> Result<()> {
+        self.require_own(buffer)?;
+        self.acquire(buffer)?;
+        let commands = self.command_buffer()?;
+        // SAFETY: a buffer of this device, made for transfers and kept until the submission has finished.
+        unsafe {
+            self.device()
+                .cmd_fill_buffer(commands, buffer.raw(), 0, vk::WHOLE_SIZE, word);
+        }
+        self.barrier(commands);
+        self.keep.push(buffer.memory());
+        Ok(())
+    }
+
+    /// `vkCmdCopyBuffer`: the beginning of `to` becomes that of `from`, for as many bytes as both have. Keeps both.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); [`Error::Unsupported`](syncline_core::Error::Unsupported) for a buffer onto itself; a driver error.
+    pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
+        self.require_own(from)?;
+        self.require_own(to)?;
+        if from.raw() == to.raw() {
+            let reason = "the regions would overlap";
+            return Err(unsupported(from.object(), "be copied onto itself", reason));
+        }
+        self.acquire(from)?;
+        self.acquire(to)?;
+        let commands = self.command_buffer()?;
+        let region = vk::BufferCopy::default().size(from.size().min(to.size()));
+        // SAFETY: two different buffers of this device, made for transfers and kept until the
+        // submission has finished; the region lies within both.
+        unsafe {
+            self.device()
+                .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);
+        }
+        self.barrier(commands);
+        self.keep.push(from.memory());
+        self.keep.push(to.memory());
+        Ok(())
+    }
+
+    /// Takes a buffer that another API shares from it, for everything recorded after this; it is given
+    /// back at the end of the submission. Shaders need it before they touch an exported buffer; the
+    /// methods of this type do it by themselves. Does nothing for a buffer that is not exported. Keeps the buffer.
+    ///
+    /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; a driver error.
+    pub fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
+        self.require_own(buffer)?;
+        if !buffer.is_exported() || self.acquired.iter().any(|held| held.raw() == buffer.raw()) {
+            return Ok(());
+        }
+        let commands = self.command_buffer()?;
+        self.transfer(commands, buffer, Direction::Acquire);
+        self.acquired.push(buffer.clone());
+        self.keep.push(buffer.memory());
+        Ok(())
+    }
+
+    /// Orders everything recorded before it before everything recorded after it, and makes its writes
+    /// visible there.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub fn order(&mut self) -> Result<()> {
+        let commands = self.command_buffer()?;
+        self.barrier(commands);
+        Ok(())
+    }
+
+    fn transfer(&self, commands: vk::CommandBuffer, buffer: &Buffer, direction: Direction) {
+        let all = vk::AccessFlags::MEMORY_READ | vk::AccessFlags::MEMORY_WRITE;
+        // A buffer of several families belongs to none of them.
+        let ours = if buffer.is_concurrent() {
+            vk::QUEUE_FAMILY_IGNORED
+        } else {
+            self.commands.family
+        };
+        let barrier = vk::BufferMemoryBarrier::default()
+            .buffer(buffer.raw())
+            .size(vk::WHOLE_SIZE);
+        let barrier = match direction {
+            Direction::Acquire => barrier
+                .dst_access_mask(all)
+                .src_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
+                .dst_queue_family_index(ours),
+            Direction::Release => barrier
+                .src_access_mask(all)
+                .src_queue_family_index(ours)
+                .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL),
+        };
+        let stages = vk::PipelineStageFlags::ALL_COMMANDS;
+        // SAFETY: the command buffer is begun, outside any render pass of ours; the buffer is of this
+        // device and kept until the submission has finished.
+        unsafe {
+            self.device().cmd_pipeline_barrier(
+                commands,
+                stages,
+                stages,
+                vk::DependencyFlags::empty(),
+                &[],
+                &[barrier],
+                &[],
+            );
+        }
+    }
+
+    fn require_own(&self, buffer: &Buffer) -> Result<()> {
+        let device = &self.commands.device;
+        if Arc::ptr_eq(buffer.device(), device) {
+            return Ok(());
+        }
+        Err(wrong_device(
+            buffer.object(),
+            &buffer.device().object,
+            self.object(),
+        ))
+    }
+
+    pub(crate) fn object(&self) -> &Object {
+        &self.commands.object
+    }
+
+    /// Orders everything before it before everything after it on the queue, and shows it to the host.
+    fn barrier(&self, commands: vk::CommandBuffer) {
+        let memory = vk::MemoryBarrier::default()
+            .src_access_mask(vk::AccessFlags::MEMORY_WRITE)
+            .dst_access_mask(
+                vk::AccessFlags::MEMORY_READ
+                    | vk::AccessFlags::MEMORY_WRITE
+                    | vk::AccessFlags::HOST_READ,
+            );
+        // SAFETY: the command buffer is begun, outside any render pass of ours; every family supports these stages.
+        unsafe {
+            self.device().cmd_pipeline_barrier(
+                commands,
+                vk::PipelineStageFlags::ALL_COMMANDS,
+                vk::PipelineStageFlags::ALL_COMMANDS | vk::PipelineStageFlags::HOST,
+                vk::DependencyFlags::empty(),
+                &[memory],
+                &[],
+                &[],
+            );
+        }
+    }
+
+    /// Ends the command buffer that is open, if one is.
+    fn close(&mut self) -> Result<()> {
+        let Some(&buffer) = self.buffers.last().filter(|_| self.open) else {
+            return Ok(());
+        };
+        self.open = false;
+        self.barrier(buffer);
+        // SAFETY: begun by us and not ended yet.
+        unsafe { self.device().end_command_buffer(buffer) }.map_err(|code| {
+            self.commands
+                .device
+                .failed(self.object(), "vkEndCommandBuffer", code)
+        })
+    }
+
+    /// Ends the recording.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        let binaries = !self.binary_waits.is_empty() || !self.binary_signals.is_empty();
+        if binaries && self.buffers.is_empty() {
+            // Binary semaphores never travel without commands: drivers have hung on that.
+            self.command_buffer()?;
+        }
+        if !self.acquired.is_empty() {
+            let commands = self.command_buffer()?;
+            for buffer in std::mem::take(&mut self.acquired) {
+                self.transfer(commands, &buffer, Direction::Release);
+            }
+        }
+        self.close()
+    }
+
+    /// Gives back what was recorded, which will not be submitted.
+    pub(crate) fn discard(self) {
+        self.commands.give_back(self.ours);
+    }
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Vulkan Recorder ({} command buffers)",
+            self.buffers.len()
+        )
+    }
+}

@@ -1,0 +1,219 @@
+//! Timestamp queries.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ash::vk;
+use syncline_core::backend;
+use syncline_core::{Error, Object, QueueKind, Result};
+
+use crate::commands::Commands;
+use crate::device::Inner;
+use crate::error::{lock, unsupported, wrong_device};
+use crate::probe::Family;
+use crate::recorder::Recorder;
+
+/// Queries in one `VkQueryPool`.
+const POOL_SIZE: u32 = 64;
+
+/// The queries of a device; they grow, and are used again once their stamps are dropped.
+#[derive(Default)]
+pub(crate) struct QueryPools(Mutex<Pools>);
+
+#[derive(Default)]
+struct Pools {
+    pools: Vec<vk::QueryPool>,
+    free: Vec<(vk::QueryPool, u32)>,
+}
+
+impl QueryPools {
+    fn take(&self, device: &Inner) -> Result<(vk::QueryPool, u32)> {
+        let mut pools = lock(&self.0);
+        if let Some(free) = pools.free.pop() {
+            return Ok(free);
+        }
+        let info = vk::QueryPoolCreateInfo::default()
+            .query_type(vk::QueryType::TIMESTAMP)
+            .query_count(POOL_SIZE);
+        // SAFETY: `info` is valid.
+        let pool = unsafe { device.raw().create_query_pool(&info, None) }
+            .map_err(|code| device.failed(&device.object, "vkCreateQueryPool", code))?;
+        pools.pools.push(pool);
+        pools
+            .free
+            .extend((1..POOL_SIZE).rev().map(|slot| (pool, slot)));
+        Ok((pool, 0))
+    }
+
+    /// Destroys them all, at the device's end.
+    pub(crate) fn destroy(&self, device: &ash::Device) {
+        for pool in lock(&self.0).pools.drain(..) {
+            // SAFETY: stamps and submissions in flight hold the device, which is at its end.
+            unsafe { device.destroy_query_pool(pool, None) };
+        }
+    }
+}
+
+/// A time written at the bottom of the pipe: once everything before it on the queue has finished.
+pub(crate) struct Stamp {
+    device: Arc<Inner>,
+    /// The queue it was made for.
+    queue: Object,
+    pool: vk::QueryPool,
+    slot: u32,
+    /// Valid bits of what the queue's family writes, from 36 to 64.
+    bits: u32,
+    /// Whether its writing was ever recorded; an untouched query must not be read.
+    recorded: AtomicBool,
+}
+
+/// A place for a time on queues of `family`.
+pub(crate) fn new_stamp(commands: &Commands, family: Family) -> Result<Arc<Stamp>> {
+    let refuse = |reason| unsupported(&commands.object, "write a timestamp", reason);
+    if family.timestamp_bits == 0 {
+        return Err(refuse("its queue family has no valid timestamp bits"));
+    }
+    if !commands.device.enabled.host_query_reset && family.kind == QueueKind::Transfer {
+        return Err(refuse(
+            "the device was made without hostQueryReset, and transfer-only queues cannot reset queries",
+        ));
+    }
+    let (pool, slot) = commands.device.query_pools.take(&commands.device)?;
+    Ok(Arc::new(Stamp {
+        device: commands.device.clone(),
+        queue: commands.object.clone(),
+        pool,
+        slot,
+        bits: family.timestamp_bits,
+        recorded: AtomicBool::new(false),
+    }))
+}
+
+/// `vkCmdWriteTimestamp`. The submission keeps the stamp, so that the query is not used again before it is written.
+pub(crate) fn write(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
+    let buffer = recorder.command_buffer()?;
+    let device = recorder.device();
+    // SAFETY: the query is the stamp's alone and not in use by the device; the command buffer is begun,
+    // outside any render pass, and of a family that writes timestamps and, if it must, resets queries.
+    unsafe {
+        if stamp.device.enabled.host_query_reset {
+            device.reset_query_pool(stamp.pool, stamp.slot, 1);
+        } else {
+            device.cmd_reset_query_pool(buffer, stamp.pool, stamp.slot, 1);
+        }
+        let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
+        device.cmd_write_timestamp(buffer, stage, stamp.pool, stamp.slot);
+    }
+    stamp.recorded.store(true, Ordering::Release);
+    recorder.keep(stamp.clone());
+    Ok(())
+}
+
+impl Stamp {
+    /// `vkGetQueryPoolResults`, without waiting.
+    fn ticks(&self) -> Result<u64> {
+        let not_ready = || Error::NotReady {
+            fence: self.queue.clone(),
+        };
+        if !self.recorded.load(Ordering::Acquire) {
+            return Err(not_ready());
+        }
+        let mut ticks = [0_u64];
+        // SAFETY: the query exists and is reset before its first reading; one 64-bit result fits.
+        let read = unsafe {
+            self.device.raw().get_query_pool_results(
+                self.pool,
+                self.slot,
+                &mut ticks,
+                vk::QueryResultFlags::TYPE_64,
+            )
+        };
+        match read {
+            Ok(()) => Ok(ticks[0]),
+            Err(vk::Result::NOT_READY) => Err(not_ready()),
+            Err(code) => Err(self
+                .device
+                .failed(&self.queue, "vkGetQueryPoolResults", code)),
+        }
+    }
+}
+
+impl backend::Stamp for Stamp {
+    fn nanoseconds_since(&self, start: &dyn backend::Stamp) -> Result<i64> {
+        let start: &dyn std::any::Any = start;
+        let start = start.downcast_ref::<Self>().ok_or_else(|| {
+            let reason = "Vulkan stamps count on the device's clock";
+            unsupported(
+                &self.queue,
+                "measure from a stamp of another backend",
+                reason,
+            )
+        })?;
+        if !Arc::ptr_eq(&self.device, &start.device) {
+            return Err(wrong_device(
+                &start.queue,
+                &start.device.object,
+                &self.device.object,
+            ));
+        }
+        let ticks = difference(self.ticks()?, start.ticks()?, self.bits.min(start.bits));
+        Ok(nanoseconds(
+            ticks,
+            self.device.info.capabilities.timestamp_period_ns,
+        ))
+    }
+}
+
+impl Drop for Stamp {
+    fn drop(&mut self) {
+        lock(&self.device.query_pools.0)
+            .free
+            .push((self.pool, self.slot));
+    }
+}
+
+/// `to - from` of a counter with so many bits that wraps: whichever way round is the shorter.
+fn difference(to: u64, from: u64, bits: u32) -> i64 {
+    let unused = 64_u32.saturating_sub(bits).min(63);
+    // Shifting the sign bit of the narrow counter into place and back extends it.
+    (to.wrapping_sub(from) << unused).cast_signed() >> unused
+}
+
+/// Ticks of `period` nanoseconds each. Whole periods, which most devices have, are exact.
+fn nanoseconds(ticks: i64, period: f64) -> i64 {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "saturates, which is what is wanted"
+    )]
+    if period.fract() == 0.0 {
+        ticks.saturating_mul(period as i64)
+    } else {
+        (ticks as f64 * period).round() as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{difference, nanoseconds};
+
+    #[test]
+    fn differences_are_signed_and_survive_the_wrap() {
+        assert_eq!(difference(7, 3, 64), 4);
+        assert_eq!(difference(3, 7, 64), -4);
+        assert_eq!(difference(2, (1 << 36) - 3, 36), 5);
+        assert_eq!(difference((1 << 36) - 3, 2, 36), -5);
+        // Bits above the valid ones say nothing.
+        assert_eq!(
+            difference(0xabc0_0000_0000_0005, 0x1230_0000_0000_0001, 40),
+            4
+        );
+        assert_eq!(difference(1, u64::MAX, 64), 2);
+    }
+
+    #[test]
+    fn whole_periods_are_exact() {
+        assert_eq!(nanoseconds((1 << 60) + 1, 1.0), (1 << 60) + 1);
+        assert_eq!(nanoseconds(-3, 52.08), -156);
+    }
+}

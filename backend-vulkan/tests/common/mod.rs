@@ -1,0 +1,74 @@
+//! What the tests of this crate share. A machine without a Vulkan driver skips them, saying why.
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use syncline_core::backend::Device as _;
+use syncline_vulkan::{Buffer, Device, Instance, InstanceOptions};
+
+/// Long enough for a software driver on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// An instance, with validation where the layer is installed (and not asked away with
+/// `SYNCLINE_NO_VALIDATION`), or `None` with the reason printed.
+pub(crate) fn instance() -> Option<Instance> {
+    let options = InstanceOptions {
+        validation: std::env::var_os("SYNCLINE_NO_VALIDATION").is_none(),
+        application_name: "syncline tests".into(),
+    };
+    let instance = Instance::load_with(&options).or_else(|error| {
+        println!("without validation: {error}");
+        Instance::load()
+    });
+    instance.map_err(|error| println!("skipped: {error}")).ok()
+}
+
+/// Runs `test` on every usable device, and fails on anything that the validation layer reports.
+pub(crate) fn on_each_device(test: impl Fn(&Device)) {
+    let Some(instance) = instance() else { return };
+    let candidates = instance.devices().expect("listing devices");
+    if candidates.is_empty() {
+        println!("skipped: no driver offers a device");
+    }
+    for candidate in candidates {
+        if let Some(reason) = &candidate.rejected {
+            println!("skipped: {reason}");
+            continue;
+        }
+        let device = candidate.open().expect("opening the device");
+        println!("on {}", device.info().name);
+        test(&device);
+        drop(device);
+        let errors = instance.validation_errors();
+        assert!(errors.is_empty(), "validation: {errors:#?}");
+    }
+}
+
+/// Waits until the device itself, which its watching thread may still hold, has let go of `owner`.
+pub(crate) fn wait_until_alone<T>(owner: &std::sync::Arc<T>) {
+    let start = std::time::Instant::now();
+    while std::sync::Arc::strong_count(owner) > 1 {
+        assert!(start.elapsed() < SOON, "the owner is still held");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A buffer that the host reads.
+pub(crate) fn words(device: &Device, count: u64) -> Buffer {
+    device
+        .host_buffer(count * 4, Default::default())
+        .expect("a host buffer")
+}
+
+/// All words, which must be the same.
+pub(crate) fn all_words(buffer: &Buffer) -> u32 {
+    let words = buffer.as_words().expect("mapped");
+    let first = words[0].load(Ordering::Relaxed);
+    let odd = words
+        .iter()
+        .position(|w| w.load(Ordering::Relaxed) != first);
+    assert_eq!(odd, None, "the buffer is torn: {first} at 0");
+    first
+}
