@@ -11,8 +11,19 @@ fn git(arguments: &[&str]) -> Option<String> {
 fn main() {
     let commit = git(&["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into());
     // Recorded results are no change of the code that made them.
-    let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", ":!/results", ":(top)"]);
-    let dirty = if changed.is_some_and(|changes| !changes.is_empty()) { "-dirty" } else { "" };
+    let changed = git(&[
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        ":!/results",
+        ":(top)",
+    ]);
+    let dirty = if changed.is_some_and(|changes| !changes.is_empty()) {
+        "-dirty"
+    } else {
+        ""
+    };
     println!("cargo:rustc-env=SYNCLINE_COMMIT={commit}{dirty}");
     // The index changes with every commit, and with most things that make the tree dirty.
     for path in ["HEAD", "index"] {

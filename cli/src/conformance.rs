@@ -35,13 +35,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let inventory = Inventory::probe(&ProbeOptions { validation: args.validation });
+    let inventory = Inventory::probe(&ProbeOptions {
+        validation: args.validation,
+    });
     for error in inventory.unavailable() {
         println!("skipped: {error}");
     }
     let mut subjects = subjects(&inventory);
     if let Some(wanted) = &args.device {
-        let all: Vec<_> = subjects.iter().map(|subject| subject.name.clone()).collect();
+        let all: Vec<_> = subjects
+            .iter()
+            .map(|subject| subject.name.clone())
+            .collect();
         let wanted = wanted.to_lowercase();
         subjects.retain(|subject| subject.name.to_lowercase().contains(&wanted));
         if subjects.is_empty() {
@@ -53,12 +58,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(wanted) = &args.filter {
         cases.retain(|case| case.id.contains(wanted) || case.rules.contains(&wanted.as_str()));
         if cases.is_empty() {
-            return Err(Failure::Words(format!("no case and no rule matches \"{wanted}\"; --list shows them")));
+            return Err(Failure::Words(format!(
+                "no case and no rule matches \"{wanted}\"; --list shows them"
+            )));
         }
     }
     if args.list {
-        subjects.iter().for_each(|subject| println!("subject  {}", subject.name));
-        cases.iter().for_each(|case| println!("case     {:<50} {}", case.id, case.rules.join(" ")));
+        subjects
+            .iter()
+            .for_each(|subject| println!("subject  {}", subject.name));
+        cases
+            .iter()
+            .for_each(|case| println!("case     {:<50} {}", case.id, case.rules.join(" ")));
         return Ok(ExitCode::SUCCESS);
     }
 
@@ -94,11 +105,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         write(path, &report.to_json()?)?;
     }
     if let Some(path) = &args.junit {
-        write(path, &report.to_junit().map_err(|error| Failure::Words(error.to_string()))?)?;
+        write(
+            path,
+            &report
+                .to_junit()
+                .map_err(|error| Failure::Words(error.to_string()))?,
+        )?;
     }
     let tally = report.tally();
     println!("\n{tally}");
-    Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if tally.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

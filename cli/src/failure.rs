@@ -25,7 +25,10 @@ pub(crate) enum Failure {
 impl Failure {
     /// For `map_err` after an attempt to write `path`.
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Write { path: path.to_owned(), source }
+        move |source| Self::Write {
+            path: path.to_owned(),
+            source,
+        }
     }
 }
 

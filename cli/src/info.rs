@@ -36,20 +36,43 @@ fn capabilities(info: &Info) -> Vec<(&'static str, String)> {
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     let names = |kinds: &[syncline::HandleKind]| {
         let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
-        if names.is_empty() { "nothing".into() } else { names.join(", ") }
+        if names.is_empty() {
+            "nothing".into()
+        } else {
+            names.join(", ")
+        }
     };
     let queues: Vec<String> = can
         .queues
         .iter()
         .map(|family| {
-            let count = family.count.map_or_else(|| "any number".into(), |count| count.to_string());
+            let count = family
+                .count
+                .map_or_else(|| "any number".into(), |count| count.to_string());
             format!("{count} {}", family.kind)
         })
         .collect();
     vec![
-        ("timelines", if can.native_timelines { "native" } else { "built by the backend" }.into()),
-        ("largest difference", format!("{:#x}", can.max_value_difference)),
-        ("timestamps", format!("{} bits, {} ns a tick", can.timestamp_bits, can.timestamp_period_ns)),
+        (
+            "timelines",
+            if can.native_timelines {
+                "native"
+            } else {
+                "built by the backend"
+            }
+            .into(),
+        ),
+        (
+            "largest difference",
+            format!("{:#x}", can.max_value_difference),
+        ),
+        (
+            "timestamps",
+            format!(
+                "{} bits, {} ns a tick",
+                can.timestamp_bits, can.timestamp_period_ns
+            ),
+        ),
         ("calibrated clock", yes(can.calibrated_clock)),
         ("stream memory ops", yes(can.stream_memory_ops)),
         ("exports", names(&can.exports)),
@@ -68,8 +91,15 @@ fn print(inventory: &Inventory) {
         println!("    {:<20}{}", "made by", info.vendor);
         println!("    {:<20}{}", "driver", info.driver);
         if let Some(uuid) = info.uuid {
-            let same: Vec<_> = same_gpu(inventory, found).iter().map(ToString::to_string).collect();
-            let same = if same.is_empty() { String::new() } else { format!(" (the same GPU as {})", same.join(", ")) };
+            let same: Vec<_> = same_gpu(inventory, found)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let same = if same.is_empty() {
+                String::new()
+            } else {
+                format!(" (the same GPU as {})", same.join(", "))
+            };
             println!("    {:<20}{uuid}{same}", "device UUID");
         }
         for (name, value) in capabilities(info) {

@@ -8,17 +8,18 @@ use syncline_core::backend::Device as _;
 use syncline_core::{Error, Object, Result};
 
 use crate::any::Device;
+#[cfg(feature = "cuda")]
+use crate::cuda;
 use crate::share::Link;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 use crate::share::Mechanism;
-#[cfg(feature = "cuda")]
-use crate::cuda;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
 /// What shared buffers are for, besides transfers.
 #[cfg(feature = "vulkan")]
-const STORAGE: vulkan::ash::vk::BufferUsageFlags = vulkan::ash::vk::BufferUsageFlags::STORAGE_BUFFER;
+const STORAGE: vulkan::ash::vk::BufferUsageFlags =
+    vulkan::ash::vk::BufferUsageFlags::STORAGE_BUFFER;
 
 /// Memory as one device sees it.
 #[derive(Clone, Debug)]
@@ -56,9 +57,7 @@ impl Memory {
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Self::Cuda(device.host_buffer(bytes)?),
             #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => {
-                Self::Vulkan(device.host_buffer(bytes, STORAGE)?)
-            }
+            Device::Vulkan(device) => Self::Vulkan(device.host_buffer(bytes, STORAGE)?),
         };
         for word in memory.words().unwrap_or_default() {
             word.store(0, Ordering::Relaxed);
@@ -83,10 +82,20 @@ impl SharedBuffer {
     pub(crate) fn new(link: &Link, bytes: u64) -> Result<Self> {
         let (left, right) = (link.left(), link.right());
         if bytes == 0 || !bytes.is_multiple_of(4) {
-            return Err(unsupported(left.object(), bytes, "buffers are whole 32-bit words, at least one"));
+            return Err(unsupported(
+                left.object(),
+                bytes,
+                "buffers are whole 32-bit words, at least one",
+            ));
         }
         let one = |memory: Memory, how| {
-            Ok(Self { bytes, left: memory.clone(), right: memory, how, relayed: false })
+            Ok(Self {
+                bytes,
+                left: memory.clone(),
+                right: memory,
+                how,
+                relayed: false,
+            })
         };
         #[cfg(all(feature = "cuda", feature = "vulkan"))]
         if link.mechanism() == Mechanism::ExternalTimeline {
@@ -94,7 +103,10 @@ impl SharedBuffer {
         }
         let addressed = "memory of one device that the host addresses";
         if left.id() == right.id() {
-            one(Memory::host_visible(left, bytes)?, "memory of the device that the host addresses")
+            one(
+                Memory::host_visible(left, bytes)?,
+                "memory of the device that the host addresses",
+            )
         } else if matches!(left, Device::Host(_)) {
             one(Memory::host_visible(right, bytes)?, addressed)
         } else if matches!(right, Device::Host(_)) {
@@ -118,14 +130,30 @@ impl SharedBuffer {
             (Device::Cuda(cuda), Device::Vulkan(vulkan)) => {
                 let (exported, handle) = vulkan.export_buffer(bytes, STORAGE)?;
                 let left = Memory::Cuda(cuda.import_memory(handle)?);
-                Ok(Self { bytes, left, right: Memory::Vulkan(exported), how, relayed: false })
+                Ok(Self {
+                    bytes,
+                    left,
+                    right: Memory::Vulkan(exported),
+                    how,
+                    relayed: false,
+                })
             }
             (Device::Vulkan(vulkan), Device::Cuda(cuda)) => {
                 let (exported, handle) = vulkan.export_buffer(bytes, STORAGE)?;
                 let right = Memory::Cuda(cuda.import_memory(handle)?);
-                Ok(Self { bytes, left: Memory::Vulkan(exported), right, how, relayed: false })
+                Ok(Self {
+                    bytes,
+                    left: Memory::Vulkan(exported),
+                    right,
+                    how,
+                    relayed: false,
+                })
             }
-            (left, _) => Err(unsupported(left.object(), bytes, "only CUDA and Vulkan share memory natively")),
+            (left, _) => Err(unsupported(
+                left.object(),
+                bytes,
+                "only CUDA and Vulkan share memory natively",
+            )),
         }
     }
 
@@ -163,7 +191,8 @@ impl SharedBuffer {
     /// Copies the left side's words to the right side, on the calling thread. Nothing to do unless
     /// the buffer [is relayed](SharedBuffer::is_relayed).
     pub fn relay(&self) {
-        if let (true, Some(from), Some(to)) = (self.relayed, self.left.words(), self.right.words()) {
+        if let (true, Some(from), Some(to)) = (self.relayed, self.left.words(), self.right.words())
+        {
             for (from, to) in from.iter().zip(to) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }

@@ -36,9 +36,9 @@ pub struct Found {
 enum Source {
     Host(host::Device),
     #[cfg(feature = "cuda")]
-    Cuda(cuda::Candidate),
+    Cuda(Box<cuda::Candidate>),
     #[cfg(feature = "vulkan")]
-    Vulkan(vulkan::Candidate),
+    Vulkan(Box<vulkan::Candidate>),
 }
 
 impl Inventory {
@@ -49,7 +49,9 @@ impl Inventory {
         let mut unavailable = Vec::new();
         #[cfg(feature = "cuda")]
         match cuda::Driver::load().and_then(|driver| driver.devices()) {
-            Ok(candidates) => sources.extend(candidates.into_iter().map(Source::Cuda)),
+            Ok(candidates) => {
+                sources.extend(candidates.into_iter().map(|c| Source::Cuda(Box::new(c))))
+            }
             Err(error) => unavailable.push(error),
         }
         #[cfg(feature = "vulkan")]
@@ -60,7 +62,7 @@ impl Inventory {
             };
             match vulkan::Instance::load_with(&wanted).and_then(|i| Ok((i.devices()?, i))) {
                 Ok((candidates, instance)) => {
-                    sources.extend(candidates.into_iter().map(Source::Vulkan));
+                    sources.extend(candidates.into_iter().map(|c| Source::Vulkan(Box::new(c))));
                     Some(instance)
                 }
                 Err(error) => {
@@ -82,7 +84,9 @@ impl Inventory {
         }
         let found = sources.into_iter().enumerate();
         Self {
-            found: found.map(|(index, source)| Found { index, source }).collect(),
+            found: found
+                .map(|(index, source)| Found { index, source })
+                .collect(),
             unavailable,
             #[cfg(feature = "vulkan")]
             vulkan,
@@ -113,7 +117,9 @@ impl Inventory {
 
     /// The usable devices of one backend.
     pub fn of(&self, backend: BackendKind) -> impl Iterator<Item = &Found> {
-        self.found.iter().filter(move |f| f.info().backend == backend && f.rejected().is_none())
+        self.found
+            .iter()
+            .filter(move |f| f.info().backend == backend && f.rejected().is_none())
     }
 
     /// The device that `asked` means: an index, a backend's name (its first usable device), or a part
@@ -123,12 +129,26 @@ impl Inventory {
     /// [`Error::NoSuchDevice`] with the list of those there are; the reason for which it was refused.
     pub fn select(&self, asked: &str) -> Result<&Found> {
         let wanted = asked.to_lowercase();
-        let by_index = asked.parse().ok().and_then(|index: usize| self.found.get(index));
+        let by_index = asked
+            .parse()
+            .ok()
+            .and_then(|index: usize| self.found.get(index));
         let of_backend = |found: &&Found| found.info().backend.name() == wanted;
-        let by_name = || self.found.iter().find(|f| f.info().name.to_lowercase().contains(&wanted));
-        let by_backend =
-            || self.found.iter().filter(of_backend).min_by_key(|found| found.rejected().is_some());
-        let found = by_index.or_else(by_backend).or_else(by_name).filter(|_| !wanted.is_empty());
+        let by_name = || {
+            self.found
+                .iter()
+                .find(|f| f.info().name.to_lowercase().contains(&wanted))
+        };
+        let by_backend = || {
+            self.found
+                .iter()
+                .filter(of_backend)
+                .min_by_key(|found| found.rejected().is_some())
+        };
+        let found = by_index
+            .or_else(by_backend)
+            .or_else(by_name)
+            .filter(|_| !wanted.is_empty());
         match found {
             Some(found) => match found.rejected() {
                 None => Ok(found),
@@ -149,9 +169,19 @@ impl Inventory {
         let have: Vec<String> = self
             .found
             .iter()
-            .map(|found| format!("{} {} \"{}\"", found.index, found.info().backend, found.info().name))
+            .map(|found| {
+                format!(
+                    "{} {} \"{}\"",
+                    found.index,
+                    found.info().backend,
+                    found.info().name
+                )
+            })
             .collect();
-        Error::NoSuchDevice { asked: asked.into(), have: have.join(", ") }
+        Error::NoSuchDevice {
+            asked: asked.into(),
+            have: have.join(", "),
+        }
     }
 }
 

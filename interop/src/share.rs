@@ -26,7 +26,9 @@ impl Mechanism {
     pub const fn name(self) -> &'static str {
         match self {
             Self::SameDevice => "the device's own timelines",
-            Self::ExternalTimeline => "external timeline semaphore (exported by Vulkan, imported by CUDA)",
+            Self::ExternalTimeline => {
+                "external timeline semaphore (exported by Vulkan, imported by CUDA)"
+            }
             Self::Engine => "through the engine on the host",
         }
     }
@@ -58,7 +60,12 @@ where
 {
     let (left, right) = (left.clone().into(), right.clone().into());
     match native(&left, &right) {
-        Ok((mechanism, why)) => Ok(Link { left, right, mechanism, why }),
+        Ok((mechanism, why)) => Ok(Link {
+            left,
+            right,
+            mechanism,
+            why,
+        }),
         Err(reason) => Err(Error::CannotShare {
             left: describe(left.info()),
             right: describe(right.info()),
@@ -77,7 +84,12 @@ where
     let (left, right) = (left.clone().into(), right.clone().into());
     let (mechanism, why) =
         native(&left, &right).unwrap_or_else(|reason| (Mechanism::Engine, reason));
-    Link { left, right, mechanism, why }
+    Link {
+        left,
+        right,
+        mechanism,
+        why,
+    }
 }
 
 impl Link {
@@ -162,7 +174,10 @@ fn native(left: &Device, right: &Device) -> Result<(Mechanism, String), String> 
 fn external_timeline(cuda: &Info, vulkan: &Info) -> Result<(Mechanism, String), String> {
     use syncline_core::HandleKind::TimelineOpaqueFd;
 
-    let uuid = |info: &Info| info.uuid.map_or_else(|| "no UUID".into(), |uuid| uuid.to_string());
+    let uuid = |info: &Info| {
+        info.uuid
+            .map_or_else(|| "no UUID".into(), |uuid| uuid.to_string())
+    };
     if !cuda.same_gpu(vulkan) {
         return Err(format!(
             "they are different GPUs: CUDA's {} is {}, Vulkan's {} is {}",
@@ -173,18 +188,32 @@ fn external_timeline(cuda: &Info, vulkan: &Info) -> Result<(Mechanism, String), 
         ));
     }
     if cuda.parent_uuid.is_some() {
-        return Err(format!("CUDA's {} is a partition, which Vulkan cannot reach", cuda.name));
+        return Err(format!(
+            "CUDA's {} is a partition, which Vulkan cannot reach",
+            cuda.name
+        ));
     }
     if !vulkan.capabilities.exports.contains(&TimelineOpaqueFd) {
-        return Err(format!("Vulkan's {} exports no timeline semaphores", vulkan.name));
+        return Err(format!(
+            "Vulkan's {} exports no timeline semaphores",
+            vulkan.name
+        ));
     }
     if !cuda.capabilities.imports.contains(&TimelineOpaqueFd) {
-        return Err(format!("CUDA's {} imports no timeline semaphores", cuda.name));
+        return Err(format!(
+            "CUDA's {} imports no timeline semaphores",
+            cuda.name
+        ));
     }
-    Ok((Mechanism::ExternalTimeline, format!("both are GPU {}", uuid(cuda))))
+    Ok((
+        Mechanism::ExternalTimeline,
+        format!("both are GPU {}", uuid(cuda)),
+    ))
 }
 
 fn describe(info: &Info) -> String {
-    let uuid = info.uuid.map_or_else(|| "no UUID".into(), |uuid| uuid.to_string());
+    let uuid = info
+        .uuid
+        .map_or_else(|| "no UUID".into(), |uuid| uuid.to_string());
     format!("{} {} ({uuid})", info.backend, info.name)
 }

@@ -34,11 +34,17 @@ pub enum Stop {
 
 impl Stop {
     /// The subject lacks a capability.
+    ///
+    /// # Errors
+    /// Always.
     pub fn skip<T>(reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Skipped(reason.into()))
     }
 
     /// The subject broke a rule.
+    ///
+    /// # Errors
+    /// Always.
     pub fn fail<T>(reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Failed(reason.into()))
     }

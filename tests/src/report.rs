@@ -79,7 +79,11 @@ pub struct Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+        write!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        )
     }
 }
 
@@ -106,9 +110,10 @@ impl Report {
     pub fn new(devices: Vec<DeviceLine>) -> Self {
         let mut arguments = std::env::args();
         // The program's name, not where it lies.
-        let program = arguments.next().map(std::path::PathBuf::from).and_then(|path| {
-            Some(path.file_name()?.to_string_lossy().into_owned())
-        });
+        let program = arguments
+            .next()
+            .map(std::path::PathBuf::from)
+            .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         let command: Vec<String> = program.into_iter().chain(arguments).collect();
         Self {
             commit: COMMIT.into(),
@@ -123,7 +128,9 @@ impl Report {
     #[must_use]
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        self.cases.iter().for_each(|record| tally.count(record.outcome));
+        self.cases
+            .iter()
+            .for_each(|record| tally.count(record.outcome));
         tally
     }
 

@@ -34,11 +34,21 @@ pub struct SubjectName {
 /// Every device, and every ordered pair of devices.
 #[must_use]
 pub fn subjects(inventory: &Inventory) -> Vec<SubjectName> {
-    let usable: Vec<_> = inventory.devices().iter().filter(|f| f.rejected().is_none()).collect();
+    let usable: Vec<_> = inventory
+        .devices()
+        .iter()
+        .filter(|f| f.rejected().is_none())
+        .collect();
     let name = |index: usize| {
         let info = inventory.devices()[index].info();
-        let same = usable.iter().filter(|f| f.info().name == info.name && f.info().backend == info.backend);
-        let number = if same.count() > 1 { format!(" #{index}") } else { String::new() };
+        let same = usable
+            .iter()
+            .filter(|f| f.info().name == info.name && f.info().backend == info.backend);
+        let number = if same.count() > 1 {
+            format!(" #{index}")
+        } else {
+            String::new()
+        };
         match info.backend.name() {
             "host" => "host".to_owned(),
             backend => format!("{backend} {}{number}", info.name),
@@ -47,7 +57,11 @@ pub fn subjects(inventory: &Inventory) -> Vec<SubjectName> {
     let mut subjects = Vec::new();
     for left in &usable {
         let left = left.index();
-        subjects.push(SubjectName { left, right: left, name: name(left) });
+        subjects.push(SubjectName {
+            left,
+            right: left,
+            name: name(left),
+        });
     }
     for left in &usable {
         for right in usable.iter().filter(|right| right.index() != left.index()) {
@@ -93,7 +107,9 @@ struct Answer {
 /// which has done its work then.
 #[must_use]
 pub fn is_child() -> bool {
-    let Ok(subject) = std::env::var(SUBJECT) else { return false };
+    let Ok(subject) = std::env::var(SUBJECT) else {
+        return false;
+    };
     let numbers: Option<Vec<usize>> = subject.split('+').map(|n| n.parse().ok()).collect();
     if let Some([left, right]) = numbers.as_deref() {
         serve(*left, *right);
@@ -103,7 +119,9 @@ pub fn is_child() -> bool {
 
 /// A child's life: one case per line in, one answer per line out.
 fn serve(left: usize, right: usize) {
-    let options = ProbeOptions { validation: std::env::var_os(VALIDATION).is_some() };
+    let options = ProbeOptions {
+        validation: std::env::var_os(VALIDATION).is_some(),
+    };
     let inventory = Inventory::probe(&options);
     let world = open(&inventory, left, right);
     let cases = cases();
@@ -117,16 +135,29 @@ fn serve(left: usize, right: usize) {
         };
         let said = inventory.validation_errors();
         let verdict = match said.get(complaints..) {
-            Some(new @ [_, ..]) if verdict.is_ok() => Stop::fail(format!("validation: {}", new.join("; "))),
+            Some(new @ [_, ..]) if verdict.is_ok() => {
+                Stop::fail(format!("validation: {}", new.join("; ")))
+            }
             _ => verdict,
         };
         complaints = said.len();
         let answer = match verdict {
-            Ok(()) => Answer { outcome: Ending::Passed, reason: None },
-            Err(Stop::Failed(reason)) => Answer { outcome: Ending::Failed, reason: Some(reason) },
-            Err(Stop::Skipped(reason)) => Answer { outcome: Ending::Skipped, reason: Some(reason) },
+            Ok(()) => Answer {
+                outcome: Ending::Passed,
+                reason: None,
+            },
+            Err(Stop::Failed(reason)) => Answer {
+                outcome: Ending::Failed,
+                reason: Some(reason),
+            },
+            Err(Stop::Skipped(reason)) => Answer {
+                outcome: Ending::Skipped,
+                reason: Some(reason),
+            },
         };
-        let Ok(line) = serde_json::to_string(&answer) else { return };
+        let Ok(line) = serde_json::to_string(&answer) else {
+            return;
+        };
         let mut out = std::io::stdout().lock();
         if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
             return;
@@ -134,17 +165,31 @@ fn serve(left: usize, right: usize) {
     }
 }
 
-fn open(inventory: &Inventory, left: usize, right: usize) -> syncline::Result<World<syncline::Device>> {
+fn open(
+    inventory: &Inventory,
+    left: usize,
+    right: usize,
+) -> syncline::Result<World<syncline::Device>> {
     let device = |index: usize| -> syncline::Result<syncline::Device> {
-        let found = inventory.devices().get(index).ok_or(syncline::Error::NothingToWaitFor)?;
+        let found = inventory
+            .devices()
+            .get(index)
+            .ok_or(syncline::Error::NothingToWaitFor)?;
         let device = found.open()?;
         device.check()?;
         device.prepare()?;
         Ok(device)
     };
     let left_device = device(left)?;
-    let right_device = if right == left { left_device.clone() } else { device(right)? };
-    Ok(World { left: left_device, right: right_device })
+    let right_device = if right == left {
+        left_device.clone()
+    } else {
+        device(right)?
+    };
+    Ok(World {
+        left: left_device,
+        right: right_device,
+    })
 }
 
 /// Runs the cases of one subject.
@@ -166,7 +211,11 @@ impl Runner {
     /// A runner for `subject`. The child starts with the first case.
     #[must_use]
     pub const fn new(subject: SubjectName, validation: bool) -> Self {
-        Self { subject, validation, child: None }
+        Self {
+            subject,
+            validation,
+            child: None,
+        }
     }
 
     /// Runs one case, for at most [`TIME_LIMIT`].
@@ -194,7 +243,8 @@ impl Runner {
             Some(served) => served,
             none => none.insert(start(&self.subject, self.validation)?),
         };
-        writeln!(served.questions, "{id}").map_err(|error| format!("the test process is gone: {error}"))?;
+        writeln!(served.questions, "{id}")
+            .map_err(|error| format!("the test process is gone: {error}"))?;
         match served.answers.recv_timeout(TIME_LIMIT) {
             Ok(line) => serde_json::from_str(&line)
                 .map_err(|error| format!("the test process printed {line:?}: {error}")),
@@ -203,7 +253,10 @@ impl Runner {
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = served.child.wait().map(|status| status.to_string());
-                Err(format!("the test process died: {}", status.unwrap_or_else(|e| e.to_string())))
+                Err(format!(
+                    "the test process died: {}",
+                    status.unwrap_or_else(|e| e.to_string())
+                ))
             }
         }
     }
@@ -230,8 +283,11 @@ fn start(subject: &SubjectName, validation: bool) -> Result<Served, String> {
     if validation {
         command.env(VALIDATION, "1");
     }
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
     let (Some(questions), Some(printed)) = (child.stdin.take(), child.stdout.take()) else {
         return Err("the test process has no pipes".into());
     };
@@ -244,5 +300,9 @@ fn start(subject: &SubjectName, validation: bool) -> Result<Served, String> {
             }
         }
     });
-    Ok(Served { child, questions, answers })
+    Ok(Served {
+        child,
+        questions,
+        answers,
+    })
 }

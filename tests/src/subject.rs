@@ -44,7 +44,11 @@ pub trait Subject: Device {
     ///
     /// # Errors
     /// The backend's.
-    fn copy(recorder: &mut RecorderOf<'_, Self>, from: &Self::Buffer, to: &Self::Buffer) -> Result<()>;
+    fn copy(
+        recorder: &mut RecorderOf<'_, Self>,
+        from: &Self::Buffer,
+        to: &Self::Buffer,
+    ) -> Result<()>;
 
     /// Records: the device is busy for at least about `time`, before anything recorded later starts.
     ///

@@ -23,8 +23,14 @@ fn main() -> std::process::ExitCode {
         for case in cases() {
             let (runner, tally) = (runner.clone(), tally.clone());
             let trial = Trial::ignorable_test(case.id, move || {
-                let record = runner.lock().unwrap_or_else(PoisonError::into_inner).run(&case);
-                tally.lock().unwrap_or_else(PoisonError::into_inner).count(record.outcome);
+                let record = runner
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .run(&case);
+                tally
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .count(record.outcome);
                 let reason = record.reason.unwrap_or_default();
                 match record.outcome {
                     Ending::Passed => Ok(Completion::Completed),

@@ -1,5 +1,9 @@
 //! `syncline demo`: frames over timelines that two APIs share.
 
+#[cfg_attr(
+    not(all(feature = "cuda", feature = "vulkan")),
+    allow(dead_code, reason = "the kernels of a backend that is left out")
+)]
 mod compute;
 mod picture;
 mod pipeline;
@@ -66,7 +70,9 @@ struct Verdict {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let inventory = Inventory::probe(&ProbeOptions { validation: args.validation });
+    let inventory = Inventory::probe(&ProbeOptions {
+        validation: args.validation,
+    });
     if args.list {
         list(&inventory);
         return Ok(ExitCode::SUCCESS);
@@ -82,14 +88,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         println!("because    {}", pair.why);
         println!("ordered by {} ({})", link.mechanism(), link.why());
     }
-    let size = Size { width: args.size, height: args.size };
+    let size = Size {
+        width: args.size,
+        height: args.size,
+    };
     let verdict = verify(args, &link, size)?;
     // Comparing takes longer than making a frame, so speed is measured without it.
     let fps = if args.no_sync {
         None
     } else {
         let usual = Pipeline::new(&link, size)?.timed(args.frames, Order::HostSynchronized)?;
-        Some((Pipeline::new(&link, size)?.timed(args.frames, Order::Timelines)?, usual))
+        Some((
+            Pipeline::new(&link, size)?.timed(args.frames, Order::Timelines)?,
+            usual,
+        ))
     };
     let complaints = inventory.validation_errors();
 
@@ -112,7 +124,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         });
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        println!("verified   {} of {} frames, {} wrong", verdict.verified, args.frames, verdict.wrong);
+        println!(
+            "verified   {} of {} frames, {} wrong",
+            verdict.verified, args.frames, verdict.wrong
+        );
         if let Some((fps, usual)) = fps {
             println!("speed      {fps:.0} frames per second");
             println!("           {usual:.0} when the host waits for the queue after every stage");
@@ -125,7 +140,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     let fine = verdict.wrong == 0 && complaints.is_empty();
-    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
 }
 
 fn rounded(fps: f64) -> f64 {
@@ -134,7 +153,11 @@ fn rounded(fps: f64) -> f64 {
 
 /// Makes every frame and compares it with the reference.
 fn verify(args: &Args, link: &Link, size: Size) -> Result<Verdict, Failure> {
-    let order = if args.no_sync { Order::None } else { Order::Timelines };
+    let order = if args.no_sync {
+        Order::None
+    } else {
+        Order::Timelines
+    };
     let expected = reference(size, args.frames);
     let bar = progress(args.frames);
     let mut verdict = Verdict::default();
@@ -162,7 +185,10 @@ fn reference(size: Size, frames: u32) -> Receiver<Vec<u32>> {
         let mut reference = compute::reference::Reference::new(size.width, size.height);
         for _ in 0..frames {
             let heights = reference.advance_frame();
-            if send.send(compute::reference::shade(heights, size.width, size.height)).is_err() {
+            if send
+                .send(compute::reference::shade(heights, size.width, size.height))
+                .is_err()
+            {
                 return;
             }
         }
@@ -175,7 +201,9 @@ fn progress(frames: u32) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(frames.into());
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} frames compared, {eta} left") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:40} {pos}/{len} frames compared, {eta} left")
+    {
         bar.set_style(style);
     }
     bar
@@ -183,10 +211,20 @@ fn progress(frames: u32) -> ProgressBar {
 
 fn list(inventory: &Inventory) {
     for found in inventory.devices() {
-        let refused = found.rejected().map(|error| format!(" (cannot be used: {error})"));
-        println!("{} {}{}", found.index(), name(found), refused.unwrap_or_default());
+        let refused = found
+            .rejected()
+            .map(|error| format!(" (cannot be used: {error})"));
+        println!(
+            "{} {}{}",
+            found.index(),
+            name(found),
+            refused.unwrap_or_default()
+        );
     }
-    inventory.unavailable().iter().for_each(|error| println!("{error}"));
+    inventory
+        .unavailable()
+        .iter()
+        .for_each(|error| println!("{error}"));
 }
 
 fn name(found: &Found) -> String {
@@ -200,7 +238,11 @@ fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
     let none = || Failure::Words("there is no device at all".into());
     let producer = match &args.producer {
         Some(asked) => inventory.select(asked)?,
-        None => inventory.of(BackendKind::Cuda).next().or_else(host).ok_or_else(none)?,
+        None => inventory
+            .of(BackendKind::Cuda)
+            .next()
+            .or_else(host)
+            .ok_or_else(none)?,
     };
     let mut vulkan = inventory.of(BackendKind::Vulkan);
     let consumer = match &args.consumer {
@@ -209,7 +251,9 @@ fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
             let same = inventory
                 .of(BackendKind::Vulkan)
                 .find(|found| found.info().same_gpu(producer.info()));
-            same.or_else(|| vulkan.next()).or_else(host).ok_or_else(none)?
+            same.or_else(|| vulkan.next())
+                .or_else(host)
+                .ok_or_else(none)?
         }
     };
     let mut why: Vec<String> = Vec::new();
@@ -225,7 +269,11 @@ fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
     }
     let first = producer.open()?;
     // One device for both roles is opened once, so that it is one device to the engine too.
-    let second = if producer.index() == consumer.index() { first.clone() } else { consumer.open()? };
+    let second = if producer.index() == consumer.index() {
+        first.clone()
+    } else {
+        consumer.open()?
+    };
     Ok(Pair {
         producer: first,
         consumer: second,

@@ -11,7 +11,9 @@ use crate::failure::Failure;
 pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(Failure::write(folder))?;
     let probe = folder.join(".syncline-writable");
-    File::create(&probe).and_then(|_| fs::remove_file(&probe)).map_err(Failure::write(folder))
+    File::create(&probe)
+        .and_then(|_| fs::remove_file(&probe))
+        .map_err(Failure::write(folder))
 }
 
 /// Writes one frame of `0xAABBGGRR` words.
@@ -21,7 +23,8 @@ pub(crate) fn write(folder: &Path, frame: u32, size: Size, rgba: &[u32]) -> Resu
 }
 
 fn encode(path: &Path, size: Size, rgba: &[u32]) -> io::Result<()> {
-    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), size.width, size.height);
+    let mut encoder =
+        png::Encoder::new(BufWriter::new(File::create(path)?), size.width, size.height);
     encoder.set_color(png::ColorType::Rgba);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.set_compression(png::Compression::Fast);

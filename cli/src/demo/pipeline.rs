@@ -70,8 +70,9 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     pub(crate) fn new(link: &Link, size: Size) -> Result<Self, Failure> {
-        let slots: Vec<_> =
-            (0..SLOTS).map(|_| link.buffer(size.bytes())).collect::<Result<_, _>>()?;
+        let slots: Vec<_> = (0..SLOTS)
+            .map(|_| link.buffer(size.bytes()))
+            .collect::<Result<_, _>>()?;
         let readbacks: Vec<_> = (0..READBACKS)
             .map(|_| Memory::host_visible(link.right(), size.bytes()))
             .collect::<Result<_, _>>()?;
@@ -79,7 +80,9 @@ impl Pipeline {
         let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();
         let host = host::Device::new();
         let relayed = slots.iter().any(SharedBuffer::is_relayed);
-        let relaying = relayed.then(|| host.queue(QueueKind::Transfer, "relay")).transpose()?;
+        let relaying = relayed
+            .then(|| host.queue(QueueKind::Transfer, "relay"))
+            .transpose()?;
         Ok(Self {
             size,
             producer: Producer::new(link.left(), size, left)?,
@@ -105,7 +108,9 @@ impl Pipeline {
         let mut rgba = Vec::new();
         let mut read = |pipeline: &Self, frame: u32| {
             pipeline.consumed.at(u64::from(frame) + 1).wait(TIMEOUT)?;
-            let words = pipeline.readbacks[frame as usize % READBACKS].words().unwrap_or_default();
+            let words = pipeline.readbacks[frame as usize % READBACKS]
+                .words()
+                .unwrap_or_default();
             rgba.clear();
             rgba.extend(words.iter().map(|word| word.load(Ordering::Relaxed)));
             take(frame, &rgba)
@@ -141,9 +146,17 @@ impl Pipeline {
         }
         let heights = reference.advance_frame();
         let right = super::compute::reference::shade(heights, self.size.width, self.size.height);
-        let words = self.readbacks[(frames as usize - 1) % READBACKS].words().unwrap_or_default();
-        if !words.iter().map(|word| word.load(Ordering::Relaxed)).eq(right) {
-            return Err(Failure::Words(format!("the last of {frames} timed frames is wrong")));
+        let words = self.readbacks[(frames as usize - 1) % READBACKS]
+            .words()
+            .unwrap_or_default();
+        if !words
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .eq(right)
+        {
+            return Err(Failure::Words(format!(
+                "the last of {frames} timed frames is wrong"
+            )));
         }
         self.finish()?;
         Ok(f64::from(frames) / took.as_secs_f64())
@@ -191,10 +204,16 @@ impl Pipeline {
     }
 
     fn relay(&self, frame: u32, order: Order) -> Result<(), Failure> {
-        let Some(queue) = &self.relaying else { return Ok(()) };
+        let Some(queue) = &self.relaying else {
+            return Ok(());
+        };
         let number = u64::from(frame) + 1;
         let slot = self.slots[frame as usize % SLOTS].clone();
-        let ready = if order == Order::None { Point::EMPTY } else { self.produced.at(number) };
+        let ready = if order == Order::None {
+            Point::EMPTY
+        } else {
+            self.produced.at(number)
+        };
         queue.submit(
             &[ready],
             move |recorder| {

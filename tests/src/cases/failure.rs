@@ -31,7 +31,10 @@ fn first_cause<S: Subject>(world: &World<S>) -> Verdict {
     check_error!(line.signal(1), Error::Failed { .. });
     check_error!(line.value(), Error::Failed { .. });
     let queue = world.left_queue("left")?;
-    check_error!(queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]), Error::Failed { .. });
+    check_error!(
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]),
+        Error::Failed { .. }
+    );
     Ok(())
 }
 
@@ -42,16 +45,27 @@ fn frozen<S: Subject>(world: &World<S>) -> Verdict {
     line.at(3).wait(LONG)?;
     line.fail(cause("frozen"));
     line.at(3).wait(LONG)?;
-    check!(line.at(2).is_reached()?, "a reached value is no longer reached");
-    check!(line.frozen_value() == 3, "frozen at {} instead of 3", line.frozen_value());
+    check!(
+        line.at(2).is_reached()?,
+        "a reached value is no longer reached"
+    );
+    check!(
+        line.frozen_value() == 3,
+        "frozen at {} instead of 3",
+        line.frozen_value()
+    );
     check_error!(line.at(4).wait(LONG), Error::Failed { value: 4, .. });
-    queue.submit(&[line.at(3)], |_| Ok(()), &[])?.end().wait(LONG)?;
+    queue
+        .submit(&[line.at(3)], |_| Ok(()), &[])?
+        .end()
+        .wait(LONG)?;
     Ok(())
 }
 
 fn chains<S: Subject>(world: &World<S>) -> Verdict {
-    let lines: Vec<_> =
-        (0..5).map(|i| world.timeline(&format!("line {i}"))).collect::<syncline::Result<_>>()?;
+    let lines: Vec<_> = (0..5)
+        .map(|i| world.timeline(&format!("line {i}")))
+        .collect::<syncline::Result<_>>()?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let ran = Arc::new(AtomicU32::new(0));
     for (index, pair) in lines.windows(2).enumerate() {
@@ -110,7 +124,11 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
     // A submission that signals both: the healthy one gets its signal.
     let both = world.timeline("both")?;
     let held = world.timeline("held")?;
-    right.submit(&[held.at(1)], |_| Ok(()), &[both.signal_at(1), good.signal_at(3)])?;
+    right.submit(
+        &[held.at(1)],
+        |_| Ok(()),
+        &[both.signal_at(1), good.signal_at(3)],
+    )?;
     both.fail(cause("meanwhile"));
     held.signal(1)?;
     good.at(3).wait(LONG)?;

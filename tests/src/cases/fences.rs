@@ -22,15 +22,23 @@ cases! {
 /// Keeps the left queue busy.
 fn busy<S: Subject>(world: &World<S>, queue: &S::Queue, time: Duration) -> syncline::Result<()> {
     let device = world.left.clone();
-    queue.submit(&[], move |recorder| device.busy(recorder, time), &[]).map(|_| ())
+    queue
+        .submit(&[], move |recorder| device.busy(recorder, time), &[])
+        .map(|_| ())
 }
 
 fn unrecorded<S: Subject>(world: &World<S>) -> Verdict {
     let fence = world.left.fence("never recorded");
-    check!(fence.is_complete()?, "a fence that was never recorded is not complete");
+    check!(
+        fence.is_complete()?,
+        "a fence that was never recorded is not complete"
+    );
     fence.wait(Duration::ZERO)?;
     let queue = world.right_queue("right")?;
-    queue.submit(&[fence.point().point()], |_| Ok(()), &[])?.end().wait(LONG)?;
+    queue
+        .submit(&[fence.point().point()], |_| Ok(()), &[])?
+        .end()
+        .wait(LONG)?;
     Ok(())
 }
 
@@ -43,9 +51,15 @@ fn rerecorded<S: Subject>(world: &World<S>) -> Verdict {
     // Behind the gate: a wait on the later record could not end.
     left.submit(&[gate.at(1)], |_| Ok(()), &[])?;
     left.record(&fence)?;
-    right.submit(&[early.point()], |_| Ok(()), &[])?.end().wait(LONG)?;
+    right
+        .submit(&[early.point()], |_| Ok(()), &[])?
+        .end()
+        .wait(LONG)?;
     early.point().wait(LONG)?;
-    check!(!fence.is_complete()?, "the later record is complete before its queue gets there");
+    check!(
+        !fence.is_complete()?,
+        "the later record is complete before its queue gets there"
+    );
     check_error!(fence.wait(Duration::from_millis(1)), Error::TimedOut { .. });
     gate.signal(1)?;
     fence.wait(LONG)?;
@@ -65,10 +79,16 @@ fn query<S: Subject>(world: &World<S>) -> Verdict {
     let start = std::time::Instant::now();
     while !fence.is_complete()? {
         queries += 1;
-        check!(start.elapsed() < LONG, "not complete after {queries} queries");
+        check!(
+            start.elapsed() < LONG,
+            "not complete after {queries} queries"
+        );
     }
     check!(queries > 0, "complete at once, although the queue was busy");
-    check!(S::read(&buffer).iter().all(|&word| word == 9), "complete before the work was done");
+    check!(
+        S::read(&buffer).iter().all(|&word| word == 9),
+        "complete before the work was done"
+    );
     Ok(())
 }
 
@@ -84,8 +104,14 @@ fn other_device<S: Subject>(world: &World<S>) -> Verdict {
     let left = world.left_queue("left")?;
     busy(world, &left, DELAY)?;
     left.record(&fence)?;
-    right.submit(&[fence.point().point()], |_| Ok(()), &[])?.end().wait(LONG)?;
-    check!(fence.is_complete()?, "the other device did not wait for the fence");
+    right
+        .submit(&[fence.point().point()], |_| Ok(()), &[])?
+        .end()
+        .wait(LONG)?;
+    check!(
+        fence.is_complete()?,
+        "the other device did not wait for the fence"
+    );
     Ok(())
 }
 
@@ -94,18 +120,34 @@ fn elapsed<S: Subject>(world: &World<S>) -> Verdict {
         return Stop::skip("the device has no timestamps");
     }
     let left = world.left_queue("left")?;
-    let (begin, end) = (world.left.timed_fence("begin"), world.left.timed_fence("end"));
+    let (begin, end) = (
+        world.left.timed_fence("begin"),
+        world.left.timed_fence("end"),
+    );
     left.record(&begin)?;
     busy(world, &left, DELAY)?;
     left.record(&end)?;
     end.wait(LONG)?;
     let forward = end.elapsed_since(&begin)?;
     let least = (DELAY / 2).as_nanos() as i64;
-    check!(forward >= least, "{forward} ns between two fences around {DELAY:?} of work");
-    check!(forward < LONG.as_nanos() as i64, "{forward} ns is more than the whole case took");
+    check!(
+        forward >= least,
+        "{forward} ns between two fences around {DELAY:?} of work"
+    );
+    check!(
+        forward < LONG.as_nanos() as i64,
+        "{forward} ns is more than the whole case took"
+    );
     let backward = begin.elapsed_since(&end)?;
-    check!(backward < 0 && (backward + forward).abs() < 1_000_000, "{forward} ns forward, {backward} ns backward");
-    check!(end.elapsed_since(&end)? == 0, "a fence against itself is {} ns", end.elapsed_since(&end)?);
+    check!(
+        backward < 0 && (backward + forward).abs() < 1_000_000,
+        "{forward} ns forward, {backward} ns backward"
+    );
+    check!(
+        end.elapsed_since(&end)? == 0,
+        "a fence against itself is {} ns",
+        end.elapsed_since(&end)?
+    );
     Ok(())
 }
 
@@ -128,7 +170,10 @@ fn elapsed_errors<S: Subject>(world: &World<S>) -> Verdict {
     check_error!(late.elapsed_since(&timed), Error::NotReady { .. });
     gate.signal(1)?;
     late.wait(LONG)?;
-    check!(late.elapsed_since(&timed)? >= 0, "time ran backwards along a queue");
+    check!(
+        late.elapsed_since(&timed)? >= 0,
+        "time ran backwards along a queue"
+    );
     if world.is_pair() && world.right.info().capabilities.timestamp_bits > 0 {
         let foreign = world.right.timed_fence("foreign");
         let right = world.right_queue("right")?;

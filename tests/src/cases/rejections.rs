@@ -28,7 +28,11 @@ fn claims_withdrawn<S: Subject>(world: &World<S>) -> Verdict {
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let refused = left.submit(&[], |_| Err(cause("refused")), &[line.signal_at(1)]);
     check_error!(refused, Error::Work(_));
-    check!(line.value()? == 0, "a rejected submission signalled {}", line.value()?);
+    check!(
+        line.value()? == 0,
+        "a rejected submission signalled {}",
+        line.value()?
+    );
     right.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     left.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
     line.at(2).wait(LONG)?;
@@ -50,10 +54,23 @@ fn one_bad_signal<S: Subject>(world: &World<S>) -> Verdict {
         },
         &[good.signal_at(1), bad.signal_at(3)],
     );
-    check_error!(refused, Error::SignalNotAboveReached { asked: 3, reached: 5, .. });
+    check_error!(
+        refused,
+        Error::SignalNotAboveReached {
+            asked: 3,
+            reached: 5,
+            ..
+        }
+    );
     queue.idle(LONG)?;
-    check!(ran.load(Ordering::SeqCst) == 0, "work of a refused submission ran");
-    check!(good.value()? == 0, "half of a refused submission was signalled");
+    check!(
+        ran.load(Ordering::SeqCst) == 0,
+        "work of a refused submission ran"
+    );
+    check!(
+        good.value()? == 0,
+        "half of a refused submission was signalled"
+    );
     good.signal(1)?;
     Ok(())
 }
@@ -73,16 +90,27 @@ fn after_recording<S: Subject>(world: &World<S>) -> Verdict {
     );
     check_error!(refused, Error::Work(_));
     let to = buffer.clone();
-    queue.submit(&[], move |recorder| S::fill(recorder, &to, 2), &[line.signal_at(1)])?;
+    queue.submit(
+        &[],
+        move |recorder| S::fill(recorder, &to, 2),
+        &[line.signal_at(1)],
+    )?;
     line.at(1).wait(LONG)?;
-    check!(S::read(&buffer).iter().all(|&word| word == 2), "later work on the queue is wrong");
+    check!(
+        S::read(&buffer).iter().all(|&word| word == 2),
+        "later work on the queue is wrong"
+    );
     Ok(())
 }
 
 fn held<S: Subject>(world: &World<S>) -> Verdict {
     let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
     let queue = world.right_queue("right")?;
-    queue.submit(&[gate.at(1)], |_| Err(cause("rejected at its release")), &[line.signal_at(1)])?;
+    queue.submit(
+        &[gate.at(1)],
+        |_| Err(cause("rejected at its release")),
+        &[line.signal_at(1)],
+    )?;
     let other = world.timeline("other")?;
     queue.submit(&[], |_| Ok(()), &[other.signal_at(1)])?;
     gate.signal(1)?;
@@ -144,7 +172,10 @@ fn runs_once<S: Subject>(world: &World<S>) -> Verdict {
         let runs = count.load(Ordering::SeqCst);
         check!(runs == 1, "work {index} ran {runs} times");
     }
-    check!(Arc::strong_count(&kept) == 1, "what the work owned is not dropped");
+    check!(
+        Arc::strong_count(&kept) == 1,
+        "what the work owned is not dropped"
+    );
     Ok(())
 }
 
@@ -154,9 +185,13 @@ fn panics<S: Subject>(world: &World<S>) -> Verdict {
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     #[allow(clippy::panic, reason = "the behaviour under test")]
-    let at_once = queue.submit(&[], |_| panic!("at once"), &[line.signal_at(1)]).map(|_| ());
+    let at_once = queue
+        .submit(&[], |_| panic!("at once"), &[line.signal_at(1)])
+        .map(|_| ());
     #[allow(clippy::panic, reason = "the behaviour under test")]
-    let later = queue.submit(&[gate.at(1)], |_| panic!("later"), &[line.signal_at(1)]).map(|_| ());
+    let later = queue
+        .submit(&[gate.at(1)], |_| panic!("later"), &[line.signal_at(1)])
+        .map(|_| ());
     let opened = gate.signal(1);
     let ended = line.at(1).wait(LONG);
     std::panic::set_hook(quiet);
@@ -174,7 +209,11 @@ fn panics<S: Subject>(world: &World<S>) -> Verdict {
 fn reentrant<S: Subject>(world: &World<S>) -> Verdict {
     let queue = world.left_queue("left")?;
     let inner = queue.clone();
-    let refused = queue.submit(&[], move |_| inner.submit(&[], |_| Ok(()), &[]).map(|_| ()), &[]);
+    let refused = queue.submit(
+        &[],
+        move |_| inner.submit(&[], |_| Ok(()), &[]).map(|_| ()),
+        &[],
+    );
     check_error!(refused, Error::Reentrant { .. });
     queue.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
     Ok(())
@@ -187,11 +226,18 @@ fn nested<S: Subject>(world: &World<S>) -> Verdict {
     let (inner, to) = (right.clone(), buffer.clone());
     left.submit(
         &[],
-        move |_| inner.submit(&[], move |r| S::fill(r, &to, 6), &[]).map(|_| ()),
+        move |_| {
+            inner
+                .submit(&[], move |r| S::fill(r, &to, 6), &[])
+                .map(|_| ())
+        },
         &[line.signal_at(1)],
     )?;
     line.at(1).wait(LONG)?;
     right.idle(LONG)?;
-    check!(S::read(&buffer).iter().all(|&word| word == 6), "work submitted from work was lost");
+    check!(
+        S::read(&buffer).iter().all(|&word| word == 6),
+        "work submitted from work was lost"
+    );
     Ok(())
 }

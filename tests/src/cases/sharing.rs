@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Error, KeptPoint, Mechanism, QueueKind, SharedBuffer, connect, host, share};
+use syncline::{
+    Device, Error, KeptPoint, Mechanism, QueueKind, SharedBuffer, connect, host, share,
+};
 
 use super::{DELAY, LONG, WORDS};
 use crate::case::{Case, Stop, Verdict, check, check_error};
@@ -13,10 +15,26 @@ use crate::{Subject, World};
 #[must_use]
 pub fn cases() -> Vec<Case<Device>> {
     let mut cases = vec![
-        Case { id: "share.one_counter", rules: &["X2", "Q3"], run: one_counter },
-        Case { id: "share.says_how_and_why", rules: &["X5", "E5"], run: says_how },
-        Case { id: "share.memory_travels_with_the_sync", rules: &["X8", "Q9"], run: memory },
-        Case { id: "share.memory_without_the_wait_is_wrong", rules: &["X8"], run: memory_without_wait },
+        Case {
+            id: "share.one_counter",
+            rules: &["X2", "Q3"],
+            run: one_counter,
+        },
+        Case {
+            id: "share.says_how_and_why",
+            rules: &["X5", "E5"],
+            run: says_how,
+        },
+        Case {
+            id: "share.memory_travels_with_the_sync",
+            rules: &["X8", "Q9"],
+            run: memory,
+        },
+        Case {
+            id: "share.memory_without_the_wait_is_wrong",
+            rules: &["X8"],
+            run: memory_without_wait,
+        },
     ];
     #[cfg(feature = "vulkan")]
     cases.extend(handles::cases());
@@ -24,7 +42,11 @@ pub fn cases() -> Vec<Case<Device>> {
 }
 
 fn pair_only(world: &World<Device>) -> Verdict {
-    if world.is_pair() { Ok(()) } else { Stop::skip("it takes two devices") }
+    if world.is_pair() {
+        Ok(())
+    } else {
+        Stop::skip("it takes two devices")
+    }
 }
 
 /// Signals from left, right and the host in turn: one counter, which each side sees in order.
@@ -36,13 +58,27 @@ fn one_counter(world: &World<Device>) -> Verdict {
         let mut last = initial;
         for _ in 0..10 {
             left.submit(&[line.at(last)], |_| Ok(()), &[line.signal_at(last + 1)])?;
-            right.submit(&[line.at(last + 1)], |_| Ok(()), &[line.signal_at(last + 3)])?;
+            right.submit(
+                &[line.at(last + 1)],
+                |_| Ok(()),
+                &[line.signal_at(last + 3)],
+            )?;
             line.at(last + 3).wait(LONG)?;
-            check!(line.value()? == last + 3, "the value is {} instead of {}", line.value()?, last + 3);
+            check!(
+                line.value()? == last + 3,
+                "the value is {} instead of {}",
+                line.value()?,
+                last + 3
+            );
             line.signal(last + 4)?;
             // Each side waits for the host's signal.
-            left.submit(&[line.at(last + 4)], |_| Ok(()), &[])?.end().wait(LONG)?;
-            right.submit(&[line.at(last + 4)], |_| Ok(()), &[])?.end().wait(LONG)?;
+            left.submit(&[line.at(last + 4)], |_| Ok(()), &[])?
+                .end()
+                .wait(LONG)?;
+            right
+                .submit(&[line.at(last + 4)], |_| Ok(()), &[])?
+                .end()
+                .wait(LONG)?;
             last += 4;
         }
     }
@@ -51,23 +87,54 @@ fn one_counter(world: &World<Device>) -> Verdict {
 
 fn says_how(world: &World<Device>) -> Verdict {
     let link = connect(&world.left, &world.right);
-    check!(!link.why().is_empty(), "no reason is given for {}", link.mechanism());
+    check!(
+        !link.why().is_empty(),
+        "no reason is given for {}",
+        link.mechanism()
+    );
     let line = link.timeline("line")?;
     match share(&world.left, &world.right) {
         Ok(native) => {
-            check!(native.mechanism() == link.mechanism(), "share and connect disagree");
+            check!(
+                native.mechanism() == link.mechanism(),
+                "share and connect disagree"
+            );
             let devices: Vec<_> = line.devices().collect();
             for side in [&world.left, &world.right] {
-                check!(devices.contains(&side.id()), "{} has no port", side.object());
+                check!(
+                    devices.contains(&side.id()),
+                    "{} has no port",
+                    side.object()
+                );
             }
             let gpu = world.left.info().same_gpu(world.right.info());
-            check!(!world.is_pair() || gpu, "two GPUs share {}", native.mechanism());
+            check!(
+                !world.is_pair() || gpu,
+                "two GPUs share {}",
+                native.mechanism()
+            );
         }
-        Err(Error::CannotShare { left, right, reason, .. }) => {
-            check!(link.mechanism() == Mechanism::Engine, "refused, but linked by {}", link.mechanism());
+        Err(Error::CannotShare {
+            left,
+            right,
+            reason,
+            ..
+        }) => {
+            check!(
+                link.mechanism() == Mechanism::Engine,
+                "refused, but linked by {}",
+                link.mechanism()
+            );
             let names = (&world.left.info().name, &world.right.info().name);
-            check!(left.contains(names.0) && right.contains(names.1), "{left} and {right} are not the sides");
-            check!(reason == link.why(), "two reasons: {reason:?} and {:?}", link.why());
+            check!(
+                left.contains(names.0) && right.contains(names.1),
+                "{left} and {right} are not the sides"
+            );
+            check!(
+                reason == link.why(),
+                "two reasons: {reason:?} and {:?}",
+                link.why()
+            );
         }
         Err(other) => return Err(other.into()),
     }
@@ -93,7 +160,13 @@ fn carry(world: &World<Device>, synchronized: bool) -> Result<(Vec<u32>, KeptPoi
         },
         &[produced.signal_at(1)],
     )?;
-    let wait = |point| if synchronized { point } else { syncline::Point::EMPTY };
+    let wait = |point| {
+        if synchronized {
+            point
+        } else {
+            syncline::Point::EMPTY
+        }
+    };
     let mut ready = wait(produced.at(1));
     if shared.is_relayed() {
         let buffer = shared.clone();
@@ -105,7 +178,10 @@ fn carry(world: &World<Device>, synchronized: bool) -> Result<(Vec<u32>, KeptPoi
         ready = wait(carried.at(1));
     }
     let (from, to) = (shared.right().clone(), target.clone());
-    right.submit(&[ready], move |recorder| copy(recorder, &from, &to), &[])?.end().wait(LONG)?;
+    right
+        .submit(&[ready], move |recorder| copy(recorder, &from, &to), &[])?
+        .end()
+        .wait(LONG)?;
     let words = Device::read(&target);
     let end = produced.at(1).keep();
     end.point().wait(LONG)?;
@@ -114,13 +190,21 @@ fn carry(world: &World<Device>, synchronized: bool) -> Result<(Vec<u32>, KeptPoi
 }
 
 /// As [`Subject::fill`], also for memory of another device that the host addresses.
-fn fill(recorder: &mut syncline::Recorder<'_>, memory: &syncline::Memory, value: u32) -> syncline::Result<()> {
+fn fill(
+    recorder: &mut syncline::Recorder<'_>,
+    memory: &syncline::Memory,
+    value: u32,
+) -> syncline::Result<()> {
     use std::sync::atomic::Ordering::Relaxed;
     match (recorder, memory.words().is_some()) {
         (syncline::Recorder::Host(recorder), true) => {
             let memory = memory.clone();
             recorder.run(move || {
-                memory.words().unwrap_or_default().iter().for_each(|word| word.store(value, Relaxed));
+                memory
+                    .words()
+                    .unwrap_or_default()
+                    .iter()
+                    .for_each(|word| word.store(value, Relaxed));
             });
             Ok(())
         }
@@ -162,7 +246,10 @@ fn memory(world: &World<Device>) -> Verdict {
 fn memory_without_wait(world: &World<Device>) -> Verdict {
     pair_only(world)?;
     let (words, produced) = carry(world, false)?;
-    check!(words.contains(&0), "nothing went wrong without a wait: this pair cannot show a missing one");
+    check!(
+        words.contains(&0),
+        "nothing went wrong without a wait: this pair cannot show a missing one"
+    );
     check!(produced.point().is_reached()?, "the producer never ended");
     Ok(())
 }
@@ -170,7 +257,10 @@ fn memory_without_wait(world: &World<Device>) -> Verdict {
 /// What needs a device that exports or imports file descriptors.
 #[cfg(feature = "vulkan")]
 mod handles {
-    #![allow(unsafe_code, reason = "hostile handles enter only through unsafe constructors")]
+    #![allow(
+        unsafe_code,
+        reason = "hostile handles enter only through unsafe constructors"
+    )]
 
     use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -182,10 +272,26 @@ mod handles {
 
     pub(super) fn cases() -> Vec<Case<Device>> {
         vec![
-            Case { id: "handle.every_export_is_new", rules: &["X4"], run: exports },
-            Case { id: "handle.wrong_gpu_is_refused_first", rules: &["X5", "X4"], run: wrong_gpu },
-            Case { id: "handle.hostile_descriptors", rules: &["X3", "X4", "E5"], run: hostile },
-            Case { id: "handle.nothing_leaks", rules: &["X4"], run: nothing_leaks },
+            Case {
+                id: "handle.every_export_is_new",
+                rules: &["X4"],
+                run: exports,
+            },
+            Case {
+                id: "handle.wrong_gpu_is_refused_first",
+                rules: &["X5", "X4"],
+                run: wrong_gpu,
+            },
+            Case {
+                id: "handle.hostile_descriptors",
+                rules: &["X3", "X4", "E5"],
+                run: hostile,
+            },
+            Case {
+                id: "handle.nothing_leaks",
+                rules: &["X4"],
+                run: nothing_leaks,
+            },
         ]
     }
 
@@ -195,18 +301,34 @@ mod handles {
             (Device::Vulkan(device), _) | (_, Device::Vulkan(device)) => device,
             _ => return Stop::skip("neither side exports file descriptors"),
         };
-        if !exporter.info().capabilities.exports.contains(&HandleKind::TimelineOpaqueFd) {
+        if !exporter
+            .info()
+            .capabilities
+            .exports
+            .contains(&HandleKind::TimelineOpaqueFd)
+        {
             return Stop::skip(format!("{} exports no timelines", exporter.info().name));
         }
-        let importer =
-            if world.left.id() == exporter.id() { &world.right } else { &world.left };
-        if !importer.info().capabilities.imports.contains(&HandleKind::TimelineOpaqueFd) {
+        let importer = if world.left.id() == exporter.id() {
+            &world.right
+        } else {
+            &world.left
+        };
+        if !importer
+            .info()
+            .capabilities
+            .imports
+            .contains(&HandleKind::TimelineOpaqueFd)
+        {
             return Stop::skip(format!("{} imports no timelines", importer.info().name));
         }
         Ok((exporter, importer))
     }
 
-    fn import(device: &Device, handle: TimelineFd) -> Result<Attachment, Box<Rejected<TimelineFd>>> {
+    fn import(
+        device: &Device,
+        handle: TimelineFd,
+    ) -> Result<Attachment, Box<Rejected<TimelineFd>>> {
         match device {
             Device::Host(_) => {
                 let error = Error::NothingToWaitFor;
@@ -258,8 +380,14 @@ mod handles {
                     rejected.error
                 );
                 let text = rejected.error.to_string();
-                check!(text.contains(&importer.info().name), "the importer is not named: {text}");
-                check!(is_open(rejected.handle.into_fd().as_raw_fd()), "the handle was closed");
+                check!(
+                    text.contains(&importer.info().name),
+                    "the importer is not named: {text}"
+                );
+                check!(
+                    is_open(rejected.handle.into_fd().as_raw_fd()),
+                    "the handle was closed"
+                );
             }
             Ok(_) => return Stop::fail("a timeline of another GPU was imported"),
         }
@@ -269,7 +397,8 @@ mod handles {
     fn hostile(world: &World<Device>) -> Verdict {
         let (exporter, importer) = sides(world)?;
         let origin = Origin::of(exporter.info());
-        let system = |error: rustix::io::Errno| Stop::Failed(format!("no descriptor to test with: {error}"));
+        let system =
+            |error: rustix::io::Errno| Stop::Failed(format!("no descriptor to test with: {error}"));
         let (pipe, _write) = rustix::pipe::pipe().map_err(system)?;
         let file = rustix::fs::memfd_create(c"hostile", MemfdFlags::CLOEXEC).map_err(system)?;
         let (socket, _peer) = rustix::net::socketpair(
@@ -287,13 +416,18 @@ mod handles {
                 Ok(_) => return Stop::fail(format!("{what} was imported as a timeline")),
                 Err(rejected) => {
                     check!(is_open(number), "{what} was closed by a failed import");
-                    check!(rejected.handle.into_fd().as_raw_fd() == number, "{what} did not come back");
+                    check!(
+                        rejected.handle.into_fd().as_raw_fd() == number,
+                        "{what} did not come back"
+                    );
                 }
             }
         }
         // A number that was open and is not any more, high enough that nobody takes it meanwhile.
         let spare = rustix::fs::memfd_create(c"closed", MemfdFlags::CLOEXEC).map_err(system)?;
-        let closed = rustix::io::fcntl_dupfd_cloexec(&spare, 700).map_err(system)?.into_raw_fd();
+        let closed = rustix::io::fcntl_dupfd_cloexec(&spare, 700)
+            .map_err(system)?
+            .into_raw_fd();
         // SAFETY: just opened, and forgotten by its owner.
         drop(unsafe { OwnedFd::from_raw_fd(closed) });
         // SAFETY: not open: what comes back is forgotten before it could be closed again.
@@ -330,7 +464,11 @@ mod handles {
             round()?;
         }
         let after = open_descriptors();
-        check!(after <= before + 4, "{} descriptors more after {ROUNDS} rounds", after - before);
+        check!(
+            after <= before + 4,
+            "{} descriptors more after {ROUNDS} rounds",
+            after - before
+        );
         check_error!(
             exporter.timeline("probe")?.at(1).wait(Duration::ZERO),
             Error::TimedOut { .. }

@@ -25,22 +25,52 @@ cases! {
 }
 
 fn initial_value<S: Subject>(world: &World<S>) -> Verdict {
-    for initial in [0, 1, u64::from(u32::MAX), 1 << 32, (1 << 63) + 7, u64::MAX - 3] {
+    for initial in [
+        0,
+        1,
+        u64::from(u32::MAX),
+        1 << 32,
+        (1 << 63) + 7,
+        u64::MAX - 3,
+    ] {
         let line = world.timeline_from("initial", initial)?;
-        check!(line.value()? == initial, "starts at {} instead of {initial}", line.value()?);
+        check!(
+            line.value()? == initial,
+            "starts at {} instead of {initial}",
+            line.value()?
+        );
         line.at(initial).wait(std::time::Duration::ZERO)?;
-        check!(!line.at(initial + 1).is_reached()?, "{} is reached from the start", initial + 1);
+        check!(
+            !line.at(initial + 1).is_reached()?,
+            "{} is reached from the start",
+            initial + 1
+        );
         let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-        left.submit(&[line.at(initial)], |_| Ok(()), &[line.signal_at(initial + 1)])?;
-        right.submit(&[line.at(initial + 1)], |_| Ok(()), &[line.signal_at(initial + 2)])?;
+        left.submit(
+            &[line.at(initial)],
+            |_| Ok(()),
+            &[line.signal_at(initial + 1)],
+        )?;
+        right.submit(
+            &[line.at(initial + 1)],
+            |_| Ok(()),
+            &[line.signal_at(initial + 2)],
+        )?;
         line.at(initial + 2).wait(LONG)?;
-        check!(line.value()? == initial + 2, "two signals on, it is at {}", line.value()?);
+        check!(
+            line.value()? == initial + 2,
+            "two signals on, it is at {}",
+            line.value()?
+        );
     }
     Ok(())
 }
 
 fn all_ones<S: Subject>(world: &World<S>) -> Verdict {
-    check_error!(world.timeline_from("all ones", u64::MAX), Error::ValueOutOfRange { .. });
+    check_error!(
+        world.timeline_from("all ones", u64::MAX),
+        Error::ValueOutOfRange { .. }
+    );
     let line = world.timeline("line")?;
     check_error!(line.signal(u64::MAX), Error::ValueOutOfRange { .. });
     let queue = world.left_queue("left")?;
@@ -48,7 +78,11 @@ fn all_ones<S: Subject>(world: &World<S>) -> Verdict {
         queue.submit(&[], |_| Ok(()), &[line.signal_at(u64::MAX)]),
         Error::ValueOutOfRange { .. }
     );
-    check!(line.value()? == 0, "a refused signal moved the value to {}", line.value()?);
+    check!(
+        line.value()? == 0,
+        "a refused signal moved the value to {}",
+        line.value()?
+    );
     line.signal(1)?;
     Ok(())
 }
@@ -81,7 +115,9 @@ fn monotone<S: Subject>(world: &World<S>) -> Verdict {
             }
         }
         for reader in readers {
-            reader.join().unwrap_or_else(|_| crate::case::Stop::fail("a reader panicked"))?;
+            reader
+                .join()
+                .unwrap_or_else(|_| crate::case::Stop::fail("a reader panicked"))?;
         }
         Ok(())
     })
@@ -96,9 +132,17 @@ fn goes_back<S: Subject>(world: &World<S>) -> Verdict {
     let queue = world.right_queue("right")?;
     check_error!(
         queue.submit(&[], |_| Ok(()), &[line.signal_at(4)]),
-        Error::SignalNotAboveReached { asked: 4, reached: 9, .. }
+        Error::SignalNotAboveReached {
+            asked: 4,
+            reached: 9,
+            ..
+        }
     );
-    check!(line.value()? == 9, "a refused signal moved the value to {}", line.value()?);
+    check!(
+        line.value()? == 9,
+        "a refused signal moved the value to {}",
+        line.value()?
+    );
     queue.submit(&[line.at(9)], |_| Ok(()), &[line.signal_at(10)])?;
     line.at(10).wait(LONG)?;
     Ok(())
@@ -116,8 +160,16 @@ fn one_winner<S: Subject>(world: &World<S>) -> Verdict {
             Err(error) => drop(error),
         };
         thread::scope(|scope| {
-            scope.spawn(|| won(left.submit(&[], |_| Ok(()), &[line.signal_at(1)]).map(|_| ())));
-            scope.spawn(|| won(right.submit(&[], |_| Ok(()), &[line.signal_at(1)]).map(|_| ())));
+            scope.spawn(|| {
+                won(left
+                    .submit(&[], |_| Ok(()), &[line.signal_at(1)])
+                    .map(|_| ()))
+            });
+            scope.spawn(|| {
+                won(right
+                    .submit(&[], |_| Ok(()), &[line.signal_at(1)])
+                    .map(|_| ()))
+            });
             scope.spawn(|| won(line.signal(1)));
         });
         let wins = wins.into_inner();
@@ -132,13 +184,25 @@ fn claims_while_held<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(5)])?;
-    check_error!(line.signal(3), Error::SignalOverlapsClaim { asked: 3, above: 0, upto: 5, .. });
+    check_error!(
+        line.signal(3),
+        Error::SignalOverlapsClaim {
+            asked: 3,
+            above: 0,
+            upto: 5,
+            ..
+        }
+    );
     check_error!(
         right.submit(&[], |_| Ok(()), &[line.signal_at(5)]),
         Error::SignalOverlapsClaim { asked: 5, .. }
     );
     right.submit(&[], |_| Ok(()), &[line.signal_at(8)])?;
-    check!(line.value()? == 0, "held signals moved the value to {}", line.value()?);
+    check!(
+        line.value()? == 0,
+        "held signals moved the value to {}",
+        line.value()?
+    );
     gate.signal(1)?;
     line.at(8).wait(LONG)?;
     line.signal(9)?;
@@ -148,7 +212,15 @@ fn claims_while_held<S: Subject>(world: &World<S>) -> Verdict {
 fn dropped_claim<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let claim = line.claim(4, 0)?;
-    check_error!(line.signal(2), Error::SignalOverlapsClaim { asked: 2, above: 0, upto: 4, .. });
+    check_error!(
+        line.signal(2),
+        Error::SignalOverlapsClaim {
+            asked: 2,
+            above: 0,
+            upto: 4,
+            ..
+        }
+    );
     drop(claim);
     line.signal(2)?;
     let queue = world.right_queue("right")?;
@@ -174,12 +246,16 @@ fn value_order<S: Subject>(world: &World<S>) -> Verdict {
     right.submit(&[], |_| Ok(()), &[line.signal_at(2)])?;
     line.at(2).wait(LONG)?;
     let words = S::read(&buffer);
-    check!(words.iter().all(|&word| word == 7), "2 was reached before the work behind 1 was done");
+    check!(
+        words.iter().all(|&word| word == 7),
+        "2 was reached before the work behind 1 was done"
+    );
     Ok(())
 }
 
 fn difference<S: Subject>(world: &World<S>) -> Verdict {
-    let limit = [&world.left, &world.right].map(|device| device.info().capabilities.max_value_difference);
+    let limit =
+        [&world.left, &world.right].map(|device| device.info().capabilities.max_value_difference);
     let limit = limit[0].min(limit[1]);
     if limit >= u64::MAX - 1 {
         return crate::case::Stop::skip("the device has no limit below the largest value");
@@ -207,7 +283,14 @@ fn last_handle<S: Subject>(world: &World<S>) -> Verdict {
     queue.submit(&[line.at(1)], |_| Ok(()), &[after.signal_at(1)])?;
     let point = line.at(1).keep();
     drop(line);
-    check_error!(point.point().wait(LONG), Error::Cancelled { value: 1, reached: 0, .. });
+    check_error!(
+        point.point().wait(LONG),
+        Error::Cancelled {
+            value: 1,
+            reached: 0,
+            ..
+        }
+    );
     check_error!(after.at(1).wait(LONG), Error::Failed { cause, .. } if matches!(*cause, Error::Cancelled { .. }));
     queue.idle(LONG)?;
     Ok(())
@@ -221,7 +304,10 @@ fn covered<S: Subject>(world: &World<S>) -> Verdict {
     right.submit(&[], |_| Ok(()), &[line.signal_at(2)])?;
     let points = [line.at(1).keep(), line.at(2).keep()];
     drop(line);
-    check!(!points[0].point().is_reached()?, "reached although its signal is held");
+    check!(
+        !points[0].point().is_reached()?,
+        "reached although its signal is held"
+    );
     gate.signal(1)?;
     for point in &points {
         point.point().wait(LONG)?;

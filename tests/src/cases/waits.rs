@@ -29,8 +29,18 @@ fn never_early<S: Subject>(world: &World<S>) -> Verdict {
             let start = Instant::now();
             let ended = line.at(1).wait_with(mode, timeout);
             let took = start.elapsed();
-            check_error!(ended, Error::TimedOut { value: 1, reached: 0, .. });
-            check!(took >= timeout, "{mode:?} timed out after {took:?} instead of {timeout:?}");
+            check_error!(
+                ended,
+                Error::TimedOut {
+                    value: 1,
+                    reached: 0,
+                    ..
+                }
+            );
+            check!(
+                took >= timeout,
+                "{mode:?} timed out after {took:?} instead of {timeout:?}"
+            );
         }
     }
     Ok(())
@@ -40,10 +50,17 @@ fn changes_nothing<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let queue = world.right_queue("right")?;
     for n in 1..=50 {
-        check_error!(line.at(n).wait(Duration::from_micros(50)), Error::TimedOut { .. });
+        check_error!(
+            line.at(n).wait(Duration::from_micros(50)),
+            Error::TimedOut { .. }
+        );
         queue.submit(&[], |_| Ok(()), &[line.signal_at(n)])?;
         line.at(n).wait(LONG)?;
-        check!(line.value()? == n, "the value is {} after signal {n}", line.value()?);
+        check!(
+            line.value()? == n,
+            "the value is {} after signal {n}",
+            line.value()?
+        );
     }
     Ok(())
 }
@@ -52,8 +69,14 @@ fn past_value<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let queue = world.left_queue("left")?;
     thread::scope(|scope| {
-        let waiters: Vec<_> =
-            [1, 2, 6, 7].map(|value| scope.spawn({ let line = &line; move || line.at(value).wait(LONG) })).into();
+        let waiters: Vec<_> = [1, 2, 6, 7]
+            .map(|value| {
+                scope.spawn({
+                    let line = &line;
+                    move || line.at(value).wait(LONG)
+                })
+            })
+            .into();
         queue.submit(&[], |_| Ok(()), &[line.signal_at(7)])?;
         for waiter in waiters {
             waiter.join().unwrap_or(Err(Error::NothingToWaitFor))?;
@@ -93,7 +116,11 @@ fn every_mode<S: Subject>(world: &World<S>) -> Verdict {
         let fence = world.left.fence("fence");
         let device = world.left.clone();
         let line = world.timeline("line")?;
-        queue.submit(&[], move |recorder| device.busy(recorder, DELAY / 10), &[line.signal_at(1)])?;
+        queue.submit(
+            &[],
+            move |recorder| device.busy(recorder, DELAY / 10),
+            &[line.signal_at(1)],
+        )?;
         queue.record(&fence)?;
         line.at(1).wait_with(mode, LONG)?;
         fence.wait_with(mode, LONG)?;
@@ -105,7 +132,11 @@ fn every_mode<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn any_lowest<S: Subject>(world: &World<S>) -> Verdict {
-    let (a, b, c) = (world.timeline("a")?, world.timeline("b")?, world.timeline("c")?);
+    let (a, b, c) = (
+        world.timeline("a")?,
+        world.timeline("b")?,
+        world.timeline("c")?,
+    );
     let queue = world.right_queue("right")?;
     let points = [a.at(1), b.at(1), c.at(1)];
     check_error!(wait_any(&points, Duration::ZERO), Error::TimedOut { .. });
@@ -115,17 +146,30 @@ fn any_lowest<S: Subject>(world: &World<S>) -> Verdict {
     queue.submit(&[], |_| Ok(()), &[b.signal_at(1)])?;
     b.at(1).wait(LONG)?;
     let index = wait_any(&points, LONG)?;
-    check!(index == 1, "index {index} is named, but 1 is the lowest reached");
+    check!(
+        index == 1,
+        "index {index} is named, but 1 is the lowest reached"
+    );
     let twice = [a.at(1), b.at(1), b.at(1), c.at(1)];
-    check!(wait_any(&twice, LONG)? == 1, "a duplicate changed the answer");
-    check_error!(wait_all(&points, Duration::from_millis(1)), Error::TimedOut { .. });
+    check!(
+        wait_any(&twice, LONG)? == 1,
+        "a duplicate changed the answer"
+    );
+    check_error!(
+        wait_all(&points, Duration::from_millis(1)),
+        Error::TimedOut { .. }
+    );
     a.signal(1)?;
     wait_all(&points, LONG)?;
     Ok(())
 }
 
 fn any_prefers<S: Subject>(world: &World<S>) -> Verdict {
-    let (a, b, c) = (world.timeline("a")?, world.timeline("b")?, world.timeline("c")?);
+    let (a, b, c) = (
+        world.timeline("a")?,
+        world.timeline("b")?,
+        world.timeline("c")?,
+    );
     a.fail(cause("a failed"));
     b.fail(cause("b failed"));
     match wait_any(&[c.at(1), b.at(1), a.at(1)], LONG) {
@@ -134,8 +178,14 @@ fn any_prefers<S: Subject>(world: &World<S>) -> Verdict {
     }
     c.signal(1)?;
     let index = wait_any(&[a.at(1), b.at(1), c.at(1)], LONG)?;
-    check!(index == 2, "index {index} is named instead of the reached one");
-    check!(wait_any(&[a.at(0), c.at(1)], LONG)? == 0, "a value reached before the failure is not reached");
+    check!(
+        index == 2,
+        "index {index} is named instead of the reached one"
+    );
+    check!(
+        wait_any(&[a.at(0), c.at(1)], LONG)? == 0,
+        "a value reached before the failure is not reached"
+    );
     Ok(())
 }
 
@@ -156,6 +206,9 @@ fn empty_lists<S: Subject>(world: &World<S>) -> Verdict {
     check_error!(wait_any(&[], LONG), Error::NothingToWaitFor);
     Point::EMPTY.wait(Duration::ZERO)?;
     let queue = world.left_queue("left")?;
-    queue.submit(&[Point::EMPTY], |_| Ok(()), &[])?.end().wait(LONG)?;
+    queue
+        .submit(&[Point::EMPTY], |_| Ok(()), &[])?
+        .end()
+        .wait(LONG)?;
     Ok(())
 }

@@ -34,9 +34,13 @@ pub(super) fn prepare(device: &Device) -> Result<()> {
 pub(super) fn busy(device: &Device, recorder: &mut Recorder, time: Duration) -> Result<()> {
     let delay = {
         let delays = DELAYS.lock().unwrap_or_else(PoisonError::into_inner);
-        delays.as_ref().and_then(|delays| delays.get(&device.id()).cloned())
+        delays
+            .as_ref()
+            .and_then(|delays| delays.get(&device.id()).cloned())
     };
-    let Some(delay) = delay else { return Err(super::unprepared()) };
+    let Some(delay) = delay else {
+        return Err(super::unprepared());
+    };
     let mut nanoseconds = time.as_nanos() as u64;
     let mut parameters = [std::ptr::from_mut(&mut nanoseconds).cast()];
     // SAFETY: the kernel takes one u64.

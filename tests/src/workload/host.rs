@@ -9,7 +9,11 @@ use syncline::host::Recorder;
 
 pub(super) fn fill(recorder: &mut Recorder, buffer: &Arc<[AtomicU32]>, value: u32) -> Result<()> {
     let buffer = buffer.clone();
-    recorder.run(move || buffer.iter().for_each(|word| word.store(value, Ordering::Relaxed)));
+    recorder.run(move || {
+        buffer
+            .iter()
+            .for_each(|word| word.store(value, Ordering::Relaxed))
+    });
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! The neutral work of [`Subject`], for the devices of this project.
 
-mod host;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod host;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 
@@ -16,13 +16,17 @@ use crate::Subject;
 
 /// A buffer of another backend than the recorder's.
 fn foreign() -> Error {
-    Error::work(std::io::Error::other("a buffer was used on a device of another backend"))
+    Error::work(std::io::Error::other(
+        "a buffer was used on a device of another backend",
+    ))
 }
 
 /// Work was asked of a device that [`Subject::prepare`] has not seen.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 fn unprepared() -> Error {
-    Error::work(std::io::Error::other("the device was not prepared for the suite's work"))
+    Error::work(std::io::Error::other(
+        "the device was not prepared for the suite's work",
+    ))
 }
 
 impl Subject for Device {
@@ -44,7 +48,10 @@ impl Subject for Device {
 
     fn read(buffer: &Memory) -> Vec<u32> {
         let words = buffer.words().unwrap_or_default();
-        words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+        words
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect()
     }
 
     fn fill(recorder: &mut Recorder<'_>, buffer: &Memory, value: u32) -> Result<()> {
@@ -53,7 +60,9 @@ impl Subject for Device {
             #[cfg(feature = "cuda")]
             (Recorder::Cuda(recorder), Memory::Cuda(buffer)) => cuda::fill(recorder, buffer, value),
             #[cfg(feature = "vulkan")]
-            (Recorder::Vulkan(recorder), Memory::Vulkan(buffer)) => vulkan::fill(recorder, buffer, value),
+            (Recorder::Vulkan(recorder), Memory::Vulkan(buffer)) => {
+                vulkan::fill(recorder, buffer, value)
+            }
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
             _ => Err(foreign()),
         }
@@ -61,9 +70,13 @@ impl Subject for Device {
 
     fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> Result<()> {
         match (recorder, from, to) {
-            (Recorder::Host(recorder), Memory::Host(from), Memory::Host(to)) => host::copy(recorder, from, to),
+            (Recorder::Host(recorder), Memory::Host(from), Memory::Host(to)) => {
+                host::copy(recorder, from, to)
+            }
             #[cfg(feature = "cuda")]
-            (Recorder::Cuda(recorder), Memory::Cuda(from), Memory::Cuda(to)) => cuda::copy(recorder, from, to),
+            (Recorder::Cuda(recorder), Memory::Cuda(from), Memory::Cuda(to)) => {
+                cuda::copy(recorder, from, to)
+            }
             #[cfg(feature = "vulkan")]
             (Recorder::Vulkan(recorder), Memory::Vulkan(from), Memory::Vulkan(to)) => {
                 vulkan::copy(recorder, from, to)
@@ -82,7 +95,9 @@ impl Subject for Device {
             #[cfg(feature = "cuda")]
             (Self::Cuda(device), Recorder::Cuda(recorder)) => cuda::busy(device, recorder, time),
             #[cfg(feature = "vulkan")]
-            (Self::Vulkan(device), Recorder::Vulkan(recorder)) => vulkan::busy(device, recorder, time),
+            (Self::Vulkan(device), Recorder::Vulkan(recorder)) => {
+                vulkan::busy(device, recorder, time)
+            }
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
             _ => Err(foreign()),
         }

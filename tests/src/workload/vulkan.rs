@@ -48,16 +48,22 @@ pub(super) fn prepare(device: &Device) -> Result<()> {
     }
     let shortest = shortest.max(Duration::from_nanos(100));
     let mut scratches = SCRATCHES.lock().unwrap_or_else(PoisonError::into_inner);
-    scratches.get_or_insert_default().insert(device.id(), (scratch, shortest));
+    scratches
+        .get_or_insert_default()
+        .insert(device.id(), (scratch, shortest));
     Ok(())
 }
 
 pub(super) fn busy(device: &Device, recorder: &mut Recorder, time: Duration) -> Result<()> {
     let scratch = {
         let scratches = SCRATCHES.lock().unwrap_or_else(PoisonError::into_inner);
-        scratches.as_ref().and_then(|scratches| scratches.get(&device.id()).cloned())
+        scratches
+            .as_ref()
+            .and_then(|scratches| scratches.get(&device.id()).cloned())
     };
-    let Some((buffer, one)) = scratch else { return Err(super::unprepared()) };
+    let Some((buffer, one)) = scratch else {
+        return Err(super::unprepared());
+    };
     let fills = time.as_nanos().div_ceil(one.as_nanos());
     (0..fills).try_for_each(|word| recorder.fill_buffer(&buffer, word as u32))
 }

@@ -5,8 +5,7 @@
 // time measures how long some number of iterations takes, and scales.
 //
 // Each operation needs the one before, and no shorter way to the end is known;
-// and as the end is stored, a compiler cannot leave the way out. `delay_result`
-// in reference.rs says what is left in the buffer.
+// and as the end is stored, a compiler cannot leave the way out.
 //
 // An iteration is a long chain because llvmpipe (lavapipe) silently ends every
 // loop after some 65,535 rounds: see DELAY_MAX_ITERATIONS in mod.rs.

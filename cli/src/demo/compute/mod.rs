@@ -115,9 +115,6 @@ pub const fn group_count(cells: u32) -> u32 {
     cells.div_ceil(GROUP_SIDE)
 }
 
-/// Dependent operations in one iteration of the Vulkan `delay` kernel.
-pub const DELAY_CHAIN: u32 = 128;
-
 /// The most iterations of the Vulkan `delay` kernel that every device performs:
 /// llvmpipe, which is lavapipe's engine, silently ends a loop after 65,535
 /// rounds. For a longer delay, dispatch it more than once.

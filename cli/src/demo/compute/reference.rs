@@ -17,8 +17,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{
-    DAMPING_SHIFT, DELAY_CHAIN, EMITTER_REACH, Emitter, FORCE_SHIFT, FRAME_BUFFER, LIMIT,
-    POSITION_BITS, SPEED_FACTOR, SPEED_SHIFT, STEPS_PER_FRAME, StepParams, prev_buffer,
+    DAMPING_SHIFT, EMITTER_REACH, Emitter, FORCE_SHIFT, FRAME_BUFFER, LIMIT, POSITION_BITS,
+    SPEED_FACTOR, SPEED_SHIFT, STEPS_PER_FRAME, StepParams, prev_buffer,
 };
 
 /// A 32-bit word that can be read.
@@ -267,18 +267,6 @@ pub fn shade(heights: &[u32], width: u32, height: u32) -> Vec<u32> {
     rgba
 }
 
-/// What the Vulkan `delay` kernel leaves in its buffer: the end of a chain of
-/// [`DELAY_CHAIN`] operations an iteration, each of which needs the result of
-/// the one before it.
-#[must_use]
-pub fn delay_result(iterations: u32) -> u32 {
-    let operations = 0..u64::from(iterations) * u64::from(DELAY_CHAIN);
-    operations.fold(iterations, |value, _| {
-        let mixed = value ^ (value >> 15);
-        mixed.wrapping_mul(0x2c1b_3c6d).wrapping_add(1)
-    })
-}
-
 /// Plain memory, seen as words that can be written while they are shared.
 fn cells(words: &mut [u32]) -> &[Cell<u32>] {
     Cell::from_mut(words).as_slice_of_cells()
@@ -468,11 +456,5 @@ mod tests {
         let short = [0; 100];
         step(cells(&mut [0; 70]), &short, &StepParams::at(16, 16, 0));
         assert_eq!(shade(&short, 16, 16).len(), 256);
-    }
-
-    #[test]
-    fn delay_chain_depends_on_its_length() {
-        assert_eq!(delay_result(0), 0);
-        assert_ne!(delay_result(1000), delay_result(1001));
     }
 }

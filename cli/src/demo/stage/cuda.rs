@@ -1,6 +1,9 @@
 //! The stages as CUDA kernels, from PTX that the driver compiles.
 
-#![allow(unsafe_code, reason = "kernels are launched with raw parameters, as in an application")]
+#![allow(
+    unsafe_code,
+    reason = "kernels are launched with raw parameters, as in an application"
+)]
 
 use std::ffi::c_void;
 use std::time::Duration;
@@ -58,8 +61,11 @@ impl Waves {
             let prev = prev_buffer(number);
             let mut fields = [self.field[prev].pointer(), self.field[1 - prev].pointer()];
             let mut words = StepParams::at(width, height, number).words();
-            let mut parameters: Vec<_> =
-                fields.iter_mut().map(pointer).chain(words.iter_mut().map(pointer)).collect();
+            let mut parameters: Vec<_> = fields
+                .iter_mut()
+                .map(pointer)
+                .chain(words.iter_mut().map(pointer))
+                .collect();
             // SAFETY: `step` takes two pointers to width * height words each, then the words of
             // StepParams in their order.
             unsafe { recorder.launch(&self.step, grid(self.size), BLOCK, &mut parameters)? };
@@ -94,11 +100,19 @@ impl Shader {
         })
     }
 
-    pub(crate) fn record(&self, recorder: &mut Recorder, slot: usize, readback: usize) -> Result<()> {
+    pub(crate) fn record(
+        &self,
+        recorder: &mut Recorder,
+        slot: usize,
+        readback: usize,
+    ) -> Result<()> {
         let mut buffers = [self.slots[slot].pointer(), self.rgba.pointer()];
         let mut size = [self.size.width, self.size.height];
-        let mut parameters: Vec<_> =
-            buffers.iter_mut().map(pointer).chain(size.iter_mut().map(pointer)).collect();
+        let mut parameters: Vec<_> = buffers
+            .iter_mut()
+            .map(pointer)
+            .chain(size.iter_mut().map(pointer))
+            .collect();
         // SAFETY: `shade` takes two pointers to width * height words each, then width and height.
         unsafe { recorder.launch(&self.shade, grid(self.size), BLOCK, &mut parameters)? };
         recorder.copy(&self.rgba, &self.readbacks[readback])

@@ -21,7 +21,11 @@ pub(crate) struct Waves {
 impl Waves {
     pub(crate) fn new(size: Size, slots: Vec<Memory>) -> Self {
         let still = || (0..size.bytes() / 4).map(|_| AtomicU32::new(0)).collect();
-        Self { size, field: Arc::new([still(), still()]), slots: slots.into() }
+        Self {
+            size,
+            field: Arc::new([still(), still()]),
+            slots: slots.into(),
+        }
     }
 
     pub(crate) fn record(
@@ -38,7 +42,11 @@ impl Waves {
             }
             for number in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
                 let prev = prev_buffer(number);
-                step(&field[prev], &field[1 - prev], &StepParams::at(size.width, size.height, number));
+                step(
+                    &field[prev],
+                    &field[1 - prev],
+                    &StepParams::at(size.width, size.height, number),
+                );
             }
             let words = slots[slot].words().unwrap_or_default();
             for (to, from) in words.iter().zip(&field[FRAME_BUFFER]) {
@@ -58,10 +66,19 @@ pub(crate) struct Shader {
 
 impl Shader {
     pub(crate) fn new(size: Size, slots: Vec<Memory>, readbacks: Vec<Memory>) -> Self {
-        Self { size, slots: slots.into(), readbacks: readbacks.into() }
+        Self {
+            size,
+            slots: slots.into(),
+            readbacks: readbacks.into(),
+        }
     }
 
-    pub(crate) fn record(&self, recorder: &mut Recorder, slot: usize, readback: usize) -> Result<()> {
+    pub(crate) fn record(
+        &self,
+        recorder: &mut Recorder,
+        slot: usize,
+        readback: usize,
+    ) -> Result<()> {
         let (size, slots, readbacks) = (self.size, self.slots.clone(), self.readbacks.clone());
         recorder.run(move || {
             let heights = slots[slot].words().unwrap_or_default();

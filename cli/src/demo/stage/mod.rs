@@ -17,7 +17,9 @@ use crate::demo::pipeline::Size;
 
 /// A stage got a recorder or memory of another backend: a mistake in this program.
 fn foreign() -> Error {
-    Error::work(std::io::Error::other("a stage was given another backend's recorder or memory"))
+    Error::work(std::io::Error::other(
+        "a stage was given another backend's recorder or memory",
+    ))
 }
 
 /// Advances the wave field and puts each frame's heights into a slot.
@@ -37,7 +39,9 @@ impl Producer {
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Self::Cuda(Arc::new(cuda::Waves::new(device, size, slots)?)),
             #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Self::Vulkan(Arc::new(vulkan::Waves::new(device, size, slots)?)),
+            Device::Vulkan(device) => {
+                Self::Vulkan(Arc::new(vulkan::Waves::new(device, size, slots)?))
+            }
         })
     }
 
@@ -50,11 +54,17 @@ impl Producer {
         late: Option<Duration>,
     ) -> Result<()> {
         match (self, recorder) {
-            (Self::Host(waves), Recorder::Host(recorder)) => waves.record(recorder, frame, slot, late),
+            (Self::Host(waves), Recorder::Host(recorder)) => {
+                waves.record(recorder, frame, slot, late)
+            }
             #[cfg(feature = "cuda")]
-            (Self::Cuda(waves), Recorder::Cuda(recorder)) => waves.record(recorder, frame, slot, late),
+            (Self::Cuda(waves), Recorder::Cuda(recorder)) => {
+                waves.record(recorder, frame, slot, late)
+            }
             #[cfg(feature = "vulkan")]
-            (Self::Vulkan(waves), Recorder::Vulkan(recorder)) => waves.record(recorder, frame, slot, late),
+            (Self::Vulkan(waves), Recorder::Vulkan(recorder)) => {
+                waves.record(recorder, frame, slot, late)
+            }
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
             _ => Err(foreign()),
         }
@@ -85,9 +95,9 @@ impl Consumer {
                 Self::Cuda(Arc::new(cuda::Shader::new(device, size, slots, readbacks)?))
             }
             #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => {
-                Self::Vulkan(Arc::new(vulkan::Shader::new(device, size, slots, readbacks)?))
-            }
+            Device::Vulkan(device) => Self::Vulkan(Arc::new(vulkan::Shader::new(
+                device, size, slots, readbacks,
+            )?)),
         })
     }
 
@@ -99,11 +109,17 @@ impl Consumer {
         readback: usize,
     ) -> Result<()> {
         match (self, recorder) {
-            (Self::Host(shader), Recorder::Host(recorder)) => shader.record(recorder, slot, readback),
+            (Self::Host(shader), Recorder::Host(recorder)) => {
+                shader.record(recorder, slot, readback)
+            }
             #[cfg(feature = "cuda")]
-            (Self::Cuda(shader), Recorder::Cuda(recorder)) => shader.record(recorder, slot, readback),
+            (Self::Cuda(shader), Recorder::Cuda(recorder)) => {
+                shader.record(recorder, slot, readback)
+            }
             #[cfg(feature = "vulkan")]
-            (Self::Vulkan(shader), Recorder::Vulkan(recorder)) => shader.record(recorder, slot, readback),
+            (Self::Vulkan(shader), Recorder::Vulkan(recorder)) => {
+                shader.record(recorder, slot, readback)
+            }
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
             _ => Err(foreign()),
         }

@@ -1,6 +1,9 @@
 //! The stages as Vulkan compute shaders.
 
-#![allow(unsafe_code, reason = "compute pipelines are raw Vulkan, as in an application")]
+#![allow(
+    unsafe_code,
+    reason = "compute pipelines are raw Vulkan, as in an application"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +15,8 @@ use syncline::{Memory, Result};
 use super::foreign;
 use super::vulkan_kernel::{Bindings, Kernel};
 use crate::demo::compute::{
-    DELAY_MAX_ITERATIONS, DELAY_SPV, FRAME_BUFFER, SHADE_SPV, STEP_SPV, STEPS_PER_FRAME, StepParams,
-    group_count, prev_buffer,
+    DELAY_MAX_ITERATIONS, DELAY_SPV, FRAME_BUFFER, SHADE_SPV, STEP_SPV, STEPS_PER_FRAME,
+    StepParams, group_count, prev_buffer,
 };
 use crate::demo::pipeline::Size;
 
@@ -43,7 +46,14 @@ impl Waves {
             step.bind(&[&field[1], &field[0]])?,
         ];
         let delay = Delay::new(device)?;
-        Ok(Self { size, field, slots: buffers(slots)?, step, roles, delay })
+        Ok(Self {
+            size,
+            field,
+            slots: buffers(slots)?,
+            step,
+            roles,
+            delay,
+        })
     }
 
     pub(crate) fn record(
@@ -68,7 +78,13 @@ impl Waves {
             let params = StepParams::at(width, height, number);
             let groups = [group_count(width), group_count(height)];
             let bindings = self.roles[prev_buffer(number)];
-            self.step.dispatch(recorder.device(), commands, bindings, &params.words(), groups);
+            self.step.dispatch(
+                recorder.device(),
+                commands,
+                bindings,
+                &params.words(),
+                groups,
+            );
             recorder.order()?;
         }
         recorder.copy_buffer(&self.field[FRAME_BUFFER], slot)?;
@@ -98,19 +114,39 @@ impl Shader {
         // Pixels are written where that is fast, and copied to where the host can read them.
         let rgba = device.device_buffer(size.bytes(), STORAGE)?;
         let shade = Kernel::new(device, SHADE_SPV, 2, 2, slots.len() as u32)?;
-        let sources =
-            slots.iter().map(|slot| shade.bind(&[slot, &rgba])).collect::<Result<_>>()?;
-        Ok(Self { size, slots, readbacks, rgba, shade, sources })
+        let sources = slots
+            .iter()
+            .map(|slot| shade.bind(&[slot, &rgba]))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            size,
+            slots,
+            readbacks,
+            rgba,
+            shade,
+            sources,
+        })
     }
 
-    pub(crate) fn record(&self, recorder: &mut Recorder, slot: usize, readback: usize) -> Result<()> {
+    pub(crate) fn record(
+        &self,
+        recorder: &mut Recorder,
+        slot: usize,
+        readback: usize,
+    ) -> Result<()> {
         let Size { width, height } = self.size;
         let commands = recorder.command_buffer()?;
         recorder.acquire(&self.slots[slot])?;
         // The copy of the frame before reads what this dispatch writes.
         recorder.order()?;
         let groups = [group_count(width), group_count(height)];
-        self.shade.dispatch(recorder.device(), commands, self.sources[slot], &[width, height], groups);
+        self.shade.dispatch(
+            recorder.device(),
+            commands,
+            self.sources[slot],
+            &[width, height],
+            groups,
+        );
         recorder.order()?;
         recorder.copy_buffer(&self.rgba, &self.readbacks[readback])?;
         recorder.keep(self.shade.clone());
@@ -130,7 +166,11 @@ impl Delay {
         let word = device.device_buffer(4, STORAGE)?;
         let kernel = Kernel::new(device, DELAY_SPV, 1, 1, 1)?;
         let bindings = kernel.bind(&[&word])?;
-        Ok(Self { kernel, bindings, _word: word })
+        Ok(Self {
+            kernel,
+            bindings,
+            _word: word,
+        })
     }
 
     /// About `time` on a slow device and less on a fast one: long enough that whoever does not wait
@@ -144,7 +184,13 @@ impl Delay {
         // One dispatch takes some ten milliseconds at least.
         for _ in 0..=time.as_millis() / 10 {
             let iterations = [DELAY_MAX_ITERATIONS];
-            self.kernel.dispatch(recorder.device(), commands, self.bindings, &iterations, [1, 1]);
+            self.kernel.dispatch(
+                recorder.device(),
+                commands,
+                self.bindings,
+                &iterations,
+                [1, 1],
+            );
             recorder.order()?;
         }
         recorder.keep(self.kernel.clone());

@@ -1,6 +1,9 @@
 //! A Vulkan compute shader with storage buffers and push constants.
 
-#![allow(unsafe_code, reason = "compute pipelines are raw Vulkan, as in an application")]
+#![allow(
+    unsafe_code,
+    reason = "compute pipelines are raw Vulkan, as in an application"
+)]
 
 use std::sync::Arc;
 
@@ -101,7 +104,8 @@ impl Kernel {
                 .layout(kernel.pipeline_layout);
             let made = raw.create_compute_pipelines(vk::PipelineCache::null(), &[info], None);
             raw.destroy_shader_module(module, None);
-            let made = made.map_err(|(_, code)| native(device, "vkCreateComputePipelines", code))?;
+            let made =
+                made.map_err(|(_, code)| native(device, "vkCreateComputePipelines", code))?;
             kernel.pipeline = made.into_iter().next().unwrap_or_default();
         }
         Ok(Arc::new(kernel))
@@ -121,7 +125,9 @@ impl Kernel {
         let ranges: Vec<_> = buffers
             .iter()
             .map(|buffer| {
-                vk::DescriptorBufferInfo::default().buffer(buffer.raw()).range(vk::WHOLE_SIZE)
+                vk::DescriptorBufferInfo::default()
+                    .buffer(buffer.raw())
+                    .range(vk::WHOLE_SIZE)
             })
             .collect();
         let writes: Vec<_> = ranges
@@ -149,7 +155,10 @@ impl Kernel {
         constants: &[u32],
         groups: [u32; 2],
     ) {
-        let bytes: Vec<u8> = constants.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = constants
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
         let compute = vk::PipelineBindPoint::COMPUTE;
         // SAFETY: the command buffer is being recorded, and everything bound lives as long as the
         // kernel, which the submission keeps.
