@@ -94,6 +94,8 @@ pub fn device_lines(inventory: &Inventory) -> Vec<DeviceLine> {
 pub fn cases() -> Vec<Case<syncline::Device>> {
     let mut cases = crate::cases::all();
     cases.extend(crate::cases::sharing::cases());
+    #[cfg(feature = "vulkan")]
+    cases.extend(crate::cases::handles::cases());
     cases
 }
 

@@ -11,6 +11,8 @@ mod rejections;
 mod timelines;
 mod waits;
 
+#[cfg(feature = "vulkan")]
+pub mod handles;
 pub mod sharing;
 
 /// Longer than anything that works takes; a wait that needs it has failed.
