@@ -157,10 +157,6 @@ impl Device {
     /// # Errors
     /// [`Error::CannotShare`] if it comes from another GPU, before any driver is asked; a driver error. The
     /// handle comes back with it, still open.
-    #[allow(
-        clippy::result_large_err,
-        reason = "a failed import hands the handle back"
-    )]
     pub fn import_timeline(&self, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
         let imported = self
             .require_same_gpu(handle.origin(), "a timeline semaphore")
@@ -216,10 +212,6 @@ impl Device {
     /// # Errors
     /// [`Error::CannotShare`] if it comes from another GPU, before any driver is asked; a driver error. The
     /// handle comes back with it, still open.
-    #[allow(
-        clippy::result_large_err,
-        reason = "a failed import hands the handle back"
-    )]
     pub fn import_memory(&self, handle: MemoryFd) -> Result<DeviceBuffer, Rejected<MemoryFd>> {
         let imported = self
             .require_same_gpu(handle.origin(), "memory")

@@ -9,6 +9,7 @@ use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
 
 use crate::driver_queue::DriverQueue;
 use crate::error::{native, unsupported};
+use crate::external::Nature;
 use crate::instance::Instance;
 use crate::port::Semaphore;
 use crate::probe::{Enabled, Probe};
@@ -33,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) query_pools: QueryPools,
     pub(crate) external_semaphores: Option<khr::external_semaphore_fd::Device>,
     pub(crate) external_memory: Option<khr::external_memory_fd::Device>,
+    /// What the handles that the driver exports look like, once that is known.
+    pub(crate) nature: OnceLock<Nature>,
     /// The first sign that the device is lost.
     lost: OnceLock<Error>,
     pub(crate) watcher: Watcher,
@@ -114,6 +117,7 @@ impl Device {
             external_memory: enabled
                 .external_memory_fd
                 .then(|| khr::external_memory_fd::Device::new(instance, device)),
+            nature: OnceLock::new(),
             lost: OnceLock::new(),
             watcher: Watcher::default(),
             nudges: Nudges::new(semaphore),

@@ -5,10 +5,11 @@
     reason = "talks to the driver, and takes descriptors from it"
 )]
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use ash::{khr, vk};
+use rustix::fs::FileType;
 use syncline_core::backend::{Attachment, Device as _};
 use syncline_core::{Error, HandleKind, MemoryFd, Object, Origin, Rejected, Result, TimelineFd};
 
@@ -74,16 +75,14 @@ impl Device {
     /// The handle, and: [`Error::CannotShare`], before the driver is asked, if it comes from another
     /// GPU or another driver; [`Error::Unsupported`] if the device does not import timelines;
     /// [`Error::Import`] if the driver refuses it.
-    pub fn import_timeline(
-        &self,
-        handle: TimelineFd,
-    ) -> Result<Attachment, Box<Rejected<TimelineFd>>> {
-        let reject = |error, handle| Err(Box::new(Rejected { handle, error }));
+    pub fn import_timeline(&self, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
+        let reject = |error, handle| Err(Rejected { handle, error });
         let semaphore = self
             .require_same("a timeline", handle.origin())
             .and_then(|()| {
                 let imports = &self.info().capabilities.imports;
                 self.require(imports, HandleKind::TimelineOpaqueFd, "import a timeline")?;
+                self.require_nature(&handle)?;
                 Semaphore::new(&self.0, 0, vk::ExternalSemaphoreHandleTypeFlags::empty())
             });
         let semaphore = match semaphore {
@@ -165,6 +164,44 @@ impl Device {
         Err(unsupported(self.object(), asked, reason))
     }
 
+    /// Refuses descriptors of another kind of file than this driver's own exports, without asking the
+    /// driver: NVIDIA's (580.159) answers a pipe or a socket with an error, but no exportable semaphore
+    /// can be made on the device after that. What a right kind of file holds, nobody can tell.
+    fn require_nature(&self, handle: &TimelineFd) -> Result<()> {
+        let refuse = |reason: String| Error::Import {
+            object: self.object().clone(),
+            what: format!("a timeline from {}", handle.origin()),
+            reason,
+        };
+        let offered = Nature::of(handle.as_fd()).map_err(|error| {
+            refuse(format!(
+                "descriptor {} cannot be used: {error}",
+                handle.as_fd().as_raw_fd()
+            ))
+        })?;
+        let own = match self.0.nature.get() {
+            Some(own) => own,
+            None if self
+                .info()
+                .capabilities
+                .exports
+                .contains(&HandleKind::TimelineOpaqueFd) =>
+            {
+                let (_, export) = self.export_timeline(0)?;
+                let own = Nature::of(export.as_fd()).map_err(|error| refuse(error.to_string()))?;
+                self.0.nature.get_or_init(|| own)
+            }
+            // Nothing to compare with.
+            None => return Ok(()),
+        };
+        if offered == *own {
+            return Ok(());
+        }
+        Err(refuse(format!(
+            "it is {offered}, and this driver's handles are {own}"
+        )))
+    }
+
     /// Opaque handles only fit the same physical device and the same driver build.
     fn require_same(&self, what: &'static str, origin: &Origin) -> Result<()> {
         let info = self.info();
@@ -182,6 +219,43 @@ impl Device {
             what,
             reason: reason.to_owned(),
         })
+    }
+}
+
+/// The kind of file that a descriptor stands for: all handles of one driver are of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Nature {
+    kind: FileType,
+    /// Which device, for the files that are one.
+    device: u64,
+}
+
+impl Nature {
+    fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
+        let stat = rustix::fs::fstat(fd)?;
+        Ok(Self {
+            kind: FileType::from_raw_mode(stat.st_mode),
+            device: stat.st_rdev,
+        })
+    }
+}
+
+impl std::fmt::Display for Nature {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.kind {
+            FileType::Fifo => f.write_str("a pipe"),
+            FileType::RegularFile => f.write_str("a file"),
+            FileType::Socket => f.write_str("a socket"),
+            FileType::Directory => f.write_str("a directory"),
+            FileType::CharacterDevice | FileType::BlockDevice => {
+                let (major, minor) = (
+                    rustix::fs::major(self.device),
+                    rustix::fs::minor(self.device),
+                );
+                write!(f, "device file {major}:{minor}")
+            }
+            _ => f.write_str("an anonymous kernel object"),
+        }
     }
 }
 

@@ -47,10 +47,8 @@ impl Messages {
     pub(crate) fn create_info(self: &Arc<Self>) -> vk::DebugUtilsMessengerCreateInfoEXT<'static> {
         vk::DebugUtilsMessengerCreateInfoEXT::default()
             .message_severity(vk::DebugUtilsMessageSeverityFlagsEXT::ERROR)
-            .message_type(
-                vk::DebugUtilsMessageTypeFlagsEXT::VALIDATION
-                    | vk::DebugUtilsMessageTypeFlagsEXT::GENERAL,
-            )
+            // Not GENERAL: there drivers report what the application may well expect, a refused import say.
+            .message_type(vk::DebugUtilsMessageTypeFlagsEXT::VALIDATION)
             .pfn_user_callback(Some(on_message))
             .user_data(Arc::as_ptr(self).cast_mut().cast())
     }

@@ -163,6 +163,7 @@ fn to_json(inventory: &Inventory) -> Value {
     json!({
         "commit": syncline_conformance::COMMIT,
         "date": syncline_conformance::report::now(),
+        "command": syncline_conformance::report::command(),
         "devices": devices,
         "unavailable": inventory.unavailable().iter().map(ToString::to_string).collect::<Vec<_>>(),
     })

@@ -50,7 +50,7 @@ macro_rules! handle {
         #[derive(Debug)]
         pub struct $name {
             fd: OwnedFd,
-            origin: Origin,
+            origin: Box<Origin>,
             $($(#[$field_doc])* $field: $type,)*
         }
 
@@ -63,12 +63,12 @@ macro_rules! handle {
             #[allow(unsafe_code, reason = "the kind of a foreign descriptor cannot be checked")]
             #[must_use]
             pub unsafe fn from_fd(fd: OwnedFd, origin: Origin $(, $field: $type)*) -> Self {
-                Self { fd, origin $(, $field)* }
+                Self { fd, origin: Box::new(origin) $(, $field)* }
             }
 
             /// The exporter.
             #[must_use]
-            pub const fn origin(&self) -> &Origin {
+            pub fn origin(&self) -> &Origin {
                 &self.origin
             }
 

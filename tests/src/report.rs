@@ -104,21 +104,32 @@ pub fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
+/// The command line of this process, without the folders it came from.
+#[must_use]
+pub fn command() -> String {
+    let name = |argument: String| {
+        let path = std::path::Path::new(&argument);
+        let name = path.file_name().filter(|_| path.is_absolute());
+        name.map_or_else(
+            || argument.clone(),
+            |name| name.to_string_lossy().into_owned(),
+        )
+    };
+    let mut arguments = std::env::args().map(name);
+    let program = arguments.next().unwrap_or_default();
+    let program = program.rsplit('/').next().unwrap_or_default().to_owned();
+    let words: Vec<String> = std::iter::once(program).chain(arguments).collect();
+    words.join(" ")
+}
+
 impl Report {
     /// A report of this build, run now by this command line.
     #[must_use]
     pub fn new(devices: Vec<DeviceLine>) -> Self {
-        let mut arguments = std::env::args();
-        // The program's name, not where it lies.
-        let program = arguments
-            .next()
-            .map(std::path::PathBuf::from)
-            .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-        let command: Vec<String> = program.into_iter().chain(arguments).collect();
         Self {
             commit: COMMIT.into(),
             date: now(),
-            command: command.join(" "),
+            command: command(),
             devices,
             cases: Vec::new(),
         }

@@ -22,6 +22,8 @@ use syncline::{BackendKind, Device, Found, Inventory, Link, ProbeOptions, connec
 
 use crate::failure::Failure;
 use pipeline::{Order, Pipeline, Size};
+use syncline_conformance::report;
+use syncline_conformance::runner::device_lines;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -120,7 +122,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "fps_host_synchronized": fps.map(|(_, usual)| rounded(usual)),
             "validation_errors": args.validation.then_some(&complaints),
             "commit": syncline_conformance::COMMIT,
-            "date": syncline_conformance::report::now(),
+            "date": report::now(),
+            "command": report::command(),
+            "devices": device_lines(&inventory),
         });
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {

@@ -73,14 +73,14 @@ fn sides(world: &World<Device>) -> Result<(&vulkan::Device, &Device), Stop> {
     Ok((exporter, importer))
 }
 
-fn import(device: &Device, handle: TimelineFd) -> Result<Attachment, Box<Rejected<TimelineFd>>> {
+fn import(device: &Device, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
     match device {
         Device::Host(_) => {
             let error = Error::NothingToWaitFor;
-            Err(Box::new(Rejected { handle, error }))
+            Err(Rejected { handle, error })
         }
         #[cfg(feature = "cuda")]
-        Device::Cuda(device) => device.import_timeline(handle).map_err(Box::new),
+        Device::Cuda(device) => device.import_timeline(handle),
         Device::Vulkan(device) => device.import_timeline(handle),
     }
 }
@@ -153,6 +153,11 @@ fn hostile(world: &World<Device>) -> Verdict {
         None,
     )
     .map_err(system)?;
+    // The driver must not be the worse for what it refused.
+    let still_exports = |after: &str| match exporter.export_timeline(0) {
+        Ok(_) => Ok(()),
+        Err(error) => Stop::fail(format!("after {after} nothing can be exported: {error}")),
+    };
     for (what, fd) in [("a pipe", pipe), ("a file", file), ("a socket", socket)] {
         let number = fd.as_raw_fd();
         // SAFETY: not what it says; drivers are known to answer such descriptors with an error.
@@ -167,6 +172,7 @@ fn hostile(world: &World<Device>) -> Verdict {
                 );
             }
         }
+        still_exports(what)?;
     }
     // A number that was open and is not any more, high enough that nobody takes it meanwhile.
     let spare = rustix::fs::memfd_create(c"closed", MemfdFlags::CLOEXEC).map_err(system)?;
@@ -183,6 +189,7 @@ fn hostile(world: &World<Device>) -> Verdict {
             let _forgotten = rejected.handle.into_fd().into_raw_fd();
         }
     }
+    still_exports("a closed descriptor")?;
     importer.check()?;
     // The device still works.
     let queue = importer.queue(QueueKind::Compute, "after")?;
