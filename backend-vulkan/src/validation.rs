@@ -24,6 +24,10 @@ const FALSE_POSITIVES: &[(&str, &str)] = &[
         "as above: it takes an exported timeline's value for the one that Vulkan signalled last",
     ),
     (
+        "VUID-VkSemaphoreSignalInfo-value-03259",
+        "as above: it takes signals of another API for pending ones of Vulkan",
+    ),
+    (
         "VUID-VkSemaphoreSignalInfo-value-03260",
         "as above, for signals from the host",
     ),
