@@ -1,4 +1,4 @@
-//! The backend on a real GPU. Without one each test tells the reason and passes; set
+//! The backend on a real GPU. Without one each test is reported as ignored, with the reason; set
 //! `SYNCLINE_REQUIRE_CUDA` to make that a failure.
 #![allow(unsafe_code, reason = "launches kernels and makes hostile handles")]
 #![allow(
@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use libtest_mimic::{Arguments, Completion, Trial};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{
     BackendKind, Error, MemoryFd, Origin, QueueKind, Result, TimelineFd, Uuid, wait_any,
@@ -28,41 +29,42 @@ const WORDS: u64 = 1 << 16;
 /// Freeing memory waits for all work of the context, another test's closed gates included: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The first usable device with the kernels, everything loaded; or `None`, with the reason printed.
-fn gpu() -> Option<Gpu> {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let opened = Driver::load()
-        .and_then(|driver| driver.devices())
-        .and_then(
-            |found| match found.iter().find(|one| one.rejected.is_none()) {
-                Some(one) => one.open(),
-                None => Err(Error::Unavailable {
-                    backend: BackendKind::Cuda,
-                    reason: "no usable device".into(),
-                }),
-            },
-        );
-    match opened {
-        Ok(device) => Some(Gpu::new(device, alone).expect("setting the device up")),
-        Err(error) => {
-            assert!(
-                matches!(
-                    error,
-                    Error::Unavailable {
-                        backend: BackendKind::Cuda,
-                        ..
-                    }
-                ),
-                "an unavailable backend must say so: {error}"
-            );
-            assert!(
-                std::env::var_os("SYNCLINE_REQUIRE_CUDA").is_none(),
-                "CUDA is required here: {error}"
-            );
-            eprintln!("skipped: {error}");
-            None
-        }
+fn open() -> Result<Device> {
+    let found = Driver::load()?.devices()?;
+    match found.iter().find(|one| one.rejected.is_none()) {
+        Some(one) => one.open(),
+        None => Err(Error::Unavailable {
+            backend: BackendKind::Cuda,
+            reason: "no usable device".into(),
+        }),
     }
+}
+
+/// Why there is no GPU to test on, if so.
+fn why_not() -> Option<String> {
+    let error = open().err()?;
+    assert!(
+        matches!(
+            error,
+            Error::Unavailable {
+                backend: BackendKind::Cuda,
+                ..
+            }
+        ),
+        "an unavailable backend must say so: {error}"
+    );
+    assert!(
+        std::env::var_os("SYNCLINE_REQUIRE_CUDA").is_none(),
+        "CUDA is required here: {error}"
+    );
+    Some(error.to_string())
+}
+
+/// The first usable device with the kernels, everything loaded.
+fn gpu() -> Gpu {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = open().expect("a device");
+    Gpu::new(device, alone).expect("setting the device up")
 }
 
 struct Gpu {
@@ -181,32 +183,27 @@ fn hand_over(gpu: &Gpu, wait: bool, consumer_first: bool) -> Vec<u32> {
     copy.read_words().unwrap()
 }
 
-#[test]
 fn an_absent_driver_is_a_typed_reason() {
     if let Err(error) = Driver::load() {
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.starts_with("cuda is not available: "), "{text}");
     }
-    drop(gpu());
 }
 
-#[test]
 fn data_follows_the_wait() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     assert!(hand_over(&gpu, true, false).iter().all(|&word| word == 2));
     assert!(hand_over(&gpu, true, true).iter().all(|&word| word == 2));
 }
 
-#[test]
 fn without_the_wait_old_data_is_seen() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     assert!(hand_over(&gpu, false, false).iter().all(|&word| word == 1));
 }
 
-#[test]
 fn any_number_of_streams_wait_for_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for count in [64, 1024] {
         let gate = gpu.device.timeline("gate").unwrap();
         let queues: Vec<_> = (0..count)
@@ -227,10 +224,9 @@ fn any_number_of_streams_wait_for_the_host() {
     }
 }
 
-#[test]
 fn a_long_chain_is_released_without_recursion() {
     const LINKS: u64 = 32_768;
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (gate, chain) = (
         gpu.device.timeline("gate").unwrap(),
         gpu.device.timeline("chain").unwrap(),
@@ -251,9 +247,8 @@ fn a_long_chain_is_released_without_recursion() {
     assert_eq!(chain.value().unwrap(), LINKS);
 }
 
-#[test]
 fn a_timeline_that_nobody_asks_stays_small() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (queue, timeline) = (
         gpu.queue("signaller"),
         gpu.device.timeline("unasked").unwrap(),
@@ -280,9 +275,8 @@ fn a_timeline_that_nobody_asks_stays_small() {
     timeline.at(10_001).wait(LIMIT).unwrap();
 }
 
-#[test]
 fn fences_are_recorded_again_and_timed() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let queue = gpu.queue("timed");
     let (start, end) = (
         gpu.device.timed_fence("start"),
@@ -328,9 +322,8 @@ fn fences_are_recorded_again_and_timed() {
     ));
 }
 
-#[test]
 fn a_record_does_not_move_earlier_waits() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (first, second) = (gpu.queue("first"), gpu.queue("second"));
     let fence = gpu.device.fence("moved");
     first.record(&fence).unwrap();
@@ -344,9 +337,8 @@ fn a_record_does_not_move_earlier_waits() {
     fence.wait(LIMIT).unwrap();
 }
 
-#[test]
 fn the_host_signals_forward_only() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let timeline = gpu.device.timeline_from("host", 3).unwrap();
     timeline.signal(5).unwrap();
     assert!(matches!(
@@ -366,9 +358,8 @@ fn the_host_signals_forward_only() {
     assert_eq!(timeline.value().unwrap(), 7);
 }
 
-#[test]
 fn cudarcs_context_and_streams_are_adopted() {
-    let Some(_gpu) = gpu() else { return };
+    let _gpu = gpu();
     let context = cudarc::driver::CudaContext::new(0).unwrap();
     let device = Device::adopt(&context).unwrap();
     assert_eq!(device.raw_context(), context.cu_ctx());
@@ -406,9 +397,8 @@ fn cudarcs_context_and_streams_are_adopted() {
     timeline.at(1).wait(LIMIT).unwrap();
 }
 
-#[test]
 fn a_captured_stream_is_refused_and_not_harmed() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let context = cudarc::driver::CudaContext::new(0).unwrap();
     let device = Device::adopt(&context).unwrap();
     let stream = context.new_stream().unwrap();
@@ -432,9 +422,8 @@ fn a_captured_stream_is_refused_and_not_harmed() {
     queue.idle(LIMIT).unwrap();
 }
 
-#[test]
 fn failing_work_signals_nothing_and_the_queue_goes_on() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (queue, timeline) = (
         gpu.queue("failing"),
         gpu.device.timeline("failing").unwrap(),
@@ -459,9 +448,8 @@ fn failing_work_signals_nothing_and_the_queue_goes_on() {
     assert_eq!(buffer.read_words().unwrap(), [9]);
 }
 
-#[test]
 fn everything_may_be_dropped_in_flight() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let buffer = gpu.device.host_buffer(4).unwrap();
     let end = {
         let (queue, other) = (gpu.queue("dropped"), gpu.queue("dropped too"));
@@ -486,10 +474,9 @@ fn everything_may_be_dropped_in_flight() {
     assert_eq!(buffer.read_words().unwrap(), [3]);
 }
 
-#[test]
 fn a_closed_gate_never_blocks_the_submitter() {
     const SUBMISSIONS: u64 = 5000;
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (queue, timeline) = (gpu.queue("gated"), gpu.device.timeline("gated").unwrap());
     let buffer = gpu.device.host_buffer(4).unwrap();
     let gate = gpu.gated(&queue);
@@ -517,9 +504,8 @@ fn a_closed_gate_never_blocks_the_submitter() {
     assert_eq!(buffer.read_words().unwrap(), [SUBMISSIONS as u32]);
 }
 
-#[test]
 fn raw_handles_say_what_is_held() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (queue, gate) = (gpu.queue("raw"), gpu.device.timeline("gate").unwrap());
     let done = gpu.device.timeline("done").unwrap();
     queue
@@ -577,9 +563,8 @@ fn still_the_callers(index: usize, fd: OwnedFd) {
     }
 }
 
-#[test]
 fn hostile_handles_stay_with_the_caller() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let origin = Origin::of(gpu.device.info());
     for (index, fd) in hostile().into_iter().enumerate() {
         // SAFETY: it is not, which is the point: drivers refuse these kinds.
@@ -602,9 +587,8 @@ fn hostile_handles_stay_with_the_caller() {
     assert!(hand_over(&gpu, true, true).iter().all(|&word| word == 2));
 }
 
-#[test]
 fn another_gpus_handles_are_refused_unasked() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let origin = Origin {
         device: "another GPU".into(),
         uuid: Some(Uuid([7; 16])),
@@ -629,9 +613,8 @@ fn another_gpus_handles_are_refused_unasked() {
     still_the_callers(1, rejected.handle.into_fd());
 }
 
-#[test]
 fn the_callers_current_context_is_left_as_found() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let current = || {
         let mut context = std::ptr::null_mut();
         // SAFETY: writes one handle; the driver is there.
@@ -655,9 +638,8 @@ fn the_callers_current_context_is_left_as_found() {
     assert_eq!(current(), before);
 }
 
-#[test]
 fn refusals_are_typed() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     assert!(matches!(
         gpu.device.queue(QueueKind::Graphics, "pictures"),
         Err(Error::Unsupported { .. })
@@ -681,11 +663,23 @@ fn refusals_are_typed() {
     gpu.device.check().unwrap();
 }
 
-/// Kills the context of the whole process: run it alone, with `--ignored --exact a_fault_is_typed`.
-#[test]
-#[ignore = "kills the process's CUDA context: run it alone"]
+/// The fault below kills the context of its whole process, so it gets one of its own.
 fn a_fault_is_typed() {
-    let Some(gpu) = gpu() else { return };
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", FAULT])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&child.stdout);
+    assert!(
+        child.status.success() && printed.contains("1 passed"),
+        "{printed}"
+    );
+}
+
+const FAULT: &str = "a_fault_in_this_process";
+
+fn a_fault_in_this_process() {
+    let gpu = gpu();
     let (queue, timeline) = (gpu.queue("faulty"), gpu.device.timeline("faulty").unwrap());
     let fault = gpu
         .device
@@ -711,4 +705,51 @@ fn a_fault_is_typed() {
     // The position fails too, and nothing hangs or crashes on the way out.
     assert!(queue.idle(LIMIT).is_err());
     assert!(queue.submit(&[], |_| Ok(()), &[]).is_err());
+}
+
+/// Makes a trial of each function, named after it.
+macro_rules! trials {
+    ($($test:ident),+ $(,)?) => { vec![$((stringify!($test), $test as fn())),+] };
+}
+
+fn main() -> std::process::ExitCode {
+    let reason = why_not();
+    let tests = trials![
+        data_follows_the_wait,
+        without_the_wait_old_data_is_seen,
+        any_number_of_streams_wait_for_the_host,
+        a_long_chain_is_released_without_recursion,
+        a_timeline_that_nobody_asks_stays_small,
+        fences_are_recorded_again_and_timed,
+        a_record_does_not_move_earlier_waits,
+        the_host_signals_forward_only,
+        cudarcs_context_and_streams_are_adopted,
+        a_captured_stream_is_refused_and_not_harmed,
+        failing_work_signals_nothing_and_the_queue_goes_on,
+        everything_may_be_dropped_in_flight,
+        a_closed_gate_never_blocks_the_submitter,
+        raw_handles_say_what_is_held,
+        hostile_handles_stay_with_the_caller,
+        another_gpus_handles_are_refused_unasked,
+        the_callers_current_context_is_left_as_found,
+        refusals_are_typed,
+        a_fault_is_typed,
+    ];
+    let on_a_gpu = |(name, test): (&str, fn())| {
+        let reason = reason.clone();
+        Trial::ignorable_test(name, move || match reason {
+            Some(reason) => Ok(Completion::ignored_with(reason)),
+            None => {
+                test();
+                Ok(Completion::Completed)
+            }
+        })
+    };
+    let mut trials: Vec<Trial> = tests.into_iter().map(on_a_gpu).collect();
+    trials.push(Trial::test("an_absent_driver_is_a_typed_reason", || {
+        an_absent_driver_is_a_typed_reason();
+        Ok(())
+    }));
+    trials.push(on_a_gpu((FAULT, a_fault_in_this_process)).with_ignored_flag(true));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
