@@ -192,7 +192,7 @@ impl Recorder {
     /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; a driver error.
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice)(syncline_core::Error::WrongDevice); a driver error.
     pub fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
         self.require_own(buffer)?;
         if !buffer.is_exported() || self.acquired.iter().any(|held| held.raw() == buffer.raw()) {

@@ -169,6 +169,7 @@ impl Drop for Engine {
 
 #[test]
 fn an_engine_keeps_its_device_and_submits_by_itself() {
+    let _turn = common::turn();
     let Some(engine) = Engine::new().map(Arc::new) else {
         return;
     };
@@ -373,6 +374,7 @@ fn own_command_buffers_run_between_recorded_ones() {
 
 #[test]
 fn the_validation_layer_is_listened_to() {
+    let _turn = common::turn();
     let Some(instance) = common::instance() else {
         return;
     };

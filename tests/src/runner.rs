@@ -93,6 +93,7 @@ pub fn device_lines(inventory: &Inventory) -> Vec<DeviceLine> {
 #[must_use]
 pub fn cases() -> Vec<Case<syncline::Device>> {
     let mut cases = crate::cases::all();
+    cases.extend(crate::cases::devices::cases());
     cases.extend(crate::cases::sharing::cases());
     #[cfg(feature = "vulkan")]
     cases.extend(crate::cases::handles::cases());

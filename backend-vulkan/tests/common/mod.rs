@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use syncline_core::backend::Device as _;
@@ -10,6 +11,15 @@ use syncline_vulkan::{Buffer, Device, Instance, InstanceOptions};
 
 /// Long enough for a software driver on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// One test at a time: NVIDIA's driver crashes or hangs, at random, where many threads of a process
+/// make and destroy instances and devices at once.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for this test's turn. Not to be taken twice.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// An instance, with validation where the layer is installed (and not asked away with
 /// `SYNCLINE_NO_VALIDATION`), or `None` with the reason printed.
@@ -27,6 +37,7 @@ pub(crate) fn instance() -> Option<Instance> {
 
 /// Runs `test` on every usable device, and fails on anything that the validation layer reports.
 pub(crate) fn on_each_device(test: impl Fn(&Device)) {
+    let _turn = turn();
     let Some(instance) = instance() else { return };
     let candidates = instance.devices().expect("listing devices");
     if candidates.is_empty() {

@@ -11,6 +11,7 @@ mod rejections;
 mod timelines;
 mod waits;
 
+pub mod devices;
 #[cfg(feature = "vulkan")]
 pub mod handles;
 pub mod sharing;
