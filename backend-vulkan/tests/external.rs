@@ -12,7 +12,6 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, HandleKind, Origin, QueueKind, Timeline, TimelineFd, Uuid};
 use syncline_vulkan::Device;
 
-#[test]
 fn a_device_tells_what_it_is() {
     on_each_device(|device| {
         let info = device.info();
@@ -34,7 +33,6 @@ fn a_device_tells_what_it_is() {
     });
 }
 
-#[test]
 fn a_device_without_exports_says_so() {
     on_each_device(|device| {
         if device
@@ -62,7 +60,6 @@ fn junk(origin: Origin) -> TimelineFd {
     unsafe { TimelineFd::from_fd(fd, origin) }
 }
 
-#[test]
 fn handles_of_others_are_refused_before_the_driver_is_asked() {
     on_each_device(|device| {
         let ours = Origin::of(device.info());
@@ -88,7 +85,6 @@ fn handles_of_others_are_refused_before_the_driver_is_asked() {
     });
 }
 
-#[test]
 fn a_handle_that_is_none_comes_back() {
     on_each_device(|device| {
         let rejected = device
@@ -114,7 +110,6 @@ fn timeline(label: &str, attachment: syncline_core::backend::Attachment) -> Time
     Timeline::new(label, value, |_| Ok([attachment].into_iter().collect())).unwrap()
 }
 
-#[test]
 fn an_exported_timeline_is_one_counter() {
     on_each_device(|device: &Device| {
         if !device
@@ -142,7 +137,6 @@ fn an_exported_timeline_is_one_counter() {
     });
 }
 
-#[test]
 fn an_exported_buffer_tells_its_whole_size() {
     on_each_device(|device| {
         let can = device
@@ -164,4 +158,15 @@ fn an_exported_buffer_tells_its_whole_size() {
         let plain = device.device_buffer(64, Default::default()).unwrap();
         assert!(plain.as_words().is_none());
     });
+}
+
+fn main() -> std::process::ExitCode {
+    common::run(common::trials![
+        a_device_tells_what_it_is,
+        a_device_without_exports_says_so,
+        handles_of_others_are_refused_before_the_driver_is_asked,
+        a_handle_that_is_none_comes_back,
+        an_exported_timeline_is_one_counter,
+        an_exported_buffer_tells_its_whole_size,
+    ])
 }

@@ -13,7 +13,6 @@ use syncline_core::{Error, QueueKind, Timeline};
 use syncline_vulkan::ash::{self, vk};
 use syncline_vulkan::{AdoptInfo, Device, Enabled};
 
-#[test]
 fn a_queue_that_the_application_holds_defers_submissions() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "deferred").unwrap();
@@ -58,7 +57,6 @@ fn a_queue_that_the_application_holds_defers_submissions() {
     });
 }
 
-#[test]
 fn guards_and_submissions_race() {
     on_each_device(|device| {
         let (family, index) = {
@@ -167,7 +165,6 @@ impl Drop for Engine {
     }
 }
 
-#[test]
 fn an_engine_keeps_its_device_and_submits_by_itself() {
     let _turn = common::turn();
     let Some(engine) = Engine::new().map(Arc::new) else {
@@ -234,7 +231,6 @@ fn an_engine_keeps_its_device_and_submits_by_itself() {
     common::wait_until_alone(&engine);
 }
 
-#[test]
 fn an_adopted_semaphore_starts_at_the_value_it_has() {
     on_each_device(|device| {
         let mut kind = vk::SemaphoreTypeCreateInfo::default()
@@ -261,7 +257,6 @@ fn an_adopted_semaphore_starts_at_the_value_it_has() {
     });
 }
 
-#[test]
 fn binary_semaphores_and_fences_are_passed_along() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Graphics, "presenting").unwrap();
@@ -320,7 +315,6 @@ fn binary_semaphores_and_fences_are_passed_along() {
     });
 }
 
-#[test]
 fn own_command_buffers_run_between_recorded_ones() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "mixed").unwrap();
@@ -372,7 +366,6 @@ fn own_command_buffers_run_between_recorded_ones() {
     });
 }
 
-#[test]
 fn the_validation_layer_is_listened_to() {
     let _turn = common::turn();
     let Some(instance) = common::instance() else {
@@ -398,4 +391,16 @@ fn the_validation_layer_is_listened_to() {
             .any(|error| error.contains("VkBufferCreateInfo-size")),
         "{errors:?}"
     );
+}
+
+fn main() -> std::process::ExitCode {
+    common::run(common::trials![
+        a_queue_that_the_application_holds_defers_submissions,
+        guards_and_submissions_race,
+        an_engine_keeps_its_device_and_submits_by_itself,
+        an_adopted_semaphore_starts_at_the_value_it_has,
+        binary_semaphores_and_fences_are_passed_along,
+        own_command_buffers_run_between_recorded_ones,
+        the_validation_layer_is_listened_to,
+    ])
 }

@@ -9,7 +9,6 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind, wait_all};
 use syncline_vulkan::Device;
 
-#[test]
 fn a_chain_between_two_queues_carries_data() {
     on_each_device(|device| {
         let left = device.queue(QueueKind::Graphics, "left").unwrap();
@@ -39,7 +38,6 @@ fn a_chain_between_two_queues_carries_data() {
     });
 }
 
-#[test]
 fn a_consumer_submitted_first_is_held_and_sees_the_data() {
     on_each_device(|device| {
         let consumer = device.queue(QueueKind::Compute, "consumer").unwrap();
@@ -80,7 +78,6 @@ fn a_consumer_submitted_first_is_held_and_sees_the_data() {
     });
 }
 
-#[test]
 fn sixty_four_waiting_queues_do_not_block_the_one_that_signals() {
     on_each_device(|device| {
         let gate = device.timeline("gate").unwrap();
@@ -114,7 +111,6 @@ fn sixty_four_waiting_queues_do_not_block_the_one_that_signals() {
     });
 }
 
-#[test]
 fn signals_of_one_timeline_from_many_queues_complete_in_order() {
     on_each_device(|device| {
         let count = device.timeline("count").unwrap();
@@ -147,7 +143,6 @@ fn signals_of_one_timeline_from_many_queues_complete_in_order() {
     });
 }
 
-#[test]
 fn work_of_one_queue_runs_in_order_without_waits() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Transfer, "stream").unwrap();
@@ -166,7 +161,6 @@ fn work_of_one_queue_runs_in_order_without_waits() {
     });
 }
 
-#[test]
 fn a_signal_that_goes_back_changes_nothing() {
     on_each_device(|device| {
         let timeline = device.timeline_from("counter", 5).unwrap();
@@ -187,7 +181,6 @@ fn a_signal_that_goes_back_changes_nothing() {
     });
 }
 
-#[test]
 fn refused_work_leaves_the_queue_usable() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "refusing").unwrap();
@@ -215,7 +208,6 @@ fn refused_work_leaves_the_queue_usable() {
     });
 }
 
-#[test]
 fn fences_are_recorded_again_and_tell_times() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "timed").unwrap();
@@ -255,7 +247,6 @@ fn work(device: &Device, queue: &syncline_vulkan::Queue) {
         .unwrap();
 }
 
-#[test]
 fn a_queue_dropped_with_work_in_flight_finishes_it() {
     on_each_device(|device| {
         let (gate, done) = (
@@ -300,7 +291,6 @@ fn a_queue_dropped_with_work_in_flight_finishes_it() {
     });
 }
 
-#[test]
 fn a_foreign_buffer_is_refused() {
     on_each_device(|device| {
         let Some(instance) = common::instance() else {
@@ -315,4 +305,19 @@ fn a_foreign_buffer_is_refused() {
         assert!(matches!(refused, Err(Error::WrongDevice { .. })));
         assert!(device.host_buffer(0, Default::default()).is_err());
     });
+}
+
+fn main() -> std::process::ExitCode {
+    common::run(common::trials![
+        a_chain_between_two_queues_carries_data,
+        a_consumer_submitted_first_is_held_and_sees_the_data,
+        sixty_four_waiting_queues_do_not_block_the_one_that_signals,
+        signals_of_one_timeline_from_many_queues_complete_in_order,
+        work_of_one_queue_runs_in_order_without_waits,
+        a_signal_that_goes_back_changes_nothing,
+        refused_work_leaves_the_queue_usable,
+        fences_are_recorded_again_and_tell_times,
+        a_queue_dropped_with_work_in_flight_finishes_it,
+        a_foreign_buffer_is_refused,
+    ])
 }

@@ -43,3 +43,8 @@ pub use any::{Device, Queue, Recorder};
 pub use buffer::{Memory, SharedBuffer};
 pub use probe::{Found, Inventory, ProbeOptions};
 pub use share::{Link, Mechanism, connect, share};
+
+/// The examples of the README compile.
+#[cfg(all(doctest, feature = "cuda", feature = "vulkan"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

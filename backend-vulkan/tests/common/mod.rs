@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use libtest_mimic::{Arguments, Completion, Trial};
 use syncline_core::backend::Device as _;
 use syncline_vulkan::{Buffer, Device, Instance, InstanceOptions};
 
@@ -33,6 +34,47 @@ pub(crate) fn instance() -> Option<Instance> {
         Instance::load()
     });
     instance.map_err(|error| println!("skipped: {error}")).ok()
+}
+
+/// Names functions for [`run`].
+macro_rules! trials {
+    ($($test:ident),+ $(,)?) => { vec![$((stringify!($test), $test as fn())),+] };
+}
+pub(crate) use trials;
+
+/// Runs the tests of one file, or reports each as ignored, with the reason, where there is no device.
+pub(crate) fn run(tests: Vec<(&'static str, fn())>) -> std::process::ExitCode {
+    let reason = why_not();
+    let trials = tests.into_iter().map(|(name, test)| {
+        let reason = reason.clone();
+        Trial::ignorable_test(name, move || match reason {
+            Some(reason) => Ok(Completion::ignored_with(reason)),
+            None => {
+                test();
+                Ok(Completion::Completed)
+            }
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// Why there is nothing to test on, if so.
+fn why_not() -> Option<String> {
+    let candidates = match Instance::load().and_then(|instance| instance.devices()) {
+        Ok(candidates) => candidates,
+        Err(error) => return Some(error.to_string()),
+    };
+    if candidates
+        .iter()
+        .any(|candidate| candidate.rejected.is_none())
+    {
+        return None;
+    }
+    let reasons: Vec<String> = candidates
+        .iter()
+        .filter_map(|one| Some(one.rejected.as_ref()?.to_string()))
+        .collect();
+    Some(format!("no usable device: {}", reasons.join("; ")))
 }
 
 /// Runs `test` on every usable device, and fails on anything that the validation layer reports.
