@@ -20,7 +20,7 @@ cases! {
     "queue.ping_pong_submitted_backwards": [Q2 T3] => ping_pong;
     "queue.timeline_of_the_other_side": [Q3] => other_side;
     "queue.last_signal_covers_all_earlier_work": [Q7] => last_signal;
-    "queue.settle_and_held": [Q8] => settle;
+    "queue.settle_and_held": [Q8 T10] => settle;
     "queue.dropped_with_work_in_flight": [T9 Q6] => dropped;
 }
 

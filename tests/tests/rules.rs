@@ -1,0 +1,67 @@
+//! The contract and the suite name the same rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+const CONTRACT: &str = include_str!("../../docs/contract.md");
+
+/// The ids that the contract states: `- **T1** …`.
+fn stated() -> BTreeSet<&'static str> {
+    let ids = CONTRACT
+        .lines()
+        .filter_map(|line| line.strip_prefix("- **")?.split_once("** "));
+    ids.map(|(id, _)| id).collect()
+}
+
+/// The rows of its last table: `| T1 | implemented |`.
+fn status() -> BTreeMap<&'static str, &'static str> {
+    let (_, table) = CONTRACT.split_once("## Status").expect("the status table");
+    let rows = table.lines().filter_map(|line| {
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        Some((cells.next()?, cells.next()?))
+    });
+    rows.filter(|(_, status)| ["implemented", "planned"].contains(status))
+        .collect()
+}
+
+#[test]
+fn every_rule_has_a_status() {
+    let rows: BTreeSet<_> = status().into_keys().collect();
+    assert_eq!(stated(), rows);
+}
+
+#[test]
+fn every_implemented_rule_has_a_case_and_every_case_a_rule() {
+    let cases = syncline_conformance::runner::cases();
+    let shown: BTreeSet<&str> = cases.iter().flat_map(|case| case.rules).copied().collect();
+    let unknown: Vec<_> = shown.difference(&stated()).copied().collect();
+    assert!(
+        unknown.is_empty(),
+        "cases name rules that the contract does not state: {unknown:?}"
+    );
+    assert!(
+        cases.iter().all(|case| !case.rules.is_empty()),
+        "a case shows no rule"
+    );
+    // The handles of X3 and X4 need a backend that exports them.
+    if cfg!(all(feature = "cuda", feature = "vulkan")) {
+        let implemented = status()
+            .into_iter()
+            .filter(|(_, status)| *status == "implemented");
+        let missing: Vec<_> = implemented
+            .map(|(id, _)| id)
+            .filter(|id| !shown.contains(id))
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "implemented, but no case fails when they are broken: {missing:?}"
+        );
+    }
+}
+
+#[test]
+fn case_ids_are_unique() {
+    let mut ids = BTreeSet::new();
+    for case in syncline_conformance::runner::cases() {
+        assert!(ids.insert(case.id), "{} stands twice", case.id);
+    }
+}
