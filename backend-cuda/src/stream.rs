@@ -144,6 +144,8 @@ impl Stream {
         if self.owned {
             return Ok(());
         }
+        // The legacy default stream is the current context's.
+        let _bound = self.context.bind()?;
         let mut status = 0;
         // SAFETY: the stream is alive; writes one integer.
         let asked: Result<(), Code> = unsafe {

@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Only cases whose name or one of whose rules contains this
     #[arg(long)]
     filter: Option<String>,
+    /// Run each case this often, until it does not pass
+    #[arg(long, default_value_t = 1, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
     /// List subjects and cases, and run nothing
     #[arg(long)]
     list: bool,
@@ -88,7 +91,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let mut runner = Runner::new(subject, args.validation);
         for case in &cases {
             bar.set_message(case.id);
-            let record = runner.run(case);
+            let mut record = runner.run(case);
+            for _ in 1..args.repeat {
+                if record.outcome != Ending::Passed {
+                    break;
+                }
+                let seconds = record.seconds;
+                record = runner.run(case);
+                record.seconds += seconds;
+            }
             bar.inc(1);
             let reason = record.reason.as_deref().unwrap_or_default();
             let line = match record.outcome {

@@ -280,8 +280,11 @@ mod raw {
                         .queue_submit(guard.raw(), &[submit], vk::Fence::null())
                 }
                 .map_err(Error::work)?;
-                drop(guard);
                 claim.submitted()?;
+                // Until its own submission has ended, the application keeps what that uses.
+                // SAFETY: the queue is locked.
+                unsafe { device.raw().queue_wait_idle(guard.raw()) }.map_err(Error::work)?;
+                drop(guard);
             }
         }
         waiting.end().wait(LONG)?;

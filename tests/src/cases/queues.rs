@@ -179,9 +179,10 @@ fn waiting_queues<S: Subject>(world: &World<S>) -> Verdict {
     signaller.submit(&[], |_| Ok(()), &[go.signal_at(1)])?;
     done.at(u64::from(QUEUES)).wait(LONG)?;
     for (index, (_, buffer)) in waiting.iter().enumerate() {
+        let word = S::read(buffer)[0];
         check!(
-            S::read(buffer)[0] as usize == index + 1,
-            "queue {index} did not do its work"
+            word as usize == index + 1,
+            "queue {index} did not do its work, it left {word}"
         );
     }
     Ok(())

@@ -1,0 +1,297 @@
+//! Defects that were found by review, each with the interleaving that showed it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use syncline_core::backend::{
+    Attachment, Batch, Completion, Device as _, Enqueue, Flush, Keep, Lane, Port, Queue as _,
+    Stamp, Waker,
+};
+use syncline_core::host::Device;
+use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline};
+
+const LONG: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_millis(300);
+
+fn nothing<R>(_: &mut R) -> Result<()> {
+    Ok(())
+}
+
+fn cause(error: Error) -> String {
+    match error {
+        Error::Failed { cause, .. } => cause.to_string(),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn work_that_fails_on_a_device_without_a_port_fails_what_the_host_would_have_signalled() {
+    let (home, away) = (Device::new(), Device::new());
+    let line = home.timeline("line").unwrap();
+    let far = away.queue(QueueKind::Compute, "far").unwrap();
+    far.submit(
+        &[],
+        |recorder| {
+            recorder.run(|| panic!("on the worker"));
+            Ok(())
+        },
+        &[line.signal_at(1)],
+    )
+    .unwrap();
+    let error = line.at(1).wait(LONG).unwrap_err();
+    assert!(cause(error).contains("on the worker"));
+    assert_eq!(line.frozen_value(), 0);
+}
+
+#[test]
+fn a_wait_that_fails_on_the_worker_fails_what_the_host_would_have_signalled() {
+    let (home, away) = (Device::new(), Device::new());
+    let line = home.timeline("line").unwrap();
+    let first = away.timeline("first").unwrap();
+    let (one, two) = (
+        away.queue(QueueKind::Compute, "one").unwrap(),
+        away.queue(QueueKind::Compute, "two").unwrap(),
+    );
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    one.submit(
+        &[],
+        move |recorder| {
+            recorder.run(move || {
+                let _ = gate.recv();
+                panic!("the first cause")
+            });
+            Ok(())
+        },
+        &[first.signal_at(1)],
+    )
+    .unwrap();
+    // Pending, so already with the worker, when it fails.
+    two.submit(&[first.at(1)], nothing, &[line.signal_at(1)])
+        .unwrap();
+    go.send(()).unwrap();
+    let error = line.at(1).wait(LONG).unwrap_err();
+    assert!(cause(error).contains("the first cause"));
+}
+
+#[test]
+fn released_work_may_submit_to_the_queue_whose_submission_released_it() {
+    let device = Device::new();
+    let (a, b) = (
+        device.queue(QueueKind::Compute, "a").unwrap(),
+        device.queue(QueueKind::Compute, "b").unwrap(),
+    );
+    let line = device.timeline("line").unwrap();
+    let done = device.timeline("done").unwrap();
+    let (inner, last) = (a.clone(), done.clone());
+    b.submit(
+        &[line.at(1)],
+        move |_| {
+            inner
+                .submit(&[], nothing, &[last.signal_at(1)])
+                .map(|_| ())
+        },
+        &[],
+    )
+    .unwrap();
+    a.submit(&[], nothing, &[line.signal_at(1)]).unwrap();
+    done.at(1).wait(LONG).unwrap();
+}
+
+#[test]
+fn a_held_submission_learns_of_the_failure_of_any_of_its_waits() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let (never, fails, result) = (
+        device.timeline("never").unwrap(),
+        device.timeline("fails").unwrap(),
+        device.timeline("result").unwrap(),
+    );
+    queue
+        .submit(
+            &[never.at(1), fails.at(1)],
+            nothing,
+            &[result.signal_at(1)],
+        )
+        .unwrap();
+    fails.fail(Error::work(std::io::Error::other("the cause")));
+    let error = result.at(1).wait(LONG).unwrap_err();
+    assert_eq!(cause(error), "work failed: the cause");
+    queue.idle(LONG).unwrap();
+    assert_eq!(queue.held().count, 0);
+}
+
+#[test]
+fn a_held_submission_learns_of_the_end_of_any_of_its_waits() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let (never, dropped, result) = (
+        device.timeline("never").unwrap(),
+        device.timeline("dropped").unwrap(),
+        device.timeline("result").unwrap(),
+    );
+    queue
+        .submit(
+            &[never.at(1), dropped.at(1)],
+            nothing,
+            &[result.signal_at(1)],
+        )
+        .unwrap();
+    drop(dropped);
+    assert!(matches!(
+        result.at(1).wait(LONG),
+        Err(Error::Failed { cause, .. }) if matches!(*cause, Error::Cancelled { .. })
+    ));
+}
+
+/// A driver that does what the test says: takes submissions and completes them when told.
+#[derive(Default)]
+struct Script {
+    taken: Mutex<Vec<Completion>>,
+    /// What it lets go of too early would be seen here.
+    used: Arc<()>,
+    keeps: bool,
+    dead: AtomicBool,
+    recorded: AtomicU64,
+}
+
+struct Scripted(Arc<Script>);
+
+struct NoStamp;
+impl Stamp for NoStamp {
+    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+        Ok(0)
+    }
+}
+
+struct BarePort;
+impl Port for BarePort {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    fn signal(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn lost() -> Error {
+    Error::DeviceLost {
+        object: Object::new("device", "scripted"),
+        call: "scripted",
+        code: -4,
+        name: "LOST".into(),
+    }
+}
+
+impl Enqueue for Scripted {
+    type Recorder<'a> = ();
+    type Prepared = SmallList;
+    type Stamp = NoStamp;
+    const MAX_IN_FLIGHT: u64 = 2;
+
+    fn order_domain(&self) -> u64 {
+        1
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<SmallList>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        self.0.recorded.fetch_add(1, Ordering::SeqCst);
+        if self.0.dead.load(Ordering::SeqCst) {
+            return Err(lost());
+        }
+        work(&mut ())?;
+        if self.0.keeps {
+            keep.push(self.0.used.clone());
+        }
+        let signals = batch.signals.iter().chain([&batch.end]);
+        Ok(signals.map(|signal| signal.completion()).collect())
+    }
+
+    fn flush(&self, prepared: SmallList, _: &dyn Fn() -> Waker) -> Flush<SmallList> {
+        self.0.taken.lock().unwrap().extend(prepared);
+        Flush::Done
+    }
+
+    fn stamp(&self) -> Result<Arc<NoStamp>> {
+        Ok(Arc::new(NoStamp))
+    }
+
+    fn write_stamp((): &mut (), _: &Arc<NoStamp>) -> Result<()> {
+        Ok(())
+    }
+}
+
+type SmallList = Vec<Completion>;
+
+fn scripted(script: &Arc<Script>, device: DeviceId) -> Arc<Lane<Scripted>> {
+    let own = bare(device, "position");
+    Lane::new(
+        Object::new("queue", "scripted"),
+        device,
+        own,
+        Scripted(script.clone()),
+    )
+}
+
+fn bare(device: DeviceId, label: &str) -> Timeline {
+    Timeline::new(label, 0, |_| {
+        Ok([Attachment {
+            device,
+            port: Box::new(BarePort),
+            watch: None,
+            max_value_difference: u64::MAX,
+        }]
+        .into_iter()
+        .collect())
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_full_queue_whose_device_is_lost_ends_what_it_held() {
+    let (script, device) = (Arc::new(Script::default()), Device::new().id());
+    let lane = scripted(&script, device);
+    let line = bare(device, "line");
+    for n in 1..=4 {
+        lane.submit(&[], nothing, &[line.signal_at(n)]).unwrap();
+    }
+    // Two are with the driver, two are held behind them.
+    assert_eq!(lane.held().count, 2);
+    script.dead.store(true, Ordering::SeqCst);
+    let taken = std::mem::take(&mut *script.taken.lock().unwrap());
+    let (sent, done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        taken.into_iter().for_each(|signal| signal.fail(lost()));
+        sent.send(()).unwrap();
+    });
+    done.recv_timeout(LONG).expect("failing must end");
+    assert!(matches!(line.at(4).wait(SHORT), Err(Error::Failed { .. })));
+    assert_eq!(lane.held().count, 0);
+}
+
+#[test]
+fn what_a_skipped_submission_uses_is_kept_until_the_driver_is_done() {
+    let script = Arc::new(Script {
+        keeps: true,
+        ..Script::default()
+    });
+    let device = Device::new().id();
+    let lane = scripted(&script, device);
+    let failed = bare(device, "failed");
+    failed.fail(lost());
+    lane.submit(&[failed.at(1)], nothing, &[]).unwrap();
+    assert_eq!(script.recorded.load(Ordering::SeqCst), 1);
+    assert_eq!(
+        Arc::strong_count(&script.used),
+        2,
+        "let go while the driver has it"
+    );
+    let taken = std::mem::take(&mut *script.taken.lock().unwrap());
+    taken.into_iter().for_each(Completion::complete);
+    lane.idle(SHORT).unwrap();
+    assert_eq!(Arc::strong_count(&script.used), 1);
+}
