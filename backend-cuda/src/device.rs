@@ -121,6 +121,7 @@ impl backend::Device for Device {
             port: Box::new(EventPort::new(&self.0.context, initial)),
             watch: Some(self.0.clone()),
             max_value_difference: self.0.info.capabilities.max_value_difference,
+            signalled_elsewhere: false,
         })
     }
 

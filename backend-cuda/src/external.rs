@@ -1,9 +1,10 @@
 //! Timelines and memory of other APIs, imported.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
@@ -13,6 +14,7 @@ use syncline_core::{Error, MemoryFd, Object, Origin, Rejected, Result, TimelineF
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Raw;
+use crate::event::Mark;
 use crate::memory::{DeviceBuffer, Kind};
 use crate::stream::Stream;
 
@@ -24,7 +26,22 @@ const DEDICATED: u32 = 1;
 pub struct ExternalPort {
     semaphore: Arc<Semaphore>,
     device: Object,
+    signals: Mutex<Signals>,
 }
+
+/// The signals that this device has made or is making: values in rising order, each with the event
+/// behind it, once that is recorded.
+#[derive(Default)]
+struct Signals {
+    entries: VecDeque<(u64, Option<Mark>)>,
+    /// The highest of the values that have left the ring, their events being complete.
+    shown: u64,
+    /// The length at which the next signal looks for completed ones.
+    trim_at: usize,
+}
+
+/// Signals of which nobody asks are looked through when this many have come together.
+const TRIM: usize = 64;
 
 /// An imported semaphore. Submissions that use it keep it until they have finished.
 pub(crate) struct Semaphore {
@@ -47,6 +64,37 @@ impl ExternalPort {
         &self.semaphore
     }
 
+    fn signals(&self) -> MutexGuard<'_, Signals> {
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A signal of `value` is about to be made: the counter may show it from now on.
+    fn announce(&self, value: u64) {
+        self.signals().entries.push_back((value, None));
+    }
+
+    /// The announced signal is made, with an event behind it, or not.
+    fn settle(&self, value: u64, mark: Option<&Mark>) {
+        let crowded = {
+            let mut signals = self.signals();
+            let at = signals
+                .entries
+                .partition_point(|(earlier, _)| *earlier < value);
+            match (mark, signals.entries.get_mut(at)) {
+                (Some(mark), Some(entry)) => entry.1 = Some(mark.clone()),
+                (None, Some(_)) => drop(signals.entries.remove(at)),
+                (_, None) => {}
+            }
+            signals.entries.len() >= signals.trim_at.max(TRIM)
+        };
+        if crowded {
+            // Whoever asks for the value next gets the error too.
+            let _ = self.visible(u64::MAX);
+            let mut signals = self.signals();
+            signals.trim_at = 2 * signals.entries.len();
+        }
+    }
+
     /// The raw semaphore, for work that the application submits itself.
     #[must_use]
     pub fn raw(&self) -> sys::CUexternalSemaphore {
@@ -66,6 +114,32 @@ impl Port for ExternalPort {
             reason: "CUDA signals it from streams only; its home is with the exporter".into(),
         })
     }
+
+    /// The counter, which another API reads, runs ahead of what the host sees of this device's writes to
+    /// host memory (on an H200 by enough to read old data once in some hundred times). An event that
+    /// has completed does not, so a value counts once the event behind its signal has.
+    fn visible(&self, reached: u64) -> Result<u64> {
+        loop {
+            let front = self.signals().entries.front().cloned();
+            let Some((value, mark)) = front.filter(|(value, _)| *value <= reached) else {
+                return Ok(reached);
+            };
+            // The driver is asked without the lock.
+            let done = mark.map_or(Ok(false), |mark| mark.is_done())?;
+            let mut signals = self.signals();
+            if !done {
+                return Ok(signals.shown);
+            }
+            signals.shown = signals.shown.max(value);
+            if signals
+                .entries
+                .front()
+                .is_some_and(|(first, _)| *first == value)
+            {
+                signals.entries.pop_front();
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for ExternalPort {
@@ -76,15 +150,33 @@ impl std::fmt::Debug for ExternalPort {
 
 /// Waits or signals of imported semaphores, collected to be made in one driver call.
 #[derive(Default)]
-pub(crate) struct External {
+pub(crate) struct External<'p> {
+    ports: SmallVec<[&'p ExternalPort; 4]>,
     semaphores: SmallVec<[sys::CUexternalSemaphore; 4]>,
     values: SmallVec<[u64; 4]>,
 }
 
-impl External {
-    pub(crate) fn push(&mut self, port: &ExternalPort, value: u64) {
+impl<'p> External<'p> {
+    pub(crate) fn push(&mut self, port: &'p ExternalPort, value: u64) {
+        self.ports.push(port);
         self.semaphores.push(port.raw());
         self.values.push(value);
+    }
+
+    /// Before [`External::signal`]: the signals may show from now on.
+    pub(crate) fn announce(&self) {
+        self.ports
+            .iter()
+            .zip(&self.values)
+            .for_each(|(port, &value)| port.announce(value));
+    }
+
+    /// After it: `mark` stands behind the signals; none if they were not made.
+    pub(crate) fn settle(&self, mark: Option<&Mark>) {
+        self.ports
+            .iter()
+            .zip(&self.values)
+            .for_each(|(port, &value)| port.settle(value, mark));
     }
 
     /// Makes what is submitted to `stream` later wait for all of them.
@@ -168,12 +260,14 @@ impl Device {
                 let port = ExternalPort {
                     semaphore: Arc::new(semaphore),
                     device: self.object().clone(),
+                    signals: Mutex::default(),
                 };
                 Ok(Attachment {
                     device: self.id(),
                     port: Box::new(port),
                     watch: None,
                     max_value_difference: u64::MAX,
+                    signalled_elsewhere: false,
                 })
             }
             Err(error) => Err(Rejected { handle, error }),

@@ -262,8 +262,12 @@ impl Line {
                 self.push(&mut external, *signal, keep)?;
             }
         }
-        external.signal(&self.stream)?;
-        let mark = self.device.plain_events().record(&self.stream)?;
+        external.announce();
+        let mark = external
+            .signal(&self.stream)
+            .and_then(|()| self.device.plain_events().record(&self.stream));
+        external.settle(mark.as_ref().ok());
+        let mark = mark?;
         for signal in batch.signals.iter().chain([&batch.end]) {
             if let Some(port) = signal.port::<EventPort>() {
                 port.push(signal.value(), mark.clone(), Some(self.stream.domain()));
@@ -272,7 +276,12 @@ impl Line {
         Ok(())
     }
 
-    fn push(&self, to: &mut External, point: NativePoint<'_>, keep: &mut Keep) -> Result<()> {
+    fn push<'p>(
+        &self,
+        to: &mut External<'p>,
+        point: NativePoint<'p>,
+        keep: &mut Keep,
+    ) -> Result<()> {
         let port = point
             .port::<ExternalPort>()
             .ok_or_else(|| Error::Unsupported {

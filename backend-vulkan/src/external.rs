@@ -110,7 +110,11 @@ impl Device {
             Ok(()) => {
                 // The driver owns it from now on.
                 let _ = handle.into_fd().into_raw_fd();
-                Ok(semaphore.attach())
+                // Whoever exported it signals it too.
+                Ok(Attachment {
+                    signalled_elsewhere: true,
+                    ..semaphore.attach()
+                })
             }
             Err(error) => reject(error, handle),
         }

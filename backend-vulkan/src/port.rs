@@ -71,6 +71,7 @@ impl Semaphore {
             max_value_difference: device.info.capabilities.max_value_difference,
             port: Box::new(Port(self)),
             watch: Some(device),
+            signalled_elsewhere: false,
         }
     }
 }

@@ -170,6 +170,9 @@ pub struct Batch<'a> {
     pub order: &'a [NativePoint<'a>],
     /// To be signalled after the work, each on a port of this device.
     pub signals: &'a [NativePoint<'a>],
+    /// Signals without a port on this device: the engine makes them once `end` is reached. A backend
+    /// whose work can fail and `end` still come fails them before that; nobody else has to do anything.
+    pub relayed: &'a [Completion],
     /// The queue's own timeline, to be signalled last. Its value is the submission's number.
     pub end: NativePoint<'a>,
 }
@@ -287,6 +290,17 @@ pub trait Port: Any + Send + Sync {
     /// # Errors
     /// A driver error; the timeline fails with it.
     fn signal(&self, value: u64) -> Result<()>;
+
+    /// How much of `reached`, the value that the timeline's home reads, the host may act on: the memory
+    /// that this port's device wrote before it signalled a value must be visible to the host first. Asked
+    /// of every port but the home. An answer below `reached` is a value that was signalled before, or 0, and
+    /// means that the rest follows by itself, soon.
+    ///
+    /// # Errors
+    /// As [`Port::poll`].
+    fn visible(&self, reached: u64) -> Result<u64> {
+        Ok(reached)
+    }
 }
 
 /// A device whose driver advances ports by itself, so that somebody must watch them. One thread per

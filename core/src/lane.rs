@@ -17,9 +17,11 @@ use crate::claim::Interval;
 use crate::error::{Error, Failure, Object, Result};
 use crate::fence::Fence;
 use crate::info::DeviceId;
-use crate::run::{Wake, wake_all};
+use crate::run::{PutOff, Wake, quietly, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::timeline::{KeptPoint, NativePoint, Point, Shared, Signal, Stage, Standing, Timeline};
+use crate::timeline::{
+    Completion, KeptPoint, NativePoint, Point, Shared, Signal, Stage, Standing, Ticket, Timeline,
+};
 
 /// What became of a submission.
 #[derive(Debug, Clone, Copy)]
@@ -68,8 +70,10 @@ struct State<E: Enqueue> {
     /// The number of the last submission accepted.
     last: u64,
     held: VecDeque<Entry<E>>,
-    /// What the held submission at the front was found to wait for.
+    /// What the held submission at the front was found to wait for first.
     waiting_for: Option<KeptPoint>,
+    /// Where the lane is registered for the submission at the front, while nobody drives it.
+    registered: Registered,
     /// The thread that is handing submissions to the driver.
     driving: Option<ThreadId>,
     /// Somebody woke the lane while it was being driven.
@@ -84,6 +88,7 @@ impl<E: Enqueue> Default for State<E> {
             last: 0,
             held: VecDeque::new(),
             waiting_for: None,
+            registered: Registered::default(),
             driving: None,
             again: false,
             kept: VecDeque::new(),
@@ -114,15 +119,34 @@ enum Job<E: Enqueue> {
     Work(BoxedWork<E>),
     /// Recorded; the driver's queue was locked.
     Prepared(E::Prepared, Keep),
+    /// Skipped; its number goes to the driver once there is room.
+    Pass,
 }
 
 /// A claim that a submission holds while it is on the caller's stack.
 type Taken<'s> = (&'s Arc<Shared>, Interval);
 
+/// Registrations of a lane, to be taken back before it registers again.
+#[derive(Default)]
+struct Registered(SmallVec<[(Arc<Shared>, Ticket); 2]>);
+
+impl Drop for Registered {
+    /// Takes timelines' locks, so never under the lane's own.
+    fn drop(&mut self) {
+        for (of, ticket) in self.0.drain(..) {
+            of.unregister(ticket);
+        }
+    }
+}
+
+/// What a submission lacks, in the order of its waits; never empty.
+type Lacks = SmallVec<[(KeptPoint, Stage); 2]>;
+
 /// Whether a submission can go.
 enum Verdict {
     Ready,
-    Blocked(KeptPoint, Stage),
+    /// The lane registers for all of them: the failure of any one decides.
+    Blocked(Lacks),
     /// It never can: a timeline that it waits for has failed.
     Skip(Failure),
 }
@@ -222,6 +246,8 @@ impl<E: Enqueue> Lane<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         self.bring_up_to_date(waits, signals)?;
+        // What this submission releases may submit to this queue too: only once it is not driven here.
+        let _put_off = PutOff::new();
         let me = std::thread::current().id();
         let mut state = self.state.lock();
         if state.driving == Some(me) {
@@ -245,9 +271,9 @@ impl<E: Enqueue> Lane<E> {
         if idle && matches!(verdict, Verdict::Ready) {
             state.driving = Some(me);
             drop(state);
-            drop(finished);
+            quietly(|| drop(finished));
             let refused = self.send_now(number, waits, work, &claims).err();
-            self.drive(me);
+            self.drive();
             return refused.map_or_else(|| Ok(self.submitted(number)), Err);
         }
         state.held.push_back(Entry {
@@ -267,9 +293,9 @@ impl<E: Enqueue> Lane<E> {
             state.driving = Some(me);
         }
         drop(state);
-        drop(finished);
+        quietly(|| drop(finished));
         if idle {
-            self.drive(me);
+            self.drive();
         }
         Ok(self.submitted(number))
     }
@@ -315,7 +341,7 @@ impl<E: Enqueue> Lane<E> {
             let finished = state.take_finished(reached);
             self.keeps.store(!state.kept.is_empty(), Ordering::Relaxed);
             drop(state);
-            drop(finished);
+            quietly(|| drop(finished));
         }
     }
 
@@ -330,17 +356,10 @@ impl<E: Enqueue> Lane<E> {
         waits: impl Iterator<Item = Point<'s>>,
         claims: impl Iterator<Item = Taken<'s>>,
     ) -> Verdict {
-        let mut blocked = None;
+        let mut lacks = Lacks::new();
         let mut block = |of: &Arc<Shared>, value, stage| {
-            blocked.get_or_insert_with(|| {
-                (
-                    KeptPoint {
-                        of: Some(of.clone()),
-                        value,
-                    },
-                    stage,
-                )
-            });
+            let of = Some(of.clone());
+            lacks.push((KeptPoint { of, value }, stage));
         };
         for Point { of, value } in waits {
             let Some(of) = of else { continue };
@@ -371,12 +390,17 @@ impl<E: Enqueue> Lane<E> {
             }
         }
         let own = self.own_shared();
-        if number.saturating_sub(own.reached()) > E::MAX_IN_FLIGHT {
-            block(own, number - E::MAX_IN_FLIGHT, Stage::Reached);
+        let room = number.saturating_sub(E::MAX_IN_FLIGHT);
+        match own.standing(room) {
+            Standing::Reached => {}
+            // The queue itself is gone: there never will be room.
+            Standing::Failed(cause) => return Verdict::Skip(cause),
+            _ => block(own, room, Stage::Reached),
         }
-        match blocked {
-            Some((point, stage)) => Verdict::Blocked(point, stage),
-            None => Verdict::Ready,
+        if lacks.is_empty() {
+            Verdict::Ready
+        } else {
+            Verdict::Blocked(lacks)
         }
     }
 
@@ -444,6 +468,11 @@ impl<E: Enqueue> Lane<E> {
             .filter(|(of, _)| of.failure().is_none())
             .filter_map(|(of, claim)| native(of, claim.upto))
             .collect();
+        let relayed: SmallVec<[Completion; 2]> = claims
+            .iter()
+            .filter(|(of, _)| of.port_on(self.device).is_none())
+            .map(|(of, claim)| Completion::new(of, claim.upto))
+            .collect();
         let own = self.own_shared();
         let end = NativePoint {
             of: own,
@@ -454,6 +483,7 @@ impl<E: Enqueue> Lane<E> {
             waits: &batch_waits,
             order: &order,
             signals: &signals,
+            relayed: &relayed,
             end,
         };
 
@@ -535,8 +565,7 @@ impl<E: Enqueue> Lane<E> {
 
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
     /// position goes on and what the driver may already use of it is kept until then.
-    fn pass_over(self: &Arc<Self>, number: u64, kept: Keep) {
-        let mut kept = kept;
+    fn pass_over(self: &Arc<Self>, number: u64, mut kept: Keep) {
         let own = self.own_shared();
         let end = NativePoint {
             of: own,
@@ -547,10 +576,11 @@ impl<E: Enqueue> Lane<E> {
             waits: &[],
             order: &[],
             signals: &[],
+            relayed: &[],
             end,
         };
-        let sent = match self.driver.record(&batch, &mut Keep::default(), |_| Ok(())) {
-            Ok(prepared) => self.flush(number, prepared, std::mem::take(&mut kept), &[]),
+        let sent = match self.driver.record(&batch, &mut kept, |_| Ok(())) {
+            Ok(prepared) => self.flush(number, prepared, kept, &[]),
             Err(error) => Sent::Refused(error, kept),
         };
         match sent {
@@ -565,40 +595,38 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Lets held submissions go until one cannot. The caller has made this thread the driving one.
-    fn drive(self: &Arc<Self>, me: ThreadId) {
+    fn drive(self: &Arc<Self>) {
         loop {
+            // Dropped after the lock.
+            let _before;
             let mut state = self.state.lock();
             state.again = false;
+            _before = state.waiting_for.take();
             let Some(front) = state.held.front() else {
                 state.driving = None;
                 return;
             };
             let verdict = match front.job {
                 Job::Prepared(..) => Verdict::Ready,
-                Job::Work(_) => self.judge(
+                Job::Work(_) | Job::Pass => self.judge(
                     front.number,
                     front.waits.iter().map(KeptPoint::point),
                     front.claims.iter().map(|(of, claim)| (of, *claim)),
                 ),
             };
-            if let Verdict::Blocked(point, stage) = verdict {
-                state.driving = None;
-                state.waiting_for = Some(point.clone());
+            if let Verdict::Blocked(lacks) = verdict {
+                state.waiting_for = lacks.first().map(|(point, _)| point.clone());
                 drop(state);
-                let wake = self.clone() as Arc<dyn Wake>;
-                let registered = point
-                    .of
-                    .and_then(|of| of.register(point.value, stage, wake));
-                if registered.is_some() {
-                    return;
+                // Still driven by this thread: who comes in between only leaves a note.
+                if let Some(registered) = self.register(&lacks) {
+                    let mut state = self.state.lock();
+                    if !state.again {
+                        state.driving = None;
+                        state.registered = registered;
+                        return;
+                    }
+                    drop(state);
                 }
-                // It came in between: go on, unless another thread already does.
-                let mut state = self.state.lock();
-                if state.driving.is_some() {
-                    state.again = true;
-                    return;
-                }
-                state.driving = Some(me);
                 continue;
             }
             let Some(entry) = state.held.pop_front() else {
@@ -607,9 +635,8 @@ impl<E: Enqueue> Lane<E> {
             drop(state);
             let busy = match verdict {
                 Verdict::Skip(cause) => {
-                    fail_all(&entry.claims, &cause);
-                    self.pass_over(entry.number, Keep::default());
-                    self.front_is_prepared()
+                    self.skip(entry, &cause);
+                    false
                 }
                 _ => self.release(entry),
             };
@@ -618,11 +645,44 @@ impl<E: Enqueue> Lane<E> {
                 // Unlocked again since: whoever did so found this lane being driven.
                 if !state.again {
                     state.driving = None;
-                    state.waiting_for = None;
                     return;
                 }
             }
         }
+    }
+
+    /// Fails what a submission would have signalled, and leaves its number at the front: what is behind
+    /// a closed gate is bounded for skipped submissions too.
+    fn skip(&self, entry: Entry<E>, cause: &Failure) {
+        let Entry {
+            number,
+            claims,
+            job,
+            ..
+        } = entry;
+        fail_all(&claims, cause);
+        // A number that cannot pass either is one of a queue that has failed: nobody counts on.
+        if !matches!(job, Job::Pass) {
+            let pass = Entry {
+                number,
+                waits: KeptPoints::new(),
+                claims: SmallVec::new(),
+                job: Job::Pass,
+            };
+            self.state.lock().held.push_front(pass);
+        }
+        quietly(|| drop(job));
+    }
+
+    /// Registers the lane for all of `lacks`, or for none if one need not be waited for any more.
+    fn register(self: &Arc<Self>, lacks: &Lacks) -> Option<Registered> {
+        let mut registered = Registered::default();
+        for (point, stage) in lacks {
+            let of = point.of.as_ref()?;
+            let ticket = of.register(point.value, *stage, self.clone() as Arc<dyn Wake>)?;
+            registered.0.push((of.clone(), ticket));
+        }
+        Some(registered)
     }
 
     /// Sends a held submission. True if the driver's queue is locked and it stays at the front.
@@ -640,6 +700,10 @@ impl<E: Enqueue> Lane<E> {
                 self.send(number, &waits, work, &taken)
             }
             Job::Prepared(prepared, keep) => self.flush(number, prepared, keep, &taken),
+            Job::Pass => {
+                self.pass_over(number, Keep::default());
+                return self.front_is_prepared();
+            }
         };
         match sent {
             Sent::Done => false,
@@ -668,15 +732,17 @@ impl<E: Enqueue> Lane<E> {
 impl<E: Enqueue> Wake for Lane<E> {
     fn wake(self: Arc<Self>) {
         let me = std::thread::current().id();
-        {
+        let registered = {
             let mut state = self.state.lock();
             if state.driving.is_some() {
                 state.again = true;
                 return;
             }
             state.driving = Some(me);
-        }
-        self.drive(me);
+            std::mem::take(&mut state.registered)
+        };
+        drop(registered);
+        self.drive();
     }
 }
 

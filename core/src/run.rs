@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Something that a timeline can wake: a parked thread, a lane of held submissions, a relay.
@@ -45,18 +46,42 @@ pub(crate) fn wake_all(woken: impl IntoIterator<Item = Arc<dyn Wake>>) {
     }
 }
 
-fn drain() {
-    /// Hands the role of outermost caller back even if something woken unwinds.
-    struct Inactive;
-    impl Drop for Inactive {
-        fn drop(&mut self) {
-            let _ = RUN.try_with(|run| run.borrow_mut().active = false);
+/// While it lives, what this thread wakes waits; then it runs. For whoever has a lane in his hands:
+/// what is released may want to submit to it.
+#[must_use]
+pub(crate) struct PutOff {
+    outermost: bool,
+}
+
+impl PutOff {
+    pub(crate) fn new() -> Self {
+        let already = RUN.try_with(|run| std::mem::replace(&mut run.borrow_mut().active, true));
+        Self {
+            outermost: already == Ok(false),
         }
     }
-    let _inactive = Inactive;
-    while let Ok(Some(next)) = RUN.try_with(|run| run.borrow_mut().ready.pop_front()) {
-        next.wake();
+}
+
+impl Drop for PutOff {
+    fn drop(&mut self) {
+        if self.outermost {
+            drain();
+        }
     }
+}
+
+fn drain() {
+    while let Ok(Some(next)) = RUN.try_with(|run| run.borrow_mut().ready.pop_front()) {
+        // The next one in line has nothing to do with a panic of this one.
+        quietly(|| next.wake());
+    }
+    let _ = RUN.try_with(|run| run.borrow_mut().active = false);
+}
+
+/// Runs what may drop objects of the application: a panic there, reported by the panic hook, must not
+/// take a lane, a worker or the watcher down with it, and whoever waits for them.
+pub(crate) fn quietly(action: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(action));
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ impl Timeline {
             .map(|a| a.max_value_difference)
             .min()
             .unwrap_or(u64::MAX);
+        let foreign = attachments.iter().any(|a| a.signalled_elsewhere);
         Ok(Self(Arc::new(Owner(Arc::new(Shared {
             object,
             attachments,
@@ -72,7 +73,7 @@ impl Timeline {
             reached: AtomicU64::new(initial),
             pending: AtomicU64::new(initial),
             pending_domain: AtomicU64::new(0),
-            raw_claims: AtomicU64::new(0),
+            raw_claims: AtomicU64::new(foreign.into()),
             troubled: AtomicBool::new(false),
             host_signal: Mutex::new(()),
             state: Mutex::default(),
@@ -330,6 +331,8 @@ pub struct Attachment {
     pub watch: Option<Arc<dyn Watch>>,
     /// The device's limit on value differences.
     pub max_value_difference: u64,
+    /// True if somebody outside this engine may signal the counter: it is then read at every query.
+    pub signalled_elsewhere: bool,
 }
 
 impl fmt::Debug for Attachment {
@@ -390,10 +393,14 @@ impl fmt::Debug for NativePoint<'_> {
 }
 
 /// A signal that a backend's own thread carries out once the work is done.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Completion(Arc<Shared>, u64);
 
 impl Completion {
+    pub(crate) fn new(of: &Arc<Shared>, value: u64) -> Self {
+        Self(of.clone(), value)
+    }
+
     /// The value is reached: wakes and releases whoever waits for it, on this thread.
     pub fn complete(self) {
         self.0.advance(self.1);
@@ -541,7 +548,8 @@ pub(crate) struct Shared {
     pending: AtomicU64,
     /// The driver queue that signals `pending`; 0 if that is nobody's.
     pending_domain: AtomicU64,
-    /// Claims of submissions that the application makes itself: the counter may run ahead of `pending`.
+    /// Claims of submissions that the application makes itself, and one for signals from outside the
+    /// engine if there may be such: the counter may run ahead of `pending`.
     raw_claims: AtomicU64,
     /// Set once the timeline has failed or lost its last handle.
     troubled: AtomicBool,
@@ -651,7 +659,7 @@ impl Shared {
         if !outstanding || self.failure().is_some() {
             return reached;
         }
-        match self.home().poll() {
+        match self.poll() {
             Ok(Some(u64::MAX)) => self.fail_frozen(Arc::new(Error::DeviceLost {
                 object: self.object.clone(),
                 call: "reading the counter",
@@ -663,6 +671,17 @@ impl Shared {
             Err(error) => self.fail_frozen(error.into_cause()),
         }
         self.reached()
+    }
+
+    /// The home's value, as far as the host sees what every side did before it signalled.
+    fn poll(&self) -> Result<Option<u64>> {
+        let mut value = self.home().poll()?;
+        for other in self.attachments.iter().skip(1) {
+            if let Some(reached) = value.filter(|&value| value != u64::MAX) {
+                value = Some(other.port.visible(reached)?);
+            }
+        }
+        Ok(value)
     }
 
     /// As [`Shared::refresh`], but a load if `value` is known to be reached.
@@ -961,6 +980,7 @@ impl Shared {
         let from = list.partition_point(|waiter| waiter.value < ticket.value);
         let found = list
             .range(from..)
+            .take_while(|waiter| waiter.value == ticket.value)
             .position(|waiter| waiter.ticket == ticket.ticket);
         let removed = found.and_then(|at| list.remove(from + at));
         drop(state);

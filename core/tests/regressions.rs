@@ -88,11 +88,7 @@ fn released_work_may_submit_to_the_queue_whose_submission_released_it() {
     let (inner, last) = (a.clone(), done.clone());
     b.submit(
         &[line.at(1)],
-        move |_| {
-            inner
-                .submit(&[], nothing, &[last.signal_at(1)])
-                .map(|_| ())
-        },
+        move |_| inner.submit(&[], nothing, &[last.signal_at(1)]).map(|_| ()),
         &[],
     )
     .unwrap();
@@ -110,11 +106,7 @@ fn a_held_submission_learns_of_the_failure_of_any_of_its_waits() {
         device.timeline("result").unwrap(),
     );
     queue
-        .submit(
-            &[never.at(1), fails.at(1)],
-            nothing,
-            &[result.signal_at(1)],
-        )
+        .submit(&[never.at(1), fails.at(1)], nothing, &[result.signal_at(1)])
         .unwrap();
     fails.fail(Error::work(std::io::Error::other("the cause")));
     let error = result.at(1).wait(LONG).unwrap_err();
@@ -244,6 +236,7 @@ fn bare(device: DeviceId, label: &str) -> Timeline {
             port: Box::new(BarePort),
             watch: None,
             max_value_difference: u64::MAX,
+            signalled_elsewhere: false,
         }]
         .into_iter()
         .collect())
@@ -255,9 +248,9 @@ fn bare(device: DeviceId, label: &str) -> Timeline {
 fn a_full_queue_whose_device_is_lost_ends_what_it_held() {
     let (script, device) = (Arc::new(Script::default()), Device::new().id());
     let lane = scripted(&script, device);
-    let line = bare(device, "line");
-    for n in 1..=4 {
-        lane.submit(&[], nothing, &[line.signal_at(n)]).unwrap();
+    let lines: Vec<_> = (0..4).map(|_| bare(device, "line")).collect();
+    for line in &lines {
+        lane.submit(&[], nothing, &[line.signal_at(1)]).unwrap();
     }
     // Two are with the driver, two are held behind them.
     assert_eq!(lane.held().count, 2);
@@ -265,11 +258,15 @@ fn a_full_queue_whose_device_is_lost_ends_what_it_held() {
     let taken = std::mem::take(&mut *script.taken.lock().unwrap());
     let (sent, done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        taken.into_iter().for_each(|signal| signal.fail(lost()));
+        // The queue's own position first.
+        let last_first = taken.into_iter().rev();
+        last_first.for_each(|signal| signal.fail(lost()));
         sent.send(()).unwrap();
     });
     done.recv_timeout(LONG).expect("failing must end");
-    assert!(matches!(line.at(4).wait(SHORT), Err(Error::Failed { .. })));
+    for line in &lines {
+        assert!(matches!(line.at(1).wait(SHORT), Err(Error::Failed { .. })));
+    }
     assert_eq!(lane.held().count, 0);
 }
 
@@ -294,4 +291,71 @@ fn what_a_skipped_submission_uses_is_kept_until_the_driver_is_done() {
     taken.into_iter().for_each(Completion::complete);
     lane.idle(SHORT).unwrap();
     assert_eq!(Arc::strong_count(&script.used), 1);
+}
+
+#[test]
+fn skipped_submissions_count_among_those_in_flight() {
+    let (script, device) = (Arc::new(Script::default()), Device::new().id());
+    let lane = scripted(&script, device);
+    let (failed, result) = (bare(device, "failed"), bare(device, "result"));
+    failed.fail(lost());
+    for n in 1..=5 {
+        lane.submit(&[failed.at(1)], nothing, &[]).unwrap();
+        assert!(script.recorded.load(Ordering::SeqCst) <= n.min(2));
+    }
+    lane.submit(&[], nothing, &[result.signal_at(1)]).unwrap();
+    for _ in 0..7 {
+        let taken = std::mem::take(&mut *script.taken.lock().unwrap());
+        taken.into_iter().for_each(Completion::complete);
+    }
+    lane.idle(SHORT).unwrap();
+    result.at(1).wait(SHORT).unwrap();
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a destructor");
+    }
+}
+
+#[test]
+fn a_destructor_that_panics_harms_no_queue() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let (fails, result, last) = (
+        device.timeline("fails").unwrap(),
+        device.timeline("result").unwrap(),
+        device.timeline("last").unwrap(),
+    );
+    let (skipped, unrun, kept) = (Bomb, Bomb, Arc::new(Bomb));
+    queue
+        .submit(
+            &[fails.at(1)],
+            move |_| {
+                let _ = &skipped;
+                Ok(())
+            },
+            &[],
+        )
+        .unwrap();
+    fails.fail(lost());
+    queue
+        .submit(
+            &[],
+            move |recorder| {
+                recorder.keep(kept);
+                recorder.run(|| panic!("first"));
+                recorder.run(move || drop(unrun));
+                Ok(())
+            },
+            &[result.signal_at(1)],
+        )
+        .unwrap();
+    assert!(cause(result.at(1).wait(LONG).unwrap_err()).contains("first"));
+    queue.idle(LONG).unwrap();
+    queue.submit(&[], nothing, &[last.signal_at(1)]).unwrap();
+    last.at(1).wait(LONG).unwrap();
 }

@@ -1,5 +1,7 @@
 //! The contract and the suite name the same rules.
 
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 const CONTRACT: &str = include_str!("../../docs/contract.md");

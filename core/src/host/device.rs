@@ -105,6 +105,7 @@ impl backend::Device for Device {
             port: Box::new(HostPort),
             watch: None,
             max_value_difference: self.0.info.capabilities.max_value_difference,
+            signalled_elsewhere: false,
         })
     }
 

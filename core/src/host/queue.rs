@@ -15,6 +15,7 @@ use crate::backend::{
 use crate::host::device::Device;
 use crate::host::timing::Stamp;
 use crate::lane::panic_message;
+use crate::run::quietly;
 use crate::{Error, Fence, Object, Point, Result, Signal};
 
 /// A worker thread that runs closures in order.
@@ -118,6 +119,8 @@ pub(crate) struct Task {
     jobs: Jobs,
     order: KeptPoints,
     signals: SmallVec<[Completion; 2]>,
+    /// To be failed if the work fails; the engine makes them otherwise.
+    relayed: SmallVec<[Completion; 1]>,
     end: Completion,
 }
 
@@ -171,6 +174,7 @@ impl Enqueue for Worker {
                 .iter()
                 .map(|signal| signal.completion())
                 .collect(),
+            relayed: batch.relayed.iter().cloned().collect(),
             end: batch.end.completion(),
         })
     }
@@ -208,16 +212,17 @@ fn work(queue: &Object, tasks: &Receiver<Task>) {
         jobs,
         order,
         signals,
+        relayed,
         end,
     } in tasks
     {
-        let done = reached(&waits)
-            .and_then(|()| run(queue, jobs))
-            .and_then(|()| reached(&order));
+        let done = reached(&waits);
+        let done = run(queue, jobs, done).and_then(|()| reached(&order));
         match done {
             Ok(()) => signals.into_iter().for_each(Completion::complete),
             Err(cause) => signals
                 .into_iter()
+                .chain(relayed)
                 .for_each(|signal| signal.fail(cause.clone())),
         }
         end.complete();
@@ -231,12 +236,17 @@ fn reached(points: &KeptPoints) -> Result<()> {
         .try_for_each(|point| point.point().wait(Duration::MAX))
 }
 
-fn run(queue: &Object, jobs: Jobs) -> Result<()> {
-    for job in jobs {
-        catch_unwind(AssertUnwindSafe(job)).map_err(|payload| Error::WorkPanicked {
-            queue: queue.clone(),
-            message: panic_message(&*payload),
-        })?;
-    }
-    Ok(())
+/// Runs the closures until one fails, none if `ready` did, and drops the rest.
+fn run(queue: &Object, jobs: Jobs, ready: Result<()>) -> Result<()> {
+    let mut jobs = jobs.into_iter();
+    let done = ready.and_then(|()| {
+        jobs.try_for_each(|job| {
+            catch_unwind(AssertUnwindSafe(job)).map_err(|payload| Error::WorkPanicked {
+                queue: queue.clone(),
+                message: panic_message(&*payload),
+            })
+        })
+    });
+    quietly(|| drop(jobs));
+    done
 }

@@ -2,7 +2,7 @@
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
-    Device, Error, KeptPoint, Mechanism, QueueKind, SharedBuffer, connect, host, share,
+    Device, Error, KeptPoint, Mechanism, QueueKind, SharedBuffer, WaitMode, connect, host, share,
 };
 
 use super::{DELAY, LONG, WORDS};
@@ -22,6 +22,11 @@ pub fn cases() -> Vec<Case<Device>> {
             id: "share.says_how_and_why",
             rules: &["X5", "E5"],
             run: says_how,
+        },
+        Case {
+            id: "share.host_sees_what_a_signal_covers",
+            rules: &["Q9", "X2"],
+            run: host_sees,
         },
         Case {
             id: "share.memory_travels_with_the_sync",
@@ -132,6 +137,42 @@ fn says_how(world: &World<Device>) -> Verdict {
             );
         }
         Err(other) => return Err(other.into()),
+    }
+    Ok(())
+}
+
+/// Either side writes memory that the host reads and signals a shared counter: once the host sees the
+/// value, it sees the memory. (Counters travel another way than data, and can be faster.)
+fn host_sees(world: &World<Device>) -> Verdict {
+    const ROUNDS: u32 = 300;
+    let line = connect(&world.left, &world.right).timeline("line")?;
+    let sides = [
+        (
+            &world.left,
+            world.left_queue("left")?,
+            world.left.buffer(1)?,
+        ),
+        (
+            &world.right,
+            world.right_queue("right")?,
+            world.right.buffer(1)?,
+        ),
+    ];
+    for round in 1..=ROUNDS {
+        let (_, queue, buffer) = &sides[round as usize % 2];
+        let to = buffer.clone();
+        let value = u64::from(round);
+        queue.submit(
+            &[],
+            move |r| Device::fill(r, &to, round),
+            &[line.signal_at(value)],
+        )?;
+        line.at(value).wait_with(WaitMode::Spin, LONG)?;
+        let seen = Device::read(buffer)[0];
+        check!(
+            seen == round,
+            "the value is {round}, but the memory behind it still reads {seen}"
+        );
     }
     Ok(())
 }

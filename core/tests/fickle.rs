@@ -1,0 +1,217 @@
+//! The engine over a driver that is often busy, sometimes refuses, and takes only a few submissions at a
+//! time: what the host backend never does.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use syncline_core::backend::{
+    Attachment, Batch, Completion, Enqueue, Flush, Keep, Lane, Port, Stamp, Waker,
+};
+use syncline_core::{DeviceId, Error, KeptPoint, Object, Result, Timeline, wait_all};
+
+const LONG: Duration = Duration::from_secs(20);
+
+struct Bare;
+
+impl Port for Bare {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    fn signal(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Stamp for Bare {
+    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+        Ok(0)
+    }
+}
+
+fn timeline(device: DeviceId, label: &str) -> Timeline {
+    let attachment = Attachment {
+        device,
+        port: Box::new(Bare),
+        watch: None,
+        max_value_difference: u64::MAX,
+        signalled_elsewhere: false,
+    };
+    Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
+}
+
+struct Task {
+    waits: Vec<KeptPoint>,
+    signals: Vec<Completion>,
+    refused: bool,
+}
+
+/// A queue whose lock somebody else often holds, and the thread that executes what it has taken.
+struct Fickle {
+    number: u64,
+    dice: AtomicU64,
+    refuses: bool,
+    in_flight: Arc<AtomicU64>,
+    recording: AtomicBool,
+    tasks: Mutex<Sender<Task>>,
+    /// Wakers of lanes that found it locked; another thread wakes them.
+    blocked: Mutex<Sender<Waker>>,
+}
+
+impl Fickle {
+    fn new(number: u64, refuses: bool) -> Self {
+        let (tasks, taken) = channel::<Task>();
+        let (blocked, unlocked) = channel::<Waker>();
+        let in_flight = Arc::new(AtomicU64::new(0));
+        let left = in_flight.clone();
+        std::thread::spawn(move || {
+            for task in taken {
+                let points: Vec<_> = task.waits.iter().map(KeptPoint::point).collect();
+                let waited = wait_all(&points, LONG);
+                left.fetch_sub(1, Ordering::SeqCst);
+                for signal in task.signals {
+                    match &waited {
+                        Ok(()) => signal.complete(),
+                        Err(error) => signal.fail(error.clone()),
+                    }
+                }
+            }
+        });
+        std::thread::spawn(move || unlocked.into_iter().for_each(Waker::wake));
+        Self {
+            number,
+            dice: AtomicU64::new(number),
+            refuses,
+            in_flight,
+            recording: AtomicBool::new(false),
+            tasks: Mutex::new(tasks),
+            blocked: Mutex::new(blocked),
+        }
+    }
+
+    fn one_in(&self, n: u64) -> bool {
+        let next = |x: u64| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let before = self
+            .dice
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |x| Some(next(x)));
+        (before.unwrap() >> 33).is_multiple_of(n)
+    }
+}
+
+fn refusal() -> Error {
+    Error::work(std::io::Error::other("refused"))
+}
+
+impl Enqueue for Fickle {
+    type Recorder<'a> = ();
+    type Prepared = Task;
+    type Stamp = Bare;
+    const MAX_IN_FLIGHT: u64 = 3;
+
+    fn order_domain(&self) -> u64 {
+        self.number
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Task>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        assert!(
+            !self.recording.swap(true, Ordering::SeqCst),
+            "two at a time"
+        );
+        let worked = work(&mut ());
+        self.recording.store(false, Ordering::SeqCst);
+        worked?;
+        let waits = batch.waits.iter().chain(batch.order);
+        let signals = batch.signals.iter().chain([&batch.end]);
+        Ok(Task {
+            waits: waits.map(|wait| wait.keep()).collect(),
+            signals: signals.map(|signal| signal.completion()).collect(),
+            // Not the empty ones: a queue that refuses these is gone.
+            refused: self.refuses && !batch.signals.is_empty() && self.one_in(40),
+        })
+    }
+
+    fn flush(&self, task: Task, lane: &dyn Fn() -> Waker) -> Flush<Task> {
+        if self.one_in(3) {
+            self.blocked.lock().unwrap().send(lane()).unwrap();
+            return Flush::Busy(task);
+        }
+        if task.refused {
+            return Flush::Refused(refusal());
+        }
+        assert!(self.in_flight.fetch_add(1, Ordering::SeqCst) < Self::MAX_IN_FLIGHT);
+        self.tasks.lock().unwrap().send(task).unwrap();
+        Flush::Done
+    }
+
+    fn stamp(&self) -> Result<Arc<Bare>> {
+        Ok(Arc::new(Bare))
+    }
+
+    fn write_stamp((): &mut (), _: &Arc<Bare>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Two queues of two devices count one timeline up in turn, a third follows, all from their own threads.
+fn round(refuses: bool) {
+    let (near, far) = (DeviceId::new(), DeviceId::new());
+    let lane = |device, number: u64| {
+        let own = timeline(device, "position");
+        let object = Object::new("queue", &number.to_string());
+        Lane::new(object, device, own, Fickle::new(number, refuses))
+    };
+    let lanes = [lane(near, 1), lane(far, 2), lane(near, 3)];
+    let (line, echo) = (timeline(near, "line"), timeline(far, "echo"));
+    let last = 120;
+    std::thread::scope(|scope| {
+        for (first, lane) in lanes.iter().enumerate() {
+            let (line, echo) = (&line, &echo);
+            scope.spawn(move || {
+                for n in 1..=last {
+                    let submitted = match first {
+                        2 => lane.submit(&[line.at(n)], |()| Ok(()), &[echo.signal_at(n)]),
+                        _ if n % 2 == first as u64 => {
+                            lane.submit(&[line.at(n - 1)], |()| Ok(()), &[line.signal_at(n)])
+                        }
+                        _ => continue,
+                    };
+                    if let Err(error) = submitted {
+                        assert!(refuses, "{error}");
+                        if first == 2 { echo } else { line }.fail(error);
+                    }
+                }
+            });
+        }
+    });
+    let ended = echo.at(last).wait(LONG);
+    match ended {
+        Ok(()) => assert_eq!(line.value().unwrap(), last),
+        Err(error) => assert!(refuses && !error.is_timeout(), "{error}"),
+    }
+    for lane in &lanes {
+        lane.idle(LONG).unwrap();
+        assert_eq!(lane.held().count, 0);
+    }
+}
+
+#[test]
+fn a_busy_driver_loses_nothing() {
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until {
+        round(false);
+    }
+}
+
+#[test]
+fn a_driver_that_refuses_fails_what_waits_and_hangs_nobody() {
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until {
+        round(true);
+    }
+}
