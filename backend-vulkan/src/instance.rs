@@ -11,7 +11,6 @@ use crate::device::Device;
 use crate::error::{name, unavailable};
 use crate::probe::Candidate;
 use crate::validation::{self, Messages};
-use crate::watch::on_watching_thread;
 
 /// How to make an [`Instance`].
 #[derive(Debug, Clone, Default)]
@@ -200,13 +199,6 @@ fn refused(code: vk::Result) -> Error {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if on_watching_thread() {
-            // Destroying an instance unloads drivers and layers. Where the process ends meanwhile, its
-            // exit handlers would then run code that is gone: seen with lavapipe, one run in a hundred.
-            // So here, where nobody waits for this thread, the instance and the libraries stay.
-            std::mem::forget((self.entry.clone(), self.messenger.take()));
-            return;
-        }
         // SAFETY: devices and candidates hold an `Arc` of this, so nothing made from it is left.
         unsafe {
             if let Some(messenger) = &self.messenger {

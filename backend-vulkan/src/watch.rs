@@ -1,7 +1,6 @@
 //! Watching the semaphores of a device while somebody waits for them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::cell::Cell;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,16 +15,6 @@ use crate::port::Port;
 
 /// How long a look lasts, at least and at most, where looks must be repeated.
 const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
-
-thread_local! {
-    static WATCHING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// True on a device's watching thread. It may be the last to let go of a device, but nobody joins
-/// it: the process may be ending at the same time.
-pub(crate) fn on_watching_thread() -> bool {
-    WATCHING.try_with(Cell::get).unwrap_or(false)
-}
 
 /// Ends a watch from another thread: a timeline semaphore that the watch waits for as well.
 pub(crate) struct Nudges {
@@ -62,7 +51,6 @@ impl Watch for Inner {
     }
 
     fn watch(&self, ports: &[(&dyn backend::Port, u64)], until: Instant) -> Result<()> {
-        WATCHING.set(true);
         let (mut semaphores, mut values): (Semaphores, Values) = ports
             .iter()
             .filter_map(|&(port, value)| {

@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 pub use crate::lane::{Held, Lane, Submitted};
-pub use crate::timeline::{Attachment, Attachments, Completion, NativePoint};
+pub use crate::point::{Completion, NativePoint};
+pub use crate::timeline::{Attachment, Attachments};
 pub use crate::watch::Watcher;
 use crate::{DeviceId, Fence, Info, KeptPoint, Object, Point, QueueKind, Result, Signal, Timeline};
 

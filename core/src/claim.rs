@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 #[cfg(doc)]
 use crate::Error;
 use crate::error::Result;
-use crate::timeline::{Shared, Stage};
+use crate::state::Shared;
+use crate::waiters::Stage;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -312,4 +312,12 @@ impl Error {
     pub const fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
     }
+
+    /// The failure to pass on: the first cause if this error only reports one.
+    pub(crate) fn into_cause(self) -> Failure {
+        match self {
+            Self::Failed { cause, .. } => cause,
+            other => Arc::new(other),
+        }
+    }
 }

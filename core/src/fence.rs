@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::backend::Stamp;
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
+use crate::point::KeptPoint;
 use crate::sync::Mutex;
-use crate::timeline::KeptPoint;
 use crate::wait::WaitMode;
 
 /// A cell that holds a position of a queue: recorded, waited for, and recorded again.

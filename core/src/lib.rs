@@ -21,10 +21,13 @@ mod fence;
 mod handle;
 mod info;
 mod lane;
+mod point;
 mod run;
+mod state;
 mod sync;
 mod timeline;
 mod wait;
+mod waiters;
 mod watch;
 
 pub use claim::Claim;
@@ -35,6 +38,7 @@ pub use info::{
     BackendKind, Capabilities, DeviceId, HandleKind, Info, QueueFamily, QueueKind, Uuid,
 };
 pub use lane::{Held, Lane, Submitted};
-pub use timeline::{KeptPoint, Point, Signal, Timeline};
+pub use point::{KeptPoint, Point, Signal};
+pub use timeline::Timeline;
 pub use wait::{WaitMode, wait_all, wait_any};
 pub use watch::Watcher;

@@ -31,6 +31,19 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        guard: std::sync::MutexGuard<'a, T>,
+        timeout: std::time::Duration,
+    ) -> std::sync::MutexGuard<'a, T> {
+        let waited = self.0.wait_timeout(guard, timeout);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
     pub(crate) fn notify_one(&self) {
         self.0.notify_one();
     }

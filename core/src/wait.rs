@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
+use crate::point::Point;
 use crate::run::Wake;
+use crate::state::{Shared, Standing};
 use crate::sync::{AtomicBool, Ordering};
-use crate::timeline::{Point, Shared, Stage, Standing, Ticket};
+use crate::waiters::{Stage, Ticket};
 use crate::watch::on_watcher_thread;
 
 /// How a thread waits. What CUDA fixes when an event is made is chosen here per wait.

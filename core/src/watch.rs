@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Port, Watch};
+use crate::state::Shared;
 use crate::sync::{Condvar, Mutex};
-use crate::timeline::Shared;
 
 /// How long one watch lasts at most; a device that dies without a word is noticed in this time.
 const ROUND: Duration = Duration::from_millis(100);
+
+/// How long a timeline's last handle waits at most for the watching thread to let go of the timeline.
+const LETTING_GO: Duration = Duration::from_millis(50);
 
 /// A device's watching thread: started when first needed, parked while nobody waits, and gone with
 /// the device.
@@ -19,6 +22,8 @@ pub struct Watcher(Arc<Inner>);
 struct Inner {
     state: Mutex<State>,
     changed: Condvar,
+    /// A list was made, or the thread parks.
+    listed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -29,6 +34,12 @@ struct State {
     stopped: bool,
     /// The thread has made its list and is in, or about to enter, `Watch::watch`.
     watching: bool,
+    /// Odd while the thread makes its list: one more each time that it begins or ends that.
+    lists: u64,
+    /// The thread holds no timeline.
+    parked: bool,
+    /// How many wait in [`Watcher::let_go`].
+    waiting: usize,
 }
 
 thread_local! {
@@ -61,6 +72,35 @@ impl Watcher {
             self.0.changed.notify_one();
         }
     }
+
+    /// Blocks until the watching thread holds nothing that nobody waits for, so that this thread, and
+    /// not that one, drops what the caller is about to let go: nobody joins that thread, and a driver
+    /// that it unloads while the process exits takes the process down. Gives up after a while, as the
+    /// thread may be running somebody's work that waits for this thread.
+    pub(crate) fn let_go(&self, device: &dyn Watch) {
+        if on_watcher_thread() {
+            return;
+        }
+        let until = Instant::now() + LETTING_GO;
+        let mut state = self.0.state.lock();
+        if !state.started || (state.parked && state.incoming.is_empty()) {
+            return;
+        }
+        // The list that is being made now may have the timeline already: the next one will not.
+        let enough = state.lists + 2 + state.lists % 2;
+        state.waiting += 1;
+        drop(state);
+        device.nudge();
+        let mut state = self.0.state.lock();
+        while state.lists < enough && !(state.parked && state.incoming.is_empty()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.0.listed.wait_timeout(state, left);
+        }
+        state.waiting -= 1;
+    }
 }
 
 impl Drop for Watcher {
@@ -86,9 +126,15 @@ impl Inner {
                     if !watched.is_empty() {
                         break;
                     }
+                    state.parked = true;
+                    if state.waiting > 0 {
+                        self.listed.notify_all();
+                    }
                     state = self.changed.wait(state);
                 }
+                state.parked = false;
                 state.watching = true;
+                state.lists += 1;
             }
             let mut targets = Vec::with_capacity(watched.len());
             watched.retain(|timeline| {
@@ -96,6 +142,13 @@ impl Inner {
                 targets.extend(target);
                 target.is_some()
             });
+            {
+                let mut state = self.state.lock();
+                state.lists += 1;
+                if state.waiting > 0 {
+                    self.listed.notify_all();
+                }
+            }
             let Some(device) = watched.first().and_then(|first| first.watch().cloned()) else {
                 continue;
             };
@@ -109,13 +162,19 @@ impl Inner {
             };
             // Held submissions released below may drop the last handle of the device: let go of it first.
             drop(device);
+            let mut moved = false;
             for timeline in &watched {
                 match &result {
                     Ok(()) => {
-                        timeline.refresh();
+                        let before = timeline.reached();
+                        moved |= timeline.refresh() > before;
                     }
                     Err(error) => timeline.fail(Arc::new(error.clone())),
                 }
+            }
+            if !moved {
+                // A counter may be ahead of the memory behind it, and then the watch ends at once.
+                std::thread::yield_now();
             }
         }
     }

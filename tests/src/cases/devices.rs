@@ -227,6 +227,13 @@ mod raw {
 
     /// The application claims a value, submits by itself, and says so.
     pub(super) fn own_submission(world: &World<Device>) -> Verdict {
+        if matches!(world.left, Device::Host(_)) {
+            check_error!(
+                world.timeline("host")?.claim(1, 0),
+                Error::Unsupported { .. }
+            );
+            return Stop::skip("the host has no raw queue, and says so");
+        }
         let line = world.timeline("line")?;
         let right = world.right_queue("waiting")?;
         let gate = world.timeline("gate")?;
@@ -252,7 +259,7 @@ mod raw {
             "a claim alone released a waiter"
         );
         match &world.left {
-            Device::Host(_) => return Stop::skip("the host has no raw queue"),
+            Device::Host(_) => {}
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => {
                 let queue = device.queue(QueueKind::Compute, "application")?;

@@ -1,0 +1,328 @@
+//! The hold: submissions that cannot go yet, and letting them go.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use smallvec::SmallVec;
+
+use super::send::{Sent, owned};
+use super::{Lane, fail_all};
+use crate::backend::{Enqueue, Keep, KeptPoints};
+use crate::claim::Interval;
+use crate::error::{Failure, Result};
+use crate::point::{KeptPoint, Point};
+use crate::run::{Wake, quietly};
+use crate::state::{Shared, Standing};
+use crate::waiters::{Stage, Ticket};
+
+pub(super) struct State<E: Enqueue> {
+    /// The number of the last submission accepted.
+    pub(super) last: u64,
+    pub(super) held: VecDeque<Entry<E>>,
+    /// What the held submission at the front was found to wait for first.
+    pub(super) waiting_for: Option<KeptPoint>,
+    /// Where the lane is registered for the submission at the front, while nobody drives it.
+    pub(super) registered: Registered,
+    /// The thread that is handing submissions to the driver.
+    pub(super) driving: Option<ThreadId>,
+    /// Somebody woke the lane while it was being driven.
+    pub(super) again: bool,
+    /// What finished submissions will let go, in order.
+    pub(super) kept: VecDeque<(u64, Keep)>,
+}
+
+impl<E: Enqueue> Default for State<E> {
+    fn default() -> Self {
+        Self {
+            last: 0,
+            held: VecDeque::new(),
+            waiting_for: None,
+            registered: Registered::default(),
+            driving: None,
+            again: false,
+            kept: VecDeque::new(),
+        }
+    }
+}
+
+impl<E: Enqueue> State<E> {
+    /// Takes out what submissions up to `reached` kept, to be dropped without the lock.
+    pub(super) fn take_finished(&mut self, reached: u64) -> SmallVec<[(u64, Keep); 4]> {
+        let finished = self.kept.partition_point(|(number, _)| *number <= reached);
+        self.kept.drain(..finished).collect()
+    }
+}
+
+pub(super) struct Entry<E: Enqueue> {
+    pub(super) number: u64,
+    pub(super) waits: KeptPoints,
+    pub(super) claims: SmallVec<[(Arc<Shared>, Interval); 4]>,
+    pub(super) job: Job<E>,
+}
+
+pub(super) type BoxedWork<E> =
+    Box<dyn for<'r, 'a> FnOnce(&'r mut <E as Enqueue>::Recorder<'a>) -> Result<()> + Send>;
+
+pub(super) enum Job<E: Enqueue> {
+    /// Not recorded yet.
+    Work(BoxedWork<E>),
+    /// Recorded; the driver's queue was locked.
+    Prepared(E::Prepared, Keep),
+    /// Skipped; its number goes to the driver once there is room.
+    Pass,
+}
+
+/// A claim that a submission holds while it is on the caller's stack.
+pub(super) type Taken<'s> = (&'s Arc<Shared>, Interval);
+
+/// Registrations of a lane, to be taken back before it registers again.
+#[derive(Default)]
+pub(super) struct Registered(SmallVec<[(Arc<Shared>, Ticket); 2]>);
+
+impl Drop for Registered {
+    /// Takes timelines' locks, so never under the lane's own.
+    fn drop(&mut self) {
+        for (of, ticket) in self.0.drain(..) {
+            of.unregister(ticket);
+        }
+    }
+}
+
+/// What a submission lacks, in the order of its waits; never empty.
+pub(super) type Lacks = SmallVec<[(KeptPoint, Stage); 2]>;
+
+/// Whether a submission can go.
+pub(super) enum Verdict {
+    Ready,
+    /// The lane registers for all of them: the failure of any one decides.
+    Blocked(Lacks),
+    /// It never can: a timeline that it waits for has failed.
+    Skip(Failure),
+}
+
+impl<E: Enqueue> Lane<E> {
+    /// Decides whether a submission can go. Asks no driver and wakes nobody.
+    pub(super) fn judge<'s>(
+        &self,
+        number: u64,
+        waits: impl Iterator<Item = Point<'s>>,
+        claims: impl Iterator<Item = Taken<'s>>,
+    ) -> Verdict {
+        let mut lacks = Lacks::new();
+        let mut block = |of: &Arc<Shared>, value, stage| {
+            let of = Some(of.clone());
+            lacks.push((KeptPoint { of, value }, stage));
+        };
+        for Point { of, value } in waits {
+            let Some(of) = of else { continue };
+            let native = of.port_on(self.device).is_some();
+            match of.standing(value) {
+                Standing::Reached => {}
+                Standing::Pending if native => {}
+                Standing::Pending => block(of, value, Stage::Reached),
+                Standing::Open if native => block(of, value, Stage::Pending),
+                Standing::Open => block(of, value, Stage::Reached),
+                Standing::Failed(cause) => return Verdict::Skip(cause),
+                Standing::Cancelled => return Verdict::Skip(of.cancelled(value).into_cause()),
+            }
+        }
+        for (of, claim) in claims {
+            // A signal that the host will make waits for its predecessor then, not now.
+            if of.port_on(self.device).is_none() {
+                continue;
+            }
+            match of.standing(claim.above) {
+                Standing::Reached | Standing::Pending => {}
+                Standing::Failed(cause) => return Verdict::Skip(cause),
+                // Nobody may have claimed it yet, or its claim was withdrawn: both can still come.
+                Standing::Open => block(of, claim.above, Stage::Pending),
+                Standing::Cancelled => {
+                    return Verdict::Skip(of.cancelled(claim.above).into_cause());
+                }
+            }
+        }
+        let own = self.own_shared();
+        let room = number.saturating_sub(E::MAX_IN_FLIGHT);
+        match own.standing(room) {
+            Standing::Reached => {}
+            // The queue itself is gone: there never will be room.
+            Standing::Failed(cause) => return Verdict::Skip(cause),
+            _ => block(own, room, Stage::Reached),
+        }
+        if lacks.is_empty() {
+            Verdict::Ready
+        } else {
+            Verdict::Blocked(lacks)
+        }
+    }
+
+    /// Keeps a recorded submission at the front until the driver's queue is unlocked.
+    pub(super) fn put_back(
+        &self,
+        number: u64,
+        prepared: E::Prepared,
+        keep: Keep,
+        claims: SmallVec<[(Arc<Shared>, Interval); 4]>,
+    ) {
+        let job = Job::Prepared(prepared, keep);
+        let entry = Entry {
+            number,
+            waits: KeptPoints::new(),
+            claims,
+            job,
+        };
+        self.state.lock().held.push_front(entry);
+    }
+
+    /// Lets held submissions go until one cannot. The caller has made this thread the driving one.
+    pub(super) fn drive(self: &Arc<Self>) {
+        loop {
+            // Dropped after the lock.
+            let _before;
+            let mut state = self.state.lock();
+            state.again = false;
+            _before = state.waiting_for.take();
+            let Some(front) = state.held.front() else {
+                state.driving = None;
+                return;
+            };
+            let verdict = match front.job {
+                Job::Prepared(..) => Verdict::Ready,
+                Job::Work(_) | Job::Pass => self.judge(
+                    front.number,
+                    front.waits.iter().map(KeptPoint::point),
+                    front.claims.iter().map(|(of, claim)| (of, *claim)),
+                ),
+            };
+            if let Verdict::Blocked(lacks) = verdict {
+                state.waiting_for = lacks.first().map(|(point, _)| point.clone());
+                drop(state);
+                // Still driven by this thread: who comes in between only leaves a note.
+                if let Some(registered) = self.register(&lacks) {
+                    let mut state = self.state.lock();
+                    if !state.again {
+                        state.driving = None;
+                        state.registered = registered;
+                        return;
+                    }
+                    drop(state);
+                }
+                continue;
+            }
+            let Some(entry) = state.held.pop_front() else {
+                continue;
+            };
+            drop(state);
+            let busy = match verdict {
+                Verdict::Skip(cause) => {
+                    self.skip(entry, &cause);
+                    false
+                }
+                _ => self.release(entry),
+            };
+            if busy {
+                let mut state = self.state.lock();
+                // Unlocked again since: whoever did so found this lane being driven.
+                if !state.again {
+                    state.driving = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Fails what a submission would have signalled, and leaves its number at the front: what is behind
+    /// a closed gate is bounded for skipped submissions too.
+    pub(super) fn skip(&self, entry: Entry<E>, cause: &Failure) {
+        let Entry {
+            number,
+            claims,
+            job,
+            ..
+        } = entry;
+        fail_all(&claims, cause);
+        // A number that cannot pass either is one of a queue that has failed: nobody counts on.
+        if !matches!(job, Job::Pass) {
+            let pass = Entry {
+                number,
+                waits: KeptPoints::new(),
+                claims: SmallVec::new(),
+                job: Job::Pass,
+            };
+            self.state.lock().held.push_front(pass);
+        }
+        quietly(|| drop(job));
+    }
+
+    /// Registers the lane for all of `lacks`, or for none if one need not be waited for any more.
+    pub(super) fn register(self: &Arc<Self>, lacks: &Lacks) -> Option<Registered> {
+        let mut registered = Registered::default();
+        for (point, stage) in lacks {
+            let of = point.of.as_ref()?;
+            let ticket = of.register(point.value, *stage, self.clone() as Arc<dyn Wake>)?;
+            registered.0.push((of.clone(), ticket));
+        }
+        Some(registered)
+    }
+
+    /// Sends a held submission. True if the driver's queue is locked and it stays at the front.
+    pub(super) fn release(self: &Arc<Self>, entry: Entry<E>) -> bool {
+        let Entry {
+            number,
+            waits,
+            claims,
+            job,
+        } = entry;
+        let taken: SmallVec<[Taken<'_>; 4]> = claims.iter().map(|(of, c)| (of, *c)).collect();
+        let sent = match job {
+            Job::Work(work) => {
+                let waits: SmallVec<[Point<'_>; 4]> = waits.iter().map(KeptPoint::point).collect();
+                self.send(number, &waits, work, &taken)
+            }
+            Job::Prepared(prepared, keep) => self.flush(number, prepared, keep, &taken),
+            Job::Pass => {
+                self.pass_over(number, Keep::default());
+                return self.front_is_prepared();
+            }
+        };
+        match sent {
+            Sent::Done => false,
+            Sent::Busy(prepared, keep) => {
+                self.put_back(number, prepared, keep, owned(&taken));
+                true
+            }
+            Sent::Refused(error, keep) => {
+                // Nobody is left to take an error, so those who wait get it.
+                fail_all(&claims, &error.into_cause());
+                self.pass_over(number, keep);
+                self.front_is_prepared()
+            }
+        }
+    }
+
+    pub(super) fn front_is_prepared(&self) -> bool {
+        let state = self.state.lock();
+        state
+            .held
+            .front()
+            .is_some_and(|entry| matches!(entry.job, Job::Prepared(..)))
+    }
+}
+
+impl<E: Enqueue> Wake for Lane<E> {
+    fn wake(self: Arc<Self>) {
+        let me = std::thread::current().id();
+        let registered = {
+            let mut state = self.state.lock();
+            if state.driving.is_some() {
+                state.again = true;
+                return;
+            }
+            state.driving = Some(me);
+            std::mem::take(&mut state.registered)
+        };
+        drop(registered);
+        self.drive();
+    }
+}

@@ -1,0 +1,345 @@
+//! Lanes: the submissions of one queue, in order, and the host-side hold on those that cannot go yet.
+//!
+//! A wait reaches the driver only once its signal is pending. A submission that cannot go yet, and all
+//! that follow it on its queue, stay here, and whoever makes the missing signal pending lets them go,
+//! on his thread, from the run-queue.
+
+mod hold;
+mod relay;
+mod send;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::backend::{Enqueue, Keep, Stamp};
+use crate::claim::Interval;
+use crate::error::{Error, Failure, Object, Result};
+use crate::fence::Fence;
+use crate::info::DeviceId;
+use crate::point::{KeptPoint, Point, Signal};
+use crate::run::{PutOff, Wake, quietly};
+use crate::state::Shared;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::timeline::Timeline;
+use crate::waiters::Stage;
+use hold::{Entry, Job, State, Taken, Verdict};
+
+/// What became of a submission.
+#[derive(Debug, Clone, Copy)]
+pub struct Submitted<'q> {
+    end: Point<'q>,
+    held: bool,
+}
+
+impl<'q> Submitted<'q> {
+    /// The queue's position behind the submission: reached once it, and everything before it on the
+    /// queue, is finished or was skipped because of a failure.
+    pub const fn end(self) -> Point<'q> {
+        self.end
+    }
+
+    /// True if it waits on the host at present; it goes by itself.
+    #[must_use]
+    pub const fn is_held(self) -> bool {
+        self.held
+    }
+}
+
+/// The submissions of a queue that wait on the host.
+#[derive(Debug, Clone, Default)]
+pub struct Held {
+    /// How many there are.
+    pub count: usize,
+    /// What the first of them waits for; `None` if it is only the driver queue's lock.
+    pub waiting_for: Option<KeptPoint>,
+}
+
+/// The engine's half of a queue. A backend's queue type holds one in an [`Arc`] and forwards to it.
+pub struct Lane<E: Enqueue> {
+    object: Object,
+    device: DeviceId,
+    /// Signalled once per submission; its value is the number of submissions finished.
+    own: Timeline,
+    driver: Arc<E>,
+    /// Copies of the state's `last` and whether it has `kept`, to be read without its lock.
+    last: AtomicU64,
+    keeps: AtomicBool,
+    state: Mutex<State<E>>,
+}
+
+impl<E: Enqueue> Lane<E> {
+    /// The lane of one queue. `own` is a fresh timeline at 0 of the queue's device.
+    #[must_use]
+    pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
+        Arc::new(Self {
+            object,
+            device,
+            own,
+            driver: Arc::new(driver),
+            last: AtomicU64::new(0),
+            keeps: AtomicBool::new(false),
+            state: Mutex::new(State::default()),
+        })
+    }
+
+    /// The queue's name.
+    #[must_use]
+    pub const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// The backend's half.
+    #[must_use]
+    pub fn driver(&self) -> &E {
+        &self.driver
+    }
+
+    /// See [`Queue::idle`](crate::backend::Queue::idle).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn idle(&self, timeout: Duration) -> Result<()> {
+        let ended = self.position().wait(timeout);
+        self.let_go();
+        ended
+    }
+
+    /// See [`Queue::position`](crate::backend::Queue::position).
+    pub fn position(&self) -> Point<'_> {
+        self.own.at(self.state.lock().last)
+    }
+
+    /// See [`Queue::held`](crate::backend::Queue::held).
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let state = self.state.lock();
+        let count = state.held.len();
+        Held {
+            count,
+            waiting_for: state.waiting_for.clone().filter(|_| count > 0),
+        }
+    }
+
+    /// See [`Queue::record`](crate::backend::Queue::record).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn record(self: &Arc<Self>, fence: &Fence) -> Result<()> {
+        fence.require_device(self.device, &self.object)?;
+        if !fence.is_timed() {
+            let position = self.submit(&[], |_| Ok(()), &[])?.end.keep();
+            fence.mark(position, None);
+            return Ok(());
+        }
+        let stamp = self.driver.stamp()?;
+        let written = stamp.clone();
+        let position = self
+            .submit(&[], move |recorder| E::write_stamp(recorder, &written), &[])?
+            .end
+            .keep();
+        fence.mark(position, Some(stamp as Arc<dyn Stamp>));
+        Ok(())
+    }
+
+    /// See [`Queue::submit`](crate::backend::Queue::submit).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn submit<'q, W>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        self.bring_up_to_date(waits, signals)?;
+        // What this submission releases may submit to this queue too: only once it is not driven here.
+        let _put_off = PutOff::new();
+        let me = std::thread::current().id();
+        let mut state = self.state.lock();
+        if state.driving == Some(me) {
+            return Err(Error::Reentrant {
+                queue: self.object.clone(),
+            });
+        }
+        // Claims are decided in the queue's order: under its lock.
+        let claims = claim_all(waits, signals)?;
+        let number = state.last + 1;
+        let idle = state.held.is_empty() && state.driving.is_none();
+        let verdict = if idle {
+            self.judge(number, waits.iter().copied(), claims.iter().copied())
+        } else {
+            Verdict::Ready
+        };
+        state.last = number;
+        self.last.store(number, Ordering::Relaxed);
+        let finished = state.take_finished(self.own_shared().reached());
+        self.keeps.store(!state.kept.is_empty(), Ordering::Relaxed);
+        if idle && matches!(verdict, Verdict::Ready) {
+            state.driving = Some(me);
+            drop(state);
+            quietly(|| drop(finished));
+            let refused = self.send_now(number, waits, work, &claims).err();
+            self.drive();
+            return refused.map_or_else(|| Ok(self.submitted(number)), Err);
+        }
+        state.held.push_back(Entry {
+            number,
+            waits: waits
+                .iter()
+                .filter(|p| p.of.is_some())
+                .map(|p| p.keep())
+                .collect(),
+            claims: claims
+                .iter()
+                .map(|&(of, claim)| (of.clone(), claim))
+                .collect(),
+            job: Job::Work(Box::new(work)),
+        });
+        if idle {
+            state.driving = Some(me);
+        }
+        drop(state);
+        quietly(|| drop(finished));
+        if idle {
+            self.drive();
+        }
+        Ok(self.submitted(number))
+    }
+
+    fn submitted(&self, number: u64) -> Submitted<'_> {
+        let of = self.own.at(number);
+        Submitted {
+            end: of,
+            held: of.of.is_some_and(|own| own.pending() < number),
+        }
+    }
+
+    /// Everything that may ask a driver, wake others or drop what is kept, before the lock is taken.
+    fn bring_up_to_date(&self, waits: &[Point<'_>], signals: &[Signal<'_>]) -> Result<()> {
+        for wait in waits {
+            if let Some(of) = wait.of {
+                of.check_wait(wait.value)?;
+                if of.port_on(self.device).is_none() {
+                    of.refresh_to(wait.value);
+                }
+            }
+        }
+        for signal in signals {
+            signal.of.refresh_if_far(signal.value);
+        }
+        let own = self.own_shared();
+        let crowded = self
+            .last
+            .load(Ordering::Relaxed)
+            .saturating_sub(own.reached())
+            >= E::MAX_IN_FLIGHT;
+        if crowded || self.keeps.load(Ordering::Relaxed) {
+            own.refresh();
+        }
+        Ok(())
+    }
+
+    /// Drops what finished submissions kept.
+    fn let_go(&self) {
+        if self.keeps.load(Ordering::Relaxed) {
+            let reached = self.own_shared().refresh();
+            let mut state = self.state.lock();
+            let finished = state.take_finished(reached);
+            self.keeps.store(!state.kept.is_empty(), Ordering::Relaxed);
+            drop(state);
+            quietly(|| drop(finished));
+        }
+    }
+
+    fn own_shared(&self) -> &Arc<Shared> {
+        self.own.shared()
+    }
+}
+
+impl<E: Enqueue> Drop for Lane<E> {
+    fn drop(&mut self) {
+        // Nothing is held: held submissions keep their lane. What the driver still runs keeps the
+        // driver's half and everything kept, until it is finished.
+        let own = self.own.shared();
+        own.refresh();
+        let state = std::mem::take(&mut *self.state.lock());
+        let orphan = Orphan {
+            _driver: self.driver.clone(),
+            _kept: state.kept,
+        };
+        // If it is finished, or the device is lost, the orphan is dropped here.
+        let _ = own.register(state.last, Stage::Reached, Arc::new(orphan));
+    }
+}
+
+impl<E: Enqueue> std::fmt::Debug for Lane<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({} held)", self.object, self.held().count)
+    }
+}
+
+/// What a dropped queue leaves behind until its work is finished.
+struct Orphan<E: Enqueue> {
+    _driver: Arc<E>,
+    _kept: VecDeque<(u64, Keep)>,
+}
+
+impl<E: Enqueue> Wake for Orphan<E> {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Claims every signal of a submission, or none.
+fn claim_all<'s>(
+    waits: &[Point<'_>],
+    signals: &'s [Signal<'_>],
+) -> Result<SmallVec<[Taken<'s>; 4]>> {
+    let mut taken: SmallVec<[Taken<'s>; 4]> = SmallVec::new();
+    for (index, signal) in signals.iter().enumerate() {
+        let same = |of: &Arc<Shared>| Arc::ptr_eq(of, signal.of);
+        let own_wait = waits
+            .iter()
+            .filter(|wait| wait.of.is_some_and(same))
+            .map(|wait| wait.value)
+            .max();
+        let claim = if signals[..index].iter().any(|earlier| same(earlier.of)) {
+            Err(Error::DuplicateSignal {
+                timeline: signal.of.object.clone(),
+                asked: signal.value,
+            })
+        } else {
+            signal.of.claim(signal.value, own_wait.unwrap_or(0))
+        };
+        match claim {
+            Ok(claim) => taken.push((signal.of, claim)),
+            Err(error) => {
+                // The caller holds these timelines, so withdrawing wakes nobody.
+                for (of, claim) in taken {
+                    of.withdraw(claim);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(taken)
+}
+
+fn fail_all(claims: &[(Arc<Shared>, Interval)], cause: &Failure) {
+    for (of, _) in claims {
+        of.fail(cause.clone());
+    }
+}
+
+/// What a caught panic said.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a payload that is not text".into())
+}

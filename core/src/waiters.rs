@@ -1,0 +1,115 @@
+//! Who waits for which values of a timeline.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::run::Wake;
+
+/// What a waiter waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Pending,
+    Reached,
+}
+
+/// One registration in a timeline.
+struct Waiter {
+    value: u64,
+    ticket: u64,
+    wake: Arc<dyn Wake>,
+}
+
+/// What a registration is cancelled with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    stage: Stage,
+    ticket: u64,
+    value: u64,
+}
+
+/// Taken out under a timeline's lock, to be woken without it.
+pub(crate) type Woken = SmallVec<[Arc<dyn Wake>; 4]>;
+
+/// The registrations of one timeline: lowest value first, in order of arrival where equal.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    for_reached: VecDeque<Waiter>,
+    for_pending: VecDeque<Waiter>,
+    next_ticket: u64,
+}
+
+impl Waiters {
+    fn list(&mut self, stage: Stage) -> &mut VecDeque<Waiter> {
+        match stage {
+            Stage::Reached => &mut self.for_reached,
+            Stage::Pending => &mut self.for_pending,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, value: u64, stage: Stage, wake: Arc<dyn Wake>) -> Ticket {
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        let list = self.list(stage);
+        let at = list.partition_point(|waiter| waiter.value <= value);
+        list.insert(
+            at,
+            Waiter {
+                value,
+                ticket,
+                wake,
+            },
+        );
+        Ticket {
+            stage,
+            ticket,
+            value,
+        }
+    }
+
+    /// Takes one registration out, if it is still there.
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Arc<dyn Wake>> {
+        let list = self.list(ticket.stage);
+        let from = list.partition_point(|waiter| waiter.value < ticket.value);
+        let at = list
+            .range(from..)
+            .take_while(|waiter| waiter.value == ticket.value)
+            .position(|waiter| waiter.ticket == ticket.ticket)?;
+        list.remove(from + at).map(|waiter| waiter.wake)
+    }
+
+    /// The lowest value that somebody waits for to be reached.
+    pub(crate) fn lowest_for_reached(&self) -> Option<u64> {
+        self.for_reached.front().map(|waiter| waiter.value)
+    }
+
+    /// Takes out every waiter whose value is settled now.
+    pub(crate) fn take_settled(&mut self, reached: u64, pending: u64) -> Woken {
+        let mut woken = Woken::new();
+        for (list, value) in [
+            (&mut self.for_pending, pending),
+            (&mut self.for_reached, reached),
+        ] {
+            while list.front().is_some_and(|waiter| waiter.value <= value) {
+                woken.extend(list.pop_front().map(|waiter| waiter.wake));
+            }
+        }
+        woken
+    }
+
+    /// Takes out every waiter whose value `served` denies.
+    pub(crate) fn take_unserved(&mut self, served: impl Fn(u64) -> bool) -> Woken {
+        let mut woken = Woken::new();
+        for list in [&mut self.for_pending, &mut self.for_reached] {
+            list.retain(|waiter| {
+                let stays = served(waiter.value);
+                if !stays {
+                    woken.push(waiter.wake.clone());
+                }
+                stays
+            });
+        }
+        woken
+    }
+}
