@@ -22,6 +22,10 @@ pub(crate) const LONG: Duration = Duration::from_secs(10);
 /// How long the device that comes first is kept busy, so that a missing wait shows.
 pub(crate) const DELAY: Duration = Duration::from_millis(30);
 
+/// The same where the case is that something is *not* finished yet: long enough for a thread of this
+/// process to be kept from its core meanwhile.
+pub(crate) const LONG_DELAY: Duration = Duration::from_millis(250);
+
 /// How many words the test buffers have.
 pub(crate) const WORDS: usize = 1024;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use syncline::Error;
 use syncline::backend::{Device, Queue};
 
-use super::{DELAY, LONG, WORDS};
+use super::{DELAY, LONG, LONG_DELAY, WORDS};
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::{Subject, World};
 
@@ -32,11 +32,22 @@ fn slow_fill<S: Subject>(
     value: u32,
     signal: syncline::Signal<'_>,
 ) -> syncline::Result<()> {
+    fill_after(DELAY, world, queue, buffer, value, signal)
+}
+
+fn fill_after<S: Subject>(
+    delay: Duration,
+    world: &World<S>,
+    queue: &S::Queue,
+    buffer: &S::Buffer,
+    value: u32,
+    signal: syncline::Signal<'_>,
+) -> syncline::Result<()> {
     let (device, buffer) = (world.left.clone(), buffer.clone());
     queue.submit(
         &[],
         move |recorder| {
-            device.busy(recorder, DELAY)?;
+            device.busy(recorder, delay)?;
             S::fill(recorder, &buffer, value)
         },
         &[signal],
@@ -79,7 +90,7 @@ fn without_wait<S: Subject>(world: &World<S>) -> Verdict {
     let (ready, done) = (world.timeline("ready")?, world.timeline("done")?);
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let source = world.left.buffer(WORDS)?;
-    slow_fill(world, &left, &source, 1, ready.signal_at(1))?;
+    fill_after(LONG_DELAY, world, &left, &source, 1, ready.signal_at(1))?;
     right.submit(&[], |_| Ok(()), &[done.signal_at(1)])?;
     done.at(1).wait(LONG)?;
     let stale = S::read(&source).contains(&0);

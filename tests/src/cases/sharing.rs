@@ -5,7 +5,7 @@ use syncline::{
     Device, Error, KeptPoint, Mechanism, QueueKind, SharedBuffer, WaitMode, connect, host, share,
 };
 
-use super::{DELAY, LONG, WORDS};
+use super::{DELAY, LONG, LONG_DELAY, WORDS};
 use crate::case::{Case, Stop, Verdict, check};
 use crate::{Subject, World};
 
@@ -187,11 +187,12 @@ fn carry(world: &World<Device>, synchronized: bool) -> Result<(Vec<u32>, KeptPoi
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let relay = host::Device::new().queue(QueueKind::Transfer, "relay")?;
 
+    let delay = if synchronized { DELAY } else { LONG_DELAY };
     let (device, source) = (world.left.clone(), shared.left().clone());
     left.submit(
         &[],
         move |recorder| {
-            device.busy(recorder, DELAY)?;
+            device.busy(recorder, delay)?;
             fill(recorder, &source, 0xC0FFEE)
         },
         &[produced.signal_at(1)],
