@@ -6,18 +6,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use syncline::{Inventory, ProbeOptions};
 use syncline_conformance::report::{Ending, Report};
-use syncline_conformance::runner::{Runner, cases, device_lines, subjects};
+use syncline_conformance::runner::{Runner, cases, device_lines, left_out, subjects};
 
 use crate::failure::Failure;
+use crate::output::say;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Only subjects whose name contains this (as --list prints them)
+    /// Only subjects whose name contains this (as --list prints them), or with the device of this index
     #[arg(long)]
     device: Option<String>,
-    /// Only cases whose name or one of whose rules contains this
+    /// Only cases whose name contains this, or that show this rule
     #[arg(long)]
     filter: Option<String>,
     /// Run each case this often, until it does not pass
@@ -38,11 +38,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let inventory = Inventory::probe(&ProbeOptions {
-        validation: args.validation,
-    });
-    for error in inventory.unavailable() {
-        println!("skipped: {error}");
+    let inventory = crate::probe(args.validation)?;
+    for reason in left_out(&inventory) {
+        say!("skipped: {reason}");
     }
     let mut subjects = subjects(&inventory);
     if let Some(wanted) = &args.device {
@@ -50,10 +48,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .iter()
             .map(|subject| subject.name.clone())
             .collect();
-        let wanted = wanted.to_lowercase();
-        subjects.retain(|subject| subject.name.to_lowercase().contains(&wanted));
+        let name = wanted.to_lowercase();
+        let index: Option<usize> = wanted.parse().ok();
+        subjects.retain(|subject| match index {
+            Some(index) => subject.involves(index),
+            None => subject.name.to_lowercase().contains(&name),
+        });
         if subjects.is_empty() {
-            let (asked, have) = (wanted, all.join(", "));
+            let (asked, have) = (wanted.clone(), all.join(", "));
             return Err(syncline::Error::NoSuchDevice { asked, have }.into());
         }
     }
@@ -69,13 +71,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.list {
         subjects
             .iter()
-            .for_each(|subject| println!("subject  {}", subject.name));
+            .for_each(|subject| say!("subject  {}", subject.name));
         cases
             .iter()
-            .for_each(|case| println!("case     {:<50} {}", case.id, case.rules.join(" ")));
+            .for_each(|case| say!("case     {:<50} {}", case.id, case.rules.join(" ")));
         return Ok(ExitCode::SUCCESS);
     }
 
+    // A run is long: what cannot be written is to be known before it.
+    for path in [&args.json, &args.junit].into_iter().flatten() {
+        let mut options = std::fs::OpenOptions::new();
+        let opened = options.append(true).create(true).open(path);
+        opened.map_err(Failure::write(path))?;
+    }
     let bar = if std::io::stderr().is_terminal() {
         ProgressBar::new((subjects.len() * cases.len()) as u64)
     } else {
@@ -87,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     bar.enable_steady_tick(Duration::from_millis(200));
     let mut report = Report::new(device_lines(&inventory));
     for subject in subjects {
-        println!("\n{}", subject.name);
+        say!("\n{}", subject.name);
         let mut runner = Runner::new(subject, args.validation);
         for case in &cases {
             bar.set_message(case.id);
@@ -107,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 Ending::Failed => format!("  FAILED   {:<50} {reason}", record.id),
                 Ending::Skipped => format!("  skipped  {:<50} {reason}", record.id),
             };
-            bar.suspend(|| println!("{line}"));
+            bar.suspend(|| say!("{line}"));
             report.cases.push(record);
         }
     }
@@ -124,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         )?;
     }
     let tally = report.tally();
-    println!("\n{tally}");
+    say!("\n{tally}");
     Ok(if tally.failed == 0 {
         ExitCode::SUCCESS
     } else {

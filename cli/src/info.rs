@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use syncline::{Found, Info, Inventory, ProbeOptions};
+use syncline::{Found, Info, Inventory};
 
 use crate::failure::Failure;
+use crate::output::say;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -15,9 +16,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let inventory = Inventory::probe(&ProbeOptions::default());
+    let inventory = crate::probe(false)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&to_json(&inventory))?);
+        say!("{}", serde_json::to_string_pretty(&to_json(&inventory))?);
     } else {
         print(&inventory);
     }
@@ -75,6 +76,7 @@ fn capabilities(info: &Info) -> Vec<(&'static str, String)> {
         ),
         ("calibrated clock", yes(can.calibrated_clock)),
         ("stream memory ops", yes(can.stream_memory_ops)),
+        ("stream memory flush", yes(can.stream_memory_flush)),
         ("exports", names(&can.exports)),
         ("imports", names(&can.imports)),
         ("queues", queues.join(", ")),
@@ -84,12 +86,12 @@ fn capabilities(info: &Info) -> Vec<(&'static str, String)> {
 fn print(inventory: &Inventory) {
     for found in inventory.devices() {
         let info = found.info();
-        println!("{} {} \"{}\"", found.index(), info.backend, info.name);
+        say!("{} {} \"{}\"", found.index(), info.backend, info.name);
         if let Some(error) = found.rejected() {
-            println!("    cannot be used: {error}");
+            say!("    cannot be used: {error}");
         }
-        println!("    {:<20}{}", "made by", info.vendor);
-        println!("    {:<20}{}", "driver", info.driver);
+        say!("    {:<20}{}", "made by", info.vendor);
+        say!("    {:<20}{}", "driver", info.driver);
         if let Some(uuid) = info.uuid {
             let same: Vec<_> = same_gpu(inventory, found)
                 .iter()
@@ -100,18 +102,23 @@ fn print(inventory: &Inventory) {
             } else {
                 format!(" (the same GPU as {})", same.join(", "))
             };
-            println!("    {:<20}{uuid}{same}", "device UUID");
+            say!("    {:<20}{uuid}{same}", "device UUID");
+        }
+        if found.rejected().is_some() {
+            // Not all was asked of it: what it could do is not known.
+            say!("");
+            continue;
         }
         for (name, value) in capabilities(info) {
-            println!("    {name:<20}{value}");
+            say!("    {name:<20}{value}");
         }
         for (what, reason) in &info.capabilities.limits {
-            println!("    no {what}: {reason}");
+            say!("    no {what}: {reason}");
         }
-        println!();
+        say!("");
     }
     for error in inventory.unavailable() {
-        println!("{error}");
+        say!("{error}");
     }
 }
 
@@ -137,7 +144,7 @@ fn to_json(inventory: &Inventory) -> Value {
                 "driver": info.driver,
                 "same_gpu_as": same_gpu(inventory, found),
                 "rejected": found.rejected().map(ToString::to_string),
-                "capabilities": {
+                "capabilities": found.rejected().is_none().then(|| json!({
                     "native_timelines": can.native_timelines,
                     "max_value_difference": can.max_value_difference,
                     "timestamp_bits": can.timestamp_bits,
@@ -156,7 +163,7 @@ fn to_json(inventory: &Inventory) -> Value {
                     "limits": can.limits.iter()
                         .map(|(what, reason)| json!({ "what": what, "reason": reason }))
                         .collect::<Vec<_>>(),
-                },
+                })),
             })
         })
         .collect();

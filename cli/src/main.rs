@@ -4,10 +4,14 @@ mod conformance;
 mod demo;
 mod failure;
 mod info;
+mod output;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use syncline::{BackendKind, Error, Inventory, ProbeOptions};
+
+use failure::Failure;
 
 /// Fences, timelines and timing for CUDA, Vulkan and the host.
 ///
@@ -47,4 +51,16 @@ fn main() -> ExitCode {
         eprintln!("error: {failure}");
         ExitCode::from(2)
     })
+}
+
+/// Looks for devices. Whoever asks for validation does not want a run without it.
+fn probe(validation: bool) -> Result<Inventory, Failure> {
+    let inventory = Inventory::probe(&ProbeOptions { validation });
+    let absent = inventory.unavailable().iter().find(|error| {
+        matches!(error, Error::Unavailable { backend, .. } if *backend == BackendKind::Vulkan)
+    });
+    match absent {
+        Some(error) if validation => Err(error.clone().into()),
+        _ => Ok(inventory),
+    }
 }

@@ -209,7 +209,12 @@ impl fmt::Debug for SharedBuffer {
 fn words(device: &Device, bytes: u64) -> Result<Arc<[AtomicU32]>> {
     let count = usize::try_from(bytes / 4)
         .map_err(|_| unsupported(device.object(), bytes, "more than the host can address"))?;
-    Ok((0..count).map(|_| AtomicU32::new(0)).collect())
+    let mut words = Vec::new();
+    words
+        .try_reserve_exact(count)
+        .map_err(|error| unsupported(device.object(), bytes, &error.to_string()))?;
+    words.resize_with(count, || AtomicU32::new(0));
+    Ok(words.into())
 }
 
 fn unsupported(object: &Object, bytes: u64, reason: &str) -> Error {

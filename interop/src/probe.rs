@@ -122,8 +122,8 @@ impl Inventory {
             .filter(move |f| f.info().backend == backend && f.rejected().is_none())
     }
 
-    /// The device that `asked` means: an index, a backend's name (its first usable device), or a part
-    /// of one device's name.
+    /// The device that `asked` means: an index, a backend's name, or a part of a device's name. Of
+    /// several, the first that is usable.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`] with the list of those there are; the reason for which it was refused.
@@ -137,7 +137,8 @@ impl Inventory {
         let by_name = || {
             self.found
                 .iter()
-                .find(|f| f.info().name.to_lowercase().contains(&wanted))
+                .filter(|found| found.info().name.to_lowercase().contains(&wanted))
+                .min_by_key(|found| found.rejected().is_some())
         };
         let by_backend = || {
             self.found

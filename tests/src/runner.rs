@@ -31,6 +31,25 @@ pub struct SubjectName {
     pub name: String,
 }
 
+impl SubjectName {
+    /// True if the device with this number in the inventory is one of its sides.
+    #[must_use]
+    pub const fn involves(&self, index: usize) -> bool {
+        self.left == index || self.right == index
+    }
+}
+
+/// What is not part of any subject, with the reasons: backends that are absent, devices that are refused.
+#[must_use]
+pub fn left_out(inventory: &Inventory) -> Vec<String> {
+    let refused = inventory
+        .devices()
+        .iter()
+        .filter_map(syncline::Found::rejected);
+    let absent = inventory.unavailable().iter();
+    absent.chain(refused).map(ToString::to_string).collect()
+}
+
 /// Every device, and every ordered pair of devices.
 #[must_use]
 pub fn subjects(inventory: &Inventory) -> Vec<SubjectName> {
@@ -114,21 +133,31 @@ pub fn is_child() -> bool {
         return false;
     };
     let numbers: Option<Vec<usize>> = subject.split('+').map(|n| n.parse().ok()).collect();
-    if let Some([left, right]) = numbers.as_deref() {
-        serve(*left, *right);
-    }
+    let Some([left, right]) = numbers.as_deref() else {
+        // Nothing was run, and that must not look like success.
+        eprintln!(
+            "error: {SUBJECT} is set for child processes only, and {subject:?} is no subject"
+        );
+        std::process::exit(2);
+    };
+    serve(*left, *right);
     true
+}
+
+/// How a child looks for devices.
+pub(crate) fn options() -> ProbeOptions {
+    ProbeOptions {
+        validation: std::env::var_os(VALIDATION).is_some(),
+    }
 }
 
 /// A child's life: one case per line in, one answer per line out.
 fn serve(left: usize, right: usize) {
-    let options = ProbeOptions {
-        validation: std::env::var_os(VALIDATION).is_some(),
-    };
-    let inventory = Inventory::probe(&options);
+    let inventory = Inventory::probe(&options());
     let world = open(&inventory, left, right);
     let cases = cases();
-    let mut complaints = inventory.validation_errors().len();
+    // What opening the devices was complained about counts against the first case.
+    let mut complaints = 0;
     for id in std::io::stdin().lines().map_while(Result::ok) {
         let verdict = match (&world, cases.iter().find(|case| case.id == id)) {
             (Err(error), _) => Stop::fail(format!("the subject cannot be opened: {error}")),
@@ -138,7 +167,7 @@ fn serve(left: usize, right: usize) {
         };
         let said = inventory.validation_errors();
         let verdict = match said.get(complaints..) {
-            Some(new @ [_, ..]) if verdict.is_ok() => {
+            Some(new @ [_, ..]) if !matches!(verdict, Err(Stop::Failed(_))) => {
                 Stop::fail(format!("validation: {}", new.join("; ")))
             }
             _ => verdict,
@@ -174,10 +203,14 @@ fn open(
     right: usize,
 ) -> syncline::Result<World<syncline::Device>> {
     let device = |index: usize| -> syncline::Result<syncline::Device> {
-        let found = inventory
-            .devices()
-            .get(index)
-            .ok_or(syncline::Error::NothingToWaitFor)?;
+        let found =
+            inventory
+                .devices()
+                .get(index)
+                .ok_or_else(|| syncline::Error::NoSuchDevice {
+                    asked: index.to_string(),
+                    have: format!("{} devices", inventory.devices().len()),
+                })?;
         let device = found.open()?;
         device.check()?;
         device.prepare()?;

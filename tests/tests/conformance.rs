@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use syncline::{Inventory, ProbeOptions};
 use syncline_conformance::report::{Ending, Tally};
-use syncline_conformance::runner::{Runner, cases, is_child, subjects};
+use syncline_conformance::runner::{Runner, cases, is_child, left_out, subjects};
 
 fn main() -> std::process::ExitCode {
     if is_child() {
         return std::process::ExitCode::SUCCESS;
     }
     let inventory = Inventory::probe(&ProbeOptions::default());
-    for absent in inventory.unavailable() {
-        println!("skipped: {absent}");
+    for reason in left_out(&inventory) {
+        println!("skipped: {reason}");
     }
     let tally = Arc::new(Mutex::new(Tally::default()));
     let mut trials = Vec::new();
@@ -46,6 +46,8 @@ fn main() -> std::process::ExitCode {
     // their software drivers need.
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let conclusion = libtest_mimic::run(&arguments, trials);
-    println!("{}", tally.lock().unwrap_or_else(PoisonError::into_inner));
+    if !arguments.list {
+        println!("{}", tally.lock().unwrap_or_else(PoisonError::into_inner));
+    }
     conclusion.exit_code()
 }

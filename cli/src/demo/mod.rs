@@ -18,12 +18,13 @@ use std::thread;
 use clap::value_parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use syncline::{BackendKind, Device, Found, Inventory, Link, ProbeOptions, connect};
+use syncline::{BackendKind, Device, Found, Inventory, Link, connect};
 
 use crate::failure::Failure;
+use crate::output::say;
 use pipeline::{Order, Pipeline, Size};
 use syncline_conformance::report;
-use syncline_conformance::runner::device_lines;
+use syncline_conformance::runner::{device_lines, left_out};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -72,9 +73,7 @@ struct Verdict {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let inventory = Inventory::probe(&ProbeOptions {
-        validation: args.validation,
-    });
+    let inventory = crate::probe(args.validation)?;
     if args.list {
         list(&inventory);
         return Ok(ExitCode::SUCCESS);
@@ -85,10 +84,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let pair = choose(&inventory, args)?;
     let link = connect(&pair.producer, &pair.consumer);
     if !args.json {
-        println!("producer   {}", pair.names[0]);
-        println!("consumer   {}", pair.names[1]);
-        println!("because    {}", pair.why);
-        println!("ordered by {} ({})", link.mechanism(), link.why());
+        say!("producer   {}", pair.names[0]);
+        say!("consumer   {}", pair.names[1]);
+        say!("because    {}", pair.why);
+        say!("ordered by {} ({})", link.mechanism(), link.why());
     }
     let size = Size {
         width: args.size,
@@ -126,21 +125,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "command": report::command(),
             "devices": device_lines(&inventory),
         });
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        println!(
+        say!(
             "verified   {} of {} frames, {} wrong",
-            verdict.verified, args.frames, verdict.wrong
+            verdict.verified,
+            args.frames,
+            verdict.wrong
         );
         if let Some((fps, usual)) = fps {
-            println!("speed      {fps:.0} frames per second");
-            println!("           {usual:.0} when the host waits for the queue after every stage");
+            say!("speed      {fps:.0} frames per second");
+            say!("           {usual:.0} when the host waits for the queue after every stage");
         }
         for complaint in &complaints {
-            println!("validation {complaint}");
+            say!("validation {complaint}");
         }
         if args.no_sync && verdict.wrong == 0 {
-            println!("nothing went wrong without the waits: this pair cannot show a missing one");
+            say!("nothing went wrong without the waits: this pair cannot show a missing one");
         }
     }
     let fine = verdict.wrong == 0 && complaints.is_empty();
@@ -218,7 +219,7 @@ fn list(inventory: &Inventory) {
         let refused = found
             .rejected()
             .map(|error| format!(" (cannot be used: {error})"));
-        println!(
+        say!(
             "{} {}{}",
             found.index(),
             name(found),
@@ -228,7 +229,7 @@ fn list(inventory: &Inventory) {
     inventory
         .unavailable()
         .iter()
-        .for_each(|error| println!("{error}"));
+        .for_each(|error| say!("{error}"));
 }
 
 fn name(found: &Found) -> String {
@@ -267,7 +268,7 @@ fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
     if producer.info().same_gpu(consumer.info()) {
         why.push("both are one GPU, by UUID".into());
     }
-    why.extend(inventory.unavailable().iter().map(ToString::to_string));
+    why.extend(left_out(inventory));
     if why.is_empty() {
         why.push("the first device of each API".into());
     }

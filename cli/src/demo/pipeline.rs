@@ -103,12 +103,24 @@ impl Pipeline {
         self,
         frames: u32,
         order: Order,
+        take: impl FnMut(u32, &[u32]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let made = self.make(frames, order, take);
+        // Also after a failure: software drivers crash if the process ends while they work.
+        let ended = self.finish();
+        made.and(ended)
+    }
+
+    fn make(
+        &self,
+        frames: u32,
+        order: Order,
         mut take: impl FnMut(u32, &[u32]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut rgba = Vec::new();
-        let mut read = |pipeline: &Self, frame: u32| {
-            pipeline.consumed.at(u64::from(frame) + 1).wait(TIMEOUT)?;
-            let words = pipeline.readbacks[frame as usize % READBACKS]
+        let mut read = |frame: u32| {
+            self.consumed.at(u64::from(frame) + 1).wait(TIMEOUT)?;
+            let words = self.readbacks[frame as usize % READBACKS]
                 .words()
                 .unwrap_or_default();
             rgba.clear();
@@ -117,14 +129,14 @@ impl Pipeline {
         };
         for frame in 0..frames {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
-                read(&self, oldest)?;
+                read(oldest)?;
             }
             self.submit(frame, order)?;
         }
         for frame in frames.saturating_sub(READBACKS as u32)..frames {
-            read(&self, frame)?;
+            read(frame)?;
         }
-        self.finish()
+        Ok(())
     }
 
     /// Makes `frames` frames at full speed; the last one is compared, so that the speed is that of
@@ -246,7 +258,7 @@ impl Pipeline {
     }
 
     /// Lets everything end before the buffers go.
-    fn finish(self) -> Result<(), Failure> {
+    fn finish(&self) -> Result<(), Failure> {
         self.producing.idle(TIMEOUT)?;
         self.consuming.idle(TIMEOUT)?;
         if let Some(queue) = &self.relaying {

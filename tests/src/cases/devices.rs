@@ -54,7 +54,7 @@ pub fn cases() -> Vec<Case<Device>> {
 
 /// A second inventory, with devices of its own, beside the one that this case came from.
 fn two_users(world: &World<Device>) -> Verdict {
-    let inventory = Inventory::probe(&ProbeOptions::default());
+    let inventory = Inventory::probe(&crate::runner::options());
     let info = world.left.info();
     let same = |found: &&syncline::Found| {
         found.info().backend == info.backend
@@ -75,7 +75,11 @@ fn two_users(world: &World<Device>) -> Verdict {
     theirs.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     line.at(2).wait(LONG)?;
     theirs.idle(LONG)?;
-    drop((theirs, line, other, inventory));
+    // Only a device that goes shows what it leaves behind.
+    drop((theirs, line, other));
+    let said = inventory.validation_errors();
+    check!(said.is_empty(), "validation: {}", said.join("; "));
+    drop(inventory);
     world.left.check()?;
     ours.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use syncline::Error;
 use syncline::backend::{Device, Queue};
+use syncline::{Error, wait_all, wait_any};
 
 use super::{DELAY, LONG, LONG_DELAY, WORDS};
 use crate::case::{Stop, Verdict, cases, check, check_error};
@@ -204,6 +204,7 @@ fn one_to_many<S: Subject>(world: &World<S>) -> Verdict {
     let left = world.left_queue("left")?;
     let source = world.left.buffer(WORDS)?;
     slow_fill(world, &left, &source, 5, line.signal_at(1))?;
+    let mut ends = Vec::new();
     for index in 0..8 {
         let side = if index % 2 == 0 {
             &world.right
@@ -211,15 +212,16 @@ fn one_to_many<S: Subject>(world: &World<S>) -> Verdict {
             &world.left
         };
         let queue = side.queue(syncline::QueueKind::Compute, &format!("consumer {index}"))?;
-        queue
-            .submit(&[line.at(1)], |_| Ok(()), &[])?
-            .end()
-            .wait(LONG)?;
-        check!(
-            S::read(&source).iter().all(|&word| word == 5),
-            "consumer {index} did not wait"
-        );
+        ends.push(queue.submit(&[line.at(1)], |_| Ok(()), &[])?.end().keep());
     }
+    // The first to end tells: one that did not wait is earlier than the producer.
+    let ends: Vec<_> = ends.iter().map(|end| end.point()).collect();
+    let first = wait_any(&ends, LONG)?;
+    check!(
+        S::read(&source).iter().all(|&word| word == 5),
+        "consumer {first} did not wait"
+    );
+    wait_all(&ends, LONG)?;
     Ok(())
 }
 

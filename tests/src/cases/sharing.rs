@@ -2,7 +2,8 @@
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
-    Device, Error, KeptPoint, Mechanism, QueueKind, SharedBuffer, WaitMode, connect, host, share,
+    BackendKind, Device, Error, HandleKind, Info, KeptPoint, Mechanism, QueueKind, SharedBuffer,
+    WaitMode, connect, host, share,
 };
 
 use super::{DELAY, LONG, LONG_DELAY, WORDS};
@@ -125,6 +126,10 @@ fn says_how(world: &World<Device>) -> Verdict {
                 "refused, but linked by {}",
                 link.mechanism()
             );
+            check!(
+                !could_share(world.left.info(), world.right.info()),
+                "one GPU, which exports and imports timelines, is refused: {reason}"
+            );
             let names = (&world.left.info().name, &world.right.info().name);
             check!(
                 left.contains(names.0) && right.contains(names.1),
@@ -139,6 +144,25 @@ fn says_how(world: &World<Device>) -> Verdict {
         Err(other) => return Err(other.into()),
     }
     Ok(())
+}
+
+/// What devices tell of themselves is enough for a native timeline: one GPU, no partition, and one
+/// API that exports what the other imports.
+fn could_share(left: &Info, right: &Info) -> bool {
+    let pass = |from: &Info, to: &Info| {
+        from.backend == BackendKind::Vulkan
+            && to.backend == BackendKind::Cuda
+            && from
+                .capabilities
+                .exports
+                .contains(&HandleKind::TimelineOpaqueFd)
+            && to
+                .capabilities
+                .imports
+                .contains(&HandleKind::TimelineOpaqueFd)
+            && to.parent_uuid.is_none()
+    };
+    left.same_gpu(right) && (pass(left, right) || pass(right, left))
 }
 
 /// Either side writes memory that the host reads and signals a shared counter: once the host sees the
@@ -183,6 +207,10 @@ fn carry(world: &World<Device>, synchronized: bool) -> Result<(Vec<u32>, KeptPoi
     let link = connect(&world.left, &world.right);
     let (produced, carried) = (link.timeline("produced")?, link.timeline("carried")?);
     let shared: SharedBuffer = link.buffer(WORDS as u64 * 4)?;
+    check!(
+        link.mechanism() == Mechanism::Engine || !shared.is_relayed(),
+        "linked natively, but the memory is copied by the host"
+    );
     let target = world.right.buffer(WORDS)?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let relay = host::Device::new().queue(QueueKind::Transfer, "relay")?;

@@ -6,6 +6,7 @@
 )]
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::cuda::{self, DeviceBuffer, Function, Recorder};
@@ -39,7 +40,7 @@ impl Waves {
     }
 
     pub(crate) fn record(
-        &self,
+        self: &Arc<Self>,
         recorder: &mut Recorder,
         frame: u32,
         slot: usize,
@@ -70,6 +71,8 @@ impl Waves {
             // StepParams in their order.
             unsafe { recorder.launch(&self.step, grid(self.size), BLOCK, &mut parameters)? };
         }
+        // The recorder does not know what memory a kernel's pointers point to.
+        recorder.keep(self.clone());
         recorder.copy(&self.field[FRAME_BUFFER], &self.slots[slot])
     }
 }
@@ -101,7 +104,7 @@ impl Shader {
     }
 
     pub(crate) fn record(
-        &self,
+        self: &Arc<Self>,
         recorder: &mut Recorder,
         slot: usize,
         readback: usize,
@@ -115,6 +118,7 @@ impl Shader {
             .collect();
         // SAFETY: `shade` takes two pointers to width * height words each, then width and height.
         unsafe { recorder.launch(&self.shade, grid(self.size), BLOCK, &mut parameters)? };
+        recorder.keep(self.clone());
         recorder.copy(&self.rgba, &self.readbacks[readback])
     }
 }

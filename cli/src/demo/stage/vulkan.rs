@@ -57,7 +57,7 @@ impl Waves {
     }
 
     pub(crate) fn record(
-        &self,
+        self: &Arc<Self>,
         recorder: &mut Recorder,
         frame: u32,
         slot: usize,
@@ -88,7 +88,8 @@ impl Waves {
             recorder.order()?;
         }
         recorder.copy_buffer(&self.field[FRAME_BUFFER], slot)?;
-        recorder.keep(self.step.clone());
+        // The recorder does not know which buffers and kernels a dispatch uses.
+        recorder.keep(self.clone());
         Ok(())
     }
 }
@@ -129,7 +130,7 @@ impl Shader {
     }
 
     pub(crate) fn record(
-        &self,
+        self: &Arc<Self>,
         recorder: &mut Recorder,
         slot: usize,
         readback: usize,
@@ -149,7 +150,7 @@ impl Shader {
         );
         recorder.order()?;
         recorder.copy_buffer(&self.rgba, &self.readbacks[readback])?;
-        recorder.keep(self.shade.clone());
+        recorder.keep(self.clone());
         Ok(())
     }
 }
@@ -193,7 +194,6 @@ impl Delay {
             );
             recorder.order()?;
         }
-        recorder.keep(self.kernel.clone());
         Ok(())
     }
 }

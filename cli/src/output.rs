@@ -1,0 +1,23 @@
+//! Lines on standard output.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::process;
+
+/// Prints a line, as `println!` does, but without its panic where nobody reads any more.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
+}
+
+pub(crate) use say;
+
+/// Prints a line, or ends the command with exit code 2 if it cannot be written.
+pub(crate) fn line(text: Arguments<'_>) {
+    if let Err(error) = writeln!(io::stdout(), "{text}") {
+        // `syncline info | head` has read what it wanted.
+        if error.kind() != ErrorKind::BrokenPipe {
+            eprintln!("error: cannot write to standard output: {error}");
+        }
+        process::exit(2);
+    }
+}

@@ -1,0 +1,211 @@
+//! The command as a user meets it where there is no driver at all: what it prints, and its exit codes.
+
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The command, with no driver that it could find.
+fn syncline(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+    command
+        .args(arguments)
+        .env("VK_DRIVER_FILES", "/nonexistent.json")
+        .env("VK_ICD_FILENAMES", "/nonexistent.json")
+        .env("CUDA_VISIBLE_DEVICES", "");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    syncline(arguments).output().expect("the command starts")
+}
+
+/// Runs it, expects this exit code, and returns what went to standard output and standard error.
+fn ends_with(code: i32, arguments: &[&str]) -> (String, String) {
+    let output = run(arguments);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    let (out, error) = (text(output.stdout), text(output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{arguments:?}: {out}{error}"
+    );
+    assert!(!error.contains("panicked"), "{arguments:?}: {error}");
+    (out, error)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// A path in a folder of the tests' own, where nothing is.
+fn scratch(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Fails if it was not there.
+    let _ = fs::remove_dir_all(&path);
+    let _ = fs::remove_file(&path);
+    path
+}
+
+#[test]
+fn bad_input_is_answered_with_exit_code_2() {
+    let file = scratch("a-file");
+    fs::write(&file, "").expect("a file");
+    let below = file.join("folder");
+    let below = below.to_str().expect("UTF-8");
+    let cases: [(&[&str], &str); 9] = [
+        (
+            &["--producer", "nosuch"],
+            "no device \"nosuch\"; there are: 0 host",
+        ),
+        (
+            &["demo", "--consumer", "7"],
+            "no device \"7\"; there are: 0 host",
+        ),
+        (&["--producer", "vulkan"], "vulkan is not available: "),
+        (&["--frames", "0"], "1..="),
+        (&["--size", "0"], "16..="),
+        (&["--png", below], below),
+        (&["--validation"], "vulkan is not available: "),
+        (&["conformance", "--filter", "nosuch"], "\"nosuch\""),
+        (
+            &["conformance", "--device", "Nosuch"],
+            "no device \"Nosuch\"; there are: host",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let (_, error) = ends_with(2, arguments);
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_known_before_the_run() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let (out, error) = ends_with(2, &["conformance", "--junit", folder]);
+    assert!(error.contains(folder), "{error}");
+    assert!(!out.contains("passed"), "{out}");
+}
+
+#[test]
+fn info_gives_the_reasons_for_what_is_absent() {
+    let (out, _) = ends_with(0, &["info", "--json"]);
+    let info = json(&out);
+    assert_eq!(info["devices"][0]["backend"], "host");
+    let reasons = info["unavailable"].as_array().expect("a list");
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    let (out, _) = ends_with(0, &["demo", "--list"]);
+    assert!(
+        out.contains("0 host") && out.contains("vulkan is not available"),
+        "{out}"
+    );
+}
+
+#[test]
+fn the_demo_runs_on_the_host_alone() {
+    let (out, _) = ends_with(0, &["--frames", "9", "--size", "40", "--json"]);
+    let report = json(&out);
+    assert_eq!(
+        (&report["frames"], &report["verified"], &report["wrong"]),
+        (&9.into(), &9.into(), &0.into())
+    );
+    for key in ["producer", "consumer", "mechanism", "commit"] {
+        assert!(report[key].is_string(), "{key}: {report}");
+    }
+    for key in ["fps", "fps_host_synchronized"] {
+        assert!(report[key].as_f64() > Some(0.0), "{key}: {report}");
+    }
+}
+
+#[test]
+fn without_the_waits_frames_are_wrong() {
+    let (out, _) = ends_with(
+        1,
+        &["--no-sync", "--frames", "12", "--size", "40", "--json"],
+    );
+    let report = json(&out);
+    assert!(report["wrong"].as_u64() > Some(0), "{report}");
+    assert_eq!(report["synchronized"], false);
+}
+
+#[test]
+fn frames_are_written_and_move() {
+    let folder = scratch("frames");
+    let png = folder.to_str().expect("UTF-8");
+    ends_with(0, &["--frames", "3", "--size", "40", "--png", png]);
+    let frames: Vec<_> = (1..=3)
+        .map(|n| fs::read(folder.join(format!("frame-{n:04}.png"))).expect("a frame"))
+        .collect();
+    assert!(frames.iter().all(|frame| frame.starts_with(b"\x89PNG")));
+    assert!(frames[0] != frames[1] && frames[1] != frames[2]);
+    assert_eq!(fs::read_dir(&folder).expect("the folder").count(), 3);
+}
+
+#[test]
+fn conformance_counts_what_ran() {
+    let file = scratch("report.json");
+    let path = file.to_str().expect("UTF-8");
+    let (out, _) = ends_with(
+        0,
+        &[
+            "conformance",
+            "--device",
+            "0",
+            "--filter",
+            "T5",
+            "--json",
+            path,
+        ],
+    );
+    let report = json(&fs::read_to_string(&file).expect("the report"));
+    let cases = report["cases"].as_array().expect("a list");
+    assert!(
+        cases.len() >= 4 && cases.iter().all(|case| case["outcome"] == "passed"),
+        "{report}"
+    );
+    let closing = format!("{} passed, 0 failed, 0 skipped", cases.len());
+    assert_eq!(out.lines().last(), Some(&*closing));
+}
+
+#[test]
+fn nobody_reading_is_no_panic() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let child = syncline(&["info"])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// On whatever drivers there are: work is in flight when the third frame cannot be written.
+#[test]
+fn an_error_in_the_middle_is_no_crash() {
+    let folder = scratch("in-the-way");
+    fs::create_dir_all(folder.join("frame-0003.png")).expect("a folder");
+    let png = folder.to_str().expect("UTF-8");
+    for device in ["host", "vulkan", "cuda"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_syncline"))
+            .args(["--frames", "40", "--size", "128", "--png", png])
+            .args(["--producer", device, "--consumer", device])
+            .output()
+            .expect("the command starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{device}: {error}");
+        let absent = error.contains("is not available");
+        assert!(
+            absent || error.contains("frame-0003.png"),
+            "{device}: {error}"
+        );
+    }
+}
