@@ -168,7 +168,7 @@ impl Drop for Engine {
 fn an_engine_keeps_its_device_and_submits_by_itself() {
     let _turn = common::turn();
     let Some(engine) = Engine::new().map(Arc::new) else {
-        return;
+        return common::skip("the engine of the test cannot be made");
     };
     let device = engine.adopted();
     let queue = device.queue(QueueKind::Compute, "adopted").unwrap();
@@ -369,14 +369,14 @@ fn own_command_buffers_run_between_recorded_ones() {
 fn the_validation_layer_is_listened_to() {
     let _turn = common::turn();
     let Some(instance) = common::instance() else {
-        return;
+        return common::skip("no instance");
     };
-    let Ok(device) = instance.open_first().map_err(|e| println!("skipped: {e}")) else {
-        return;
+    let device = match instance.open_first() {
+        Ok(device) => device,
+        Err(error) => return common::skip(&error.to_string()),
     };
     if !format!("{instance:?}").contains("validation: true") {
-        println!("skipped: no validation layer");
-        return;
+        return common::skip("no validation layer");
     }
     let empty = vk::BufferCreateInfo::default().usage(vk::BufferUsageFlags::TRANSFER_SRC);
     // SAFETY: wrong on purpose: a buffer without bytes, which both drivers and the layer survive.

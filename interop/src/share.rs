@@ -172,7 +172,7 @@ fn native(left: &Device, right: &Device) -> Result<(Mechanism, String), String> 
 
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 fn external_timeline(cuda: &Info, vulkan: &Info) -> Result<(Mechanism, String), String> {
-    use syncline_core::HandleKind::TimelineOpaqueFd;
+    use syncline_core::HandleKind::{MemoryOpaqueFd, TimelineOpaqueFd};
 
     let uuid = |info: &Info| {
         info.uuid
@@ -193,17 +193,16 @@ fn external_timeline(cuda: &Info, vulkan: &Info) -> Result<(Mechanism, String), 
             cuda.name
         ));
     }
-    if !vulkan.capabilities.exports.contains(&TimelineOpaqueFd) {
-        return Err(format!(
-            "Vulkan's {} exports no timeline semaphores",
-            vulkan.name
-        ));
-    }
-    if !cuda.capabilities.imports.contains(&TimelineOpaqueFd) {
-        return Err(format!(
-            "CUDA's {} imports no timeline semaphores",
-            cuda.name
-        ));
+    for (kind, what) in [
+        (TimelineOpaqueFd, "timeline semaphores"),
+        (MemoryOpaqueFd, "memory"),
+    ] {
+        if !vulkan.capabilities.exports.contains(&kind) {
+            return Err(format!("Vulkan's {} exports no {what}", vulkan.name));
+        }
+        if !cuda.capabilities.imports.contains(&kind) {
+            return Err(format!("CUDA's {} imports no {what}", cuda.name));
+        }
     }
     Ok((
         Mechanism::ExternalTimeline,

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,6 +43,16 @@ macro_rules! trials {
 }
 pub(crate) use trials;
 
+thread_local! {
+    static SKIPPED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static DEVICES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Notes why the test does nothing on this device; one that does nothing anywhere is ignored.
+pub(crate) fn skip(reason: &str) {
+    SKIPPED.with_borrow_mut(|skipped| skipped.push(reason.to_owned()));
+}
+
 /// Runs the tests of one file, or reports each as ignored, with the reason, where there is no device.
 pub(crate) fn run(tests: Vec<(&'static str, fn())>) -> std::process::ExitCode {
     let reason = why_not();
@@ -50,8 +61,16 @@ pub(crate) fn run(tests: Vec<(&'static str, fn())>) -> std::process::ExitCode {
         Trial::ignorable_test(name, move || match reason {
             Some(reason) => Ok(Completion::ignored_with(reason)),
             None => {
+                SKIPPED.take();
+                DEVICES.set(0);
                 test();
-                Ok(Completion::Completed)
+                // On one device run, on another skipped: run.
+                let skipped = SKIPPED.take();
+                if skipped.is_empty() || skipped.len() < DEVICES.get() {
+                    Ok(Completion::Completed)
+                } else {
+                    Ok(Completion::ignored_with(skipped.join("; ")))
+                }
             }
         })
     });
@@ -92,6 +111,7 @@ pub(crate) fn on_each_device(test: impl Fn(&Device)) {
         }
         let device = candidate.open().expect("opening the device");
         println!("on {}", device.info().name);
+        DEVICES.set(DEVICES.get() + 1);
         test(&device);
         drop(device);
         let errors = instance.validation_errors();
