@@ -66,7 +66,8 @@ impl Recorder {
 
     /// The raw handle of the queue family's command buffer that this submission records into: begun
     /// with `ONE_TIME_SUBMIT`, and ended, submitted and used again by the queue. Do none of that to it,
-    /// and do not keep it beyond the work.
+    /// and do not keep it beyond the work. What its commands use (pipelines, descriptor sets, buffers behind
+    /// them) nobody but the caller knows: [keep](Recorder::keep) it.
     ///
     /// # Errors
     /// A driver error.

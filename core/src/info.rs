@@ -135,9 +135,9 @@ pub struct Capabilities {
     pub stream_memory_flush: bool,
     /// Largest legal difference between a timeline's value and any outstanding wait or signal.
     pub max_value_difference: u64,
-    /// Handles under which a timeline semaphore of this device can leave it.
+    /// The kinds of handle under which the driver lets objects of this device out.
     pub exports: Vec<HandleKind>,
-    /// Handles from which a timeline semaphore can be made here.
+    /// The kinds of handle from which the driver makes objects of this device.
     pub imports: Vec<HandleKind>,
     /// Queues it can make.
     pub queues: Vec<QueueFamily>,

@@ -142,6 +142,12 @@ impl Pipeline {
     /// Makes `frames` frames at full speed; the last one is compared, so that the speed is that of
     /// right frames. Returns frames per second.
     pub(crate) fn timed(self, frames: u32, order: Order) -> Result<f64, Failure> {
+        let made = self.make_timed(frames, order);
+        let ended = self.finish();
+        made.and_then(|fps| ended.map(|()| fps))
+    }
+
+    fn make_timed(&self, frames: u32, order: Order) -> Result<f64, Failure> {
         let start = Instant::now();
         for frame in 0..frames {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
@@ -170,7 +176,6 @@ impl Pipeline {
                 "the last of {frames} timed frames is wrong"
             )));
         }
-        self.finish()?;
         Ok(f64::from(frames) / took.as_secs_f64())
     }
 
