@@ -21,6 +21,8 @@ fn status() -> BTreeMap<&'static str, &'static str> {
         let mut cells = line.trim_matches('|').split('|').map(str::trim);
         Some((cells.next()?, cells.next()?))
     });
+    // "implemented, but for …" is implemented.
+    let rows = rows.map(|(id, status)| (id, status.split(',').next().unwrap_or(status)));
     rows.filter(|(_, status)| ["implemented", "planned"].contains(status))
         .collect()
 }
