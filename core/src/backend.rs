@@ -31,7 +31,9 @@ pub use crate::lane::{Held, Lane, Submitted};
 pub use crate::point::{Completion, NativePoint};
 pub use crate::timeline::{Attachment, Attachments};
 pub use crate::watch::Watcher;
-use crate::{DeviceId, Fence, Info, KeptPoint, Object, Point, QueueKind, Result, Signal, Timeline};
+use crate::{
+    Blockers, DeviceId, Fence, Info, KeptPoint, Object, Point, QueueKind, Result, Signal, Timeline,
+};
 
 /// One backend's execution context: a CUDA context, a `VkDevice`, the host's worker threads.
 ///
@@ -143,6 +145,11 @@ pub trait Queue: Clone + Send + Sync + 'static {
 
     /// Submissions that wait on the host.
     fn held(&self) -> Held;
+
+    /// What its position waits for, and who waits for whom until then. See [`Point::blockers`].
+    fn blockers(&self) -> Blockers {
+        self.position().blockers()
+    }
 
     /// Blocks until everything submitted so far is finished, and drops what it kept (which otherwise
     /// happens at the next submission).

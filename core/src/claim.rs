@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::state::Shared;
 use crate::waiters::Stage;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One claim: the values in `(above, upto]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,13 +117,7 @@ impl Claim {
     /// # Errors
     /// [`Error::TimedOut`], or the timeline's failure.
     pub fn wait_ready(&self, timeout: Duration) -> Result<()> {
-        crate::wait::wait_stage(
-            &self.of,
-            self.interval.above,
-            Stage::Pending,
-            Instant::now(),
-            timeout,
-        )
+        crate::wait::wait_stage(&self.of, self.interval.above, Stage::Pending, timeout)
     }
 
     /// Tells the engine that the submission is with the driver: the value is now pending, and what
@@ -141,7 +135,7 @@ impl Claim {
         }
         self.of.drop_raw_claim();
         // The application's own queue is no order domain of ours: 0 is nobody.
-        self.of.promote(self.interval, 0);
+        self.of.promote(self.interval, 0, None);
         Ok(())
     }
 }

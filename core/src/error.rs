@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blockers::Blockers;
 use crate::info::{BackendKind, next_id};
 
 /// The result of every fallible call.
@@ -162,6 +163,17 @@ pub enum Error {
         /// The submission's own wait.
         waited: u64,
     },
+    /// Submissions that wait for each other in a circle could never run.
+    #[error("submission {submission} of {queue} would close a circle of waits: {circle}")]
+    Circular {
+        /// The queue submitted to.
+        queue: Object,
+        /// What the submission's number would have been; nothing has it now.
+        submission: u64,
+        /// The circle: what the submission waits for and who is to signal it, what that one waits for, and
+        /// so on, down to what this submission was to signal itself.
+        circle: Blockers,
+    },
     /// A value outside what a timeline can hold or the device can compare.
     #[error(
         "{timeline} cannot use the value {asked}: at {reached} the largest legal one is {largest}"
@@ -242,7 +254,7 @@ pub enum Error {
     },
     /// A wait ended before its point was reached.
     #[error(
-        "timed out after {waited:?} waiting for {object} to reach {value} (reached {reached}, pending up to {pending})"
+        "timed out after {waited:?} waiting for {object} to reach {value} (reached {reached}, pending up to {pending}): {blockers}"
     )]
     TimedOut {
         /// What was waited for.
@@ -255,6 +267,8 @@ pub enum Error {
         pending: u64,
         /// How long was waited, at least as long as asked.
         waited: Duration,
+        /// Who was to signal it, and who waited for whom, when the time was over.
+        blockers: Blockers,
     },
     /// Wait-any needs something to wait for.
     #[error("wait-any over no points would never end")]

@@ -13,11 +13,14 @@
 //! puts all backends behind one set of enums.
 
 pub mod backend;
+pub mod future;
 pub mod host;
 
+mod blockers;
 mod claim;
 mod error;
 mod fence;
+mod graph;
 mod handle;
 mod info;
 mod lane;
@@ -30,6 +33,7 @@ mod wait;
 mod waiters;
 mod watch;
 
+pub use blockers::{Blockers, Signaller, Step};
 pub use claim::Claim;
 pub use error::{Error, Failure, Object, Result};
 pub use fence::Fence;

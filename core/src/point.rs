@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::Port;
+use crate::blockers::Blockers;
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
 use crate::state::{Shared, Standing};
-use crate::wait::{WaitMode, wait_stage};
+use crate::wait::{Quantity, WaitMode, wait_points, wait_stage};
 use crate::waiters::Stage;
 
 /// A value of a timeline to wait for, by a host thread or a submission. Borrowed, small and `Copy`.
@@ -56,7 +57,7 @@ impl<'t> Point<'t> {
     /// # Errors
     /// As [`Point::wait`].
     pub fn wait_with(self, mode: WaitMode, timeout: Duration) -> Result<()> {
-        crate::wait::wait_points(&[self], crate::wait::Quantity::All, mode, timeout).map(|_| ())
+        wait_points(&[self], Quantity::All, Stage::Reached, mode, timeout).map(|_| ())
     }
 
     /// Blocks until the value is pending: its signal, and everything before it, is with the driver and needs no
@@ -66,7 +67,7 @@ impl<'t> Point<'t> {
     /// As [`Point::wait`].
     pub fn wait_pending(self, timeout: Duration) -> Result<()> {
         let Some(of) = self.of else { return Ok(()) };
-        wait_stage(of, self.value, Stage::Pending, Instant::now(), timeout)
+        wait_stage(of, self.value, Stage::Pending, timeout)
     }
 
     /// True once the value is pending or reached. Never blocks.
@@ -77,6 +78,16 @@ impl<'t> Point<'t> {
         let Some(of) = self.of else { return Ok(true) };
         let standing = of.standing(self.value).into_result(of, self.value)?;
         Ok(matches!(standing, Standing::Reached | Standing::Pending))
+    }
+
+    /// Who is to bring the value, and who waits for whom until then: empty once it is reached. A snapshot,
+    /// for diagnosis: it takes locks and allocates.
+    #[must_use]
+    pub fn blockers(self) -> Blockers {
+        self.of.map_or_else(Blockers::default, |of| {
+            of.refresh_to(self.value);
+            crate::graph::blockers(of, self.value)
+        })
     }
 
     /// An owned copy, for keeping beyond the timeline's borrow.

@@ -2,7 +2,7 @@
 //! can stand in for them.
 
 use std::sync::PoisonError;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// A mutex that ignores poisoning: every critical section of the engine leaves its data valid at
 /// each step, so a panic elsewhere on the thread must not take the object down with it.

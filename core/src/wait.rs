@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::run::Wake;
-use crate::state::{Shared, Standing};
+use crate::state::Shared;
 use crate::sync::{AtomicBool, Ordering};
 use crate::waiters::{Stage, Ticket};
 use crate::watch::on_watcher_thread;
@@ -46,7 +46,14 @@ pub(crate) enum Quantity {
 /// The failure of the lowest failed point as soon as there is one, even if others are outstanding;
 /// [`Error::TimedOut`] naming the first point not reached; [`Error::Cancelled`].
 pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
-    wait_points(points, Quantity::All, WaitMode::Adaptive, timeout).map(|_| ())
+    wait_points(
+        points,
+        Quantity::All,
+        Stage::Reached,
+        WaitMode::Adaptive,
+        timeout,
+    )
+    .map(|_| ())
 }
 
 /// Blocks until any of `points` is reached and tells which: the lowest index if there are several.
@@ -56,12 +63,19 @@ pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
 /// [`Error::NothingToWaitFor`] for an empty list; the failure of the lowest failed point if none is
 /// reached; [`Error::TimedOut`].
 pub fn wait_any(points: &[Point<'_>], timeout: Duration) -> Result<usize> {
-    wait_points(points, Quantity::Any, WaitMode::Adaptive, timeout)
+    wait_points(
+        points,
+        Quantity::Any,
+        Stage::Reached,
+        WaitMode::Adaptive,
+        timeout,
+    )
 }
 
 pub(crate) fn wait_points(
     points: &[Point<'_>],
     quantity: Quantity,
+    stage: Stage,
     mode: WaitMode,
     timeout: Duration,
 ) -> Result<usize> {
@@ -71,23 +85,14 @@ pub(crate) fn wait_points(
             Quantity::Any => Err(Error::NothingToWaitFor),
         };
     }
-    for point in points {
-        if let Some(of) = point.of {
-            of.check_wait(point.value)?;
-        }
-    }
     let look = || {
-        for point in points {
-            if let Some(of) = point.of {
-                of.refresh_to(point.value);
-            }
-        }
-        decide(points, quantity)
+        refresh_all(points, stage)?;
+        decide(points, quantity, stage)
     };
     let answer = wait_until(Instant::now(), timeout, mode, look, |parker, tickets| {
         for point in points {
             if let Some(of) = point.of {
-                let ticket = of.register(point.value, Stage::Reached, parker.clone());
+                let ticket = of.register(point.value, stage, parker.clone());
                 tickets.extend(ticket.map(|ticket| (of, ticket)));
             }
         }
@@ -96,12 +101,13 @@ pub(crate) fn wait_points(
         return Ok(index);
     }
     let open = |point: &Point<'_>| {
-        let of = point.of.filter(|of| of.reached() < point.value)?;
-        Some(timed_out(of, point.value, timeout))
+        let of = point.of?;
+        let done = stage.is_met(&of.standing(point.value));
+        (!done).then(|| timed_out(of, point.value, timeout))
     };
     match points.iter().find_map(open) {
         Some(error) => Err(error),
-        // All reached between the last look and here.
+        // All have come between the last look and here.
         None => Ok(0),
     }
 }
@@ -111,42 +117,49 @@ pub(crate) fn wait_stage(
     of: &Arc<Shared>,
     value: u64,
     stage: Stage,
-    start: Instant,
     timeout: Duration,
 ) -> Result<()> {
-    let look = || {
-        let standing = of.standing(value).into_result(of, value)?;
-        let done = match stage {
-            Stage::Pending => matches!(standing, Standing::Reached | Standing::Pending),
-            Stage::Reached => matches!(standing, Standing::Reached),
-        };
-        Ok(done.then_some(()))
+    let point = Point {
+        of: Some(of),
+        value,
     };
-    wait_until(
-        start,
-        timeout,
-        WaitMode::Adaptive,
-        look,
-        |parker, tickets| {
-            let ticket = of.register(value, stage, parker.clone());
-            tickets.extend(ticket.map(|ticket| (of, ticket)));
-        },
-    )?
-    .ok_or_else(|| timed_out(of, value, timeout))
+    let mode = WaitMode::Adaptive;
+    wait_points(&[point], Quantity::All, stage, mode, timeout).map(|_| ())
 }
 
-fn timed_out(of: &Shared, value: u64, waited: Duration) -> Error {
+fn timed_out(of: &Arc<Shared>, value: u64, waited: Duration) -> Error {
     Error::TimedOut {
         object: of.object.clone(),
         value,
         reached: of.reached(),
         pending: of.pending(),
         waited,
+        blockers: crate::graph::blockers(of, value),
     }
 }
 
+/// Brings what the engine knows of the points up to date, as far as `stage` needs it.
+///
+/// # Errors
+/// A value that no device can compare (T7).
+pub(crate) fn refresh_all(points: &[Point<'_>], stage: Stage) -> Result<()> {
+    for point in points {
+        if let Some(of) = point.of {
+            of.check_wait(point.value)?;
+            if stage == Stage::Reached {
+                of.refresh_to(point.value);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What the points say now: the index that ends the wait, an error that does, or neither.
-fn decide(points: &[Point<'_>], quantity: Quantity) -> Result<Option<usize>> {
+pub(crate) fn decide(
+    points: &[Point<'_>],
+    quantity: Quantity,
+    stage: Stage,
+) -> Result<Option<usize>> {
     let mut failed = None;
     let mut open = false;
     for (index, point) in points.iter().enumerate() {
@@ -157,9 +170,9 @@ fn decide(points: &[Point<'_>], quantity: Quantity) -> Result<Option<usize>> {
             }
         };
         match of.standing(point.value).into_result(of, point.value) {
-            Ok(Standing::Reached) if quantity == Quantity::Any => return Ok(Some(index)),
-            Ok(Standing::Reached) => {}
-            Ok(_) => open = true,
+            Ok(standing) if !stage.is_met(&standing) => open = true,
+            Ok(_) if quantity == Quantity::Any => return Ok(Some(index)),
+            Ok(_) => {}
             Err(error) => failed = failed.or(Some(error)),
         }
     }

@@ -6,12 +6,23 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::run::Wake;
+use crate::state::Standing;
 
 /// What a waiter waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Pending,
     Reached,
+}
+
+impl Stage {
+    /// True if a value that stands so has come as far.
+    pub(crate) const fn is_met(self, standing: &Standing) -> bool {
+        match self {
+            Self::Pending => matches!(standing, Standing::Reached | Standing::Pending),
+            Self::Reached => matches!(standing, Standing::Reached),
+        }
+    }
 }
 
 /// One registration in a timeline.

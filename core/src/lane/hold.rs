@@ -10,7 +10,8 @@ use super::send::{Sent, owned};
 use super::{Lane, fail_all};
 use crate::backend::{Enqueue, Keep, KeptPoints};
 use crate::claim::Interval;
-use crate::error::{Failure, Result};
+use crate::error::{Error, Failure, Result};
+use crate::graph::{Holder, Node, Place};
 use crate::point::{KeptPoint, Point};
 use crate::run::{Wake, quietly};
 use crate::state::{Shared, Standing};
@@ -57,9 +58,14 @@ impl<E: Enqueue> State<E> {
 pub(super) struct Entry<E: Enqueue> {
     pub(super) number: u64,
     pub(super) waits: KeptPoints,
-    pub(super) claims: SmallVec<[(Arc<Shared>, Interval); 4]>,
+    pub(super) claims: OwnedClaims,
     pub(super) job: Job<E>,
+    /// Its place among those who wait for each other.
+    pub(super) place: Option<Place>,
 }
+
+/// Claims that a submission holds for as long as it is held.
+pub(super) type OwnedClaims = SmallVec<[(Arc<Shared>, Interval); 4]>;
 
 pub(super) type BoxedWork<E> =
     Box<dyn for<'r, 'a> FnOnce(&'r mut <E as Enqueue>::Recorder<'a>) -> Result<()> + Send>;
@@ -163,7 +169,8 @@ impl<E: Enqueue> Lane<E> {
         number: u64,
         prepared: E::Prepared,
         keep: Keep,
-        claims: SmallVec<[(Arc<Shared>, Interval); 4]>,
+        claims: OwnedClaims,
+        place: Option<Place>,
     ) {
         let job = Job::Prepared(prepared, keep);
         let entry = Entry {
@@ -171,6 +178,7 @@ impl<E: Enqueue> Lane<E> {
             waits: KeptPoints::new(),
             claims,
             job,
+            place,
         };
         self.state.lock().held.push_front(entry);
     }
@@ -239,16 +247,21 @@ impl<E: Enqueue> Lane<E> {
             number,
             claims,
             job,
+            place,
             ..
         } = entry;
         fail_all(&claims, cause);
         // A number that cannot pass either is one of a queue that has failed: nobody counts on.
         if !matches!(job, Job::Pass) {
+            if let Some(place) = &place {
+                self.keep_only_position(place);
+            }
             let pass = Entry {
                 number,
                 waits: KeptPoints::new(),
                 claims: SmallVec::new(),
                 job: Job::Pass,
+                place,
             };
             self.state.lock().held.push_front(pass);
         }
@@ -273,32 +286,71 @@ impl<E: Enqueue> Lane<E> {
             waits,
             claims,
             job,
+            place,
         } = entry;
         let taken: SmallVec<[Taken<'_>; 4]> = claims.iter().map(|(of, c)| (of, *c)).collect();
         let sent = match job {
             Job::Work(work) => {
                 let waits: SmallVec<[Point<'_>; 4]> = waits.iter().map(KeptPoint::point).collect();
-                self.send(number, &waits, work, &taken)
+                self.send(number, &waits, work, &taken, place)
             }
-            Job::Prepared(prepared, keep) => self.flush(number, prepared, keep, &taken),
+            Job::Prepared(prepared, keep) => self.flush(number, prepared, keep, &taken, place),
             Job::Pass => {
-                self.pass_over(number, Keep::default());
+                self.pass_over(number, Keep::default(), place);
                 return self.front_is_prepared();
             }
         };
         match sent {
             Sent::Done => false,
-            Sent::Busy(prepared, keep) => {
-                self.put_back(number, prepared, keep, owned(&taken));
+            Sent::Busy(prepared, keep, place) => {
+                self.put_back(number, prepared, keep, owned(&taken), place);
                 true
             }
             Sent::Refused(error, keep) => {
                 // Nobody is left to take an error, so those who wait get it.
                 fail_all(&claims, &error.into_cause());
-                self.pass_over(number, keep);
+                self.pass_over(number, keep, None);
                 self.front_is_prepared()
             }
         }
+    }
+
+    /// A submission that will be skipped: what is left of it for others to wait for is its turn.
+    fn keep_only_position(&self, place: &Place) {
+        place.reduce(false, |of| Arc::ptr_eq(of, self.own_shared()));
+    }
+
+    /// Takes the place of a submission among those who wait for each other, with its position on the
+    /// queue as one more claim.
+    ///
+    /// # Errors
+    /// [`Error::Circular`]; nothing has changed then.
+    pub(super) fn take_place(
+        self: &Arc<Self>,
+        number: u64,
+        waits: &[Point<'_>],
+        claims: &[Taken<'_>],
+    ) -> Result<Place> {
+        let turn = Interval {
+            above: number - 1,
+            upto: number,
+        };
+        let mut claims = owned(claims);
+        claims.push((self.own_shared().clone(), turn));
+        let waits = waits.iter().filter(|wait| wait.of.is_some());
+        let this: Arc<dyn Holder> = self.clone();
+        Place::take(Node {
+            queue: self.object.clone(),
+            number,
+            holder: Arc::downgrade(&this),
+            waits: waits.map(|wait| wait.keep()).collect(),
+            claims,
+        })
+        .map_err(|circle| Error::Circular {
+            queue: self.object.clone(),
+            submission: number,
+            circle,
+        })
     }
 
     pub(super) fn front_is_prepared(&self) -> bool {
@@ -307,6 +359,39 @@ impl<E: Enqueue> Lane<E> {
             .held
             .front()
             .is_some_and(|entry| matches!(entry.job, Job::Prepared(..)))
+    }
+}
+
+impl<E: Enqueue> Holder for Lane<E> {
+    /// Fails what a held submission would have signalled as soon as it can never run, although its turn
+    /// to be skipped has not come. The one at the front is registered with what it waits for instead.
+    fn reconsider(self: Arc<Self>, number: u64) {
+        // Let go without the lock.
+        let (claims, cause, job, _waits);
+        {
+            let mut state = self.state.lock();
+            let first = state.held.front().map(|entry| entry.number);
+            let index = first.and_then(|first| number.checked_sub(first));
+            let Some(index) = index.filter(|&index| index > 0) else {
+                return;
+            };
+            let Some(entry) = state.held.get_mut(index as usize) else {
+                return;
+            };
+            let hopeless = |wait: &KeptPoint| wait.of.as_ref()?.hopeless(wait.value);
+            let Some(found) = entry.waits.iter().find_map(hopeless) else {
+                return;
+            };
+            cause = found;
+            job = std::mem::replace(&mut entry.job, Job::Pass);
+            _waits = std::mem::take(&mut entry.waits);
+            claims = std::mem::take(&mut entry.claims);
+            if let Some(place) = &entry.place {
+                self.keep_only_position(place);
+            }
+        }
+        fail_all(&claims, &cause);
+        quietly(|| drop(job));
     }
 }
 

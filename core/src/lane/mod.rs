@@ -18,11 +18,12 @@ use crate::backend::{Enqueue, Keep, Stamp};
 use crate::claim::Interval;
 use crate::error::{Error, Failure, Object, Result};
 use crate::fence::Fence;
+use crate::graph::Holder as _;
 use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point, Signal};
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::Shared;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
 use hold::{Entry, Job, State, Taken, Verdict};
@@ -176,15 +177,23 @@ impl<E: Enqueue> Lane<E> {
         } else {
             Verdict::Ready
         };
+        let held = !(idle && matches!(verdict, Verdict::Ready));
+        let relayed = |&(of, _): &Taken<'_>| of.port_on(self.device).is_none();
+        let place = if held || claims.iter().any(relayed) {
+            let place = self.take_place(number, waits, &claims);
+            Some(place.inspect_err(|_| withdraw_all(&claims))?)
+        } else {
+            None
+        };
         state.last = number;
         self.last.store(number, Ordering::Relaxed);
         let finished = state.take_finished(self.own_shared().reached());
         self.keeps.store(!state.kept.is_empty(), Ordering::Relaxed);
-        if idle && matches!(verdict, Verdict::Ready) {
+        if !held {
             state.driving = Some(me);
             drop(state);
             quietly(|| drop(finished));
-            let refused = self.send_now(number, waits, work, &claims).err();
+            let refused = self.send_now(number, waits, work, &claims, place).err();
             self.drive();
             return refused.map_or_else(|| Ok(self.submitted(number)), Err);
         }
@@ -200,6 +209,7 @@ impl<E: Enqueue> Lane<E> {
                 .map(|&(of, claim)| (of.clone(), claim))
                 .collect(),
             job: Job::Work(Box::new(work)),
+            place,
         });
         if idle {
             state.driving = Some(me);
@@ -208,6 +218,10 @@ impl<E: Enqueue> Lane<E> {
         quietly(|| drop(finished));
         if idle {
             self.drive();
+        } else {
+            // What it waits for may have failed before the wait was known to the graph.
+            fence(Ordering::SeqCst);
+            self.clone().reconsider(number);
         }
         Ok(self.submitted(number))
     }
@@ -318,15 +332,19 @@ fn claim_all<'s>(
         match claim {
             Ok(claim) => taken.push((signal.of, claim)),
             Err(error) => {
-                // The caller holds these timelines, so withdrawing wakes nobody.
-                for (of, claim) in taken {
-                    of.withdraw(claim);
-                }
+                withdraw_all(&taken);
                 return Err(error);
             }
         }
     }
     Ok(taken)
+}
+
+/// Takes the claims of a refused submission back. The caller holds these timelines, so this wakes nobody.
+fn withdraw_all(claims: &[Taken<'_>]) {
+    for (of, claim) in claims {
+        of.withdraw(*claim);
+    }
 }
 
 fn fail_all(claims: &[(Arc<Shared>, Interval)], cause: &Failure) {

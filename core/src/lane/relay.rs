@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::claim::Interval;
+use crate::graph::Place;
 use crate::run::Wake;
 use crate::state::{Shared, Standing};
 use crate::waiters::Stage;
@@ -13,6 +14,8 @@ pub(super) struct Relay {
     pub(super) number: u64,
     pub(super) of: Arc<Shared>,
     pub(super) claim: Interval,
+    /// The submission's place among those who wait for each other, given up with the last signal.
+    pub(super) _place: Option<Arc<Place>>,
 }
 
 impl Wake for Relay {

@@ -11,6 +11,7 @@ use super::{Lane, panic_message};
 use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
 use crate::claim::Interval;
 use crate::error::{Error, Result};
+use crate::graph::Place;
 use crate::info::DeviceId;
 use crate::point::{Completion, NativePoint, Point};
 use crate::run::{Wake, wake_all};
@@ -20,7 +21,7 @@ use crate::sync::Ordering;
 /// What became of an attempt to hand a submission to the driver.
 pub(super) enum Sent<E: Enqueue> {
     Done,
-    Busy(E::Prepared, Keep),
+    Busy(E::Prepared, Keep, Option<Place>),
     Refused(Error, Keep),
 }
 
@@ -35,21 +36,22 @@ impl<E: Enqueue> Lane<E> {
         waits: &[Point<'_>],
         work: W,
         claims: &[Taken<'_>],
+        place: Option<Place>,
     ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
     {
-        match self.send(number, waits, work, claims) {
+        match self.send(number, waits, work, claims, place) {
             Sent::Done => Ok(()),
-            Sent::Busy(prepared, keep) => {
-                self.put_back(number, prepared, keep, owned(claims));
+            Sent::Busy(prepared, keep, place) => {
+                self.put_back(number, prepared, keep, owned(claims), place);
                 Ok(())
             }
             Sent::Refused(error, keep) => {
                 for (of, claim) in claims {
                     of.withdraw(*claim);
                 }
-                self.pass_over(number, keep);
+                self.pass_over(number, keep, None);
                 Err(error)
             }
         }
@@ -62,6 +64,7 @@ impl<E: Enqueue> Lane<E> {
         waits: &[Point<'_>],
         work: W,
         claims: &[Taken<'_>],
+        place: Option<Place>,
     ) -> Sent<E>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
@@ -118,7 +121,7 @@ impl<E: Enqueue> Lane<E> {
             })
         });
         match recorded {
-            Ok(prepared) => self.flush(number, prepared, keep, claims),
+            Ok(prepared) => self.flush(number, prepared, keep, claims, place),
             Err(error) => Sent::Refused(error, keep),
         }
     }
@@ -130,11 +133,12 @@ impl<E: Enqueue> Lane<E> {
         prepared: E::Prepared,
         keep: Keep,
         claims: &[Taken<'_>],
+        place: Option<Place>,
     ) -> Sent<E> {
         let waker = || Waker(self.clone() as Arc<dyn Wake>);
         match self.driver.flush(prepared, &waker) {
             Flush::Done => {}
-            Flush::Busy(prepared) => return Sent::Busy(prepared, keep),
+            Flush::Busy(prepared) => return Sent::Busy(prepared, keep, place),
             Flush::Refused(error) => return Sent::Refused(error, keep),
         }
         if !keep.is_empty() {
@@ -143,22 +147,32 @@ impl<E: Enqueue> Lane<E> {
         }
         let domain = self.driver.order_domain();
         let own = self.own_shared();
+        let relayed = |of: &Arc<Shared>| of.port_on(self.device).is_none();
+        // Until the host has made its signals, others wait for this submission.
+        let place = place
+            .filter(|_| claims.iter().any(|(of, _)| relayed(of)))
+            .map(|place| {
+                place.reduce(true, |of| !Arc::ptr_eq(of, own) && relayed(of));
+                Arc::new(place)
+            });
         own.promote(
             Interval {
                 above: number - 1,
                 upto: number,
             },
             domain,
+            Some(&self.object),
         );
         for &(of, claim) in claims {
-            if of.port_on(self.device).is_some() {
-                of.promote(claim, domain);
+            if !relayed(of) {
+                of.promote(claim, domain, Some(&self.object));
             } else {
                 let relay = Relay {
                     own: own.clone(),
                     number,
                     of: of.clone(),
                     claim,
+                    _place: place.clone(),
                 };
                 wake_all([Arc::new(relay) as Arc<dyn Wake>]);
             }
@@ -168,7 +182,7 @@ impl<E: Enqueue> Lane<E> {
 
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
     /// position goes on and what the driver may already use of it is kept until then.
-    pub(super) fn pass_over(self: &Arc<Self>, number: u64, mut kept: Keep) {
+    pub(super) fn pass_over(self: &Arc<Self>, number: u64, mut kept: Keep, place: Option<Place>) {
         let own = self.own_shared();
         let end = NativePoint {
             of: own,
@@ -183,12 +197,14 @@ impl<E: Enqueue> Lane<E> {
             end,
         };
         let sent = match self.driver.record(&batch, &mut kept, |_| Ok(())) {
-            Ok(prepared) => self.flush(number, prepared, kept, &[]),
+            Ok(prepared) => self.flush(number, prepared, kept, &[], place),
             Err(error) => Sent::Refused(error, kept),
         };
         match sent {
             Sent::Done => {}
-            Sent::Busy(prepared, keep) => self.put_back(number, prepared, keep, SmallVec::new()),
+            Sent::Busy(prepared, keep, place) => {
+                self.put_back(number, prepared, keep, SmallVec::new(), place);
+            }
             // Not even that: the queue itself is gone.
             Sent::Refused(error, keep) => {
                 own.fail(error.into_cause());

@@ -1,14 +1,17 @@
 //! The host-side state behind every timeline: its value, its claims, its failure.
 
+mod signals;
+mod watching;
+
 use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{Port, Watch};
-use crate::claim::{Claims, Interval};
+use crate::claim::Claims;
 use crate::error::{Error, Failure, Object, Result};
 use crate::info::DeviceId;
 use crate::run::{Wake, wake_all};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::timeline::Attachments;
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
 
@@ -44,6 +47,8 @@ struct State {
     failure: Option<Failure>,
     closed: bool,
     waiters: Waiters,
+    /// The queue whose submission made `pending` what it is, if it was one of ours.
+    submitter: Option<Object>,
     /// The value that the home device's watcher is looking for, if it is.
     watched: Option<u64>,
 }
@@ -76,6 +81,8 @@ pub(crate) struct Shared {
     /// Claims of submissions that the application makes itself, and one for signals from outside the
     /// engine if there may be such: the counter may run ahead of `pending`.
     raw_claims: AtomicU64,
+    /// Waits for this timeline in the graph of held submissions.
+    held_waits: AtomicU64,
     /// Set once the timeline has failed or lost its last handle.
     troubled: AtomicBool,
     /// Keeps host signals in order among themselves across the driver call. Nothing else takes it.
@@ -108,6 +115,7 @@ impl Shared {
             pending: AtomicU64::new(initial),
             pending_domain: AtomicU64::new(0),
             raw_claims: AtomicU64::new(foreign.into()),
+            held_waits: AtomicU64::new(0),
             troubled: AtomicBool::new(false),
             host_signal: Mutex::new(()),
             state: Mutex::default(),
@@ -116,10 +124,6 @@ impl Shared {
 
     pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.attachments.iter().map(|attachment| attachment.device)
-    }
-
-    pub(crate) fn add_raw_claim(&self) {
-        self.raw_claims.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn reached(&self) -> u64 {
@@ -156,6 +160,49 @@ impl Shared {
             return None;
         }
         self.state.lock().failure.clone()
+    }
+
+    /// The graph of held submissions has one wait more for this timeline.
+    pub(crate) fn add_held_wait(&self) {
+        self.held_waits.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The graph of held submissions has one wait less for this timeline.
+    pub(crate) fn drop_held_wait(&self) {
+        self.held_waits.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The queue that is to signal what is pending, if it is one of ours.
+    pub(crate) fn last_submitter(&self) -> Option<Object> {
+        self.state.lock().submitter.clone()
+    }
+
+    /// True if somebody has claimed `value`.
+    pub(crate) fn is_claimed(&self, value: u64) -> bool {
+        self.state.lock().claims.covers(value)
+    }
+
+    /// Lets every queue that holds a submission waiting for this timeline know that it may be hopeless.
+    /// Those at a queue's front are registered and learn by that. No lock may be held.
+    fn tell_holders(&self) {
+        // Against a lane that adds its wait and then looks for trouble: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if self.held_waits.load(Ordering::SeqCst) > 0 {
+            wake_all(crate::graph::waiting_for(self));
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.troubled.load(Ordering::Acquire) && self.state.lock().closed
+    }
+
+    /// Why `value` will never come, if that is so.
+    pub(crate) fn hopeless(&self, value: u64) -> Option<Failure> {
+        match self.standing(value) {
+            Standing::Failed(cause) => Some(cause),
+            Standing::Cancelled => Some(self.cancelled(value).into_cause()),
+            _ => None,
+        }
     }
 
     pub(crate) fn not_pending(&self, value: u64) -> Error {
@@ -266,195 +313,6 @@ impl Shared {
         state.waiters.take_settled(value, self.pending())
     }
 
-    /// Notes that a claim is with the driver of `domain`; releases whoever waited for that.
-    pub(crate) fn promote(self: &Arc<Self>, claim: Interval, domain: u64) {
-        let (woken, watch) = {
-            let mut state = self.state.lock();
-            state.claims.remove(claim.upto);
-            if self.pending() < claim.upto {
-                self.pending_domain.store(domain, Ordering::Release);
-                self.pending.store(claim.upto, Ordering::Release);
-            }
-            let woken = state.waiters.take_settled(self.reached(), self.pending());
-            (woken, self.needs_watch(&mut state))
-        };
-        self.tell_watcher(watch);
-        wake_all(woken);
-    }
-
-    /// Takes a claim back. Whoever relied on it alone now finds out.
-    pub(crate) fn withdraw(&self, claim: Interval) {
-        let woken = {
-            let mut state = self.state.lock();
-            state.claims.remove(claim.upto);
-            state.take_cancelled(self.pending())
-        };
-        wake_all(woken);
-    }
-
-    pub(crate) fn drop_raw_claim(&self) {
-        self.raw_claims.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Claims `value`. Wakes nobody and asks no driver, so a lane may call it under its lock.
-    pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval> {
-        // A point at or below the value reached is no wait at all.
-        let own_wait = if own_wait > self.reached() {
-            own_wait
-        } else {
-            0
-        };
-        if own_wait >= value {
-            return Err(Error::SignalBehindOwnWait {
-                timeline: self.object.clone(),
-                asked: value,
-                waited: own_wait,
-            });
-        }
-        let mut state = self.state.lock();
-        self.check_signal(&state, value)?;
-        let settled = self.pending();
-        state
-            .claims
-            .take(value, own_wait, settled)
-            .map_err(|claim| self.overlap(value, claim))
-    }
-
-    /// A host signal: checked, made through the home port, then known to be reached.
-    pub(crate) fn signal_from_host(&self, value: u64) -> Result<()> {
-        self.refresh();
-        self.signal_in_order(value, || {
-            let mut state = self.state.lock();
-            self.check_signal(&state, value)?;
-            let settled = self.pending();
-            if settled > self.reached() {
-                let outstanding = Interval {
-                    above: self.reached(),
-                    upto: settled,
-                };
-                return Err(self.overlap(value, outstanding));
-            }
-            if let Some(claim) = state.claims.lowest().filter(|claim| claim.above < value) {
-                return Err(self.overlap(value, claim));
-            }
-            // A claim keeps queue signals out until the value is reached.
-            state
-                .claims
-                .take(value, 0, settled)
-                .map_err(|claim| self.overlap(value, claim))?;
-            Ok(())
-        })
-    }
-
-    /// Makes the signal that a queue without a port here has claimed; its predecessor is reached.
-    pub(crate) fn signal_claimed(&self, value: u64) {
-        if self.failure().is_none() {
-            // An error has failed the timeline, which is where those who wait look for it.
-            let _ = self.signal_in_order(value, || Ok(()));
-        }
-    }
-
-    /// Signals through the home port if `check` allows it, one host signal at a time. Whoever waited
-    /// is woken after that: what they do may signal this timeline again.
-    fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {
-        let order = self.host_signal.lock();
-        check()?;
-        let signalled = self
-            .home()
-            .signal(value)
-            .map(|()| self.advance_quietly(value));
-        drop(order);
-        match signalled {
-            Ok(woken) => {
-                wake_all(woken);
-                Ok(())
-            }
-            Err(error) => {
-                self.fail_frozen(Arc::new(error.clone()));
-                Err(error)
-            }
-        }
-    }
-
-    /// What no signal may do, from the host or a queue.
-    fn check_signal(&self, state: &State, value: u64) -> Result<()> {
-        let (reached, pending) = (self.reached(), self.pending());
-        let timeline = || self.object.clone();
-        if let Some(cause) = &state.failure {
-            return Err(Error::Failed {
-                timeline: timeline(),
-                value,
-                cause: cause.clone(),
-            });
-        }
-        let largest = self.largest_legal();
-        if value <= reached {
-            Err(Error::SignalNotAboveReached {
-                timeline: timeline(),
-                asked: value,
-                reached,
-            })
-        } else if value > largest {
-            Err(Error::ValueOutOfRange {
-                timeline: timeline(),
-                asked: value,
-                reached,
-                largest,
-            })
-        } else if value <= pending {
-            Err(self.overlap(
-                value,
-                Interval {
-                    above: reached,
-                    upto: pending,
-                },
-            ))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// The largest value that may be signalled or waited for at present (T7).
-    fn largest_legal(&self) -> u64 {
-        self.reached()
-            .saturating_add(self.max_difference)
-            .min(u64::MAX - 1)
-    }
-
-    /// Brings the value up to date where a signal of `value` would otherwise seem out of range.
-    pub(crate) fn refresh_if_far(&self, value: u64) {
-        if value > self.largest_legal() {
-            self.refresh();
-        }
-    }
-
-    /// Refuses a wait that the device cannot compare.
-    pub(crate) fn check_wait(&self, value: u64) -> Result<()> {
-        if value <= self.largest_legal() {
-            return Ok(());
-        }
-        self.refresh();
-        let largest = self.largest_legal();
-        if value <= largest {
-            return Ok(());
-        }
-        Err(Error::ValueOutOfRange {
-            timeline: self.object.clone(),
-            asked: value,
-            reached: self.reached(),
-            largest,
-        })
-    }
-
-    fn overlap(&self, asked: u64, claim: Interval) -> Error {
-        Error::SignalOverlapsClaim {
-            timeline: self.object.clone(),
-            asked,
-            above: claim.above,
-            upto: claim.upto,
-        }
-    }
-
     /// Fails the timeline at the value that the driver tells now.
     pub(crate) fn fail(&self, cause: Failure) {
         self.refresh();
@@ -473,6 +331,7 @@ impl Shared {
             state.waiters.take_unserved(|_| false)
         };
         wake_all(woken);
+        self.tell_holders();
     }
 
     /// The last handle has gone: nobody can make new claims.
@@ -487,6 +346,7 @@ impl Shared {
             )
         };
         wake_all(woken);
+        self.tell_holders();
         if let Some(device) = self.watch().filter(|_| watched) {
             device.watcher().let_go(&**device);
         }
@@ -519,39 +379,5 @@ impl Shared {
         drop(state);
         // What the waiter owned may be dropped here, never under the lock.
         drop(removed);
-    }
-
-    /// If the watcher must be told: whether the timeline is new to it.
-    fn needs_watch(&self, state: &mut State) -> Option<bool> {
-        self.watch()?;
-        let target = self.target(state)?;
-        let fresh = state.watched.is_none();
-        if state.watched.is_some_and(|watched| watched <= target) {
-            return None;
-        }
-        state.watched = Some(target);
-        Some(fresh)
-    }
-
-    /// The lowest value that somebody waits for and that can come by itself.
-    fn target(&self, state: &State) -> Option<u64> {
-        let raw = self.raw_claims.load(Ordering::Relaxed) > 0;
-        let lowest = state.waiters.lowest_for_reached()?;
-        (raw || lowest <= self.pending()).then_some(lowest)
-    }
-
-    fn tell_watcher(self: &Arc<Self>, watch: Option<bool>) {
-        if let (Some(fresh), Some(device)) = (watch, self.watch()) {
-            device
-                .watcher()
-                .want(&**device, fresh.then(|| self.clone()));
-        }
-    }
-
-    /// Asked by the watcher each round: the value to look for, or `None` to forget this timeline.
-    pub(crate) fn watch_target(&self) -> Option<u64> {
-        let mut state = self.state.lock();
-        state.watched = self.target(&state);
-        state.watched
     }
 }

@@ -1,0 +1,590 @@
+//! Who waits for whom among the submissions that are held on the host.
+//!
+//! A node is a submission that a lane holds, or one with the driver whose signals the host has yet to
+//! make. It depends on the node that has claimed what it waits for, and on the node that has claimed
+//! the predecessor of what it signals itself. A queue's own timeline is a timeline like any other here
+//! (submission `n` claims `n` of it), so the order within a queue needs no edges of its own.
+//!
+//! A wait that no node has claimed has no edge: a signal may still come. Hence a circle of edges is one
+//! that no legal signal can break, and the submission that would close it is refused.
+//!
+//! Every node has a rank above those of the nodes it depends on. A new node mostly fits between its
+//! dependencies and its dependents; only if it does not are the dependents searched, and only those
+//! whose rank is in the way (as in Pearce and Kelly's dynamic topological sort), so a chain costs the
+//! same per link however long it is.
+//!
+//! There is one graph in a process, since a circle may lead through any devices. What two users of the
+//! library hold is never connected in it. Its lock is the innermost of all.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+
+use crate::blockers::{Blockers, Signaller, Step};
+use crate::claim::Interval;
+use crate::error::Object;
+use crate::point::KeptPoint;
+use crate::run::Wake;
+use crate::state::{Shared, Standing};
+use crate::sync::Mutex;
+
+static GRAPH: Mutex<Graph> = Mutex::new(Graph::new());
+
+/// The distance between ranks that nothing forces closer together.
+const STEP: i128 = 1 << 64;
+
+/// By how much a rank in the way is pushed beyond the one before it.
+const PUSH: i128 = 1 << 32;
+
+/// How many steps an answer to "who waits for whom" has at most.
+const LONGEST_ANSWER: usize = 32;
+
+type NodeId = usize;
+type LineId = u64;
+
+/// A queue with held submissions, to be told that one of them may have become hopeless.
+pub(crate) trait Holder: Send + Sync {
+    /// Looks at the waits of submission `number` again. Called with no lock held.
+    fn reconsider(self: Arc<Self>, number: u64);
+}
+
+/// What a submission is to the graph.
+pub(crate) struct Node {
+    pub(crate) queue: Object,
+    pub(crate) number: u64,
+    pub(crate) holder: Weak<dyn Holder>,
+    pub(crate) waits: SmallVec<[KeptPoint; 4]>,
+    /// The queue's own timeline among them.
+    pub(crate) claims: SmallVec<[(Arc<Shared>, Interval); 4]>,
+}
+
+/// A submission's place in the graph, given up on drop.
+pub(crate) struct Place(NodeId);
+
+impl Place {
+    /// Takes the place of a submission with what it waits for and claims.
+    ///
+    /// # Errors
+    /// The circle that it would close; the graph is unchanged then.
+    pub(crate) fn take(node: Node) -> Result<Self, Blockers> {
+        let entered = GRAPH.lock().enter(node);
+        entered.map(Self).map_err(|refused| {
+            // The node and its handles are dropped here, without the lock.
+            refused.circle
+        })
+    }
+
+    /// The submission waits for nothing any more, and keeps only those claims that `keep` says:
+    /// `sent` if the driver has it, else it will be skipped.
+    pub(crate) fn reduce(&self, sent: bool, keep: impl Fn(&Arc<Shared>) -> bool) {
+        let removed = GRAPH.lock().reduce(self.0, sent, keep);
+        drop(removed);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let node = GRAPH.lock().leave(self.0);
+        drop(node);
+    }
+}
+
+/// Tells every queue that holds a submission which waits for `of` to look at it again. For the
+/// run-queue: no lock may be held when they are woken.
+pub(crate) fn waiting_for(of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
+    GRAPH.lock().waiting_for(of)
+}
+
+/// Why `value` of `of` has not come yet.
+pub(crate) fn blockers(of: &Arc<Shared>, value: u64) -> Blockers {
+    Blockers::new(explain(of, value))
+}
+
+/// Breadth first: every point in question, then what its signaller waits for.
+fn explain(of: &Arc<Shared>, value: u64) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut next = std::collections::VecDeque::from([(of.clone(), value)]);
+    let mut told: BTreeSet<(LineId, u64)> = BTreeSet::new();
+    while let Some((of, value)) = next.pop_front() {
+        let standing = of.standing(value);
+        if matches!(standing, Standing::Reached) || !told.insert((of.object.id(), value)) {
+            continue;
+        }
+        let by = if matches!(standing, Standing::Pending) {
+            Signaller::Driver {
+                queue: of.last_submitter(),
+            }
+        } else {
+            match GRAPH.lock().signaller(&of, value) {
+                Some((by, waits)) => {
+                    next.extend(waits);
+                    by
+                }
+                None if of.is_claimed(value) => Signaller::Application,
+                None => Signaller::Nobody,
+            }
+        };
+        steps.push(step(&of, value, by));
+        if steps.len() == LONGEST_ANSWER {
+            break;
+        }
+    }
+    steps
+}
+
+struct Stored {
+    node: Node,
+    rank: i128,
+    /// The driver has it, and only signals that the host makes are left.
+    sent: bool,
+}
+
+impl Stored {
+    fn signaller(&self) -> Signaller {
+        let queue = self.node.queue.clone();
+        let submission = self.node.number;
+        if self.sent {
+            Signaller::Host { queue, submission }
+        } else {
+            Signaller::Held { queue, submission }
+        }
+    }
+}
+
+fn step(of: &Shared, value: u64, by: Signaller) -> Step {
+    Step {
+        timeline: of.object.clone(),
+        value,
+        reached: of.reached(),
+        pending: of.pending(),
+        by,
+    }
+}
+
+struct Refused {
+    circle: Blockers,
+    /// To be dropped without the lock.
+    _node: Node,
+}
+
+struct Graph {
+    nodes: Vec<Option<Stored>>,
+    free: Vec<NodeId>,
+    /// By timeline and upper end: lower end and claimant.
+    claims: BTreeMap<(LineId, u64), (u64, NodeId)>,
+    waits: BTreeSet<(LineId, u64, NodeId)>,
+}
+
+impl Graph {
+    const fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            claims: BTreeMap::new(),
+            waits: BTreeSet::new(),
+        }
+    }
+
+    fn stored(&self, id: NodeId) -> Option<&Stored> {
+        self.nodes.get(id)?.as_ref()
+    }
+
+    fn rank(&self, id: NodeId) -> i128 {
+        self.stored(id).map_or(i128::MIN, |stored| stored.rank)
+    }
+
+    /// The node whose claim brings `line` to `value`.
+    fn claimant(&self, line: LineId, value: u64) -> Option<NodeId> {
+        let (&(of, _), &(above, id)) = self.claims.range((line, value)..).next()?;
+        (of == line && above < value).then_some(id)
+    }
+
+    /// What `node` depends on, and through which point.
+    fn dependencies<'n>(
+        &'n self,
+        node: &'n Node,
+    ) -> impl Iterator<Item = (NodeId, &'n Arc<Shared>, u64)> {
+        let waits = node
+            .waits
+            .iter()
+            .filter_map(|wait| Some((wait.of.as_ref()?, wait.value)));
+        let order = node.claims.iter().map(|(of, claim)| (of, claim.above));
+        waits
+            .chain(order)
+            .filter_map(|(of, value)| Some((self.claimant(of.object.id(), value)?, of, value)))
+    }
+
+    /// What depends on `node`.
+    fn dependents(&self, node: &Node) -> SmallVec<[NodeId; 8]> {
+        let mut found = SmallVec::new();
+        for (of, Interval { above, upto }) in &node.claims {
+            let line = of.object.id();
+            let waits = self
+                .waits
+                .range((line, above + 1, 0)..=(line, *upto, NodeId::MAX));
+            found.extend(waits.map(|&(_, _, id)| id));
+            let next = self.claims.range((line, upto + 1)..).next();
+            if let Some((&(of, _), &(above, id))) = next
+                && of == line
+                && above == *upto
+            {
+                found.push(id);
+            }
+        }
+        found
+    }
+
+    fn enter(&mut self, node: Node) -> Result<NodeId, Box<Refused>> {
+        let highest = self.dependencies(&node).map(|(id, ..)| self.rank(id)).max();
+        let dependents = self.dependents(&node);
+        let lowest = dependents.iter().map(|&id| self.rank(id)).min();
+        let rank = match (highest, lowest) {
+            (None, None) => 0,
+            (Some(highest), None) => highest + STEP,
+            (None, Some(lowest)) => lowest - STEP,
+            (Some(highest), Some(lowest)) if highest + 1 < lowest => {
+                highest + (lowest - highest) / 2
+            }
+            (Some(highest), Some(_)) => match self.make_room(&node, highest, &dependents) {
+                Ok(rank) => rank,
+                Err(path) => {
+                    let circle = self.circle(&node, &path);
+                    let _node = node;
+                    return Err(Box::new(Refused { circle, _node }));
+                }
+            },
+        };
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push(None);
+            self.nodes.len() - 1
+        });
+        for wait in &node.waits {
+            if let Some(of) = &wait.of {
+                of.add_held_wait();
+                self.waits.insert((of.object.id(), wait.value, id));
+            }
+        }
+        for (of, Interval { above, upto }) in &node.claims {
+            self.claims.insert((of.object.id(), *upto), (*above, id));
+        }
+        self.nodes[id] = Some(Stored {
+            node,
+            rank,
+            sent: false,
+        });
+        Ok(id)
+    }
+
+    /// Pushes what depends on the new node, and stands in its way, to higher ranks. Returns the new node's rank.
+    ///
+    /// # Errors
+    /// The path from a dependent of the new node to one of its dependencies, each depending on the one before.
+    fn make_room(
+        &mut self,
+        node: &Node,
+        highest: i128,
+        dependents: &[NodeId],
+    ) -> Result<i128, Vec<NodeId>> {
+        struct Moved {
+            rank: i128,
+            from: Option<NodeId>,
+        }
+        let own = highest + PUSH;
+        let targets: BTreeSet<NodeId> = self.dependencies(node).map(|(id, ..)| id).collect();
+        let mut moved: HashMap<NodeId, Moved> = HashMap::new();
+        // Lowest old rank first: when a node's turn comes, all that pushes it is known.
+        let mut queue = BinaryHeap::new();
+        let push = |graph: &Self,
+                    moved: &mut HashMap<NodeId, Moved>,
+                    queue: &mut BinaryHeap<Reverse<(i128, NodeId)>>,
+                    id: NodeId,
+                    above: i128,
+                    from: Option<NodeId>| {
+            let old = graph.rank(id);
+            if old > above {
+                return;
+            }
+            let rank = above + PUSH;
+            match moved.get_mut(&id) {
+                Some(known) if known.rank >= rank => {}
+                Some(known) => *known = Moved { rank, from },
+                None => {
+                    moved.insert(id, Moved { rank, from });
+                    queue.push(Reverse((old, id)));
+                }
+            }
+        };
+        for &id in dependents {
+            push(self, &mut moved, &mut queue, id, own, None);
+        }
+        while let Some(Reverse((_, id))) = queue.pop() {
+            if targets.contains(&id) {
+                let mut path = vec![id];
+                let mut at = id;
+                while let Some(from) = moved.get(&at).and_then(|moved| moved.from) {
+                    path.push(from);
+                    at = from;
+                }
+                path.reverse();
+                return Err(path);
+            }
+            let (Some(stored), Some(above)) = (self.stored(id), moved.get(&id)) else {
+                continue;
+            };
+            let above = above.rank;
+            for dependent in self.dependents(&stored.node) {
+                push(self, &mut moved, &mut queue, dependent, above, Some(id));
+            }
+        }
+        for (id, Moved { rank, .. }) in moved {
+            if let Some(Some(stored)) = self.nodes.get_mut(id) {
+                stored.rank = rank;
+            }
+        }
+        Ok(own)
+    }
+
+    /// Spells out a circle: `node` waits for the last of `path`, each of which waits for the one before,
+    /// the first for `node`.
+    fn circle(&self, node: &Node, path: &[NodeId]) -> Blockers {
+        let mut steps = Vec::with_capacity(path.len() + 1);
+        let mut waiting = node;
+        for &id in path.iter().rev() {
+            let Some(signaller) = self.stored(id) else {
+                continue;
+            };
+            let through = self.dependencies(waiting).find(|&(other, ..)| other == id);
+            steps.extend(through.map(|(_, of, value)| step(of, value, signaller.signaller())));
+            waiting = &signaller.node;
+        }
+        let claimed = |of: &Arc<Shared>, value| {
+            node.claims.iter().any(|(own, claim)| {
+                Arc::ptr_eq(own, of) && claim.above < value && value <= claim.upto
+            })
+        };
+        let waits = waiting
+            .waits
+            .iter()
+            .filter_map(|wait| Some((wait.of.as_ref()?, wait.value)));
+        let order = waiting.claims.iter().map(|(of, claim)| (of, claim.above));
+        let last = waits.chain(order).find(|&(of, value)| claimed(of, value));
+        let this = || Signaller::Held {
+            queue: node.queue.clone(),
+            submission: node.number,
+        };
+        steps.extend(last.map(|(of, value)| step(of, value, this())));
+        Blockers::new(steps)
+    }
+
+    fn reduce(
+        &mut self,
+        id: NodeId,
+        sent: bool,
+        keep: impl Fn(&Arc<Shared>) -> bool,
+    ) -> Option<Node> {
+        let stored = self.nodes.get_mut(id)?.as_mut()?;
+        stored.sent = sent;
+        let waits = std::mem::take(&mut stored.node.waits);
+        let (kept, gone) = std::mem::take(&mut stored.node.claims)
+            .into_iter()
+            .partition(|(of, _)| keep(of));
+        stored.node.claims = kept;
+        let removed = Node {
+            queue: stored.node.queue.clone(),
+            number: stored.node.number,
+            holder: stored.node.holder.clone(),
+            waits,
+            claims: gone,
+        };
+        self.forget(id, &removed);
+        Some(removed)
+    }
+
+    fn leave(&mut self, id: NodeId) -> Option<Node> {
+        let node = self.nodes.get_mut(id)?.take()?.node;
+        self.forget(id, &node);
+        self.free.push(id);
+        Some(node)
+    }
+
+    fn forget(&mut self, id: NodeId, node: &Node) {
+        for wait in &node.waits {
+            if let Some(of) = &wait.of {
+                of.drop_held_wait();
+                self.waits.remove(&(of.object.id(), wait.value, id));
+            }
+        }
+        for (of, claim) in &node.claims {
+            let key = (of.object.id(), claim.upto);
+            // Withdrawn, it may be somebody else's by now.
+            if self.claims.get(&key).is_some_and(|&(_, by)| by == id) {
+                self.claims.remove(&key);
+            }
+        }
+    }
+
+    fn waiting_for(&self, of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
+        let line = of.object.id();
+        let waits = self
+            .waits
+            .range((line, of.reached().saturating_add(1), 0)..=(line, u64::MAX, NodeId::MAX));
+        let told = waits.filter_map(|&(_, _, id)| {
+            let node = &self.stored(id)?.node;
+            let holder = node.holder.upgrade()?;
+            let number = node.number;
+            Some(Arc::new(Reconsider { holder, number }) as Arc<dyn Wake>)
+        });
+        told.collect()
+    }
+
+    /// Who will bring `of` to `value`, and the points that he waits for himself.
+    #[allow(clippy::type_complexity, reason = "a pair of lists, used once")]
+    fn signaller(
+        &self,
+        of: &Arc<Shared>,
+        value: u64,
+    ) -> Option<(Signaller, Vec<(Arc<Shared>, u64)>)> {
+        let stored = self.stored(self.claimant(of.object.id(), value)?)?;
+        let node = &stored.node;
+        let waits = node
+            .waits
+            .iter()
+            .filter_map(|wait| Some((wait.of.clone()?, wait.value)));
+        let order = node
+            .claims
+            .iter()
+            .map(|(of, claim)| (of.clone(), claim.above));
+        Some((stored.signaller(), waits.chain(order).collect()))
+    }
+}
+
+struct Reconsider {
+    holder: Arc<dyn Holder>,
+    number: u64,
+}
+
+impl Wake for Reconsider {
+    fn wake(self: Arc<Self>) {
+        self.holder.clone().reconsider(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Device as _;
+
+    struct Nobody;
+    impl Holder for Nobody {
+        fn reconsider(self: Arc<Self>, _: u64) {}
+    }
+
+    fn node(waits: &[(&Arc<Shared>, u64)], claims: &[(&Arc<Shared>, u64, u64)]) -> Node {
+        let keep = |&(of, value): &(&Arc<Shared>, u64)| KeptPoint {
+            of: Some(of.clone()),
+            value,
+        };
+        let own =
+            |&(of, above, upto): &(&Arc<Shared>, u64, u64)| (of.clone(), Interval { above, upto });
+        Node {
+            queue: Object::new("queue", "q"),
+            number: 1,
+            holder: Weak::<Nobody>::new(),
+            waits: waits.iter().map(keep).collect(),
+            claims: claims.iter().map(own).collect(),
+        }
+    }
+
+    /// Small numbers that look random, the same in every run.
+    struct Dice(u64);
+    impl Dice {
+        fn throw(&mut self, sides: u64) -> u64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (self.0 >> 33) % sides
+        }
+    }
+
+    /// True if the node depends on itself, found by walking everything.
+    fn circular(graph: &Graph, node: &Node) -> bool {
+        let wanted = graph.dependents(node);
+        let mut seen = BTreeSet::new();
+        let mut next: Vec<NodeId> = graph.dependencies(node).map(|(id, ..)| id).collect();
+        while let Some(id) = next.pop() {
+            if wanted.contains(&id) {
+                return true;
+            }
+            if let (true, Some(stored)) = (seen.insert(id), graph.stored(id)) {
+                next.extend(graph.dependencies(&stored.node).map(|(id, ..)| id));
+            }
+        }
+        false
+    }
+
+    #[test]
+    fn random_graphs_are_judged_as_a_full_search_judges_them() {
+        let device = crate::host::Device::new();
+        let timelines: Vec<_> = (0..24)
+            .map(|n| device.timeline(&format!("{n}")).unwrap())
+            .collect();
+        let lines: Vec<&Arc<Shared>> = timelines.iter().map(crate::Timeline::shared).collect();
+        let (mut refused, mut accepted) = (0, 0);
+        for seed in 0..300 {
+            let mut dice = Dice(seed);
+            let mut graph = Graph::new();
+            let mut present = Vec::new();
+            for _ in 0..120 {
+                if dice.throw(6) == 0 && !present.is_empty() {
+                    let at = dice.throw(present.len() as u64) as usize;
+                    graph.leave(present.swap_remove(at));
+                    continue;
+                }
+                // Claims are single values, so that they never overlap: (value - 1, value].
+                let pick = |dice: &mut Dice| (lines[dice.throw(24) as usize], 1 + dice.throw(3));
+                let (line, value) = pick(&mut dice);
+                if graph.claimant(line.object.id(), value).is_some() {
+                    continue;
+                }
+                let waits: Vec<_> = (0..dice.throw(3)).map(|_| pick(&mut dice)).collect();
+                if waits
+                    .iter()
+                    .any(|&(of, wait)| Arc::ptr_eq(of, line) && wait >= value)
+                {
+                    continue;
+                }
+                let new = node(&waits, &[(line, value - 1, value)]);
+                let expected = circular(&graph, &new);
+                match graph.enter(new) {
+                    Ok(id) => {
+                        assert!(!expected, "a circle was accepted");
+                        accepted += 1;
+                        present.push(id);
+                    }
+                    Err(error) => {
+                        assert!(expected, "no circle, but refused: {}", error.circle);
+                        assert!(error.circle.steps().len() >= 2);
+                        refused += 1;
+                    }
+                }
+                for &id in &present {
+                    let stored = graph.stored(id).unwrap();
+                    for (other, ..) in graph.dependencies(&stored.node) {
+                        assert!(graph.rank(other) < stored.rank, "ranks out of order");
+                    }
+                }
+            }
+            for id in present {
+                graph.leave(id);
+            }
+            assert!(graph.claims.is_empty() && graph.waits.is_empty());
+        }
+        assert!(
+            refused > 200 && accepted > 5000,
+            "{refused} refused, {accepted} accepted"
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! Who signals what: claims, their way to the driver, and signals from the host.
+
+use std::sync::Arc;
+
+use super::{Shared, State};
+use crate::claim::Interval;
+use crate::error::{Error, Object, Result};
+use crate::run::wake_all;
+use crate::sync::Ordering;
+
+impl Shared {
+    pub(crate) fn add_raw_claim(&self) {
+        self.raw_claims.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn drop_raw_claim(&self) {
+        self.raw_claims.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Claims `value`. Wakes nobody and asks no driver, so a lane may call it under its lock.
+    pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval> {
+        // A point at or below the value reached is no wait at all.
+        let own_wait = if own_wait > self.reached() {
+            own_wait
+        } else {
+            0
+        };
+        if own_wait >= value {
+            return Err(Error::SignalBehindOwnWait {
+                timeline: self.object.clone(),
+                asked: value,
+                waited: own_wait,
+            });
+        }
+        let mut state = self.state.lock();
+        self.check_signal(&state, value)?;
+        let settled = self.pending();
+        state
+            .claims
+            .take(value, own_wait, settled)
+            .map_err(|claim| self.overlap(value, claim))
+    }
+
+    /// Notes that a claim is with the driver of `domain`, from `queue`; releases whoever waited for that.
+    pub(crate) fn promote(self: &Arc<Self>, claim: Interval, domain: u64, queue: Option<&Object>) {
+        let (woken, watch) = {
+            let mut state = self.state.lock();
+            state.claims.remove(claim.upto);
+            if self.pending() < claim.upto {
+                self.pending_domain.store(domain, Ordering::Release);
+                self.pending.store(claim.upto, Ordering::Release);
+                if state.submitter.as_ref() != queue {
+                    state.submitter = queue.cloned();
+                }
+            }
+            let woken = state.waiters.take_settled(self.reached(), self.pending());
+            (woken, self.needs_watch(&mut state))
+        };
+        self.tell_watcher(watch);
+        wake_all(woken);
+    }
+
+    /// Takes a claim back. Whoever relied on it alone now finds out.
+    pub(crate) fn withdraw(&self, claim: Interval) {
+        let woken = {
+            let mut state = self.state.lock();
+            state.claims.remove(claim.upto);
+            state.take_cancelled(self.pending())
+        };
+        wake_all(woken);
+        if self.is_closed() {
+            self.tell_holders();
+        }
+    }
+
+    /// A host signal: checked, made through the home port, then known to be reached.
+    pub(crate) fn signal_from_host(&self, value: u64) -> Result<()> {
+        self.refresh();
+        self.signal_in_order(value, || {
+            let mut state = self.state.lock();
+            self.check_signal(&state, value)?;
+            let settled = self.pending();
+            if settled > self.reached() {
+                let outstanding = Interval {
+                    above: self.reached(),
+                    upto: settled,
+                };
+                return Err(self.overlap(value, outstanding));
+            }
+            if let Some(claim) = state.claims.lowest().filter(|claim| claim.above < value) {
+                return Err(self.overlap(value, claim));
+            }
+            // A claim keeps queue signals out until the value is reached.
+            state
+                .claims
+                .take(value, 0, settled)
+                .map_err(|claim| self.overlap(value, claim))?;
+            Ok(())
+        })
+    }
+
+    /// Makes the signal that a queue without a port here has claimed; its predecessor is reached.
+    pub(crate) fn signal_claimed(&self, value: u64) {
+        if self.failure().is_none() {
+            // An error has failed the timeline, which is where those who wait look for it.
+            let _ = self.signal_in_order(value, || Ok(()));
+        }
+    }
+
+    /// Signals through the home port if `check` allows it, one host signal at a time. Whoever waited
+    /// is woken after that: what they do may signal this timeline again.
+    fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {
+        let order = self.host_signal.lock();
+        check()?;
+        let signalled = self
+            .home()
+            .signal(value)
+            .map(|()| self.advance_quietly(value));
+        drop(order);
+        match signalled {
+            Ok(woken) => {
+                wake_all(woken);
+                Ok(())
+            }
+            Err(error) => {
+                self.fail_frozen(Arc::new(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// What no signal may do, from the host or a queue.
+    fn check_signal(&self, state: &State, value: u64) -> Result<()> {
+        let (reached, pending) = (self.reached(), self.pending());
+        let timeline = || self.object.clone();
+        if let Some(cause) = &state.failure {
+            return Err(Error::Failed {
+                timeline: timeline(),
+                value,
+                cause: cause.clone(),
+            });
+        }
+        let largest = self.largest_legal();
+        if value <= reached {
+            Err(Error::SignalNotAboveReached {
+                timeline: timeline(),
+                asked: value,
+                reached,
+            })
+        } else if value > largest {
+            Err(Error::ValueOutOfRange {
+                timeline: timeline(),
+                asked: value,
+                reached,
+                largest,
+            })
+        } else if value <= pending {
+            Err(self.overlap(
+                value,
+                Interval {
+                    above: reached,
+                    upto: pending,
+                },
+            ))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The largest value that may be signalled or waited for at present (T7).
+    fn largest_legal(&self) -> u64 {
+        self.reached()
+            .saturating_add(self.max_difference)
+            .min(u64::MAX - 1)
+    }
+
+    /// Brings the value up to date where a signal of `value` would otherwise seem out of range.
+    pub(crate) fn refresh_if_far(&self, value: u64) {
+        if value > self.largest_legal() {
+            self.refresh();
+        }
+    }
+
+    /// Refuses a wait that the device cannot compare.
+    pub(crate) fn check_wait(&self, value: u64) -> Result<()> {
+        if value <= self.largest_legal() {
+            return Ok(());
+        }
+        self.refresh();
+        let largest = self.largest_legal();
+        if value <= largest {
+            return Ok(());
+        }
+        Err(Error::ValueOutOfRange {
+            timeline: self.object.clone(),
+            asked: value,
+            reached: self.reached(),
+            largest,
+        })
+    }
+
+    fn overlap(&self, asked: u64, claim: Interval) -> Error {
+        Error::SignalOverlapsClaim {
+            timeline: self.object.clone(),
+            asked,
+            above: claim.above,
+            upto: claim.upto,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What a timeline tells the thread that watches its home port.
+
+use std::sync::Arc;
+
+use super::{Shared, State};
+use crate::sync::Ordering;
+
+impl Shared {
+    /// If the watcher must be told: whether the timeline is new to it.
+    pub(super) fn needs_watch(&self, state: &mut State) -> Option<bool> {
+        self.watch()?;
+        let target = self.target(state)?;
+        let fresh = state.watched.is_none();
+        if state.watched.is_some_and(|watched| watched <= target) {
+            return None;
+        }
+        state.watched = Some(target);
+        Some(fresh)
+    }
+
+    /// The lowest value that somebody waits for and that can come by itself.
+    fn target(&self, state: &State) -> Option<u64> {
+        let raw = self.raw_claims.load(Ordering::Relaxed) > 0;
+        let lowest = state.waiters.lowest_for_reached()?;
+        (raw || lowest <= self.pending()).then_some(lowest)
+    }
+
+    pub(super) fn tell_watcher(self: &Arc<Self>, watch: Option<bool>) {
+        if let (Some(fresh), Some(device)) = (watch, self.watch()) {
+            device
+                .watcher()
+                .want(&**device, fresh.then(|| self.clone()));
+        }
+    }
+
+    /// Asked by the watcher each round: the value to look for, or `None` to forget this timeline.
+    pub(crate) fn watch_target(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        state.watched = self.target(&state);
+        state.watched
+    }
+}

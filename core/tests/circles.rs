@@ -1,0 +1,294 @@
+//! Submissions that wait for each other: circles refused, the rest held, and who waits for whom.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::host::{Device, Queue};
+use syncline_core::{Error, Point, QueueKind, Signal, Signaller, Timeline};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn nothing<R>(_: &mut R) -> syncline_core::Result<()> {
+    Ok(())
+}
+
+fn queue(device: &Device, label: &str) -> Queue {
+    device.queue(QueueKind::Compute, label).unwrap()
+}
+
+fn link(queue: &Queue, waits: &[Point<'_>], signals: &[Signal<'_>]) -> Result<(), Error> {
+    queue.submit(waits, nothing, signals).map(|_| ())
+}
+
+/// What the error says, after a check that it is a circle.
+fn circle(result: Result<(), Error>) -> String {
+    match result {
+        Err(error @ Error::Circular { .. }) => error.to_string(),
+        other => panic!("no circle: {other:?}"),
+    }
+}
+
+#[test]
+fn two_queues_that_wait_for_each_other() {
+    let device = Device::new();
+    let (a, b) = (queue(&device, "a"), queue(&device, "b"));
+    let (x, y) = (device.timeline("x").unwrap(), device.timeline("y").unwrap());
+    link(&a, &[x.at(1)], &[y.signal_at(1)]).unwrap();
+    let told = circle(link(&b, &[y.at(1)], &[x.signal_at(1)]));
+    for word in ["\"b\"", "\"y\"", "\"a\"", "\"x\"", "submission 1"] {
+        assert!(told.contains(word), "{word} is missing: {told}");
+    }
+    // Nothing has changed: x is free for somebody else, who opens the rest.
+    assert_eq!(b.held().count, 0);
+    x.signal(1).unwrap();
+    y.at(1).wait(LONG).unwrap();
+    link(&b, &[y.at(1)], &[x.signal_at(2)]).unwrap();
+    x.at(2).wait(LONG).unwrap();
+}
+
+#[test]
+fn a_circle_through_the_order_of_a_queue() {
+    let device = Device::new();
+    let (a, b) = (queue(&device, "a"), queue(&device, "b"));
+    let (gate, x, y) = (
+        device.timeline("gate").unwrap(),
+        device.timeline("x").unwrap(),
+        device.timeline("y").unwrap(),
+    );
+    link(&a, &[gate.at(1)], &[]).unwrap();
+    link(&a, &[x.at(1)], &[]).unwrap();
+    link(&a, &[], &[y.signal_at(1)]).unwrap();
+    link(&b, &[gate.at(1)], &[]).unwrap();
+    link(&b, &[y.at(1)], &[]).unwrap();
+    // Behind the wait for y on its own queue, and x is what y waits behind.
+    let told = circle(link(&b, &[], &[x.signal_at(1)]));
+    assert!(told.contains("\"x\"") && told.contains("\"y\""), "{told}");
+    x.signal(1).unwrap();
+    gate.signal(1).unwrap();
+    a.idle(LONG).unwrap();
+    b.idle(LONG).unwrap();
+}
+
+#[test]
+fn a_circle_through_a_fence() {
+    let device = Device::new();
+    let (a, b) = (queue(&device, "a"), queue(&device, "b"));
+    let x = device.timeline("x").unwrap();
+    link(&a, &[x.at(1)], &[]).unwrap();
+    let fence = device.fence("behind x");
+    a.record(&fence).unwrap();
+    circle(link(&b, &[fence.point().point()], &[x.signal_at(1)]));
+    x.signal(1).unwrap();
+    fence.wait(LONG).unwrap();
+}
+
+#[test]
+fn a_circle_through_the_order_of_signals() {
+    let device = Device::new();
+    let (a, b) = (queue(&device, "a"), queue(&device, "b"));
+    let (x, y) = (device.timeline("x").unwrap(), device.timeline("y").unwrap());
+    // x to 2 comes after x to 1, whoever signals that; y waits for x at 2.
+    link(&a, &[x.at(1)], &[x.signal_at(2)]).unwrap();
+    link(&a, &[x.at(2)], &[y.signal_at(1)]).unwrap();
+    circle(link(&b, &[y.at(1)], &[x.signal_at(1)]));
+    x.signal(1).unwrap();
+    y.at(1).wait(LONG).unwrap();
+}
+
+#[test]
+fn a_circle_through_signals_of_the_host() {
+    // Two devices without ports in common: the host makes each signal.
+    let (one, two) = (Device::new(), Device::new());
+    let (a, b) = (queue(&one, "a"), queue(&two, "b"));
+    let (x, y) = (one.timeline("x").unwrap(), two.timeline("y").unwrap());
+    link(&a, &[x.at(1)], &[y.signal_at(1)]).unwrap();
+    circle(link(&b, &[y.at(1)], &[x.signal_at(1)]));
+    // A signal that follows a held one of the same timeline waits for it without being held itself.
+    let c = queue(&one, "c");
+    link(&c, &[], &[y.signal_at(2)]).unwrap();
+    circle(link(&b, &[y.at(2)], &[x.signal_at(1)]));
+    x.signal(1).unwrap();
+    y.at(2).wait(LONG).unwrap();
+}
+
+#[test]
+fn what_a_legal_signal_can_still_break_is_held() {
+    let device = Device::new();
+    let (a, b) = (queue(&device, "a"), queue(&device, "b"));
+    let (x, y) = (device.timeline("x").unwrap(), device.timeline("y").unwrap());
+    link(&a, &[x.at(1)], &[y.signal_at(1)]).unwrap();
+    // b signals x to 2 only; x to 1 is open to anybody.
+    link(&b, &[x.at(1), y.at(1)], &[x.signal_at(2)]).unwrap();
+    assert_eq!(b.held().count, 1);
+    x.signal(1).unwrap();
+    x.at(2).wait(LONG).unwrap();
+}
+
+#[test]
+fn a_long_circle_is_spelled_out() {
+    const LINKS: usize = 12;
+    let device = Device::new();
+    let lines: Vec<Timeline> = (0..LINKS)
+        .map(|n| device.timeline(&format!("line {n}")).unwrap())
+        .collect();
+    let queues: Vec<Queue> = (0..LINKS)
+        .map(|n| queue(&device, &format!("queue {n}")))
+        .collect();
+    let wait = |n: usize| lines[n].at(1);
+    let signal = |n: usize| lines[(n + 1) % LINKS].signal_at(1);
+    // In an order that neither follows the chain nor runs against it.
+    for n in (0..LINKS).map(|n| n * 5 % LINKS).take(LINKS - 1) {
+        link(&queues[n], &[wait(n)], &[signal(n)]).unwrap();
+    }
+    let last = (LINKS - 1) * 5 % LINKS;
+    let told = circle(link(&queues[last], &[wait(last)], &[signal(last)]));
+    for n in 0..LINKS {
+        assert!(
+            told.contains(&format!("\"line {n}\"")),
+            "line {n} is missing: {told}"
+        );
+        assert!(
+            told.contains(&format!("\"queue {n}\"")),
+            "queue {n} is missing: {told}"
+        );
+    }
+    lines[0].fail(Error::work(std::io::Error::other("over")));
+    for line in &lines[1..] {
+        // The refused submission was to signal one of them.
+        if line.object().label() != format!("line {}", (last + 1) % LINKS) {
+            assert!(matches!(
+                line.at(1).wait(Duration::ZERO),
+                Err(Error::Failed { .. } | Error::TimedOut { .. })
+            ));
+        }
+    }
+    lines[(last + 1) % LINKS].fail(Error::work(std::io::Error::other("over")));
+}
+
+#[test]
+fn a_failure_reaches_submissions_whose_turn_has_not_come() {
+    let device = Device::new();
+    let a = queue(&device, "a");
+    let (gate, bad, after, next) = (
+        device.timeline("gate").unwrap(),
+        device.timeline("bad").unwrap(),
+        device.timeline("after").unwrap(),
+        device.timeline("next").unwrap(),
+    );
+    link(&a, &[gate.at(1)], &[]).unwrap();
+    let kept = Arc::new(());
+    let held = kept.clone();
+    a.submit(
+        &[bad.at(1)],
+        move |_| {
+            drop(held);
+            Ok(())
+        },
+        &[after.signal_at(1)],
+    )
+    .unwrap();
+    link(&a, &[], &[next.signal_at(1)]).unwrap();
+    bad.fail(Error::work(std::io::Error::other("gone")));
+    // The gate is still closed.
+    let error = after.at(1).wait(Duration::ZERO).unwrap_err();
+    assert!(
+        matches!(&error, Error::Failed { cause, .. } if cause.to_string().contains("gone")),
+        "{error}"
+    );
+    assert_eq!(
+        Arc::strong_count(&kept),
+        1,
+        "the work is kept although it never runs"
+    );
+    assert!(matches!(
+        next.at(1).wait(Duration::ZERO),
+        Err(Error::TimedOut { .. })
+    ));
+    // Known to have failed before the call: the same.
+    let late = device.timeline("late").unwrap();
+    link(&a, &[bad.at(2)], &[late.signal_at(1)]).unwrap();
+    assert!(matches!(
+        late.at(1).wait(Duration::ZERO),
+        Err(Error::Failed { .. })
+    ));
+    // And a last handle that goes.
+    let (lone, other) = (
+        device.timeline("lone").unwrap(),
+        device.timeline("other").unwrap(),
+    );
+    link(&a, &[lone.at(1)], &[other.signal_at(1)]).unwrap();
+    drop(lone);
+    assert!(matches!(
+        other.at(1).wait(Duration::ZERO),
+        Err(Error::Failed { .. })
+    ));
+    gate.signal(1).unwrap();
+    next.at(1).wait(LONG).unwrap();
+    a.idle(LONG).unwrap();
+}
+
+#[test]
+fn a_time_out_tells_who_waits_for_whom() {
+    let device = Device::new();
+    let (a, b) = (queue(&device, "a"), queue(&device, "b"));
+    let (gate, x, y) = (
+        device.timeline("gate").unwrap(),
+        device.timeline("x").unwrap(),
+        device.timeline("y").unwrap(),
+    );
+    link(&a, &[gate.at(3)], &[x.signal_at(1)]).unwrap();
+    link(&b, &[x.at(1)], &[y.signal_at(7)]).unwrap();
+    let Err(Error::TimedOut { blockers, .. }) = y.at(5).wait(Duration::ZERO) else {
+        panic!("no time-out");
+    };
+    let told: Vec<_> = blockers
+        .steps()
+        .iter()
+        .map(|step| (step.timeline.label(), step.value, step.by.clone()))
+        .collect();
+    let by = |queue: &Queue| Signaller::Held {
+        queue: queue.object().clone(),
+        submission: 1,
+    };
+    let expected = vec![
+        ("y", 5, by(&b)),
+        ("x", 1, by(&a)),
+        ("gate", 3, Signaller::Nobody),
+    ];
+    assert_eq!(told, expected, "{blockers}");
+    gate.signal(3).unwrap();
+    y.at(7).wait(LONG).unwrap();
+    assert!(y.at(7).blockers().steps().is_empty());
+}
+
+#[test]
+fn a_chain_of_32768_is_held_whatever_its_order() {
+    const LINKS: u64 = 32_768;
+    const BLOCK: u64 = LINKS / 16;
+    let device = Device::new();
+    let forwards: Vec<u64> = (0..LINKS).collect();
+    let every_other: Vec<u64> = (1..LINKS).step_by(2).chain((0..LINKS).step_by(2)).collect();
+    let blocks: Vec<u64> = (0..16)
+        .rev()
+        .flat_map(|block| block * BLOCK..(block + 1) * BLOCK)
+        .collect();
+    for order in [forwards, every_other, blocks] {
+        let gate = device.timeline("gate").unwrap();
+        let chain = device.timeline("chain").unwrap();
+        // Each queue takes its links in ascending order, so that it can run.
+        let queues: Vec<Queue> = (0..32).map(|_| queue(&device, "link")).collect();
+        for n in order {
+            let first = [gate.at(1)];
+            let other = [chain.at(n)];
+            let waits = if n == 0 { &first } else { &other };
+            let to = &queues[(2 * (n / BLOCK) + n % 2) as usize];
+            link(to, waits, &[chain.signal_at(n + 1)]).unwrap();
+        }
+        assert_eq!(chain.value().unwrap(), 0);
+        gate.signal(1).unwrap();
+        chain.at(LINKS).wait(Duration::from_secs(60)).unwrap();
+    }
+}
