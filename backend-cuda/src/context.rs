@@ -27,6 +27,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// The device's name in errors.
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
     /// Retains the device's primary context.
     ///
     /// # Errors

@@ -117,7 +117,7 @@ impl EventPort {
             None => Err(Error::Unsupported {
                 object: timeline.clone(),
                 asked: format!("be waited for at {value}"),
-                reason: "the value was claimed, and said to be submitted, without an event; submit claims of CUDA timelines with Device::submit_claimed".into(),
+                reason: "no event stands for the value".into(),
             }),
         }
     }
@@ -155,6 +155,25 @@ impl Port for EventPort {
         ring.entries.drain(..done);
         self.reached.fetch_max(low, Ordering::AcqRel);
         Ok(Some(self.reached()))
+    }
+
+    fn sees_submitted(&self, value: u64) -> Result<()> {
+        let stands = {
+            let ring = self.ring();
+            let at = ring.through(value.saturating_sub(1));
+            ring.entries
+                .get(at)
+                .is_some_and(|entry| entry.value == value)
+        };
+        if stands || self.reached() >= value {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            object: self.context.object().clone(),
+            asked: format!("follow a submission to {value} that no event stands for"),
+            reason: "its timelines are made of events; submit claims with Device::submit_claimed"
+                .into(),
+        })
     }
 
     /// The engine knows the value from the call itself; queues that wait for it later need nothing.

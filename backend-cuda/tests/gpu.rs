@@ -527,6 +527,9 @@ fn raw_handles_say_what_is_held() {
     let busy = gpu.queue("the application's");
     let opens = gpu.gated(&busy);
     let mut claim = done.claim(2, 0).unwrap();
+    // Without an event nobody could see the signal: refused, and the claim stays open.
+    assert!(matches!(claim.submitted(), Err(Error::Unsupported { .. })));
+    assert!(!done.at(2).is_pending().unwrap());
     // SAFETY: a claim of this timeline; the queue keeps its stream alive.
     unsafe {
         gpu.device

@@ -286,6 +286,16 @@ impl std::fmt::Debug for Keep {
 
 /// One timeline as one device sees it: a timeline semaphore, a ring of events, an imported semaphore.
 pub trait Port: Any + Send + Sync {
+    /// Asked of the home port when the application says that its own submission signals `value` and is with
+    /// the driver: whether the port will see that.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if it would not; the claim stays open then.
+    fn sees_submitted(&self, value: u64) -> Result<()> {
+        let _ = value;
+        Ok(())
+    }
+
     /// The value it has reached, or `None` if the host cannot read it (the engine then knows the value
     /// from its own signals or from another port).
     ///

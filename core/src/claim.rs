@@ -124,15 +124,18 @@ impl Claim {
     /// was held for it is released, on this thread.
     ///
     /// # Errors
-    /// [`Error::NotPending`] if the predecessor is not pending yet; the claim stays open then. Once it
-    /// has succeeded further calls do nothing.
+    /// [`Error::NotPending`] if the predecessor is not pending yet; [`Error::Unsupported`] if the timeline's
+    /// home cannot see a signal that its device did not make (CUDA events: use `Device::submit_claimed`). The
+    /// claim stays open then. Once it has succeeded further calls do nothing.
     pub fn submitted(&mut self) -> Result<()> {
         if self.of.pending() < self.interval.above {
             return Err(self.of.not_pending(self.interval.above));
         }
-        if !std::mem::replace(&mut self.open, false) {
+        if !self.open {
             return Ok(());
         }
+        self.of.home().sees_submitted(self.interval.upto)?;
+        self.open = false;
         self.of.drop_raw_claim();
         // The application's own queue is no order domain of ours: 0 is nobody.
         self.of.promote(self.interval, 0, None);
