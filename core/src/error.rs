@@ -303,6 +303,14 @@ pub enum Error {
         /// The fence.
         fence: Object,
     },
+    /// A fence that stands for an object of another API was to be recorded.
+    #[error(
+        "{fence} stands for an object of another API, which only that API signals: it cannot be recorded"
+    )]
+    ForeignFence {
+        /// The fence.
+        fence: Object,
+    },
     /// A handle was refused.
     #[error("{object} cannot import {what}: {reason}")]
     Import {

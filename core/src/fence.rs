@@ -18,6 +18,10 @@ use crate::wait::WaitMode;
 /// thread; dropping or re-recording a pending fence is legal.
 ///
 /// The semantics are those of `CUevent` (CUDA driver API, event management) on every backend.
+///
+/// A fence can also stand for an object of another API, such as a descriptor
+/// ([`host::Device::import_descriptor`](crate::host::Device::import_descriptor)). It is waited for like any
+/// other; recording it is refused.
 #[derive(Clone)]
 pub struct Fence(Arc<Cell>);
 
@@ -26,24 +30,42 @@ struct Cell {
     device: DeviceId,
     owner: Object,
     timed: bool,
-    mark: Mutex<Option<Mark>>,
+    mark: Mutex<Mark>,
 }
 
+/// What a fence holds.
 #[derive(Clone)]
-struct Mark {
-    point: KeptPoint,
-    stamp: Option<Arc<dyn Stamp>>,
+enum Mark {
+    /// It was never recorded.
+    Empty,
+    /// A position of a queue.
+    Recorded {
+        point: KeptPoint,
+        stamp: Option<Arc<dyn Stamp>>,
+    },
+    /// Another API's object, for ever.
+    Foreign(KeptPoint),
 }
 
 impl Fence {
     pub(crate) fn new(device: DeviceId, owner: &Object, label: &str, timed: bool) -> Self {
-        let object = Object::new("fence", label);
+        Self::holding(device, owner, label, timed, Mark::Empty)
+    }
+
+    /// A fence that stands for an object of another API: complete once `point` is reached, failed if that
+    /// fails, and never to be recorded. For backends, whose devices (`device`, named `owner`) import such objects.
+    #[must_use]
+    pub fn foreign(device: DeviceId, owner: &Object, label: &str, point: KeptPoint) -> Self {
+        Self::holding(device, owner, label, false, Mark::Foreign(point))
+    }
+
+    fn holding(device: DeviceId, owner: &Object, label: &str, timed: bool, mark: Mark) -> Self {
         Self(Arc::new(Cell {
-            object,
+            object: Object::new("fence", label),
             device,
             owner: owner.clone(),
             timed,
-            mark: Mutex::new(None),
+            mark: Mutex::new(mark),
         }))
     }
 
@@ -62,12 +84,10 @@ impl Fence {
     /// The position it holds now, to be waited for by a submission or with others; empty, and so
     /// reached, if it was never recorded. Later records do not move it.
     pub fn point(&self) -> KeptPoint {
-        self.0
-            .mark
-            .lock()
-            .as_ref()
-            .map(|mark| mark.point.clone())
-            .unwrap_or_default()
+        match &*self.0.mark.lock() {
+            Mark::Empty => KeptPoint::default(),
+            Mark::Recorded { point, .. } | Mark::Foreign(point) => point.clone(),
+        }
     }
 
     /// True if everything before the record has finished, or if it was never recorded. Never blocks.
@@ -116,8 +136,13 @@ impl Fence {
         }
     }
 
-    /// The device it belongs to, checked against the one whose queue records it.
-    pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
+    /// Refuses what a queue of `device`, named `asked`, cannot record.
+    pub(crate) fn require_recordable(&self, device: DeviceId, asked: &Object) -> Result<()> {
+        if matches!(*self.0.mark.lock(), Mark::Foreign(_)) {
+            return Err(Error::ForeignFence {
+                fence: self.object().clone(),
+            });
+        }
         if self.0.device == device {
             return Ok(());
         }
@@ -129,7 +154,8 @@ impl Fence {
     }
 
     pub(crate) fn mark(&self, point: KeptPoint, stamp: Option<Arc<dyn Stamp>>) {
-        let before = self.0.mark.lock().replace(Mark { point, stamp });
+        let mark = Mark::Recorded { point, stamp };
+        let before = std::mem::replace(&mut *self.0.mark.lock(), mark);
         // The old stamp goes back to its pool outside the lock.
         drop(before);
     }
@@ -139,17 +165,14 @@ impl Fence {
         if !self.0.timed {
             return Err(Error::TimingDisabled { fence: fence() });
         }
-        let mark = self
-            .0
-            .mark
-            .lock()
-            .clone()
-            .ok_or_else(|| Error::NotRecorded { fence: fence() })?;
-        if !mark.point.point().is_reached()? {
+        let mark = self.0.mark.lock().clone();
+        let Mark::Recorded { point, stamp } = mark else {
+            return Err(Error::NotRecorded { fence: fence() });
+        };
+        if !point.point().is_reached()? {
             return Err(Error::NotReady { fence: fence() });
         }
-        mark.stamp
-            .ok_or_else(|| Error::TimingDisabled { fence: fence() })
+        stamp.ok_or_else(|| Error::TimingDisabled { fence: fence() })
     }
 }
 

@@ -155,6 +155,8 @@ pub enum HandleKind {
     BinaryOpaqueFd,
     /// An opaque file descriptor holding device memory.
     MemoryOpaqueFd,
+    /// A file descriptor that can be polled: an eventfd, a sync file, a pidfd and the like.
+    PollableFd,
 }
 
 impl HandleKind {
@@ -165,6 +167,7 @@ impl HandleKind {
             Self::TimelineOpaqueFd => "timeline-opaque-fd",
             Self::BinaryOpaqueFd => "binary-opaque-fd",
             Self::MemoryOpaqueFd => "memory-opaque-fd",
+            Self::PollableFd => "pollable-fd",
         }
     }
 }

@@ -24,6 +24,7 @@ mod graph;
 mod handle;
 mod info;
 mod lane;
+mod notify;
 mod point;
 mod run;
 mod state;
@@ -42,6 +43,7 @@ pub use info::{
     BackendKind, Capabilities, DeviceId, HandleKind, Info, QueueFamily, QueueKind, Uuid,
 };
 pub use lane::{Held, Lane, Submitted};
+pub use notify::Notification;
 pub use point::{KeptPoint, Point, Signal};
 pub use timeline::Timeline;
 pub use wait::{WaitMode, wait_all, wait_any};

@@ -95,6 +95,16 @@ impl Waiters {
         self.for_reached.front().map(|waiter| waiter.value)
     }
 
+    /// The lowest value that somebody waits for at all.
+    pub(crate) fn lowest(&self) -> Option<u64> {
+        let fronts = [self.for_reached.front(), self.for_pending.front()];
+        fronts
+            .into_iter()
+            .flatten()
+            .map(|waiter| waiter.value)
+            .min()
+    }
+
     /// Takes out every waiter whose value is settled now.
     pub(crate) fn take_settled(&mut self, reached: u64, pending: u64) -> Woken {
         let mut woken = Woken::new();

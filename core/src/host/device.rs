@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::{self, Attachment};
+use crate::host::descriptor::Poller;
 use crate::host::port::HostPort;
 use crate::host::queue::Queue;
-use crate::{BackendKind, Capabilities, DeviceId, Info, Object, QueueFamily, QueueKind, Result};
+use crate::sync::Mutex;
+use crate::{
+    BackendKind, Capabilities, DeviceId, HandleKind, Info, Object, QueueFamily, QueueKind, Result,
+};
 
 /// The host's worker threads. Always available; any number may be made, and they do not meet.
 #[derive(Clone, Debug)]
@@ -18,6 +22,8 @@ struct Inner {
     object: Object,
     info: Info,
     epoch: Instant,
+    /// Made with the first descriptor.
+    poller: Mutex<Option<Arc<Poller>>>,
 }
 
 impl Device {
@@ -46,6 +52,7 @@ impl Device {
                 timestamp_period_ns: 1.0,
                 calibrated_clock: true,
                 max_value_difference: u64::MAX,
+                imports: vec![HandleKind::PollableFd],
                 queues: vec![family],
                 limits: vec![
                     (
@@ -54,7 +61,8 @@ impl Device {
                     ),
                     (
                         "imports",
-                        "worker threads wait for no driver's handles".into(),
+                        "pollable descriptors only: worker threads wait for no driver's handles"
+                            .into(),
                     ),
                     (
                         "stream memory operations",
@@ -69,7 +77,19 @@ impl Device {
             object: Object::new("device", "host"),
             info,
             epoch: Instant::now(),
+            poller: Mutex::default(),
         }))
+    }
+
+    /// What watches the descriptors that were imported.
+    pub(crate) fn poller(&self) -> Result<Arc<Poller>> {
+        let mut poller = self.0.poller.lock();
+        if let Some(poller) = &*poller {
+            return Ok(poller.clone());
+        }
+        let made = Arc::new(Poller::new(&self.0.object)?);
+        *poller = Some(made.clone());
+        Ok(made)
     }
 
     /// The instant that stamps count from.

@@ -3,6 +3,7 @@
 //! It needs no driver, so it is the embedded default, and it is the reference that other backends are
 //! read against: `device`, `queue`, `port` and `timing` here stand beside files of the same names there.
 
+mod descriptor;
 mod device;
 mod port;
 mod queue;

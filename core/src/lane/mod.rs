@@ -129,7 +129,7 @@ impl<E: Enqueue> Lane<E> {
     /// # Errors
     /// As there.
     pub fn record(self: &Arc<Self>, fence: &Fence) -> Result<()> {
-        fence.require_device(self.device, &self.object)?;
+        fence.require_recordable(self.device, &self.object)?;
         if !fence.is_timed() {
             let position = self.submit(&[], |_| Ok(()), &[])?.end.keep();
             fence.mark(position, None);

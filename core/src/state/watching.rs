@@ -21,8 +21,12 @@ impl Shared {
     /// The lowest value that somebody waits for and that can come by itself.
     fn target(&self, state: &State) -> Option<u64> {
         let raw = self.raw_claims.load(Ordering::Relaxed) > 0;
+        if raw {
+            // Nobody says when a signal from outside is pending: whoever waits for that learns it with the value.
+            return state.waiters.lowest();
+        }
         let lowest = state.waiters.lowest_for_reached()?;
-        (raw || lowest <= self.pending()).then_some(lowest)
+        (lowest <= self.pending()).then_some(lowest)
     }
 
     pub(super) fn tell_watcher(self: &Arc<Self>, watch: Option<bool>) {

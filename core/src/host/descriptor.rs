@@ -1,0 +1,324 @@
+//! Descriptors that can be polled, as fences: one-shot timelines that somebody outside signals.
+#![allow(
+    unsafe_code,
+    reason = "asks sync files for their status, a call that rustix has no name for"
+)]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use crate::backend::{Attachment, Device as _, Port, Watch, Watcher};
+use crate::host::Device;
+use crate::point::KeptPoint;
+use crate::state::Shared;
+use crate::{Error, Fence, Object, Rejected, Result};
+
+/// How long a watch sleeps where the system could not poll for it.
+const NAP: Duration = Duration::from_millis(1);
+
+impl Device {
+    /// A fence that is complete once `descriptor` can be read: a sync file, an eventfd, a timerfd, a pidfd,
+    /// the reading end of a pipe, a socket. `None`, the −1 with which APIs say that there is nothing to wait
+    /// for, is complete. Queues of every device and the host can wait for it, with any others.
+    ///
+    /// * Nothing is ever read from the descriptor. A readiness that was seen stays: once complete, the fence is
+    ///   complete, also if somebody drains an eventfd later. One that comes and goes while nobody asks or
+    ///   waits is not seen.
+    /// * A sync file with an error fails the fence, as does a pipe or socket whose other end closes before it
+    ///   became readable.
+    /// * Recording it is refused. The descriptor is closed when nobody uses the fence any more.
+    ///
+    /// See poll(2), eventfd(2), and `SYNC_IOC_FILE_INFO` of the kernel's sync files.
+    ///
+    /// # Errors
+    /// [`Error::Import`], and the descriptor, still open: it is not open, cannot be polled (a regular file, a
+    /// directory, `/dev/null`), or can only be written; [`Error::Native`] if the system has no descriptor left.
+    pub fn import_descriptor(
+        &self,
+        descriptor: Option<OwnedFd>,
+        label: &str,
+    ) -> Result<Fence, Rejected<OwnedFd>> {
+        let fence = |point| Fence::foreign(self.id(), self.object(), label, point);
+        let Some(descriptor) = descriptor else {
+            return Ok(fence(KeptPoint::default()));
+        };
+        let prepared = self
+            .poller()
+            .and_then(|poller| Ok((poller, Kind::of(descriptor.as_fd(), self.object())?)));
+        let (poller, kind) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                return Err(Rejected {
+                    handle: descriptor,
+                    error,
+                });
+            }
+        };
+        let object = Object::new("descriptor", label);
+        let port = Descriptor {
+            object: object.clone(),
+            kind,
+            end: OnceLock::new(),
+            fd: descriptor,
+        };
+        let attachment = Attachment {
+            device: self.id(),
+            port: Box::new(port),
+            watch: Some(poller),
+            max_value_difference: u64::MAX,
+            signalled_elsewhere: true,
+        };
+        let of = Arc::new(Shared::new(object, 0, [attachment].into_iter().collect()));
+        // Whoever holds the other end is the signaller, and has the only claim there ever is.
+        let claimed = of.claim(1, 0);
+        debug_assert!(claimed.is_ok(), "a fresh timeline can be claimed");
+        of.close();
+        Ok(fence(KeptPoint {
+            of: Some(of),
+            value: 1,
+        }))
+    }
+}
+
+/// What a descriptor stands for, as far as the meaning of its states depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A pipe or a socket: readable at its end too.
+    Stream,
+    /// An object without a file, such as an eventfd or a sync file.
+    Anonymous,
+    /// A device file.
+    Other,
+}
+
+impl Kind {
+    /// Refuses what can never be waited for.
+    fn of(fd: BorrowedFd<'_>, device: &Object) -> Result<Self> {
+        let refuse = |reason: String| Error::Import {
+            object: device.clone(),
+            what: format!("descriptor {}", fd.as_raw_fd()),
+            reason,
+        };
+        let unusable = |errno: Errno| refuse(format!("it cannot be used: {errno}"));
+        let status = rustix::fs::fstat(fd).map_err(unusable)?;
+        let kind = match FileType::from_raw_mode(status.st_mode) {
+            FileType::Fifo | FileType::Socket => Self::Stream,
+            // No file at all, which is what the kernel's own objects look like.
+            FileType::Unknown => Self::Anonymous,
+            FileType::CharacterDevice => Self::Other,
+            FileType::RegularFile => return Err(refuse("a file is always ready".into())),
+            FileType::Directory => return Err(refuse("a directory is always ready".into())),
+            other => return Err(refuse(format!("a {other:?} cannot be waited for"))),
+        };
+        let flags = rustix::fs::fcntl_getfl(fd).map_err(unusable)?;
+        if flags.contains(OFlags::PATH) || flags & OFlags::RWMODE == OFlags::WRONLY {
+            return Err(refuse(
+                "it cannot be read, so it never becomes readable".into(),
+            ));
+        }
+        // The one question that tells a file which can be polled from one which always says yes.
+        let asked = epoll::create(CreateFlags::CLOEXEC).map_err(|errno| Error::Native {
+            object: device.clone(),
+            call: "epoll_create1",
+            code: i64::from(errno.raw_os_error()),
+            name: errno.to_string(),
+        })?;
+        match epoll::add(&asked, fd, EventData::new_u64(0), EventFlags::IN) {
+            Ok(()) => Ok(kind),
+            Err(Errno::PERM) => Err(refuse(
+                "it is always ready: files of its kind cannot be polled".into(),
+            )),
+            Err(errno) => Err(unusable(errno)),
+        }
+    }
+}
+
+/// The port of one descriptor: 1 once it was seen to be readable.
+struct Descriptor {
+    object: Object,
+    kind: Kind,
+    /// How it ended, once it has: never asked again.
+    end: OnceLock<Result<()>>,
+    /// Closed when the last point of the fence is gone.
+    fd: OwnedFd,
+}
+
+impl Descriptor {
+    fn question(&self) -> PollFd<'_> {
+        PollFd::new(&self.fd, PollFlags::IN | PollFlags::RDHUP)
+    }
+
+    /// Takes a look, without waiting.
+    fn look(&self) {
+        if self.end.get().is_some() {
+            return;
+        }
+        let mut asked = [self.question()];
+        // A look that is interrupted, or for which the system has no memory, is repeated by whoever waits.
+        if let Ok(1) = poll(&mut asked, Some(&Timespec::default())) {
+            self.note(asked[0].revents());
+        }
+    }
+
+    /// Notes what poll(2) answered. Any answer but 'nothing' ends it, so no watch looks at it in a loop.
+    fn note(&self, found: PollFlags) {
+        if !found.is_empty() {
+            self.end.get_or_init(|| self.judge(found));
+        }
+    }
+
+    fn judge(&self, found: PollFlags) -> Result<()> {
+        let readable = found.contains(PollFlags::IN);
+        let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+        match self.kind {
+            Kind::Stream if found.intersects(gone) => {
+                // Its end can be read too, as no bytes.
+                let bytes = rustix::io::ioctl_fionread(&self.fd).unwrap_or(0);
+                if readable && bytes > 0 {
+                    return Ok(());
+                }
+                Err(self.failed(found, "the other end was closed before it became readable"))
+            }
+            Kind::Anonymous if readable => self.sync_file_status(),
+            _ if readable => Ok(()),
+            _ if found.contains(PollFlags::NVAL) => Err(self.failed(found, "it is not open")),
+            _ => Err(self.failed(found, "it has failed and was never readable")),
+        }
+    }
+
+    /// The status of a sync file; anything else has none and is fine.
+    fn sync_file_status(&self) -> Result<()> {
+        let mut info = SyncFileInfo::default();
+        // SAFETY: a sync file, whose call this is, writes the structure with this layout; it reads no pointer of
+        // it as long as no fences are asked for. The kernel's other anonymous objects do not know the call.
+        let asked = unsafe {
+            let call = rustix::ioctl::Updater::<SYNC_IOC_FILE_INFO, SyncFileInfo>::new(&mut info);
+            rustix::ioctl::ioctl(&self.fd, call)
+        };
+        match asked {
+            Ok(()) if info.status < 0 => {
+                let errno = Errno::from_raw_os_error(-info.status);
+                Err(Error::Native {
+                    object: self.object.clone(),
+                    call: "SYNC_IOC_FILE_INFO",
+                    code: i64::from(info.status),
+                    name: format!("the sync file was signalled with an error: {errno}"),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn failed(&self, found: PollFlags, name: &str) -> Error {
+        Error::Native {
+            object: self.object.clone(),
+            call: "poll",
+            code: i64::from(found.bits()),
+            name: name.into(),
+        }
+    }
+}
+
+/// `struct sync_file_info` of the kernel's `linux/sync_file.h`.
+#[repr(C)]
+#[derive(Default)]
+struct SyncFileInfo {
+    name: [u8; 32],
+    /// 1 if signalled, 0 if not, else a negative error.
+    status: i32,
+    flags: u32,
+    num_fences: u32,
+    pad: u32,
+    sync_fence_info: u64,
+}
+
+const SYNC_IOC_FILE_INFO: rustix::ioctl::Opcode =
+    rustix::ioctl::opcode::read_write::<SyncFileInfo>(b'>', 4);
+
+impl Port for Descriptor {
+    fn poll(&self) -> Result<Option<u64>> {
+        self.look();
+        match self.end.get() {
+            None => Ok(Some(0)),
+            Some(Ok(())) => Ok(Some(1)),
+            Some(Err(error)) => Err(error.clone()),
+        }
+    }
+
+    /// Never called: nobody has a handle of the timeline.
+    fn signal(&self, _value: u64) -> Result<()> {
+        Err(Error::Unsupported {
+            object: self.object.clone(),
+            asked: "be signalled from the host".into(),
+            reason: "whoever holds the other end signals it".into(),
+        })
+    }
+}
+
+/// Watches the descriptors of one device while somebody waits for them.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    watcher: Watcher,
+    /// An eventfd that is polled as well.
+    nudge: OwnedFd,
+}
+
+impl Poller {
+    /// # Errors
+    /// If the system gives no eventfd.
+    pub(crate) fn new(device: &Object) -> Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let nudge = eventfd(0, flags).map_err(|errno| Error::Native {
+            object: device.clone(),
+            call: "eventfd",
+            code: i64::from(errno.raw_os_error()),
+            name: errno.to_string(),
+        })?;
+        Ok(Self {
+            watcher: Watcher::default(),
+            nudge,
+        })
+    }
+}
+
+impl Watch for Poller {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    /// Notes what it finds in the ports themselves, which keep it whatever becomes of the descriptor.
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+        let descriptors: Vec<&Descriptor> = ports
+            .iter()
+            .filter_map(|(port, _)| (*port as &dyn std::any::Any).downcast_ref())
+            .collect();
+        let mut asked: Vec<PollFd<'_>> = descriptors.iter().map(|d| d.question()).collect();
+        asked.push(PollFd::new(&self.nudge, PollFlags::IN));
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).unwrap_or_default();
+        match poll(&mut asked, Some(&left)) {
+            Ok(_) => {
+                for (descriptor, found) in descriptors.iter().zip(&asked) {
+                    descriptor.note(found.revents());
+                }
+            }
+            // The engine asks each of them now, and then watches again.
+            Err(Errno::INTR) => {}
+            Err(_) => std::thread::sleep(NAP),
+        }
+        // Empty if nobody has nudged.
+        let _ = rustix::io::read(&self.nudge, &mut [0; 8]);
+        Ok(())
+    }
+
+    fn nudge(&self) {
+        // Full only if it is readable already.
+        let _ = rustix::io::write(&self.nudge, &1_u64.to_ne_bytes());
+    }
+}
