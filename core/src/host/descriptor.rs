@@ -322,3 +322,41 @@ impl Watch for Poller {
         let _ = rustix::io::write(&self.nudge, &1_u64.to_ne_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_watch_saw_stays_in_the_port() {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = eventfd(1, flags).unwrap();
+        let theirs = fd.try_clone().unwrap();
+        let object = Object::new("descriptor", "drained");
+        let poller = Poller::new(&object).unwrap();
+        let port = Descriptor {
+            object,
+            kind: Kind::Anonymous,
+            end: OnceLock::new(),
+            fd,
+        };
+        let until = Instant::now() + Duration::from_secs(20);
+        poller.watch(&[(&port, 1)], until).unwrap();
+        // Drained after the watch and before the engine asks.
+        rustix::io::read(&theirs, &mut [0; 8]).unwrap();
+        assert_eq!(port.poll().unwrap(), Some(1));
+    }
+
+    #[test]
+    fn a_nudge_ends_the_present_watch_or_the_next() {
+        let object = Object::new("device", "host");
+        let poller = Poller::new(&object).unwrap();
+        let far = Instant::now() + Duration::from_secs(1000);
+        poller.nudge();
+        poller.watch(&[], far).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| poller.nudge());
+            poller.watch(&[], far).unwrap();
+        });
+    }
+}
