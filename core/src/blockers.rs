@@ -1,9 +1,15 @@
 //! Answers to "who waits for whom".
 
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Object;
+use crate::graph;
+use crate::state::{Shared, Standing};
+
+/// How many steps an answer has at most.
+const LONGEST: usize = 32;
 
 /// Who waits for whom, from the point asked about to those that could move next: first the point itself and
 /// who is to signal it, then what that submission waits for, and so on. Long answers are cut short.
@@ -67,6 +73,50 @@ impl Blockers {
     pub fn steps(&self) -> &[Step] {
         &self.0
     }
+}
+
+pub(crate) fn step(of: &Shared, value: u64, by: Signaller) -> Step {
+    Step {
+        timeline: of.object.clone(),
+        value,
+        reached: of.reached(),
+        pending: of.pending(),
+        by,
+    }
+}
+
+/// Why `value` of `of` has not come yet.
+///
+/// Breadth first: every point in question, then what its signaller waits for.
+pub(crate) fn blockers(of: &Arc<Shared>, value: u64) -> Blockers {
+    let mut steps = Vec::new();
+    let mut next = VecDeque::from([(of.clone(), value)]);
+    let mut told: BTreeSet<(u64, u64)> = BTreeSet::new();
+    while let Some((of, value)) = next.pop_front() {
+        let standing = of.standing(value);
+        if matches!(standing, Standing::Reached) || !told.insert((of.object.id(), value)) {
+            continue;
+        }
+        let by = if matches!(standing, Standing::Pending) {
+            Signaller::Driver {
+                queue: of.last_submitter(),
+            }
+        } else {
+            match graph::signaller(&of, value) {
+                Some((by, waits)) => {
+                    next.extend(waits);
+                    by
+                }
+                None if of.is_claimed(value) => Signaller::Application,
+                None => Signaller::Nobody,
+            }
+        };
+        steps.push(step(&of, value, by));
+        if steps.len() == LONGEST {
+            break;
+        }
+    }
+    Blockers::new(steps)
 }
 
 impl fmt::Display for Step {

@@ -86,7 +86,7 @@ impl<'t> Point<'t> {
     pub fn blockers(self) -> Blockers {
         self.of.map_or_else(Blockers::default, |of| {
             of.refresh_to(self.value);
-            crate::graph::blockers(of, self.value)
+            crate::blockers::blockers(of, self.value)
         })
     }
 

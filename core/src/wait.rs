@@ -134,7 +134,7 @@ fn timed_out(of: &Arc<Shared>, value: u64, waited: Duration) -> Error {
         reached: of.reached(),
         pending: of.pending(),
         waited,
-        blockers: crate::graph::blockers(of, value),
+        blockers: crate::blockers::blockers(of, value),
     }
 }
 

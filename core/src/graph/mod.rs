@@ -22,12 +22,12 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use crate::blockers::{Blockers, Signaller, Step};
+use crate::blockers::{Blockers, Signaller, step};
 use crate::claim::Interval;
 use crate::error::Object;
 use crate::point::KeptPoint;
 use crate::run::Wake;
-use crate::state::{Shared, Standing};
+use crate::state::Shared;
 use crate::sync::Mutex;
 
 static GRAPH: Mutex<Graph> = Mutex::new(Graph::new());
@@ -38,8 +38,8 @@ const STEP: i128 = 1 << 64;
 /// By how much a rank in the way is pushed beyond the one before it.
 const PUSH: i128 = 1 << 32;
 
-/// How many steps an answer to "who waits for whom" has at most.
-const LONGEST_ANSWER: usize = 32;
+/// Points that are waited for.
+pub(crate) type Points = Vec<(Arc<Shared>, u64)>;
 
 type NodeId = usize;
 type LineId = u64;
@@ -97,41 +97,9 @@ pub(crate) fn waiting_for(of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
     GRAPH.lock().waiting_for(of)
 }
 
-/// Why `value` of `of` has not come yet.
-pub(crate) fn blockers(of: &Arc<Shared>, value: u64) -> Blockers {
-    Blockers::new(explain(of, value))
-}
-
-/// Breadth first: every point in question, then what its signaller waits for.
-fn explain(of: &Arc<Shared>, value: u64) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut next = std::collections::VecDeque::from([(of.clone(), value)]);
-    let mut told: BTreeSet<(LineId, u64)> = BTreeSet::new();
-    while let Some((of, value)) = next.pop_front() {
-        let standing = of.standing(value);
-        if matches!(standing, Standing::Reached) || !told.insert((of.object.id(), value)) {
-            continue;
-        }
-        let by = if matches!(standing, Standing::Pending) {
-            Signaller::Driver {
-                queue: of.last_submitter(),
-            }
-        } else {
-            match GRAPH.lock().signaller(&of, value) {
-                Some((by, waits)) => {
-                    next.extend(waits);
-                    by
-                }
-                None if of.is_claimed(value) => Signaller::Application,
-                None => Signaller::Nobody,
-            }
-        };
-        steps.push(step(&of, value, by));
-        if steps.len() == LONGEST_ANSWER {
-            break;
-        }
-    }
-    steps
+/// Who will bring `of` to `value`, if that is a submission in the graph, and the points that it waits for itself.
+pub(crate) fn signaller(of: &Arc<Shared>, value: u64) -> Option<(Signaller, Points)> {
+    GRAPH.lock().signaller(of, value)
 }
 
 struct Stored {
@@ -150,16 +118,6 @@ impl Stored {
         } else {
             Signaller::Held { queue, submission }
         }
-    }
-}
-
-fn step(of: &Shared, value: u64, by: Signaller) -> Step {
-    Step {
-        timeline: of.object.clone(),
-        value,
-        reached: of.reached(),
-        pending: of.pending(),
-        by,
     }
 }
 
@@ -440,12 +398,7 @@ impl Graph {
     }
 
     /// Who will bring `of` to `value`, and the points that he waits for himself.
-    #[allow(clippy::type_complexity, reason = "a pair of lists, used once")]
-    fn signaller(
-        &self,
-        of: &Arc<Shared>,
-        value: u64,
-    ) -> Option<(Signaller, Vec<(Arc<Shared>, u64)>)> {
+    fn signaller(&self, of: &Arc<Shared>, value: u64) -> Option<(Signaller, Points)> {
         let stored = self.stored(self.claimant(of.object.id(), value)?)?;
         let node = &stored.node;
         let waits = node
@@ -472,119 +425,4 @@ impl Wake for Reconsider {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::Device as _;
-
-    struct Nobody;
-    impl Holder for Nobody {
-        fn reconsider(self: Arc<Self>, _: u64) {}
-    }
-
-    fn node(waits: &[(&Arc<Shared>, u64)], claims: &[(&Arc<Shared>, u64, u64)]) -> Node {
-        let keep = |&(of, value): &(&Arc<Shared>, u64)| KeptPoint {
-            of: Some(of.clone()),
-            value,
-        };
-        let own =
-            |&(of, above, upto): &(&Arc<Shared>, u64, u64)| (of.clone(), Interval { above, upto });
-        Node {
-            queue: Object::new("queue", "q"),
-            number: 1,
-            holder: Weak::<Nobody>::new(),
-            waits: waits.iter().map(keep).collect(),
-            claims: claims.iter().map(own).collect(),
-        }
-    }
-
-    /// Small numbers that look random, the same in every run.
-    struct Dice(u64);
-    impl Dice {
-        fn throw(&mut self, sides: u64) -> u64 {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (self.0 >> 33) % sides
-        }
-    }
-
-    /// True if the node depends on itself, found by walking everything.
-    fn circular(graph: &Graph, node: &Node) -> bool {
-        let wanted = graph.dependents(node);
-        let mut seen = BTreeSet::new();
-        let mut next: Vec<NodeId> = graph.dependencies(node).map(|(id, ..)| id).collect();
-        while let Some(id) = next.pop() {
-            if wanted.contains(&id) {
-                return true;
-            }
-            if let (true, Some(stored)) = (seen.insert(id), graph.stored(id)) {
-                next.extend(graph.dependencies(&stored.node).map(|(id, ..)| id));
-            }
-        }
-        false
-    }
-
-    #[test]
-    fn random_graphs_are_judged_as_a_full_search_judges_them() {
-        let device = crate::host::Device::new();
-        let timelines: Vec<_> = (0..24)
-            .map(|n| device.timeline(&format!("{n}")).unwrap())
-            .collect();
-        let lines: Vec<&Arc<Shared>> = timelines.iter().map(crate::Timeline::shared).collect();
-        let (mut refused, mut accepted) = (0, 0);
-        for seed in 0..300 {
-            let mut dice = Dice(seed);
-            let mut graph = Graph::new();
-            let mut present = Vec::new();
-            for _ in 0..120 {
-                if dice.throw(6) == 0 && !present.is_empty() {
-                    let at = dice.throw(present.len() as u64) as usize;
-                    graph.leave(present.swap_remove(at));
-                    continue;
-                }
-                // Claims are single values, so that they never overlap: (value - 1, value].
-                let pick = |dice: &mut Dice| (lines[dice.throw(24) as usize], 1 + dice.throw(3));
-                let (line, value) = pick(&mut dice);
-                if graph.claimant(line.object.id(), value).is_some() {
-                    continue;
-                }
-                let waits: Vec<_> = (0..dice.throw(3)).map(|_| pick(&mut dice)).collect();
-                if waits
-                    .iter()
-                    .any(|&(of, wait)| Arc::ptr_eq(of, line) && wait >= value)
-                {
-                    continue;
-                }
-                let new = node(&waits, &[(line, value - 1, value)]);
-                let expected = circular(&graph, &new);
-                match graph.enter(new) {
-                    Ok(id) => {
-                        assert!(!expected, "a circle was accepted");
-                        accepted += 1;
-                        present.push(id);
-                    }
-                    Err(error) => {
-                        assert!(expected, "no circle, but refused: {}", error.circle);
-                        assert!(error.circle.steps().len() >= 2);
-                        refused += 1;
-                    }
-                }
-                for &id in &present {
-                    let stored = graph.stored(id).unwrap();
-                    for (other, ..) in graph.dependencies(&stored.node) {
-                        assert!(graph.rank(other) < stored.rank, "ranks out of order");
-                    }
-                }
-            }
-            for id in present {
-                graph.leave(id);
-            }
-            assert!(graph.claims.is_empty() && graph.waits.is_empty());
-        }
-        assert!(
-            refused > 200 && accepted > 5000,
-            "{refused} refused, {accepted} accepted"
-        );
-    }
-}
+mod tests;
