@@ -212,6 +212,13 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// keep their order without a wait.
     fn order_domain(&self) -> u64;
 
+    /// Asked before a held submission is handed over: false puts it off, and the device's watcher asks again
+    /// every few milliseconds. For queues that an application lends and may use in a way for a while that
+    /// leaves no room for submissions. A submission that was never held is refused by its record instead.
+    fn ready(&self) -> bool {
+        true
+    }
+
     /// Records one submission: calls `work` exactly once between waits and signals. What the work
     /// keeps goes into `keep` and lives until the submission has finished.
     ///

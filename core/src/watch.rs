@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Port, Watch};
+use crate::run::{Wake, wake_all};
 use crate::state::Shared;
 use crate::sync::{Condvar, Mutex};
 
 /// How long one watch lasts at most; a device that dies without a word is noticed in this time.
 const ROUND: Duration = Duration::from_millis(100);
+
+/// How long a lane waits before it tries a driver again that took no submissions.
+const RETRY: Duration = Duration::from_millis(2);
 
 /// How long a timeline's last handle waits at most for the watching thread to let go of the timeline.
 const LETTING_GO: Duration = Duration::from_millis(50);
@@ -26,10 +30,13 @@ struct Inner {
     listed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     /// Timelines that the thread has not taken up yet.
     incoming: Vec<Arc<Shared>>,
+    /// To be woken at `retry_at`.
+    retries: Vec<Arc<dyn Wake>>,
+    retry_at: Option<Instant>,
     started: bool,
     stopped: bool,
     /// The thread has made its list and is in, or about to enter, `Watch::watch`.
@@ -40,6 +47,28 @@ struct State {
     parked: bool,
     /// How many wait in [`Watcher::let_go`].
     waiting: usize,
+}
+
+impl State {
+    /// Takes out what is to be woken by now.
+    fn take_due(&mut self) -> Vec<Arc<dyn Wake>> {
+        if self.retry_at.is_some_and(|at| at <= Instant::now()) {
+            self.retry_at = None;
+            std::mem::take(&mut self.retries)
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("incoming", &self.incoming)
+            .field("retries", &self.retries.len())
+            .field("watching", &self.watching)
+            .finish_non_exhaustive()
+    }
 }
 
 thread_local! {
@@ -54,14 +83,28 @@ pub(crate) fn on_watcher_thread() -> bool {
 impl Watcher {
     /// Takes up `timeline`, or just looks again if it is `None`.
     pub(crate) fn want(&self, device: &dyn Watch, timeline: Option<Arc<Shared>>) {
+        self.tell(device, |state| state.incoming.extend(timeline));
+    }
+
+    /// Wakes `lane` in a few milliseconds, once, however often it is asked for until then.
+    pub(crate) fn retry(&self, device: &dyn Watch, lane: Arc<dyn Wake>) {
+        self.tell(device, |state| {
+            if !state.retries.iter().any(|known| Arc::ptr_eq(known, &lane)) {
+                state.retries.push(lane);
+            }
+            state.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+        });
+    }
+
+    fn tell(&self, device: &dyn Watch, change: impl FnOnce(&mut State)) {
         let mut state = self.0.state.lock();
-        state.incoming.extend(timeline);
+        change(&mut state);
         if !state.started {
             let inner = self.0.clone();
             let spawned = std::thread::Builder::new()
                 .name("syncline-watch".into())
                 .spawn(move || inner.run());
-            // Without a thread the waiting threads still poll by themselves; the next want tries again.
+            // Without a thread the waiting threads still poll by themselves; the next call tries again.
             state.started = spawned.is_ok();
         }
         let watching = state.watching;
@@ -115,27 +158,39 @@ impl Inner {
         WATCHING.set(true);
         let mut watched: Vec<Arc<Shared>> = Vec::new();
         loop {
-            {
+            let due = {
                 let mut state = self.state.lock();
                 state.watching = false;
+                state.take_due()
+            };
+            wake_all(due);
+            let until = {
+                let mut state = self.state.lock();
                 loop {
                     watched.append(&mut state.incoming);
                     if state.stopped {
                         return;
                     }
-                    if !watched.is_empty() {
+                    let now = Instant::now();
+                    let due = state.retry_at.is_some_and(|at| at <= now);
+                    if due || !watched.is_empty() {
                         break;
                     }
                     state.parked = true;
                     if state.waiting > 0 {
                         self.listed.notify_all();
                     }
-                    state = self.changed.wait(state);
+                    state = match state.retry_at {
+                        None => self.changed.wait(state),
+                        Some(at) => self.changed.wait_timeout(state, at - now),
+                    };
                 }
                 state.parked = false;
                 state.watching = true;
                 state.lists += 1;
-            }
+                let round = Instant::now() + ROUND;
+                state.retry_at.map_or(round, |at| at.min(round))
+            };
             let mut targets = Vec::with_capacity(watched.len());
             watched.retain(|timeline| {
                 let target = timeline.watch_target();
@@ -158,7 +213,7 @@ impl Inner {
                     .zip(targets)
                     .map(|(timeline, target)| (timeline.home(), target))
                     .collect();
-                device.watch(&ports, Instant::now() + ROUND)
+                device.watch(&ports, until)
             };
             // Held submissions released below may drop the last handle of the device: let go of it first.
             drop(device);

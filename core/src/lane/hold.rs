@@ -75,8 +75,8 @@ pub(super) enum Job<E: Enqueue> {
     Work(BoxedWork<E>),
     /// Recorded; the driver's queue was locked.
     Prepared(E::Prepared, Keep),
-    /// Skipped; its number goes to the driver once there is room.
-    Pass,
+    /// Skipped; its number goes to the driver once there is room, with what the driver may use of it.
+    Pass(Keep),
 }
 
 /// A claim that a submission holds while it is on the caller's stack.
@@ -197,7 +197,7 @@ impl<E: Enqueue> Lane<E> {
             };
             let verdict = match front.job {
                 Job::Prepared(..) => Verdict::Ready,
-                Job::Work(_) | Job::Pass => self.judge(
+                Job::Work(_) | Job::Pass(_) => self.judge(
                     front.number,
                     front.waits.iter().map(KeptPoint::point),
                     front.claims.iter().map(|(of, claim)| (of, *claim)),
@@ -222,6 +222,9 @@ impl<E: Enqueue> Lane<E> {
                 continue;
             };
             drop(state);
+            if matches!(verdict, Verdict::Ready) && !self.driver.ready() {
+                return self.put_off(entry);
+            }
             let busy = match verdict {
                 Verdict::Skip(cause) => {
                     self.skip(entry, &cause);
@@ -240,6 +243,18 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
+    /// Puts a submission back to the front while its driver takes none; the device's watcher tries again.
+    fn put_off(self: &Arc<Self>, entry: Entry<E>) {
+        {
+            let mut state = self.state.lock();
+            state.held.push_front(entry);
+            state.driving = None;
+        }
+        if let Some(device) = self.own_shared().watch() {
+            device.watcher().retry(&**device, self.clone());
+        }
+    }
+
     /// Fails what a submission would have signalled, and leaves its number at the front: what is behind
     /// a closed gate is bounded for skipped submissions too.
     pub(super) fn skip(&self, entry: Entry<E>, cause: &Failure) {
@@ -252,7 +267,7 @@ impl<E: Enqueue> Lane<E> {
         } = entry;
         fail_all(&claims, cause);
         // A number that cannot pass either is one of a queue that has failed: nobody counts on.
-        if !matches!(job, Job::Pass) {
+        if !matches!(job, Job::Pass(_)) {
             if let Some(place) = &place {
                 self.keep_only_position(place);
             }
@@ -260,7 +275,7 @@ impl<E: Enqueue> Lane<E> {
                 number,
                 waits: KeptPoints::new(),
                 claims: SmallVec::new(),
-                job: Job::Pass,
+                job: Job::Pass(Keep::default()),
                 place,
             };
             self.state.lock().held.push_front(pass);
@@ -295,8 +310,8 @@ impl<E: Enqueue> Lane<E> {
                 self.send(number, &waits, work, &taken, place)
             }
             Job::Prepared(prepared, keep) => self.flush(number, prepared, keep, &taken, place),
-            Job::Pass => {
-                self.pass_over(number, Keep::default(), place);
+            Job::Pass(keep) => {
+                self.pass_over(number, keep, place);
                 return self.front_is_prepared();
             }
         };
@@ -383,7 +398,7 @@ impl<E: Enqueue> Holder for Lane<E> {
                 return;
             };
             cause = found;
-            job = std::mem::replace(&mut entry.job, Job::Pass);
+            job = std::mem::replace(&mut entry.job, Job::Pass(Keep::default()));
             _waits = std::mem::take(&mut entry.waits);
             claims = std::mem::take(&mut entry.claims);
             if let Some(place) = &entry.place {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::hold::Taken;
+use super::hold::{Entry, Job, Taken};
 use super::relay::Relay;
 use super::{Lane, panic_message};
 use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
@@ -181,8 +181,20 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
-    /// position goes on and what the driver may already use of it is kept until then.
+    /// position goes on and what the driver may already use of it is kept until then. Stays at the front if
+    /// the driver takes none now: the caller drives on, and so finds it.
     pub(super) fn pass_over(self: &Arc<Self>, number: u64, mut kept: Keep, place: Option<Place>) {
+        if !self.driver.ready() {
+            let pass = Entry {
+                number,
+                waits: SmallVec::new(),
+                claims: SmallVec::new(),
+                job: Job::Pass(kept),
+                place,
+            };
+            self.state.lock().held.push_front(pass);
+            return;
+        }
         let own = self.own_shared();
         let end = NativePoint {
             of: own,
