@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use syncline_conformance::report::{Ending, Report};
-use syncline_conformance::runner::{Runner, cases, device_lines, left_out, subjects};
+use syncline_conformance::inventory::{Devices, cases};
+use syncline_conformance::report::{Ending, Record, Report};
+use syncline_conformance::{Runner, Settings};
 
 use crate::failure::Failure;
 use crate::output::say;
@@ -38,11 +39,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let inventory = crate::probe(args.validation)?;
-    for reason in left_out(&inventory) {
+    let suite = Devices::new(crate::probe(args.validation)?);
+    for reason in suite.left_out() {
         say!("skipped: {reason}");
     }
-    let mut subjects = subjects(&inventory);
+    let settings = Settings {
+        validation: args.validation,
+        ..Settings::from_env()
+    };
+    let mut subjects = suite.sides();
     if let Some(wanted) = &args.device {
         let all: Vec<_> = subjects
             .iter()
@@ -51,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let name = wanted.to_lowercase();
         let index: Option<usize> = wanted.parse().ok();
         subjects.retain(|subject| match index {
-            Some(index) => subject.involves(index),
+            Some(index) => subject.involve(index),
             None => subject.name.to_lowercase().contains(&name),
         });
         if subjects.is_empty() {
@@ -85,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         opened.map_err(Failure::write(path))?;
     }
     let bar = if std::io::stderr().is_terminal() {
-        ProgressBar::new((subjects.len() * cases.len()) as u64)
+        ProgressBar::new((subjects.len() * (cases.len() + 1)) as u64)
     } else {
         ProgressBar::hidden()
     };
@@ -93,10 +98,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         bar.set_style(style);
     }
     bar.enable_steady_tick(Duration::from_millis(200));
-    let mut report = Report::new(device_lines(&inventory));
+    let mut report = Report::new(suite.lines());
+    let mut tell = |record: Record| {
+        bar.inc(1);
+        let reason = record.reason.as_deref().unwrap_or_default();
+        let line = match record.outcome {
+            Ending::Passed => format!("  passed   {:<50} {:.3} s", record.id, record.seconds),
+            Ending::Failed => format!("  FAILED   {:<50} {reason}", record.id),
+            Ending::Skipped => format!("  skipped  {:<50} {reason}", record.id),
+        };
+        bar.suspend(|| say!("{line}"));
+        report.cases.push(record);
+    };
     for subject in subjects {
         say!("\n{}", subject.name);
-        let mut runner = Runner::new(subject, args.validation);
+        let mut runner = Runner::new(&subject.name, &settings);
         for case in &cases {
             bar.set_message(case.id);
             let mut record = runner.run(case);
@@ -108,16 +124,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 record = runner.run(case);
                 record.seconds += seconds;
             }
-            bar.inc(1);
-            let reason = record.reason.as_deref().unwrap_or_default();
-            let line = match record.outcome {
-                Ending::Passed => format!("  passed   {:<50} {:.3} s", record.id, record.seconds),
-                Ending::Failed => format!("  FAILED   {:<50} {reason}", record.id),
-                Ending::Skipped => format!("  skipped  {:<50} {reason}", record.id),
-            };
-            bar.suspend(|| say!("{line}"));
-            report.cases.push(record);
+            tell(record);
         }
+        tell(runner.finish());
     }
     bar.finish_and_clear();
     if let Some(path) = &args.json {

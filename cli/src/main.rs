@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use syncline::{BackendKind, Error, Inventory, ProbeOptions};
+use syncline_conformance::inventory::Devices;
 
 use failure::Failure;
 
@@ -36,8 +37,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if syncline_conformance::runner::is_child() {
-        return ExitCode::SUCCESS;
+    if let Some(done) = syncline_conformance::runner::child(Devices::probe) {
+        return done;
     }
     // Bad usage exits with 2 from here.
     let cli = Cli::parse();

@@ -1,19 +1,26 @@
 //! The conformance suite of Syncline, as a library that any backend can run.
 //!
-//! A [`Case`] is one behaviour of `docs/contract.md`, written once over the contract traits and the
-//! little neutral work of [`Subject`]. A subject is one device, or two of any backends with the
-//! objects of each case split over both. Every case runs in a child process that is killed when it
-//! hangs; a case that a device cannot run is skipped, with the reason.
+//! A [`Case`] is one behaviour of `docs/contract.md`, written once over [`Subject`]: a device, a little
+//! neutral work, and what a user does with the library, each as a hook that a mutant can override. A
+//! case sees the library through the types of [`user`]. It runs in a [`World`]: one device, or two of any
+//! backends with the objects of each case split over both. Every subject has a child process that is
+//! killed when a case hangs; a case that a device cannot run is skipped, with the reason.
 
 pub mod case;
 pub mod cases;
+pub mod inventory;
 pub mod report;
 pub mod runner;
+mod settings;
 mod subject;
+pub mod user;
 pub mod workload;
 
 pub use case::{Case, Stop, Verdict};
-pub use subject::{RecorderOf, Subject, World};
+pub use runner::{Runner, Suite};
+pub use settings::{Settings, patience};
+pub use subject::{QueueOf, RecorderOf, Subject};
+pub use user::World;
 
 /// The commit that this was built from; `-dirty` if the tree had changes.
 pub const COMMIT: &str = env!("SYNCLINE_COMMIT");

@@ -32,6 +32,9 @@ pub struct Record {
     pub outcome: Ending,
     /// Why, if it did not pass.
     pub reason: Option<String>,
+    /// True if that is the end of its process, by a hang or a crash, and not the verdict of the case.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
     /// How long it took.
     pub seconds: f64,
 }

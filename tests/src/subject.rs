@@ -1,29 +1,40 @@
-//! What a case runs on: devices with some neutral work.
+//! What a case runs on: a device, with some neutral work, and everything a user does with it.
 
 use std::time::Duration;
 
-use syncline::backend::{Device, Queue};
-use syncline::{QueueKind, Result, Timeline};
+use syncline::backend::{Device, Held, Queue, Submitted};
+use syncline::{
+    Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Timeline, WaitMode,
+};
+
+/// The queues of `S`.
+pub type QueueOf<S> = <<S as Subject>::Device as Device>::Queue;
 
 /// What work of `S` is recorded into.
-pub type RecorderOf<'a, S> = <<S as Device>::Queue as Queue>::Recorder<'a>;
+pub type RecorderOf<'a, S> = <QueueOf<S> as Queue>::Recorder<'a>;
 
-/// A device under test, with the little work that synchronization can be seen by. The author of a
-/// backend implements this, and the whole suite runs.
+/// A device under test. The author of a backend implements its first part, the little work that
+/// synchronization can be seen by, and the whole suite runs.
+///
+/// Everything a case does with the library goes through the second part, whose methods only forward
+/// to it. A mutant overrides one of them to plant a bug where a user would see it.
 ///
 /// Buffers hold 32-bit words that the host can read at any time; a word that is being written may
 /// read as old or new.
-pub trait Subject: Device {
+pub trait Subject: Clone + Send + Sync + 'static {
+    /// The device.
+    type Device: Device;
+
     /// Words that queues of this device write and the host reads.
     type Buffer: Clone + Send + Sync + 'static;
 
-    /// Called once before the first case, with the device idle.
-    ///
-    /// # Errors
-    /// The backend's; no case runs then.
-    fn prepare(&self) -> Result<()> {
-        Ok(())
-    }
+    /// What [`Subject::block`] waits for.
+    type Latch: Clone + Send + Sync + 'static;
+
+    // --- Neutral work -------------------------------------------------------------------------
+
+    /// The device.
+    fn device(&self) -> &Self::Device;
 
     /// A buffer of zeroes.
     ///
@@ -40,7 +51,8 @@ pub trait Subject: Device {
     /// The backend's.
     fn fill(recorder: &mut RecorderOf<'_, Self>, buffer: &Self::Buffer, value: u32) -> Result<()>;
 
-    /// Records: `to` becomes a copy of `from`, of the same length.
+    /// Records: `to` becomes a copy of `from`, of the same length. Two copies in one submission, `b`
+    /// to `c` and then `a` to `b`, show work that runs twice.
     ///
     /// # Errors
     /// The backend's.
@@ -56,61 +68,279 @@ pub trait Subject: Device {
     /// The backend's.
     fn busy(&self, recorder: &mut RecorderOf<'_, Self>, time: Duration) -> Result<()>;
 
+    /// A closed latch, for work that the host holds up.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], with the reason why the device cannot be held up: cases that need it are
+    /// skipped; the backend's.
+    fn latch(&self) -> Result<Self::Latch>;
+
+    /// Records: the *device* does nothing that is recorded later until the latch is opened.
+    ///
+    /// # Errors
+    /// The backend's.
+    fn block(recorder: &mut RecorderOf<'_, Self>, latch: &Self::Latch) -> Result<()>;
+
+    /// Opens a latch, for good. More often than once is harmless.
+    ///
+    /// # Errors
+    /// The backend's.
+    fn open(latch: &Self::Latch) -> Result<()>;
+
     /// A timeline for queues of this device and of `other`: natively shared where that is possible.
     ///
     /// # Errors
     /// The backend's.
     fn timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
         let _ = other;
-        self.timeline_from(label, initial)
+        self.device().timeline_from(label, initial)
+    }
+
+    // --- What a user does, in the library's words ---------------------------------------------
+
+    /// [`Device::queue`].
+    ///
+    /// # Errors
+    /// As there.
+    fn queue(&self, kind: QueueKind, label: &str) -> Result<QueueOf<Self>> {
+        self.device().queue(kind, label)
+    }
+
+    /// [`Device::fence`] or [`Device::timed_fence`].
+    fn fence(&self, label: &str, timed: bool) -> Fence {
+        if timed {
+            self.device().timed_fence(label)
+        } else {
+            self.device().fence(label)
+        }
+    }
+
+    /// [`Timeline::at`].
+    fn at<'t>(&self, of: &'t Timeline, value: u64) -> Point<'t> {
+        of.at(value)
+    }
+
+    /// [`Timeline::signal_at`].
+    fn signal_at<'t>(&self, of: &'t Timeline, value: u64) -> Signal<'t> {
+        of.signal_at(value)
+    }
+
+    /// [`Timeline::value`].
+    ///
+    /// # Errors
+    /// As there.
+    fn value(&self, of: &Timeline) -> Result<u64> {
+        of.value()
+    }
+
+    /// [`Timeline::signal`].
+    ///
+    /// # Errors
+    /// As there.
+    fn signal(&self, of: &Timeline, value: u64) -> Result<()> {
+        of.signal(value)
+    }
+
+    /// [`Timeline::fail`].
+    fn fail(&self, of: &Timeline, cause: Error) {
+        of.fail(cause);
+    }
+
+    /// [`Timeline::claim`].
+    ///
+    /// # Errors
+    /// As there.
+    fn claim(&self, of: &Timeline, value: u64, own_wait: u64) -> Result<Claim> {
+        of.claim(value, own_wait)
+    }
+
+    /// [`Point::is_reached`].
+    ///
+    /// # Errors
+    /// As there.
+    fn is_reached(&self, point: Point<'_>) -> Result<bool> {
+        point.is_reached()
+    }
+
+    /// [`Point::is_pending`].
+    ///
+    /// # Errors
+    /// As there.
+    fn is_pending(&self, point: Point<'_>) -> Result<bool> {
+        point.is_pending()
+    }
+
+    /// [`Point::wait_with`].
+    ///
+    /// # Errors
+    /// As there.
+    fn wait(&self, point: Point<'_>, mode: WaitMode, timeout: Duration) -> Result<()> {
+        point.wait_with(mode, timeout)
+    }
+
+    /// [`Point::wait_pending`].
+    ///
+    /// # Errors
+    /// As there.
+    fn wait_pending(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
+        point.wait_pending(timeout)
+    }
+
+    /// [`syncline::wait_all`].
+    ///
+    /// # Errors
+    /// As there.
+    fn wait_all(&self, points: &[Point<'_>], timeout: Duration) -> Result<()> {
+        syncline::wait_all(points, timeout)
+    }
+
+    /// [`syncline::wait_any`].
+    ///
+    /// # Errors
+    /// As there.
+    fn wait_any(&self, points: &[Point<'_>], timeout: Duration) -> Result<usize> {
+        syncline::wait_any(points, timeout)
+    }
+
+    /// [`Queue::submit`].
+    ///
+    /// # Errors
+    /// As there.
+    fn submit<'q, W>(
+        &self,
+        queue: &'q QueueOf<Self>,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, Self>) -> Result<()> + Send + 'static,
+    {
+        queue.submit(waits, work, signals)
+    }
+
+    /// [`Queue::record`].
+    ///
+    /// # Errors
+    /// As there.
+    fn record(&self, queue: &QueueOf<Self>, fence: &Fence) -> Result<()> {
+        queue.record(fence)
+    }
+
+    /// [`Queue::position`].
+    fn position<'q>(&self, queue: &'q QueueOf<Self>) -> Point<'q> {
+        queue.position()
+    }
+
+    /// [`Queue::held`].
+    fn held(&self, queue: &QueueOf<Self>) -> Held {
+        queue.held()
+    }
+
+    /// [`Queue::idle`].
+    ///
+    /// # Errors
+    /// As there.
+    fn idle(&self, queue: &QueueOf<Self>, timeout: Duration) -> Result<()> {
+        queue.idle(timeout)
+    }
+
+    /// [`Queue::settle`].
+    ///
+    /// # Errors
+    /// As there.
+    fn settle(&self, queue: &QueueOf<Self>, timeout: Duration) -> Result<()> {
+        queue.settle(timeout)
+    }
+
+    /// [`Fence::point`].
+    fn fence_point(&self, fence: &Fence) -> KeptPoint {
+        fence.point()
+    }
+
+    /// [`Fence::is_complete`].
+    ///
+    /// # Errors
+    /// As there.
+    fn is_complete(&self, fence: &Fence) -> Result<bool> {
+        fence.is_complete()
+    }
+
+    /// [`Fence::wait_with`].
+    ///
+    /// # Errors
+    /// As there.
+    fn wait_fence(&self, fence: &Fence, mode: WaitMode, timeout: Duration) -> Result<()> {
+        fence.wait_with(mode, timeout)
+    }
+
+    /// [`Fence::elapsed_since`].
+    ///
+    /// # Errors
+    /// As there.
+    fn elapsed(&self, start: &Fence, end: &Fence) -> Result<i64> {
+        end.elapsed_since(start)
     }
 }
 
-/// One or two devices that a case runs on. With one, both sides are it.
-#[derive(Debug, Clone)]
-pub struct World<S> {
-    /// The side that signals first.
-    pub left: S,
-    /// The side that waits.
-    pub right: S,
-}
+/// The first part of [`Subject`] for a type that wraps another subject in the field `$inner`: inside an
+/// `impl Subject`, beside the hooks that the wrapper overrides.
+#[macro_export]
+macro_rules! same_work {
+    ($inner:ident: $subject:ty) => {
+        type Device = <$subject as $crate::Subject>::Device;
+        type Buffer = <$subject as $crate::Subject>::Buffer;
+        type Latch = <$subject as $crate::Subject>::Latch;
 
-impl<S: Subject> World<S> {
-    /// A timeline at 0 for both sides.
-    ///
-    /// # Errors
-    /// The backend's.
-    pub fn timeline(&self, label: &str) -> Result<Timeline> {
-        self.timeline_from(label, 0)
-    }
+        fn device(&self) -> &Self::Device {
+            $crate::Subject::device(&self.$inner)
+        }
 
-    /// A timeline at `initial` for both sides.
-    ///
-    /// # Errors
-    /// The backend's.
-    pub fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline> {
-        self.left.timeline_with(&self.right, label, initial)
-    }
+        fn buffer(&self, words: usize) -> ::syncline::Result<Self::Buffer> {
+            $crate::Subject::buffer(&self.$inner, words)
+        }
 
-    /// A queue of the left side.
-    ///
-    /// # Errors
-    /// The backend's.
-    pub fn left_queue(&self, label: &str) -> Result<S::Queue> {
-        self.left.queue(QueueKind::Compute, label)
-    }
+        fn read(buffer: &Self::Buffer) -> Vec<u32> {
+            <$subject as $crate::Subject>::read(buffer)
+        }
 
-    /// A queue of the right side.
-    ///
-    /// # Errors
-    /// The backend's.
-    pub fn right_queue(&self, label: &str) -> Result<S::Queue> {
-        self.right.queue(QueueKind::Compute, label)
-    }
+        fn fill(
+            recorder: &mut $crate::RecorderOf<'_, Self>,
+            buffer: &Self::Buffer,
+            value: u32,
+        ) -> ::syncline::Result<()> {
+            <$subject as $crate::Subject>::fill(recorder, buffer, value)
+        }
 
-    /// True if the sides are two devices.
-    #[must_use]
-    pub fn is_pair(&self) -> bool {
-        self.left.id() != self.right.id()
-    }
+        fn copy(
+            recorder: &mut $crate::RecorderOf<'_, Self>,
+            from: &Self::Buffer,
+            to: &Self::Buffer,
+        ) -> ::syncline::Result<()> {
+            <$subject as $crate::Subject>::copy(recorder, from, to)
+        }
+
+        fn busy(
+            &self,
+            recorder: &mut $crate::RecorderOf<'_, Self>,
+            time: ::std::time::Duration,
+        ) -> ::syncline::Result<()> {
+            $crate::Subject::busy(&self.$inner, recorder, time)
+        }
+
+        fn latch(&self) -> ::syncline::Result<Self::Latch> {
+            $crate::Subject::latch(&self.$inner)
+        }
+
+        fn block(
+            recorder: &mut $crate::RecorderOf<'_, Self>,
+            latch: &Self::Latch,
+        ) -> ::syncline::Result<()> {
+            <$subject as $crate::Subject>::block(recorder, latch)
+        }
+
+        fn open(latch: &Self::Latch) -> ::syncline::Result<()> {
+            <$subject as $crate::Subject>::open(latch)
+        }
+    };
 }

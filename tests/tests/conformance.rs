@@ -1,26 +1,30 @@
 //! The suite under `cargo test`: one trial per subject and case.
 
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use syncline::{Inventory, ProbeOptions};
+use syncline_conformance::inventory::Devices;
 use syncline_conformance::report::{Ending, Tally};
-use syncline_conformance::runner::{Runner, cases, is_child, left_out, subjects};
+use syncline_conformance::runner::{Suite as _, child};
+use syncline_conformance::{Runner, Settings};
 
-fn main() -> std::process::ExitCode {
-    if is_child() {
-        return std::process::ExitCode::SUCCESS;
+fn main() -> ExitCode {
+    if let Some(done) = child(Devices::probe) {
+        return done;
     }
-    let inventory = Inventory::probe(&ProbeOptions::default());
-    for reason in left_out(&inventory) {
+    let settings = Settings::from_env();
+    let suite = Devices::probe(&settings);
+    for reason in suite.left_out() {
         println!("skipped: {reason}");
     }
     let tally = Arc::new(Mutex::new(Tally::default()));
+    let mut runners = Vec::new();
     let mut trials = Vec::new();
-    for subject in subjects(&inventory) {
-        let name = subject.name.clone();
-        let runner = Arc::new(Mutex::new(Runner::new(subject, false)));
-        for case in cases() {
+    for subject in suite.subjects() {
+        let runner = Arc::new(Mutex::new(Runner::new(&subject, &settings)));
+        runners.push((subject.clone(), runner.clone()));
+        for case in suite.cases() {
             let (runner, tally) = (runner.clone(), tally.clone());
             let trial = Trial::ignorable_test(case.id, move || {
                 let record = runner
@@ -38,7 +42,7 @@ fn main() -> std::process::ExitCode {
                     Ending::Failed => Err(Failed::from(reason)),
                 }
             });
-            trials.push(trial.with_kind(name.clone()));
+            trials.push(trial.with_kind(subject.clone()));
         }
     }
     let mut arguments = Arguments::from_args();
@@ -46,8 +50,22 @@ fn main() -> std::process::ExitCode {
     // their software drivers need.
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let conclusion = libtest_mimic::run(&arguments, trials);
-    if !arguments.list {
-        println!("{}", tally.lock().unwrap_or_else(PoisonError::into_inner));
+    if arguments.list {
+        return conclusion.exit_code();
     }
-    conclusion.exit_code()
+    println!("{}", tally.lock().unwrap_or_else(PoisonError::into_inner));
+    // Not trials: they come after all others, and trials have no order among themselves.
+    let mut exit = conclusion.exit_code();
+    for (subject, runner) in runners {
+        let record = runner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .finish();
+        if record.outcome == Ending::Failed {
+            let reason = record.reason.unwrap_or_default();
+            println!("{subject}: {} FAILED: {reason}", record.id);
+            exit = ExitCode::from(101);
+        }
+    }
+    exit
 }

@@ -35,7 +35,7 @@ fn every_rule_has_a_status() {
 
 #[test]
 fn every_implemented_rule_has_a_case_and_every_case_a_rule() {
-    let cases = syncline_conformance::runner::cases();
+    let cases = syncline_conformance::inventory::cases();
     let shown: BTreeSet<&str> = cases.iter().flat_map(|case| case.rules).copied().collect();
     let unknown: Vec<_> = shown.difference(&stated()).copied().collect();
     assert!(
@@ -65,7 +65,7 @@ fn every_implemented_rule_has_a_case_and_every_case_a_rule() {
 #[test]
 fn case_ids_are_unique() {
     let mut ids = BTreeSet::new();
-    for case in syncline_conformance::runner::cases() {
+    for case in syncline_conformance::inventory::cases() {
         assert!(ids.insert(case.id), "{} stands twice", case.id);
     }
 }

@@ -23,8 +23,8 @@ use syncline::{BackendKind, Device, Found, Inventory, Link, connect};
 use crate::failure::Failure;
 use crate::output::say;
 use pipeline::{Order, Pipeline, Size};
+use syncline_conformance::inventory::{device_lines, left_out};
 use syncline_conformance::report;
-use syncline_conformance::runner::{device_lines, left_out};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {

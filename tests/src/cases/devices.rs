@@ -3,13 +3,13 @@
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{BackendKind, Device, Inventory, ProbeOptions, QueueKind};
 
-use super::LONG;
-use crate::World;
 use crate::case::{Case, Stop, Verdict, check};
+use crate::workload::Equipped;
+use crate::{Settings, World, patience};
 
 /// The cases of this family; they need the devices of this project.
 #[must_use]
-pub fn cases() -> Vec<Case<Device>> {
+pub fn cases() -> Vec<Case<Equipped>> {
     vec![
         Case {
             id: "device.two_users_do_not_meet",
@@ -53,8 +53,8 @@ pub fn cases() -> Vec<Case<Device>> {
 }
 
 /// A second inventory, with devices of its own, beside the one that this case came from.
-fn two_users(world: &World<Device>) -> Verdict {
-    let inventory = Inventory::probe(&crate::runner::options());
+fn two_users(world: &World<Equipped>) -> Verdict {
+    let inventory = Inventory::probe(&crate::inventory::options(&Settings::from_env()));
     let info = world.left.info();
     let same = |found: &&syncline::Found| {
         found.info().backend == info.backend
@@ -64,7 +64,7 @@ fn two_users(world: &World<Device>) -> Verdict {
     let Some(found) = inventory.devices().iter().find(same) else {
         return Stop::fail("a second look does not find the device");
     };
-    let other = found.open()?;
+    let other = crate::user::Device::new(Equipped::new(found.open()?)?);
     check!(other.id() != world.left.id(), "two users got one device");
     let line = other.timeline("other")?;
     let (ours, theirs) = (
@@ -73,19 +73,19 @@ fn two_users(world: &World<Device>) -> Verdict {
     );
     ours.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
     theirs.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
-    line.at(2).wait(LONG)?;
-    theirs.idle(LONG)?;
+    line.at(2).wait(patience())?;
+    theirs.idle(patience())?;
     // Only a device that goes shows what it leaves behind.
     drop((theirs, line, other));
     let said = inventory.validation_errors();
     check!(said.is_empty(), "validation: {}", said.join("; "));
     drop(inventory);
     world.left.check()?;
-    ours.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+    ours.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     Ok(())
 }
 
-fn unknown_name(_: &World<Device>) -> Verdict {
+fn unknown_name(_: &World<Equipped>) -> Verdict {
     let inventory = Inventory::probe(&ProbeOptions::default());
     for asked in ["no such device", "", "4711", "-1"] {
         match inventory.select(asked) {
@@ -106,7 +106,7 @@ fn unknown_name(_: &World<Device>) -> Verdict {
     Ok(())
 }
 
-fn identity(world: &World<Device>) -> Verdict {
+fn identity(world: &World<Equipped>) -> Verdict {
     for device in [&world.left, &world.right] {
         let info = device.info();
         check!(
@@ -130,7 +130,7 @@ fn identity(world: &World<Device>) -> Verdict {
     Ok(())
 }
 
-fn capabilities(world: &World<Device>) -> Verdict {
+fn capabilities(world: &World<Equipped>) -> Verdict {
     for device in [&world.left, &world.right] {
         let can = &device.info().capabilities;
         check!(
@@ -152,7 +152,7 @@ fn capabilities(world: &World<Device>) -> Verdict {
         // What it says it has, it makes.
         for family in &can.queues {
             let queue = device.queue(family.kind, "as promised")?;
-            queue.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+            queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
         }
     }
     Ok(())
@@ -169,8 +169,8 @@ mod raw {
     use super::*;
     use crate::case::check_error;
 
-    pub(super) fn adopted(world: &World<Device>) -> Verdict {
-        match &world.left {
+    pub(super) fn adopted(world: &World<Equipped>) -> Verdict {
+        match world.left.library() {
             Device::Host(_) => Stop::skip("the host has no handles"),
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => {
@@ -200,16 +200,16 @@ mod raw {
                 let line = adopted.timeline("line")?;
                 let held = queue.submit(&[line.at(1)], |_| Ok(()), &[])?;
                 second.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
-                line.at(1).wait(LONG)?;
+                line.at(1).wait(patience())?;
                 check!(
                     !held.end().is_reached()?,
                     "submitted although the application holds the queue"
                 );
                 drop(guard);
-                held.end().wait(LONG)?;
-                second.idle(LONG)?;
+                held.end().wait(patience())?;
+                second.idle(patience())?;
                 drop((second, line, adopted));
-                queue.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+                queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
                 Ok(())
             }
         }
@@ -217,21 +217,22 @@ mod raw {
 
     #[cfg(feature = "cuda")]
     fn both_work(
-        world: &World<Device>,
+        world: &World<Equipped>,
         queue: &syncline::cuda::Queue,
         adopted: &syncline::cuda::Queue,
     ) -> Verdict {
         let line = world.timeline("line")?;
+        let line = line.library();
         adopted.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
         queue.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
         adopted.submit(&[line.at(2)], |_| Ok(()), &[line.signal_at(3)])?;
-        line.at(3).wait(LONG)?;
+        line.at(3).wait(patience())?;
         Ok(())
     }
 
     /// The application claims a value, submits by itself, and says so.
-    pub(super) fn own_submission(world: &World<Device>) -> Verdict {
-        if matches!(world.left, Device::Host(_)) {
+    pub(super) fn own_submission(world: &World<Equipped>) -> Verdict {
+        if matches!(world.left.library(), Device::Host(_)) {
             check_error!(
                 world.timeline("host")?.claim(1, 0),
                 Error::Unsupported { .. }
@@ -256,13 +257,13 @@ mod raw {
         );
         let waiting = right.submit(&[line.at(2)], |_| Ok(()), &[])?;
         gate.signal(1)?;
-        line.at(1).wait(LONG)?;
-        claim.wait_ready(LONG)?;
+        line.at(1).wait(patience())?;
+        claim.wait_ready(patience())?;
         check!(
             waiting.is_held() && !waiting.end().is_reached()?,
             "a claim alone released a waiter"
         );
-        match &world.left {
+        match world.left.library() {
             Device::Host(_) => {}
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => {
@@ -271,13 +272,14 @@ mod raw {
                     return Stop::skip("the timeline has no events on this device to signal with");
                 }
                 // SAFETY: the claim is of this timeline, and the stream is alive.
-                unsafe { device.submit_claimed(&line, &mut claim, queue.stream().raw()) }?;
+                unsafe { device.submit_claimed(line.library(), &mut claim, queue.stream().raw()) }?;
             }
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => {
                 use syncline::vulkan::ash::vk;
                 let queue = device.queue(QueueKind::Compute, "application")?;
-                let (semaphores, values) = ([device.semaphore_of(&line)?], [claim.value()]);
+                let (semaphores, values) =
+                    ([device.semaphore_of(line.library())?], [claim.value()]);
                 let mut timeline =
                     vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
                 let submit = vk::SubmitInfo::default()
@@ -298,14 +300,14 @@ mod raw {
                 drop(guard);
             }
         }
-        waiting.end().wait(LONG)?;
+        waiting.end().wait(patience())?;
         check!(line.value()? == 2, "the value is {}", line.value()?);
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    pub(super) fn default_streams(world: &World<Device>) -> Verdict {
-        let Device::Cuda(device) = &world.left else {
+    pub(super) fn default_streams(world: &World<Equipped>) -> Verdict {
+        let Device::Cuda(device) = world.left.library() else {
             return Stop::skip("only CUDA has default streams");
         };
         let per_thread = std::ptr::without_provenance_mut(2);
@@ -314,7 +316,10 @@ mod raw {
         check_error!(refused, Error::Unsupported { .. });
         // SAFETY: null is the legacy default stream, always valid.
         let legacy = unsafe { device.adopt_raw_stream(std::ptr::null_mut(), None, "legacy") }?;
-        legacy.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+        legacy
+            .submit(&[], |_| Ok(()), &[])?
+            .end()
+            .wait(patience())?;
         Ok(())
     }
 }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use syncline::Error;
-use syncline::backend::Queue;
 
-use super::{LONG, cause};
+use super::cause;
 use crate::case::{Verdict, cases, check, check_error};
-use crate::{Subject, World};
+use crate::{Subject, World, patience};
 
 cases! {
     "failure.first_cause_is_kept": [E1] => first_cause;
@@ -24,7 +23,7 @@ fn first_cause<S: Subject>(world: &World<S>) -> Verdict {
     line.fail(cause("the second"));
     for _ in 0..2 {
         check_error!(
-            line.at(1).wait(LONG),
+            line.at(1).wait(patience()),
             Error::Failed { timeline, value: 1, cause } if timeline.label() == "line" && cause.to_string().contains("the first")
         );
     }
@@ -42,9 +41,9 @@ fn frozen<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let queue = world.left_queue("left")?;
     queue.submit(&[], |_| Ok(()), &[line.signal_at(3)])?;
-    line.at(3).wait(LONG)?;
+    line.at(3).wait(patience())?;
     line.fail(cause("frozen"));
-    line.at(3).wait(LONG)?;
+    line.at(3).wait(patience())?;
     check!(
         line.at(2).is_reached()?,
         "a reached value is no longer reached"
@@ -54,11 +53,11 @@ fn frozen<S: Subject>(world: &World<S>) -> Verdict {
         "frozen at {} instead of 3",
         line.frozen_value()
     );
-    check_error!(line.at(4).wait(LONG), Error::Failed { value: 4, .. });
+    check_error!(line.at(4).wait(patience()), Error::Failed { value: 4, .. });
     queue
         .submit(&[line.at(3)], |_| Ok(()), &[])?
         .end()
-        .wait(LONG)?;
+        .wait(patience())?;
     Ok(())
 }
 
@@ -83,13 +82,13 @@ fn chains<S: Subject>(world: &World<S>) -> Verdict {
     lines[0].fail(cause("the origin"));
     for line in &lines {
         check_error!(
-            line.at(1).wait(LONG),
+            line.at(1).wait(patience()),
             Error::Failed { cause, .. } if cause.to_string() == "work failed: the origin"
         );
     }
     check!(ran.load(Ordering::SeqCst) == 0, "work behind a failure ran");
-    left.idle(LONG)?;
-    right.idle(LONG)?;
+    left.idle(patience())?;
+    right.idle(patience())?;
     Ok(())
 }
 
@@ -107,8 +106,8 @@ fn known_before<S: Subject>(world: &World<S>) -> Verdict {
         },
         &[line.signal_at(1)],
     )?;
-    check_error!(line.at(1).wait(LONG), Error::Failed { cause, .. } if cause.to_string().contains("known before"));
-    queue.idle(LONG)?;
+    check_error!(line.at(1).wait(patience()), Error::Failed { cause, .. } if cause.to_string().contains("known before"));
+    queue.idle(patience())?;
     check!(ran.load(Ordering::SeqCst) == 0, "work behind a failure ran");
     Ok(())
 }
@@ -120,7 +119,7 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
     bad.fail(cause("bad"));
     left.submit(&[], |_| Ok(()), &[good.signal_at(1)])?;
     right.submit(&[good.at(1)], |_| Ok(()), &[good.signal_at(2)])?;
-    good.at(2).wait(LONG)?;
+    good.at(2).wait(patience())?;
     // A submission that signals both: the healthy one gets its signal.
     let both = world.timeline("both")?;
     let held = world.timeline("held")?;
@@ -131,6 +130,6 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
     )?;
     both.fail(cause("meanwhile"));
     held.signal(1)?;
-    good.at(3).wait(LONG)?;
+    good.at(3).wait(patience())?;
     Ok(())
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use syncline::Error;
-use syncline::backend::Queue;
 
-use super::{DELAY, LONG, LONG_DELAY, WORDS};
+use super::{DELAY, LONG_DELAY, WORDS};
 use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::{Subject, World};
+use crate::user::Queue;
+use crate::{Subject, World, patience};
 
 cases! {
     "fence.never_recorded_is_complete": [F1] => unrecorded;
@@ -20,7 +20,7 @@ cases! {
 }
 
 /// Keeps the left queue busy.
-fn busy<S: Subject>(world: &World<S>, queue: &S::Queue, time: Duration) -> syncline::Result<()> {
+fn busy<S: Subject>(world: &World<S>, queue: &Queue<S>, time: Duration) -> syncline::Result<()> {
     let device = world.left.clone();
     queue
         .submit(&[], move |recorder| device.busy(recorder, time), &[])
@@ -38,7 +38,7 @@ fn unrecorded<S: Subject>(world: &World<S>) -> Verdict {
     queue
         .submit(&[fence.point().point()], |_| Ok(()), &[])?
         .end()
-        .wait(LONG)?;
+        .wait(patience())?;
     Ok(())
 }
 
@@ -54,15 +54,15 @@ fn rerecorded<S: Subject>(world: &World<S>) -> Verdict {
     right
         .submit(&[early.point()], |_| Ok(()), &[])?
         .end()
-        .wait(LONG)?;
-    early.point().wait(LONG)?;
+        .wait(patience())?;
+    early.point().wait(patience())?;
     check!(
         !fence.is_complete()?,
         "the later record is complete before its queue gets there"
     );
     check_error!(fence.wait(Duration::from_millis(1)), Error::TimedOut { .. });
     gate.signal(1)?;
-    fence.wait(LONG)?;
+    fence.wait(patience())?;
     Ok(())
 }
 
@@ -80,7 +80,7 @@ fn query<S: Subject>(world: &World<S>) -> Verdict {
     while !fence.is_complete()? {
         queries += 1;
         check!(
-            start.elapsed() < LONG,
+            start.elapsed() < patience(),
             "not complete after {queries} queries"
         );
     }
@@ -107,7 +107,7 @@ fn other_device<S: Subject>(world: &World<S>) -> Verdict {
     right
         .submit(&[fence.point().point()], |_| Ok(()), &[])?
         .end()
-        .wait(LONG)?;
+        .wait(patience())?;
     check!(
         fence.is_complete()?,
         "the other device did not wait for the fence"
@@ -128,7 +128,7 @@ fn elapsed<S: Subject>(world: &World<S>) -> Verdict {
     left.record(&begin)?;
     busy(world, &left, DELAY)?;
     left.record(&end)?;
-    end.wait(LONG)?;
+    end.wait(patience())?;
     let outside = start.elapsed();
     let forward = end.elapsed_since(&begin)?;
     // The device may be faster than when `busy` was measured; it cannot be busy for longer than the host
@@ -166,7 +166,7 @@ fn elapsed_errors<S: Subject>(world: &World<S>) -> Verdict {
     let never = world.left.timed_fence("never");
     left.record(&timed)?;
     left.record(&plain)?;
-    left.idle(LONG)?;
+    left.idle(patience())?;
     check_error!(plain.elapsed_since(&timed), Error::TimingDisabled { .. });
     check_error!(timed.elapsed_since(&never), Error::NotRecorded { .. });
     left.submit(&[gate.at(1)], |_| Ok(()), &[])?;
@@ -174,7 +174,7 @@ fn elapsed_errors<S: Subject>(world: &World<S>) -> Verdict {
     left.record(&late)?;
     check_error!(late.elapsed_since(&timed), Error::NotReady { .. });
     gate.signal(1)?;
-    late.wait(LONG)?;
+    late.wait(patience())?;
     check!(
         late.elapsed_since(&timed)? >= 0,
         "time ran backwards along a queue"
@@ -183,7 +183,7 @@ fn elapsed_errors<S: Subject>(world: &World<S>) -> Verdict {
         let foreign = world.right.timed_fence("foreign");
         let right = world.right_queue("right")?;
         right.record(&foreign)?;
-        foreign.wait(LONG)?;
+        foreign.wait(patience())?;
         check_error!(timed.elapsed_since(&foreign), Error::WrongDevice { .. });
     }
     Ok(())
@@ -202,7 +202,7 @@ fn dropped<S: Subject>(world: &World<S>) -> Verdict {
     }
     let point = fence.point();
     drop(fence);
-    point.point().wait(LONG)?;
-    left.idle(LONG)?;
+    point.point().wait(patience())?;
+    left.idle(patience())?;
     Ok(())
 }

@@ -12,13 +12,13 @@ use rustix::fs::MemfdFlags;
 use syncline::backend::{Attachment, Device as _, Queue as _};
 use syncline::{Device, Error, HandleKind, Origin, QueueKind, Rejected, TimelineFd, Uuid, vulkan};
 
-use super::LONG;
-use crate::World;
 use crate::case::{Case, Stop, Verdict, check, check_error};
+use crate::workload::Equipped;
+use crate::{World, patience};
 
 /// The cases of this family; they need a device that exports file descriptors.
 #[must_use]
-pub fn cases() -> Vec<Case<Device>> {
+pub fn cases() -> Vec<Case<Equipped>> {
     vec![
         Case {
             id: "handle.every_export_is_new",
@@ -44,8 +44,8 @@ pub fn cases() -> Vec<Case<Device>> {
 }
 
 /// The Vulkan device that exports, and the device that imports.
-fn sides(world: &World<Device>) -> Result<(&vulkan::Device, &Device), Stop> {
-    let exporter = match (&world.left, &world.right) {
+fn sides(world: &World<Equipped>) -> Result<(&vulkan::Device, &Device), Stop> {
+    let exporter = match (world.left.library(), world.right.library()) {
         (Device::Vulkan(device), _) | (_, Device::Vulkan(device)) => device,
         _ => return Stop::skip("neither side exports file descriptors"),
     };
@@ -58,9 +58,9 @@ fn sides(world: &World<Device>) -> Result<(&vulkan::Device, &Device), Stop> {
         return Stop::skip(format!("{} exports no timelines", exporter.info().name));
     }
     let importer = if world.left.id() == exporter.id() {
-        &world.right
+        world.right.library()
     } else {
-        &world.left
+        world.left.library()
     };
     if !importer
         .info()
@@ -86,7 +86,7 @@ fn import(device: &Device, handle: TimelineFd) -> Result<Attachment, Rejected<Ti
 }
 
 /// The same, of one GPU: the handles of another are refused.
-fn sides_of_one_gpu(world: &World<Device>) -> Result<(&vulkan::Device, &Device), Stop> {
+fn sides_of_one_gpu(world: &World<Equipped>) -> Result<(&vulkan::Device, &Device), Stop> {
     let (exporter, importer) = sides(world)?;
     if !exporter.info().same_gpu(importer.info()) {
         return Stop::skip("they are different GPUs");
@@ -105,7 +105,7 @@ fn is_open(fd: RawFd) -> bool {
     std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok()
 }
 
-fn exports(world: &World<Device>) -> Verdict {
+fn exports(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let (home, source) = exporter.exportable_port(3)?;
     let (first, second) = (source.export()?, source.export()?);
@@ -118,11 +118,11 @@ fn exports(world: &World<Device>) -> Verdict {
     })?;
     let queue = importer.queue(QueueKind::Compute, "importer")?;
     queue.submit(&[line.at(3)], |_| Ok(()), &[line.signal_at(4)])?;
-    line.at(4).wait(LONG)?;
+    line.at(4).wait(patience())?;
     Ok(())
 }
 
-fn wrong_gpu(world: &World<Device>) -> Verdict {
+fn wrong_gpu(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let (_home, handle) = exporter.export_timeline(0)?;
     let mut origin = handle.origin().clone();
@@ -151,7 +151,7 @@ fn wrong_gpu(world: &World<Device>) -> Verdict {
     Ok(())
 }
 
-fn hostile(world: &World<Device>) -> Verdict {
+fn hostile(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let origin = Origin::of(exporter.info());
     let system =
@@ -205,11 +205,11 @@ fn hostile(world: &World<Device>) -> Verdict {
     importer.check()?;
     // The device still works.
     let queue = importer.queue(QueueKind::Compute, "after")?;
-    queue.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     Ok(())
 }
 
-fn nothing_leaks(world: &World<Device>) -> Verdict {
+fn nothing_leaks(world: &World<Equipped>) -> Verdict {
     const ROUNDS: usize = 200;
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let round = || -> Verdict {

@@ -16,9 +16,6 @@ pub mod devices;
 pub mod handles;
 pub mod sharing;
 
-/// Longer than anything that works takes; a wait that needs it has failed.
-pub(crate) const LONG: Duration = Duration::from_secs(10);
-
 /// How long the device that comes first is kept busy, so that a missing wait shows.
 pub(crate) const DELAY: Duration = Duration::from_millis(30);
 

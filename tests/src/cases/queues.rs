@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use syncline::backend::{Device, Queue};
-use syncline::{Error, wait_all, wait_any};
+use syncline::Error;
 
-use super::{DELAY, LONG, LONG_DELAY, WORDS};
+use super::{DELAY, LONG_DELAY, WORDS};
 use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::{Subject, World};
+use crate::user::{Device, Queue, Signal, wait_all, wait_any};
+use crate::{Subject, World, patience};
 
 cases! {
     "queue.work_follows_its_waits": [Q1 Q9] => follows_waits;
@@ -21,16 +21,17 @@ cases! {
     "queue.timeline_of_the_other_side": [Q3] => other_side;
     "queue.last_signal_covers_all_earlier_work": [Q7] => last_signal;
     "queue.settle_and_held": [Q8 T10] => settle;
+    "queue.pending_while_the_device_stands_still": [T10 F2 F3] => stands_still;
     "queue.dropped_with_work_in_flight": [T9 Q6] => dropped;
 }
 
 /// Submits, to the left: be busy, then fill `buffer`; signal `signal`.
 fn slow_fill<S: Subject>(
     world: &World<S>,
-    queue: &S::Queue,
+    queue: &Queue<S>,
     buffer: &S::Buffer,
     value: u32,
-    signal: syncline::Signal<'_>,
+    signal: Signal<'_>,
 ) -> syncline::Result<()> {
     fill_after(DELAY, world, queue, buffer, value, signal)
 }
@@ -38,10 +39,10 @@ fn slow_fill<S: Subject>(
 fn fill_after<S: Subject>(
     delay: Duration,
     world: &World<S>,
-    queue: &S::Queue,
+    queue: &Queue<S>,
     buffer: &S::Buffer,
     value: u32,
-    signal: syncline::Signal<'_>,
+    signal: Signal<'_>,
 ) -> syncline::Result<()> {
     let (device, buffer) = (world.left.clone(), buffer.clone());
     queue.submit(
@@ -68,7 +69,7 @@ fn follows_waits<S: Subject>(world: &World<S>) -> Verdict {
             move |recorder| S::fill(recorder, &to, round),
             &[done.signal_at(n)],
         )?;
-        done.at(n).wait(LONG)?;
+        done.at(n).wait(patience())?;
         // The right side's work came after the left's, and the host sees both.
         check!(
             S::read(&source).iter().all(|&word| word == round),
@@ -92,9 +93,9 @@ fn without_wait<S: Subject>(world: &World<S>) -> Verdict {
     let source = world.left.buffer(WORDS)?;
     fill_after(LONG_DELAY, world, &left, &source, 1, ready.signal_at(1))?;
     right.submit(&[], |_| Ok(()), &[done.signal_at(1)])?;
-    done.at(1).wait(LONG)?;
+    done.at(1).wait(patience())?;
     let stale = S::read(&source).contains(&0);
-    ready.at(1).wait(LONG)?;
+    ready.at(1).wait(patience())?;
     check!(
         stale,
         "nothing went wrong without a wait: this subject cannot show a missing one"
@@ -107,7 +108,7 @@ fn without_wait<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 /// How many driver queues the device has, if they are limited.
-fn driver_queues<D: Device>(device: &D) -> Option<u32> {
+fn driver_queues<S: Subject>(device: &Device<S>) -> Option<u32> {
     device
         .info()
         .capabilities
@@ -120,13 +121,13 @@ fn driver_queues<D: Device>(device: &D) -> Option<u32> {
 fn empty<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    left.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+    left.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     right
         .submit(&[line.at(1)], |_| Ok(()), &[])?
         .end()
-        .wait(LONG)?;
-    left.idle(LONG)?;
+        .wait(patience())?;
+    left.idle(patience())?;
     check!(line.value()? == 1, "the value is {}", line.value()?);
     check!(
         left.position().is_reached()?,
@@ -158,7 +159,7 @@ fn consumer_first<S: Subject>(world: &World<S>) -> Verdict {
         "the work ran before its wait"
     );
     slow_fill(world, &left, &source, 1, line.signal_at(1))?;
-    line.at(2).wait(LONG)?;
+    line.at(2).wait(patience())?;
     check!(
         S::read(&source).iter().all(|&word| word == 1),
         "2 was reached before the work behind 1 was done"
@@ -188,7 +189,7 @@ fn waiting_queues<S: Subject>(world: &World<S>) -> Verdict {
     }
     check!(done.value()? == 0, "something ran before the signal");
     signaller.submit(&[], |_| Ok(()), &[go.signal_at(1)])?;
-    done.at(u64::from(QUEUES)).wait(LONG)?;
+    done.at(u64::from(QUEUES)).wait(patience())?;
     for (index, (_, buffer)) in waiting.iter().enumerate() {
         let word = S::read(buffer)[0];
         check!(
@@ -216,12 +217,12 @@ fn one_to_many<S: Subject>(world: &World<S>) -> Verdict {
     }
     // The first to end tells: one that did not wait is earlier than the producer.
     let ends: Vec<_> = ends.iter().map(|end| end.point()).collect();
-    let first = wait_any(&ends, LONG)?;
+    let first = wait_any(&ends, patience())?;
     check!(
         S::read(&source).iter().all(|&word| word == 5),
         "consumer {first} did not wait"
     );
-    wait_all(&ends, LONG)?;
+    wait_all(&ends, patience())?;
     Ok(())
 }
 
@@ -236,7 +237,10 @@ fn many_to_one<S: Subject>(world: &World<S>) -> Verdict {
     }
     let right = world.right_queue("right")?;
     let waits: Vec<_> = producers.iter().map(|(line, ..)| line.at(1)).collect();
-    right.submit(&waits, |_| Ok(()), &[])?.end().wait(LONG)?;
+    right
+        .submit(&waits, |_| Ok(()), &[])?
+        .end()
+        .wait(patience())?;
     for (index, (_, _, buffer)) in producers.iter().enumerate() {
         check!(
             S::read(buffer)
@@ -265,7 +269,7 @@ fn ping_pong<S: Subject>(world: &World<S>) -> Verdict {
             &[line.signal_at(2 * n - 1)],
         )?;
     }
-    line.at(2 * ROUNDS).wait(LONG)?;
+    line.at(2 * ROUNDS).wait(patience())?;
     check!(
         u64::from(S::read(&buffer)[0]) == ROUNDS,
         "the last round left {}",
@@ -286,7 +290,7 @@ fn other_side<S: Subject>(world: &World<S>) -> Verdict {
         let source = world.left.buffer(WORDS)?;
         right.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
         slow_fill(world, &left, &source, 3, line.signal_at(1))?;
-        line.at(2).wait(LONG)?;
+        line.at(2).wait(patience())?;
         check!(
             S::read(&source).iter().all(|&word| word == 3),
             "the right side did not wait"
@@ -299,7 +303,7 @@ fn other_side<S: Subject>(world: &World<S>) -> Verdict {
         right
             .submit(&[point.point()], |_| Ok(()), &[])?
             .end()
-            .wait(LONG)?;
+            .wait(patience())?;
         check!(
             S::read(&source).iter().all(|&word| word == 4),
             "the fence was not waited for"
@@ -319,7 +323,7 @@ fn last_signal<S: Subject>(world: &World<S>) -> Verdict {
     right
         .submit(&[late.at(1)], |_| Ok(()), &[])?
         .end()
-        .wait(LONG)?;
+        .wait(patience())?;
     for (index, buffer) in buffers.iter().enumerate() {
         check!(
             S::read(buffer)
@@ -360,14 +364,44 @@ fn settle<S: Subject>(world: &World<S>) -> Verdict {
         Error::TimedOut { .. }
     );
     gate.signal(1)?;
-    queue.settle(LONG)?;
+    queue.settle(patience())?;
     check!(
         queue.held().count == 0,
         "settled, but {} are held",
         queue.held().count
     );
     fence.point().point().require_pending()?;
-    fence.wait(LONG)?;
+    fence.wait(patience())?;
+    Ok(())
+}
+
+/// The device is held up, not the host: everything is with the driver, and nothing is reached.
+fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
+    let gate = world.left.gate()?;
+    let line = world.timeline("line")?;
+    let fence = world.left.fence("fence");
+    let left = world.left_queue("left")?;
+    left.record(&fence)?;
+    fence.wait(patience())?;
+    left.block(&gate)?;
+    left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    left.record(&fence)?;
+    left.settle(patience())?;
+    // With a port on the left device the signal is pending; the host makes it otherwise.
+    if line.devices().any(|device| device == world.left.id()) {
+        line.at(1).wait_pending(patience())?;
+    }
+    check_error!(
+        line.at(1).wait(Duration::from_millis(20)),
+        Error::TimedOut { value: 1, .. }
+    );
+    check!(
+        !fence.is_complete()?,
+        "a fence behind work that stands still is complete"
+    );
+    gate.open()?;
+    line.at(1).wait(patience())?;
+    fence.wait(patience())?;
     Ok(())
 }
 
@@ -386,14 +420,14 @@ fn dropped<S: Subject>(world: &World<S>) -> Verdict {
         &[line.signal_at(2)],
     )?;
     drop(queue);
-    line.at(1).wait(LONG)?;
+    line.at(1).wait(patience())?;
     check!(
         S::read(&buffer).iter().all(|&word| word == 1),
         "work of a dropped queue is lost"
     );
     gate.signal(1)?;
     drop(gate);
-    line.at(2).wait(LONG)?;
+    line.at(2).wait(patience())?;
     check!(
         S::read(&buffer).iter().all(|&word| word == 2),
         "held work of a dropped queue is lost"

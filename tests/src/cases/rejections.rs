@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use syncline::Error;
-use syncline::backend::Queue;
 
-use super::{LONG, WORDS, cause};
+use super::{WORDS, cause};
 use crate::case::{Verdict, cases, check, check_error};
-use crate::{Subject, World};
+use crate::{Subject, World, patience};
 
 cases! {
     "rejected.claims_are_withdrawn": [Q5] => claims_withdrawn;
@@ -35,8 +34,8 @@ fn claims_withdrawn<S: Subject>(world: &World<S>) -> Verdict {
     );
     right.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     left.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
-    line.at(2).wait(LONG)?;
-    left.idle(LONG)?;
+    line.at(2).wait(patience())?;
+    left.idle(patience())?;
     Ok(())
 }
 
@@ -62,7 +61,7 @@ fn one_bad_signal<S: Subject>(world: &World<S>) -> Verdict {
             ..
         }
     );
-    queue.idle(LONG)?;
+    queue.idle(patience())?;
     check!(
         ran.load(Ordering::SeqCst) == 0,
         "work of a refused submission ran"
@@ -95,7 +94,7 @@ fn after_recording<S: Subject>(world: &World<S>) -> Verdict {
         move |recorder| S::fill(recorder, &to, 2),
         &[line.signal_at(1)],
     )?;
-    line.at(1).wait(LONG)?;
+    line.at(1).wait(patience())?;
     check!(
         S::read(&buffer).iter().all(|&word| word == 2),
         "later work on the queue is wrong"
@@ -115,11 +114,11 @@ fn held<S: Subject>(world: &World<S>) -> Verdict {
     queue.submit(&[], |_| Ok(()), &[other.signal_at(1)])?;
     gate.signal(1)?;
     check_error!(
-        line.at(1).wait(LONG),
+        line.at(1).wait(patience()),
         Error::Failed { cause, .. } if cause.to_string().contains("rejected at its release")
     );
-    other.at(1).wait(LONG)?;
-    queue.idle(LONG)?;
+    other.at(1).wait(patience())?;
+    queue.idle(patience())?;
     Ok(())
 }
 
@@ -167,7 +166,7 @@ fn runs_once<S: Subject>(world: &World<S>) -> Verdict {
     for value in 1..=3 {
         gate.signal(value)?;
     }
-    queue.idle(LONG)?;
+    queue.idle(patience())?;
     for (index, count) in counts.iter().enumerate() {
         let runs = count.load(Ordering::SeqCst);
         check!(runs == 1, "work {index} ran {runs} times");
@@ -193,7 +192,7 @@ fn panics<S: Subject>(world: &World<S>) -> Verdict {
         .submit(&[gate.at(1)], |_| panic!("later"), &[line.signal_at(1)])
         .map(|_| ());
     let opened = gate.signal(1);
-    let ended = line.at(1).wait(LONG);
+    let ended = line.at(1).wait(patience());
     std::panic::set_hook(quiet);
     check_error!(at_once, Error::WorkPanicked { message, .. } if message == "at once");
     later?;
@@ -202,7 +201,7 @@ fn panics<S: Subject>(world: &World<S>) -> Verdict {
         ended,
         Error::Failed { cause, .. } if matches!(&*cause, Error::WorkPanicked { message, .. } if message == "later")
     );
-    queue.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     Ok(())
 }
 
@@ -215,7 +214,7 @@ fn reentrant<S: Subject>(world: &World<S>) -> Verdict {
         &[],
     );
     check_error!(refused, Error::Reentrant { .. });
-    queue.submit(&[], |_| Ok(()), &[])?.end().wait(LONG)?;
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     Ok(())
 }
 
@@ -233,8 +232,8 @@ fn nested<S: Subject>(world: &World<S>) -> Verdict {
         },
         &[line.signal_at(1)],
     )?;
-    line.at(1).wait(LONG)?;
-    right.idle(LONG)?;
+    line.at(1).wait(patience())?;
+    right.idle(patience())?;
     check!(
         S::read(&buffer).iter().all(|&word| word == 6),
         "work submitted from work was lost"

@@ -2,17 +2,19 @@
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
-    BackendKind, Device, Error, HandleKind, Info, KeptPoint, Mechanism, QueueKind, SharedBuffer,
-    WaitMode, connect, host, share,
+    BackendKind, Error, HandleKind, Info, Mechanism, QueueKind, SharedBuffer, WaitMode, connect,
+    host, share,
 };
 
-use super::{DELAY, LONG, LONG_DELAY, WORDS};
+use super::{DELAY, LONG_DELAY, WORDS};
 use crate::case::{Case, Stop, Verdict, check};
-use crate::{Subject, World};
+use crate::user::{KeptPoint, Point};
+use crate::workload::Equipped;
+use crate::{Subject as _, World, patience};
 
 /// The cases of this family; they need the devices of this project.
 #[must_use]
-pub fn cases() -> Vec<Case<Device>> {
+pub fn cases() -> Vec<Case<Equipped>> {
     vec![
         Case {
             id: "share.one_counter",
@@ -42,7 +44,7 @@ pub fn cases() -> Vec<Case<Device>> {
     ]
 }
 
-fn pair_only(world: &World<Device>) -> Verdict {
+fn pair_only(world: &World<Equipped>) -> Verdict {
     if world.is_pair() {
         Ok(())
     } else {
@@ -51,10 +53,10 @@ fn pair_only(world: &World<Device>) -> Verdict {
 }
 
 /// Signals from left, right and the host in turn: one counter, which each side sees in order.
-fn one_counter(world: &World<Device>) -> Verdict {
-    let link = connect(&world.left, &world.right);
+fn one_counter(world: &World<Equipped>) -> Verdict {
+    let link = connect(world.left.library(), world.right.library());
     for initial in [0, 5, 1 << 40] {
-        let line = link.timeline_from("shared", initial)?;
+        let line = world.left.own(link.timeline_from("shared", initial)?);
         let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
         let mut last = initial;
         for _ in 0..10 {
@@ -64,7 +66,7 @@ fn one_counter(world: &World<Device>) -> Verdict {
                 |_| Ok(()),
                 &[line.signal_at(last + 3)],
             )?;
-            line.at(last + 3).wait(LONG)?;
+            line.at(last + 3).wait(patience())?;
             check!(
                 line.value()? == last + 3,
                 "the value is {} instead of {}",
@@ -75,26 +77,26 @@ fn one_counter(world: &World<Device>) -> Verdict {
             // Each side waits for the host's signal.
             left.submit(&[line.at(last + 4)], |_| Ok(()), &[])?
                 .end()
-                .wait(LONG)?;
+                .wait(patience())?;
             right
                 .submit(&[line.at(last + 4)], |_| Ok(()), &[])?
                 .end()
-                .wait(LONG)?;
+                .wait(patience())?;
             last += 4;
         }
     }
     Ok(())
 }
 
-fn says_how(world: &World<Device>) -> Verdict {
-    let link = connect(&world.left, &world.right);
+fn says_how(world: &World<Equipped>) -> Verdict {
+    let link = connect(world.left.library(), world.right.library());
     check!(
         !link.why().is_empty(),
         "no reason is given for {}",
         link.mechanism()
     );
     let line = link.timeline("line")?;
-    match share(&world.left, &world.right) {
+    match share(world.left.library(), world.right.library()) {
         Ok(native) => {
             check!(
                 native.mechanism() == link.mechanism(),
@@ -167,9 +169,10 @@ fn could_share(left: &Info, right: &Info) -> bool {
 
 /// Either side writes memory that the host reads and signals a shared counter: once the host sees the
 /// value, it sees the memory. (Counters travel another way than data, and can be faster.)
-fn host_sees(world: &World<Device>) -> Verdict {
+fn host_sees(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u32 = 300;
-    let line = connect(&world.left, &world.right).timeline("line")?;
+    let link = connect(world.left.library(), world.right.library());
+    let line = world.left.own(link.timeline("line")?);
     let sides = [
         (
             &world.left,
@@ -188,11 +191,11 @@ fn host_sees(world: &World<Device>) -> Verdict {
         let value = u64::from(round);
         queue.submit(
             &[],
-            move |r| Device::fill(r, &to, round),
+            move |r| Equipped::fill(r, &to, round),
             &[line.signal_at(value)],
         )?;
-        line.at(value).wait_with(WaitMode::Spin, LONG)?;
-        let seen = Device::read(buffer)[0];
+        line.at(value).wait_with(WaitMode::Spin, patience())?;
+        let seen = Equipped::read(buffer)[0];
         check!(
             seen == round,
             "the value is {round}, but the memory behind it still reads {seen}"
@@ -203,9 +206,13 @@ fn host_sees(world: &World<Device>) -> Verdict {
 
 /// The left side fills a shared buffer, the right side copies it to where the host reads it.
 /// Returns the words, and the point at which the left side was done.
-fn carry(world: &World<Device>, synchronized: bool) -> Result<(Vec<u32>, KeptPoint), Stop> {
-    let link = connect(&world.left, &world.right);
-    let (produced, carried) = (link.timeline("produced")?, link.timeline("carried")?);
+fn carry(
+    world: &World<Equipped>,
+    synchronized: bool,
+) -> Result<(Vec<u32>, KeptPoint<Equipped>), Stop> {
+    let link = connect(world.left.library(), world.right.library());
+    let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
+    let (produced, carried) = (own("produced")?, own("carried")?);
     let shared: SharedBuffer = link.buffer(WORDS as u64 * 4)?;
     check!(
         link.mechanism() == Mechanism::Engine || !shared.is_relayed(),
@@ -226,11 +233,7 @@ fn carry(world: &World<Device>, synchronized: bool) -> Result<(Vec<u32>, KeptPoi
         &[produced.signal_at(1)],
     )?;
     let wait = |point| {
-        if synchronized {
-            point
-        } else {
-            syncline::Point::EMPTY
-        }
+        if synchronized { point } else { Point::EMPTY }
     };
     let mut ready = wait(produced.at(1));
     if shared.is_relayed() {
@@ -239,18 +242,18 @@ fn carry(world: &World<Device>, synchronized: bool) -> Result<(Vec<u32>, KeptPoi
             recorder.run(move || buffer.relay());
             Ok(())
         };
-        relay.submit(&[ready], work, &[carried.signal_at(1)])?;
+        relay.submit(&[ready.library()], work, &[carried.signal_at(1)])?;
         ready = wait(carried.at(1));
     }
     let (from, to) = (shared.right().clone(), target.clone());
     right
         .submit(&[ready], move |recorder| copy(recorder, &from, &to), &[])?
         .end()
-        .wait(LONG)?;
-    let words = Device::read(&target);
+        .wait(patience())?;
+    let words = Equipped::read(&target);
     let end = produced.at(1).keep();
-    end.point().wait(LONG)?;
-    relay.idle(LONG)?;
+    end.point().wait(patience())?;
+    relay.idle(patience())?;
     Ok((words, end))
 }
 
@@ -273,7 +276,7 @@ fn fill(
             });
             Ok(())
         }
-        (recorder, _) => Device::fill(recorder, memory, value),
+        (recorder, _) => Equipped::fill(recorder, memory, value),
     }
 }
 
@@ -296,11 +299,11 @@ fn copy(
             Ok(())
         }
         #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
-        recorder => Device::copy(recorder, from, to),
+        recorder => Equipped::copy(recorder, from, to),
     }
 }
 
-fn memory(world: &World<Device>) -> Verdict {
+fn memory(world: &World<Equipped>) -> Verdict {
     let (words, _) = carry(world, true)?;
     let right = words.iter().filter(|&&word| word == 0xC0FFEE).count();
     check!(right == WORDS, "{right} of {WORDS} words arrived");
@@ -308,7 +311,7 @@ fn memory(world: &World<Device>) -> Verdict {
 }
 
 /// The control of the case above.
-fn memory_without_wait(world: &World<Device>) -> Verdict {
+fn memory_without_wait(world: &World<Equipped>) -> Verdict {
     pair_only(world)?;
     let (words, produced) = carry(world, false)?;
     check!(

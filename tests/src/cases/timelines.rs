@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use syncline::backend::Queue;
-use syncline::{Error, Timeline};
+use syncline::Error;
 
-use super::{DELAY, LONG, WORDS};
+use super::{DELAY, WORDS};
 use crate::case::{Verdict, cases, check, check_error};
-use crate::{Subject, World};
+use crate::{Subject, World, patience};
 
 cases! {
     "timeline.initial_value": [T1 X2] => initial_value;
@@ -56,7 +55,7 @@ fn initial_value<S: Subject>(world: &World<S>) -> Verdict {
             |_| Ok(()),
             &[line.signal_at(initial + 2)],
         )?;
-        line.at(initial + 2).wait(LONG)?;
+        line.at(initial + 2).wait(patience())?;
         check!(
             line.value()? == initial + 2,
             "two signals on, it is at {}",
@@ -144,7 +143,7 @@ fn goes_back<S: Subject>(world: &World<S>) -> Verdict {
         line.value()?
     );
     queue.submit(&[line.at(9)], |_| Ok(()), &[line.signal_at(10)])?;
-    line.at(10).wait(LONG)?;
+    line.at(10).wait(patience())?;
     Ok(())
 }
 
@@ -174,7 +173,7 @@ fn one_winner<S: Subject>(world: &World<S>) -> Verdict {
         });
         let wins = wins.into_inner();
         check!(wins == 1, "{wins} of three equal signals were accepted");
-        line.at(1).wait(LONG)?;
+        line.at(1).wait(patience())?;
     }
     Ok(())
 }
@@ -204,7 +203,7 @@ fn claims_while_held<S: Subject>(world: &World<S>) -> Verdict {
         line.value()?
     );
     gate.signal(1)?;
-    line.at(8).wait(LONG)?;
+    line.at(8).wait(patience())?;
     line.signal(9)?;
     Ok(())
 }
@@ -230,7 +229,7 @@ fn dropped_claim<S: Subject>(world: &World<S>) -> Verdict {
     line.signal(2)?;
     let queue = world.right_queue("right")?;
     queue.submit(&[], |_| Ok(()), &[line.signal_at(4)])?;
-    line.at(4).wait(LONG)?;
+    line.at(4).wait(patience())?;
     Ok(())
 }
 
@@ -249,7 +248,7 @@ fn value_order<S: Subject>(world: &World<S>) -> Verdict {
     )?;
     // No wait, nothing to do: still its signal comes after the left one's.
     right.submit(&[], |_| Ok(()), &[line.signal_at(2)])?;
-    line.at(2).wait(LONG)?;
+    line.at(2).wait(patience())?;
     let words = S::read(&buffer);
     check!(
         words.iter().all(|&word| word == 7),
@@ -262,11 +261,12 @@ fn value_order<S: Subject>(world: &World<S>) -> Verdict {
 fn difference<S: Subject>(world: &World<S>) -> Verdict {
     const LIMIT: u64 = 100;
     for initial in [0, 1 << 40] {
-        let line = Timeline::new("narrow", initial, |initial| {
+        let line = syncline::Timeline::new("narrow", initial, |initial| {
             let mut home = world.left.port(initial)?;
             home.max_value_difference = home.max_value_difference.min(LIMIT);
             Ok([home].into_iter().collect())
         })?;
+        let line = world.left.own(line);
         let queue = world.left_queue("left")?;
         let (last, beyond) = (initial + LIMIT, initial + LIMIT + 1);
         check_error!(
@@ -282,17 +282,20 @@ fn difference<S: Subject>(world: &World<S>) -> Verdict {
             queue.submit(&[line.at(beyond)], |_| Ok(()), &[]),
             Error::ValueOutOfRange { .. }
         );
-        check_error!(line.at(beyond).wait(LONG), Error::ValueOutOfRange { .. });
+        check_error!(
+            line.at(beyond).wait(patience()),
+            Error::ValueOutOfRange { .. }
+        );
         check!(
             line.value()? == initial,
             "a refused value moved it to {}",
             line.value()?
         );
         queue.submit(&[], |_| Ok(()), &[line.signal_at(last)])?;
-        line.at(last).wait(LONG)?;
+        line.at(last).wait(patience())?;
         // What was beyond the limit is within it now.
         queue.submit(&[line.at(last)], |_| Ok(()), &[line.signal_at(beyond)])?;
-        line.at(beyond).wait(LONG)?;
+        line.at(beyond).wait(patience())?;
     }
     Ok(())
 }
@@ -305,15 +308,15 @@ fn last_handle<S: Subject>(world: &World<S>) -> Verdict {
     let point = line.at(1).keep();
     drop(line);
     check_error!(
-        point.point().wait(LONG),
+        point.point().wait(patience()),
         Error::Cancelled {
             value: 1,
             reached: 0,
             ..
         }
     );
-    check_error!(after.at(1).wait(LONG), Error::Failed { cause, .. } if matches!(*cause, Error::Cancelled { .. }));
-    queue.idle(LONG)?;
+    check_error!(after.at(1).wait(patience()), Error::Failed { cause, .. } if matches!(*cause, Error::Cancelled { .. }));
+    queue.idle(patience())?;
     Ok(())
 }
 
@@ -331,7 +334,7 @@ fn covered<S: Subject>(world: &World<S>) -> Verdict {
     );
     gate.signal(1)?;
     for point in &points {
-        point.point().wait(LONG)?;
+        point.point().wait(patience())?;
     }
     Ok(())
 }

@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline::backend::Queue;
-use syncline::{Error, Point, WaitMode, wait_all, wait_any};
+use syncline::{Error, WaitMode};
 
-use super::{DELAY, LONG, cause};
+use super::{DELAY, cause};
 use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::{Subject, World};
+use crate::user::{Point, wait_all, wait_any};
+use crate::{Subject, World, patience};
 
 cases! {
     "wait.times_out_never_early": [T4] => never_early;
@@ -55,7 +55,7 @@ fn changes_nothing<S: Subject>(world: &World<S>) -> Verdict {
             Error::TimedOut { .. }
         );
         queue.submit(&[], |_| Ok(()), &[line.signal_at(n)])?;
-        line.at(n).wait(LONG)?;
+        line.at(n).wait(patience())?;
         check!(
             line.value()? == n,
             "the value is {} after signal {n}",
@@ -73,7 +73,7 @@ fn past_value<S: Subject>(world: &World<S>) -> Verdict {
             .map(|value| {
                 scope.spawn({
                     let line = &line;
-                    move || line.at(value).wait(LONG)
+                    move || line.at(value).wait(patience())
                 })
             })
             .into();
@@ -95,7 +95,7 @@ fn every_thread<S: Subject>(world: &World<S>) -> Verdict {
             .map(|offset| {
                 let line = &line;
                 scope.spawn(move || {
-                    (1..=ROUNDS).try_for_each(|n| line.at(n * THREADS - offset).wait(LONG))
+                    (1..=ROUNDS).try_for_each(|n| line.at(n * THREADS - offset).wait(patience()))
                 })
             })
             .collect();
@@ -122,8 +122,8 @@ fn every_mode<S: Subject>(world: &World<S>) -> Verdict {
             &[line.signal_at(1)],
         )?;
         queue.record(&fence)?;
-        line.at(1).wait_with(mode, LONG)?;
-        fence.wait_with(mode, LONG)?;
+        line.at(1).wait_with(mode, patience())?;
+        fence.wait_with(mode, patience())?;
         check!(fence.is_complete()?, "not complete after a {mode:?} wait");
         // Reached already: no time at all is enough.
         line.at(1).wait_with(mode, Duration::ZERO)?;
@@ -141,18 +141,18 @@ fn any_lowest<S: Subject>(world: &World<S>) -> Verdict {
     let points = [a.at(1), b.at(1), c.at(1)];
     check_error!(wait_any(&points, Duration::ZERO), Error::TimedOut { .. });
     queue.submit(&[], |_| Ok(()), &[c.signal_at(1)])?;
-    let index = wait_any(&points, LONG)?;
+    let index = wait_any(&points, patience())?;
     check!(index == 2, "index {index} is named, but only 2 is reached");
     queue.submit(&[], |_| Ok(()), &[b.signal_at(1)])?;
-    b.at(1).wait(LONG)?;
-    let index = wait_any(&points, LONG)?;
+    b.at(1).wait(patience())?;
+    let index = wait_any(&points, patience())?;
     check!(
         index == 1,
         "index {index} is named, but 1 is the lowest reached"
     );
     let twice = [a.at(1), b.at(1), b.at(1), c.at(1)];
     check!(
-        wait_any(&twice, LONG)? == 1,
+        wait_any(&twice, patience())? == 1,
         "a duplicate changed the answer"
     );
     check_error!(
@@ -160,7 +160,7 @@ fn any_lowest<S: Subject>(world: &World<S>) -> Verdict {
         Error::TimedOut { .. }
     );
     a.signal(1)?;
-    wait_all(&points, LONG)?;
+    wait_all(&points, patience())?;
     Ok(())
 }
 
@@ -172,18 +172,18 @@ fn any_prefers<S: Subject>(world: &World<S>) -> Verdict {
     );
     a.fail(cause("a failed"));
     b.fail(cause("b failed"));
-    match wait_any(&[c.at(1), b.at(1), a.at(1)], LONG) {
+    match wait_any(&[c.at(1), b.at(1), a.at(1)], patience()) {
         Err(Error::Failed { cause, .. }) if cause.to_string().contains("b failed") => {}
         other => return Stop::fail(format!("the lowest failure is b's, but: {other:?}")),
     }
     c.signal(1)?;
-    let index = wait_any(&[a.at(1), b.at(1), c.at(1)], LONG)?;
+    let index = wait_any(&[a.at(1), b.at(1), c.at(1)], patience())?;
     check!(
         index == 2,
         "index {index} is named instead of the reached one"
     );
     check!(
-        wait_any(&[a.at(0), c.at(1)], LONG)? == 0,
+        wait_any(&[a.at(0), c.at(1)], patience())? == 0,
         "a value reached before the failure is not reached"
     );
     Ok(())
@@ -193,7 +193,7 @@ fn all_fails<S: Subject>(world: &World<S>) -> Verdict {
     let (a, b) = (world.timeline("a")?, world.timeline("b")?);
     thread::scope(|scope| {
         // The first point stays open for ever.
-        let waiter = scope.spawn(|| wait_all(&[a.at(1), b.at(1)], LONG));
+        let waiter = scope.spawn(|| wait_all(&[a.at(1), b.at(1)], patience()));
         b.fail(cause("b failed"));
         let ended = waiter.join().unwrap_or(Err(Error::NothingToWaitFor));
         check_error!(ended, Error::Failed { cause, .. } if cause.to_string().contains("b failed"));
@@ -202,13 +202,13 @@ fn all_fails<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn empty_lists<S: Subject>(world: &World<S>) -> Verdict {
-    wait_all(&[], Duration::ZERO)?;
-    check_error!(wait_any(&[], LONG), Error::NothingToWaitFor);
-    Point::EMPTY.wait(Duration::ZERO)?;
+    wait_all::<S>(&[], Duration::ZERO)?;
+    check_error!(wait_any::<S>(&[], patience()), Error::NothingToWaitFor);
+    Point::<S>::EMPTY.wait(Duration::ZERO)?;
     let queue = world.left_queue("left")?;
     queue
         .submit(&[Point::EMPTY], |_| Ok(()), &[])?
         .end()
-        .wait(LONG)?;
+        .wait(patience())?;
     Ok(())
 }

@@ -1,19 +1,33 @@
 //! Work for CUDA streams.
 
-#![allow(unsafe_code, reason = "a kernel is launched with raw parameters")]
+#![allow(unsafe_code, reason = "kernels are launched with raw parameters")]
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use syncline::backend::Device as _;
+use syncline::Result;
 use syncline::cuda::{Device, DeviceBuffer, Function, Recorder};
-use syncline::{DeviceId, Result};
 
 /// One thread that looks at the GPU's clock until the time is over.
 const DELAY: &str = include_str!("delay.ptx");
 
-static DELAYS: Mutex<Option<HashMap<DeviceId, Function>>> = Mutex::new(None);
+/// One thread that looks at a word of the host until it is not zero.
+const HOLD: &str = include_str!("hold.ptx");
+
+/// The kernels, loaded.
+#[derive(Clone, Debug)]
+pub(super) struct Kernels {
+    delay: Function,
+    hold: Function,
+}
+
+/// A word that one thread of the device looks at. The kernel rather than a memory operation of the
+/// stream: every device can run it, and it holds the stream up on the device for certain.
+#[derive(Clone, Debug)]
+pub struct Latch {
+    hold: Function,
+    word: DeviceBuffer,
+}
 
 pub(super) fn fill(recorder: &mut Recorder, buffer: &DeviceBuffer, value: u32) -> Result<()> {
     recorder.memset_d32(buffer, value)
@@ -23,26 +37,38 @@ pub(super) fn copy(recorder: &mut Recorder, from: &DeviceBuffer, to: &DeviceBuff
     recorder.copy(from, to)
 }
 
-/// Loads the kernel, which may synchronize the context: never while work is in flight.
-pub(super) fn prepare(device: &Device) -> Result<()> {
-    let delay = device.module(DELAY)?.function(c"delay")?;
-    let mut delays = DELAYS.lock().unwrap_or_else(PoisonError::into_inner);
-    delays.get_or_insert_default().insert(device.id(), delay);
-    Ok(())
+/// Loads the kernels, which may synchronize the context: never while work is in flight.
+pub(super) fn prepare(device: &Device) -> Result<Kernels> {
+    Ok(Kernels {
+        delay: device.module(DELAY)?.function(c"delay")?,
+        hold: device.module(HOLD)?.function(c"hold")?,
+    })
 }
 
-pub(super) fn busy(device: &Device, recorder: &mut Recorder, time: Duration) -> Result<()> {
-    let delay = {
-        let delays = DELAYS.lock().unwrap_or_else(PoisonError::into_inner);
-        delays
-            .as_ref()
-            .and_then(|delays| delays.get(&device.id()).cloned())
-    };
-    let Some(delay) = delay else {
-        return Err(super::unprepared());
-    };
+pub(super) fn busy(kernels: &Kernels, recorder: &mut Recorder, time: Duration) -> Result<()> {
     let mut nanoseconds = time.as_nanos() as u64;
     let mut parameters = [std::ptr::from_mut(&mut nanoseconds).cast()];
     // SAFETY: the kernel takes one u64.
-    unsafe { recorder.launch(&delay, [1; 3], [1; 3], &mut parameters) }
+    unsafe { recorder.launch(&kernels.delay, [1; 3], [1; 3], &mut parameters) }
+}
+
+pub(super) fn latch(device: &Device, kernels: &Kernels) -> Result<Latch> {
+    Ok(Latch {
+        hold: kernels.hold.clone(),
+        word: device.host_buffer(4)?,
+    })
+}
+
+pub(super) fn block(recorder: &mut Recorder, latch: &Latch) -> Result<()> {
+    recorder.keep(std::sync::Arc::new(latch.word.clone()));
+    let mut address = latch.word.pointer();
+    let mut parameters = [std::ptr::from_mut(&mut address).cast()];
+    // SAFETY: the kernel takes the address of a word, which the submission keeps.
+    unsafe { recorder.launch(&latch.hold, [1; 3], [1; 3], &mut parameters) }
+}
+
+pub(super) fn open(latch: &Latch) {
+    for word in latch.word.as_words().unwrap_or_default() {
+        word.store(1, Ordering::Release);
+    }
 }

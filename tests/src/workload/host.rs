@@ -1,37 +1,58 @@
 //! Work for worker threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use syncline::Result;
 use syncline::host::Recorder;
 
-pub(super) fn fill(recorder: &mut Recorder, buffer: &Arc<[AtomicU32]>, value: u32) -> Result<()> {
+/// A door that a worker thread stands before.
+#[derive(Clone, Debug, Default)]
+pub struct Latch(Arc<(Mutex<bool>, Condvar)>);
+
+impl Latch {
+    /// Blocks until it is open.
+    fn pass(&self) {
+        let (open, changed) = &*self.0;
+        let open = open.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(changed.wait_while(open, |open| !*open));
+    }
+
+    /// Opens it.
+    pub(super) fn open(&self) {
+        let (open, changed) = &*self.0;
+        *open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        changed.notify_all();
+    }
+}
+
+/// Records: every word becomes `value`.
+pub(super) fn fill(recorder: &mut Recorder, buffer: &Arc<[AtomicU32]>, value: u32) {
     let buffer = buffer.clone();
     recorder.run(move || {
         buffer
             .iter()
             .for_each(|word| word.store(value, Ordering::Relaxed))
     });
-    Ok(())
 }
 
-pub(super) fn copy(
-    recorder: &mut Recorder,
-    from: &Arc<[AtomicU32]>,
-    to: &Arc<[AtomicU32]>,
-) -> Result<()> {
+/// Records: `to` becomes as `from`.
+pub(super) fn copy(recorder: &mut Recorder, from: &Arc<[AtomicU32]>, to: &Arc<[AtomicU32]>) {
     let (from, to) = (from.clone(), to.clone());
     recorder.run(move || {
         for (from, to) in from.iter().zip(to.iter()) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     });
-    Ok(())
 }
 
 /// A worker thread that sleeps is as busy as one that spins, and leaves the cores to others.
 pub(super) fn busy(recorder: &mut Recorder, time: Duration) {
     recorder.run(move || std::thread::sleep(time));
+}
+
+/// Records: the worker stands still until the latch is open.
+pub(super) fn block(recorder: &mut Recorder, latch: &Latch) {
+    let latch = latch.clone();
+    recorder.run(move || latch.pass());
 }

@@ -14,36 +14,70 @@ use syncline::{Device, Error, Memory, Recorder, Result, Timeline, connect};
 
 use crate::Subject;
 
-/// A buffer of another backend than the recorder's.
+/// A device of the inventory with what the suite's work needs: kernels, a buffer to be busy with.
+#[derive(Clone, Debug)]
+pub struct Equipped {
+    device: Device,
+    kit: Kit,
+}
+
+#[derive(Clone, Debug)]
+enum Kit {
+    Host,
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Kernels),
+    #[cfg(feature = "vulkan")]
+    Vulkan(vulkan::Scratch),
+}
+
+/// What work of an [`Equipped`] device can stand still before.
+#[derive(Clone, Debug)]
+pub enum Latch {
+    /// A worker thread's.
+    Host(host::Latch),
+    /// A stream's.
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Latch),
+    /// A Vulkan queue's.
+    #[cfg(feature = "vulkan")]
+    Vulkan(vulkan::Latch),
+}
+
+impl Equipped {
+    /// Equips `device`, which is idle.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn new(device: Device) -> Result<Self> {
+        let kit = match &device {
+            Device::Host(_) => Kit::Host,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => Kit::Cuda(cuda::prepare(device)?),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Kit::Vulkan(vulkan::prepare(device)?),
+        };
+        Ok(Self { device, kit })
+    }
+}
+
+/// A buffer or a latch of another backend than the recorder's.
 fn foreign() -> Error {
     Error::work(std::io::Error::other(
-        "a buffer was used on a device of another backend",
+        "an object was used on a device of another backend",
     ))
 }
 
-/// Work was asked of a device that [`Subject::prepare`] has not seen.
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-fn unprepared() -> Error {
-    Error::work(std::io::Error::other(
-        "the device was not prepared for the suite's work",
-    ))
-}
-
-impl Subject for Device {
+impl Subject for Equipped {
+    type Device = Device;
     type Buffer = Memory;
+    type Latch = Latch;
 
-    fn prepare(&self) -> Result<()> {
-        match self {
-            Self::Host(_) => Ok(()),
-            #[cfg(feature = "cuda")]
-            Self::Cuda(device) => cuda::prepare(device),
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(device) => vulkan::prepare(device),
-        }
+    fn device(&self) -> &Device {
+        &self.device
     }
 
     fn buffer(&self, words: usize) -> Result<Memory> {
-        Memory::host_visible(self, words as u64 * 4)
+        Memory::host_visible(&self.device, words as u64 * 4)
     }
 
     fn read(buffer: &Memory) -> Vec<u32> {
@@ -56,7 +90,10 @@ impl Subject for Device {
 
     fn fill(recorder: &mut Recorder<'_>, buffer: &Memory, value: u32) -> Result<()> {
         match (recorder, buffer) {
-            (Recorder::Host(recorder), Memory::Host(words)) => host::fill(recorder, words, value),
+            (Recorder::Host(recorder), Memory::Host(words)) => {
+                host::fill(recorder, words, value);
+                Ok(())
+            }
             #[cfg(feature = "cuda")]
             (Recorder::Cuda(recorder), Memory::Cuda(buffer)) => cuda::fill(recorder, buffer, value),
             #[cfg(feature = "vulkan")]
@@ -71,7 +108,8 @@ impl Subject for Device {
     fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> Result<()> {
         match (recorder, from, to) {
             (Recorder::Host(recorder), Memory::Host(from), Memory::Host(to)) => {
-                host::copy(recorder, from, to)
+                host::copy(recorder, from, to);
+                Ok(())
             }
             #[cfg(feature = "cuda")]
             (Recorder::Cuda(recorder), Memory::Cuda(from), Memory::Cuda(to)) => {
@@ -87,26 +125,71 @@ impl Subject for Device {
     }
 
     fn busy(&self, recorder: &mut Recorder<'_>, time: Duration) -> Result<()> {
-        match (self, recorder) {
-            (Self::Host(_), Recorder::Host(recorder)) => {
+        match (&self.kit, recorder) {
+            (Kit::Host, Recorder::Host(recorder)) => {
                 host::busy(recorder, time);
                 Ok(())
             }
             #[cfg(feature = "cuda")]
-            (Self::Cuda(device), Recorder::Cuda(recorder)) => cuda::busy(device, recorder, time),
+            (Kit::Cuda(kernels), Recorder::Cuda(recorder)) => cuda::busy(kernels, recorder, time),
             #[cfg(feature = "vulkan")]
-            (Self::Vulkan(device), Recorder::Vulkan(recorder)) => {
-                vulkan::busy(device, recorder, time)
+            (Kit::Vulkan(scratch), Recorder::Vulkan(recorder)) => {
+                vulkan::busy(scratch, recorder, time)
             }
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
             _ => Err(foreign()),
         }
     }
 
-    fn timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
-        if self.id() == other.id() {
-            return self.timeline_from(label, initial);
+    fn latch(&self) -> Result<Latch> {
+        match (&self.device, &self.kit) {
+            (Device::Host(_), _) => Ok(Latch::Host(host::Latch::default())),
+            #[cfg(feature = "cuda")]
+            (Device::Cuda(device), Kit::Cuda(kernels)) => {
+                Ok(Latch::Cuda(cuda::latch(device, kernels)?))
+            }
+            #[cfg(feature = "vulkan")]
+            (Device::Vulkan(device), _) => Ok(Latch::Vulkan(vulkan::latch(device)?)),
+            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
+            _ => Err(foreign()),
         }
-        connect(self, other).timeline_from(label, initial)
+    }
+
+    fn block(recorder: &mut Recorder<'_>, latch: &Latch) -> Result<()> {
+        match (recorder, latch) {
+            (Recorder::Host(recorder), Latch::Host(latch)) => {
+                host::block(recorder, latch);
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            (Recorder::Cuda(recorder), Latch::Cuda(latch)) => cuda::block(recorder, latch),
+            #[cfg(feature = "vulkan")]
+            (Recorder::Vulkan(recorder), Latch::Vulkan(latch)) => vulkan::block(recorder, latch),
+            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
+            _ => Err(foreign()),
+        }
+    }
+
+    fn open(latch: &Latch) -> Result<()> {
+        match latch {
+            Latch::Host(latch) => {
+                latch.open();
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            Latch::Cuda(latch) => {
+                cuda::open(latch);
+                Ok(())
+            }
+            #[cfg(feature = "vulkan")]
+            Latch::Vulkan(latch) => vulkan::open(latch),
+        }
+    }
+
+    fn timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
+        if self.device.id() == other.device.id() {
+            return self.device.timeline_from(label, initial);
+        }
+        connect(&self.device, &other.device).timeline_from(label, initial)
     }
 }

@@ -1,18 +1,46 @@
 //! Work for Vulkan queues, of transfer commands alone: they run on every queue family.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+#![allow(unsafe_code, reason = "events are raw")]
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
+use syncline::vulkan::ash::vk;
 use syncline::vulkan::{Buffer, Device, Recorder};
-use syncline::{DeviceId, QueueKind, Result};
+use syncline::{Error, QueueKind, Result};
 
 /// The buffer that `busy` fills over and over, in bytes.
 const SCRATCH: u64 = 16 << 20;
 
-/// What keeps each device busy, and for how long one fill does.
-static SCRATCHES: Mutex<Option<HashMap<DeviceId, (Buffer, Duration)>>> = Mutex::new(None);
+/// What keeps a device busy, and for how long one fill does.
+#[derive(Clone, Debug)]
+pub(super) struct Scratch {
+    buffer: Buffer,
+    one_fill: Duration,
+}
+
+/// A `VkEvent` that the host sets. Queues that only transfer cannot wait for one.
+#[derive(Clone)]
+pub struct Latch(Arc<Event>);
+
+struct Event {
+    device: Device,
+    raw: vk::Event,
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: made by us; submissions that wait for it have kept it until they were finished.
+        unsafe { self.device.raw().destroy_event(self.raw, None) };
+    }
+}
+
+impl std::fmt::Debug for Latch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Latch({:?})", self.0.raw)
+    }
+}
 
 pub(super) fn fill(recorder: &mut Recorder, buffer: &Buffer, value: u32) -> Result<()> {
     recorder.fill_buffer(buffer, value)
@@ -24,7 +52,7 @@ pub(super) fn copy(recorder: &mut Recorder, from: &Buffer, to: &Buffer) -> Resul
 
 /// Measures how long the device takes for one fill, over so many that submitting and waiting count
 /// for little; the shortest of a few runs, so that `busy` errs on the long side.
-pub(super) fn prepare(device: &Device) -> Result<()> {
+pub(super) fn prepare(device: &Device) -> Result<Scratch> {
     const ENOUGH: Duration = Duration::from_millis(8);
     let scratch = device.device_buffer(SCRATCH, Default::default())?;
     let queue = device.queue(QueueKind::Compute, "calibration")?;
@@ -46,24 +74,44 @@ pub(super) fn prepare(device: &Device) -> Result<()> {
     for _ in 0..3 {
         shortest = shortest.min(run(fills)? / fills);
     }
-    let shortest = shortest.max(Duration::from_nanos(100));
-    let mut scratches = SCRATCHES.lock().unwrap_or_else(PoisonError::into_inner);
-    scratches
-        .get_or_insert_default()
-        .insert(device.id(), (scratch, shortest));
+    Ok(Scratch {
+        buffer: scratch,
+        one_fill: shortest.max(Duration::from_nanos(100)),
+    })
+}
+
+pub(super) fn busy(scratch: &Scratch, recorder: &mut Recorder, time: Duration) -> Result<()> {
+    let fills = time.as_nanos().div_ceil(scratch.one_fill.as_nanos());
+    (0..fills).try_for_each(|word| recorder.fill_buffer(&scratch.buffer, word as u32))
+}
+
+pub(super) fn latch(device: &Device) -> Result<Latch> {
+    // SAFETY: a live device; destroyed on drop.
+    let raw =
+        unsafe { device.raw().create_event(&Default::default(), None) }.map_err(Error::work)?;
+    let device = device.clone();
+    Ok(Latch(Arc::new(Event { device, raw })))
+}
+
+pub(super) fn block(recorder: &mut Recorder, latch: &Latch) -> Result<()> {
+    recorder.keep(latch.0.clone());
+    let commands = recorder.command_buffer()?;
+    // SAFETY: a begun command buffer outside any render pass; the submission keeps the event.
+    unsafe {
+        recorder.device().cmd_wait_events(
+            commands,
+            &[latch.0.raw],
+            vk::PipelineStageFlags::HOST,
+            vk::PipelineStageFlags::ALL_COMMANDS,
+            &[],
+            &[],
+            &[],
+        );
+    }
     Ok(())
 }
 
-pub(super) fn busy(device: &Device, recorder: &mut Recorder, time: Duration) -> Result<()> {
-    let scratch = {
-        let scratches = SCRATCHES.lock().unwrap_or_else(PoisonError::into_inner);
-        scratches
-            .as_ref()
-            .and_then(|scratches| scratches.get(&device.id()).cloned())
-    };
-    let Some((buffer, one)) = scratch else {
-        return Err(super::unprepared());
-    };
-    let fills = time.as_nanos().div_ceil(one.as_nanos());
-    (0..fills).try_for_each(|word| recorder.fill_buffer(&buffer, word as u32))
+pub(super) fn open(latch: &Latch) -> Result<()> {
+    // SAFETY: alive, and only ever set.
+    unsafe { latch.0.device.raw().set_event(latch.0.raw) }.map_err(Error::work)
 }

@@ -1,0 +1,185 @@
+//! The suite on every device of the machine that this project's backends find, and on every pair.
+
+use syncline::backend::Device as _;
+use syncline::{Found, Inventory, ProbeOptions};
+
+use crate::report::DeviceLine;
+use crate::runner::Suite;
+use crate::workload::Equipped;
+use crate::{Case, Settings, World};
+
+/// What the machine has.
+#[derive(Debug)]
+pub struct Devices {
+    inventory: Inventory,
+}
+
+/// The devices that one round of the suite runs on, by their numbers in the inventory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sides {
+    left: usize,
+    right: usize,
+    /// In words.
+    pub name: String,
+}
+
+impl Sides {
+    /// True if the device with this number in the inventory is one of them.
+    #[must_use]
+    pub const fn involve(&self, index: usize) -> bool {
+        self.left == index || self.right == index
+    }
+}
+
+/// How the suite looks for devices.
+pub(crate) fn options(settings: &Settings) -> ProbeOptions {
+    ProbeOptions {
+        validation: settings.validation,
+    }
+}
+
+impl Devices {
+    /// Looks for devices.
+    #[must_use]
+    pub fn probe(settings: &Settings) -> Self {
+        Self {
+            inventory: Inventory::probe(&options(settings)),
+        }
+    }
+
+    /// Those that were found before.
+    #[must_use]
+    pub const fn new(inventory: Inventory) -> Self {
+        Self { inventory }
+    }
+
+    /// See [`left_out`].
+    #[must_use]
+    pub fn left_out(&self) -> Vec<String> {
+        left_out(&self.inventory)
+    }
+
+    /// See [`device_lines`].
+    #[must_use]
+    pub fn lines(&self) -> Vec<DeviceLine> {
+        device_lines(&self.inventory)
+    }
+
+    /// Every device, and every ordered pair of devices.
+    #[must_use]
+    pub fn sides(&self) -> Vec<Sides> {
+        let devices = self.inventory.devices();
+        let usable: Vec<_> = devices.iter().filter(|f| f.rejected().is_none()).collect();
+        let name = |index: usize| {
+            let info = devices[index].info();
+            let same = usable
+                .iter()
+                .filter(|f| f.info().name == info.name && f.info().backend == info.backend);
+            let number = if same.count() > 1 {
+                format!(" #{index}")
+            } else {
+                String::new()
+            };
+            match info.backend.name() {
+                "host" => "host".to_owned(),
+                backend => format!("{backend} {}{number}", info.name),
+            }
+        };
+        let mut subjects = Vec::new();
+        for left in &usable {
+            let left = left.index();
+            subjects.push(Sides {
+                left,
+                right: left,
+                name: name(left),
+            });
+        }
+        for left in &usable {
+            for right in usable.iter().filter(|right| right.index() != left.index()) {
+                let (left, right) = (left.index(), right.index());
+                let name = format!("{} -> {}", name(left), name(right));
+                subjects.push(Sides { left, right, name });
+            }
+        }
+        subjects
+    }
+
+    fn device(&self, index: usize) -> syncline::Result<Equipped> {
+        let devices = self.inventory.devices();
+        let found = devices
+            .get(index)
+            .ok_or_else(|| syncline::Error::NoSuchDevice {
+                asked: index.to_string(),
+                have: format!("{} devices", devices.len()),
+            })?;
+        let device = found.open()?;
+        device.check()?;
+        Equipped::new(device)
+    }
+}
+
+/// What is not part of any subject, with the reasons: backends that are absent, devices that are refused.
+#[must_use]
+pub fn left_out(inventory: &Inventory) -> Vec<String> {
+    let refused = inventory.devices().iter().filter_map(Found::rejected);
+    let absent = inventory.unavailable().iter();
+    absent.chain(refused).map(ToString::to_string).collect()
+}
+
+/// The devices of the machine, for a report.
+#[must_use]
+pub fn device_lines(inventory: &Inventory) -> Vec<DeviceLine> {
+    let line = |found: &Found| {
+        let info = found.info();
+        DeviceLine {
+            index: found.index(),
+            backend: info.backend.to_string(),
+            name: info.name.clone(),
+            uuid: info.uuid.map(|uuid| uuid.to_string()),
+            driver: info.driver.clone(),
+        }
+    };
+    inventory.devices().iter().map(line).collect()
+}
+
+/// Every case, for the devices of this project's backends.
+#[must_use]
+pub fn cases() -> Vec<Case<Equipped>> {
+    let mut cases = crate::cases::all();
+    cases.extend(crate::cases::devices::cases());
+    cases.extend(crate::cases::sharing::cases());
+    #[cfg(feature = "vulkan")]
+    cases.extend(crate::cases::handles::cases());
+    cases
+}
+
+impl Suite for Devices {
+    type Subject = Equipped;
+
+    fn subjects(&self) -> Vec<String> {
+        self.sides().into_iter().map(|sides| sides.name).collect()
+    }
+
+    fn open(&self, subject: &str) -> syncline::Result<World<Equipped>> {
+        let sides = self.sides();
+        let Some(sides) = sides.iter().find(|sides| sides.name == subject) else {
+            return Err(syncline::Error::NoSuchDevice {
+                asked: subject.into(),
+                have: self.subjects().join(", "),
+            });
+        };
+        let left = self.device(sides.left)?;
+        if sides.right == sides.left {
+            return Ok(World::one(left));
+        }
+        Ok(World::two(left, self.device(sides.right)?))
+    }
+
+    fn cases(&self) -> Vec<Case<Equipped>> {
+        cases()
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        self.inventory.validation_errors()
+    }
+}

@@ -1,0 +1,108 @@
+//! The child's half: one case per line in, one answer per line out.
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Suite, TEARDOWN};
+use crate::report::Ending;
+use crate::{Settings, Stop, Verdict};
+
+/// Set for a child process: the subject it runs.
+pub(super) const SUBJECT: &str = "SYNCLINE_CONFORMANCE_SUBJECT";
+
+/// What the line of an answer begins with.
+pub(super) const MARK: &str = "\u{1}syncline-answer ";
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Answer {
+    pub(super) id: String,
+    pub(super) outcome: Ending,
+    pub(super) reason: Option<String>,
+}
+
+impl Answer {
+    fn new(id: &str, verdict: Verdict) -> Self {
+        let (outcome, reason) = match verdict {
+            Ok(()) => (Ending::Passed, None),
+            Err(Stop::Failed(reason)) => (Ending::Failed, Some(reason)),
+            Err(Stop::Skipped(reason)) => (Ending::Skipped, Some(reason)),
+        };
+        let id = id.into();
+        Self {
+            id,
+            outcome,
+            reason,
+        }
+    }
+
+    pub(super) fn skipped(id: &str, reason: &str) -> Self {
+        Self::new(id, Stop::skip(reason))
+    }
+
+    /// One write, which begins a new line whatever was printed before.
+    fn say(&self) -> std::io::Result<()> {
+        let line = format!("\n{MARK}{}\n", serde_json::to_string(self)?);
+        let mut out = std::io::stdout().lock();
+        out.write_all(line.as_bytes())?;
+        out.flush()
+    }
+}
+
+/// The subject that this process was started for, if it was started by a [`Runner`](super::Runner).
+#[must_use]
+pub fn child_subject() -> Option<String> {
+    std::env::var(SUBJECT).ok()
+}
+
+/// To be called first in `main` of a program that runs one suite. If this process is a child it does a
+/// child's work, and returns what `main` has to.
+pub fn child<L: Suite>(make: impl FnOnce(&Settings) -> L) -> Option<ExitCode> {
+    let subject = child_subject()?;
+    let suite = make(&Settings::from_env());
+    Some(serve(&suite, &subject))
+}
+
+/// A child's life: answers cases of `subject` until nobody asks any more.
+pub fn serve<L: Suite>(suite: &L, subject: &str) -> ExitCode {
+    if !suite.subjects().iter().any(|name| name == subject) {
+        // Nothing was run, and that must not look like success.
+        eprintln!(
+            "error: {SUBJECT} is set for child processes only, and {subject:?} is no subject"
+        );
+        return ExitCode::from(2);
+    }
+    let world = suite.open(subject);
+    let cases = suite.cases();
+    // What opening the devices was complained about counts against the first case.
+    let mut complaints = 0;
+    let mut heard = |verdict: Verdict| {
+        let said = suite.complaints();
+        let new = said.get(complaints..).unwrap_or_default().join("; ");
+        complaints = said.len();
+        match verdict {
+            Err(Stop::Failed(reason)) => Err(Stop::Failed(reason)),
+            _ if !new.is_empty() => Stop::fail(format!("validation: {new}")),
+            verdict => verdict,
+        }
+    };
+    for id in std::io::stdin().lines().map_while(Result::ok) {
+        let verdict = match (&world, cases.iter().find(|case| case.id == id)) {
+            (Err(error), _) => Stop::fail(format!("the subject cannot be opened: {error}")),
+            (Ok(_), None) => Stop::fail("there is no such case"),
+            (Ok(world), Some(case)) => catch_unwind(AssertUnwindSafe(|| world.run(case)))
+                .unwrap_or_else(|_| Stop::fail("the case panicked")),
+        };
+        if Answer::new(&id, heard(verdict)).say().is_err() {
+            return ExitCode::FAILURE;
+        }
+    }
+    let gone = catch_unwind(AssertUnwindSafe(|| drop(world)))
+        .map_err(|_| Stop::Failed("letting go of the devices panicked".into()));
+    match Answer::new(TEARDOWN, heard(gone)).say() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

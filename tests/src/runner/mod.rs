@@ -1,0 +1,284 @@
+//! Runs cases in child processes, one per subject, so that a hang or a crash ends one case and not the run.
+//!
+//! A program that runs the suite is its own child: it starts itself again, with the subject's name in
+//! the environment. So the first thing its `main` does is to ask whether it is one:
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//! use syncline_conformance::inventory::Devices;
+//! use syncline_conformance::runner::{self, Suite};
+//! use syncline_conformance::{Runner, Settings};
+//!
+//! fn main() -> ExitCode {
+//!     if let Some(done) = runner::child(Devices::probe) {
+//!         return done;
+//!     }
+//!     let settings = Settings::default();
+//!     let suite = Devices::probe(&settings);
+//!     for subject in suite.subjects() {
+//!         let mut runner = Runner::new(&subject, &settings);
+//!         for case in suite.cases() {
+//!             println!("{subject} {} {:?}", case.id, runner.run(&case).outcome);
+//!         }
+//!         println!("{subject} {:?}", runner.finish().outcome);
+//!     }
+//!     ExitCode::SUCCESS
+//! }
+//! ```
+
+mod child;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+pub use child::{child, child_subject, serve};
+
+use crate::report::{Ending, Record};
+use crate::{Case, Settings, Subject, World};
+use child::{Answer, MARK, SUBJECT};
+
+/// The record of a subject's end: its process lets go of the devices and exits.
+pub const TEARDOWN: &str = "subject.teardown";
+
+/// What a teardown shows (D4): dropping objects, the device last, is silent.
+const TEARDOWN_RULES: &[&str] = &["D4"];
+
+/// What can be run: subjects, and the cases for them. The author of a backend implements this for a
+/// type of his own; [`Devices`](crate::inventory::Devices) is the one for this project's backends.
+pub trait Suite {
+    /// What the cases run on.
+    type Subject: Subject;
+
+    /// The names of the subjects, all different.
+    fn subjects(&self) -> Vec<String>;
+
+    /// Opens the subject of that name, ready for cases.
+    ///
+    /// # Errors
+    /// The backend's. Every case fails with it.
+    fn open(&self, subject: &str) -> syncline::Result<World<Self::Subject>>;
+
+    /// The cases: those that any backend can run, unless there are more.
+    fn cases(&self) -> Vec<Case<Self::Subject>> {
+        crate::cases::all()
+    }
+
+    /// What somebody beside the cases has to complain about so far, such as a validation layer. The list
+    /// only grows; what is new in it fails the case that ran meanwhile.
+    fn complaints(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Runs the cases of one subject in a process of their own, which starts with the first of them.
+#[derive(Debug)]
+pub struct Runner {
+    subject: String,
+    settings: Settings,
+    quiet: bool,
+    child: Option<Served>,
+}
+
+#[derive(Debug)]
+struct Served {
+    child: Child,
+    questions: ChildStdin,
+    answers: Receiver<Answer>,
+}
+
+/// A case ended without a verdict.
+struct Lost(String);
+
+impl Runner {
+    /// A runner for `subject`.
+    #[must_use]
+    pub fn new(subject: &str, settings: &Settings) -> Self {
+        Self {
+            subject: subject.into(),
+            settings: settings.clone(),
+            quiet: false,
+            child: None,
+        }
+    }
+
+    /// The same, with the process's standard error thrown away.
+    #[must_use]
+    pub const fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+
+    /// Runs one case, for at most [`Settings::case_limit`].
+    pub fn run<S>(&mut self, case: &Case<S>) -> Record {
+        self.run_id(case.id, case.rules)
+    }
+
+    /// The same for a case of which only the name and the rules are known.
+    pub fn run_id(&mut self, id: &str, rules: &[&str]) -> Record {
+        let start = Instant::now();
+        let ended = self.ask(id);
+        if ended.is_err() {
+            self.end();
+        }
+        self.record(id, rules, start, ended)
+    }
+
+    /// Lets the process end by itself, which it does once it has let go of its devices. It fails if it
+    /// hangs in that, dies, complains, or exits with anything but success.
+    pub fn finish(&mut self) -> Record {
+        let start = Instant::now();
+        let Some(served) = self.child.take() else {
+            let reason = "no process was left: it was killed or died at an earlier case";
+            let ended = Ok(Answer::skipped(TEARDOWN, reason));
+            return self.record(TEARDOWN, TEARDOWN_RULES, start, ended);
+        };
+        let ended = tear_down(served, self.settings.case_limit);
+        self.record(TEARDOWN, TEARDOWN_RULES, start, ended)
+    }
+
+    fn record(
+        &self,
+        id: &str,
+        rules: &[&str],
+        start: Instant,
+        ended: Result<Answer, Lost>,
+    ) -> Record {
+        let (outcome, reason, lost) = match ended {
+            Ok(answer) => (answer.outcome, answer.reason, false),
+            Err(Lost(reason)) => (Ending::Failed, Some(reason), true),
+        };
+        Record {
+            id: id.into(),
+            rules: rules.iter().map(|&rule| rule.into()).collect(),
+            subject: self.subject.clone(),
+            outcome,
+            reason,
+            lost,
+            seconds: (start.elapsed().as_secs_f64() * 1e4).round() / 1e4,
+        }
+    }
+
+    fn ask(&mut self, id: &str) -> Result<Answer, Lost> {
+        let served = match &mut self.child {
+            Some(served) => served,
+            none => none.insert(
+                start(&self.subject, &self.settings, self.quiet)
+                    .map_err(|error| Lost(format!("the process cannot be started: {error}")))?,
+            ),
+        };
+        // A process that is gone does not take the question; why it went, it tells below.
+        let asked = writeln!(served.questions, "{id}");
+        match served.answers.recv_timeout(self.settings.case_limit) {
+            Ok(answer) if answer.id == id => Ok(answer),
+            Ok(other) => Err(Lost(format!("the process answered for {}", other.id))),
+            Err(RecvTimeoutError::Timeout) => Err(Lost(format!(
+                "hung: killed after {:?}",
+                self.settings.case_limit
+            ))),
+            Err(RecvTimeoutError::Disconnected) => {
+                let when = if asked.is_err() { "before" } else { "in" };
+                Err(Lost(match exit(&mut served.child, GRACE) {
+                    Some(status) => format!("the process ended {when} the case: {status}"),
+                    None => format!("the process closed its output {when} the case"),
+                }))
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(served) = self.child.take() {
+            kill(served.child);
+        }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// How long a process may take to be gone once it has closed its output.
+const GRACE: Duration = Duration::from_secs(5);
+
+fn kill(mut child: Child) {
+    // Either fails only if the process is gone already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The exit of `child`, if it comes within `limit`.
+fn exit(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+            _ => return None,
+        }
+    }
+}
+
+fn tear_down(served: Served, limit: Duration) -> Result<Answer, Lost> {
+    let Served {
+        mut child,
+        questions,
+        answers,
+    } = served;
+    drop(questions);
+    let answer = answers.recv_timeout(limit);
+    let Some(status) = exit(&mut child, limit) else {
+        kill(child);
+        return Err(Lost(format!(
+            "hung while it let go of its devices: killed after {limit:?}"
+        )));
+    };
+    if !status.success() {
+        return Err(Lost(format!(
+            "the process ended badly while it let go of its devices: {status}"
+        )));
+    }
+    match answer {
+        Ok(answer) if answer.id == TEARDOWN => Ok(answer),
+        _ => Err(Lost(
+            "the process ended without a word on its teardown".into(),
+        )),
+    }
+}
+
+fn start(subject: &str, settings: &Settings, quiet: bool) -> std::io::Result<Served> {
+    let mut command = Command::new(std::env::current_exe()?);
+    settings.tell(&mut command);
+    if quiet {
+        command.stderr(Stdio::null());
+    }
+    let mut child = command
+        .env(SUBJECT, subject)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (Some(questions), Some(printed)) = (child.stdin.take(), child.stdout.take()) else {
+        kill(child);
+        return Err(std::io::Error::other("it has no pipes"));
+    };
+    let (lines, answers) = channel();
+    std::thread::spawn(move || {
+        // Drivers and cases print too, anything; answers begin with a mark.
+        for line in BufReader::new(printed).split(b'\n').map_while(Result::ok) {
+            let answer = line.strip_prefix(MARK.as_bytes()).unwrap_or_default();
+            let Ok(answer) = serde_json::from_slice(answer) else {
+                continue;
+            };
+            if lines.send(answer).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(Served {
+        child,
+        questions,
+        answers,
+    })
+}

@@ -1,0 +1,71 @@
+//! What a run of the suite may be told, and how its child processes hear of it: by the environment.
+
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Set to load the Vulkan validation layer; what it complains about fails the case.
+const VALIDATION: &str = "SYNCLINE_VALIDATION";
+
+/// How long a case waits for what must come, in milliseconds.
+const PATIENCE: &str = "SYNCLINE_PATIENCE_MS";
+
+/// How long a case may take before it counts as hung, in milliseconds.
+const CASE_LIMIT: &str = "SYNCLINE_CASE_LIMIT_MS";
+
+/// What a run of the suite may be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// How long a case waits for what must come; a wait that needs all of it has failed.
+    pub patience: Duration,
+    /// How long a case may take before it counts as hung and its process is killed.
+    pub case_limit: Duration,
+    /// Load the Vulkan validation layer; what it complains about fails the case.
+    pub validation: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(10),
+            case_limit: Duration::from_secs(60),
+            validation: false,
+        }
+    }
+}
+
+impl Settings {
+    /// What this process was told: the defaults where the environment says nothing.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let time = |name: &str, otherwise: Duration| {
+            let told = std::env::var(name).ok().and_then(|text| text.parse().ok());
+            told.map_or(otherwise, Duration::from_millis)
+        };
+        let default = Self::default();
+        Self {
+            patience: time(PATIENCE, default.patience),
+            case_limit: time(CASE_LIMIT, default.case_limit),
+            validation: std::env::var_os(VALIDATION).is_some(),
+        }
+    }
+
+    /// Tells a process that is about to be started.
+    pub fn tell(&self, command: &mut Command) {
+        command
+            .env(PATIENCE, self.patience.as_millis().to_string())
+            .env(CASE_LIMIT, self.case_limit.as_millis().to_string());
+        if self.validation {
+            command.env(VALIDATION, "1");
+        } else {
+            command.env_remove(VALIDATION);
+        }
+    }
+}
+
+/// Longer than anything that works takes: a wait that needs all of it has failed.
+#[must_use]
+pub fn patience() -> Duration {
+    static PATIENCE: OnceLock<Duration> = OnceLock::new();
+    *PATIENCE.get_or_init(|| Settings::from_env().patience)
+}

@@ -1,0 +1,84 @@
+//! Fences.
+
+use std::fmt;
+use std::time::Duration;
+
+use syncline::{Object, Result, WaitMode};
+
+use super::KeptPoint;
+use crate::Subject;
+
+/// [`syncline::Fence`].
+#[derive(Clone)]
+pub struct Fence<S> {
+    on: S,
+    library: syncline::Fence,
+}
+
+impl<S: Subject> Fence<S> {
+    pub(super) fn new(on: &S, library: syncline::Fence) -> Self {
+        let on = on.clone();
+        Self { on, library }
+    }
+
+    /// The library's fence.
+    #[must_use]
+    pub const fn library(&self) -> &syncline::Fence {
+        &self.library
+    }
+
+    /// [`syncline::Fence::object`].
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        self.library.object()
+    }
+
+    /// [`syncline::Fence::is_timed`].
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        self.library.is_timed()
+    }
+
+    /// [`syncline::Fence::point`].
+    pub fn point(&self) -> KeptPoint<S> {
+        KeptPoint::new(&self.on, self.on.fence_point(&self.library))
+    }
+
+    /// [`syncline::Fence::is_complete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn is_complete(&self) -> Result<bool> {
+        self.on.is_complete(&self.library)
+    }
+
+    /// [`syncline::Fence::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait(&self, timeout: Duration) -> Result<()> {
+        self.wait_with(WaitMode::Adaptive, timeout)
+    }
+
+    /// [`syncline::Fence::wait_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_with(&self, mode: WaitMode, timeout: Duration) -> Result<()> {
+        self.on.wait_fence(&self.library, mode, timeout)
+    }
+
+    /// [`syncline::Fence::elapsed_since`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
+        self.on.elapsed(&start.library, &self.library)
+    }
+}
+
+impl<S> fmt::Debug for Fence<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.library, f)
+    }
+}

@@ -1,0 +1,27 @@
+//! The library as a case uses it: thin types with the library's names, whose every method goes through
+//! a hook of the [`Subject`], so that a mutant can plant its bug where a user would see it.
+//!
+//! | here | in the library |
+//! |---|---|
+//! | [`World`], [`Device`] | devices, one or two |
+//! | [`Timeline`], [`Point`], [`KeptPoint`] | the same |
+//! | [`Queue`], [`Submitted`] | `backend::Queue`, `backend::Submitted` |
+//! | [`Fence`] | the same |
+//! | [`Gate`], [`Latch`] | nothing: device-side work that the host holds up |
+//! | [`wait_all`], [`wait_any`] | the same |
+
+mod fence;
+mod gate;
+mod queue;
+mod timeline;
+mod world;
+
+pub use fence::Fence;
+pub use gate::{Gate, Latch};
+pub use queue::{Queue, Submitted};
+pub use syncline::Signal;
+pub use timeline::{KeptPoint, Point, Timeline, wait_all, wait_any};
+pub use world::{Device, World};
+
+#[cfg(doc)]
+use crate::Subject;

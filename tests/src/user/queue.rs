@@ -1,0 +1,146 @@
+//! Queues.
+
+use std::fmt;
+use std::time::Duration;
+
+use syncline::backend::{Held, Queue as _};
+use syncline::{Object, Result, Signal};
+
+use super::timeline::library;
+use super::{Fence, Gate, Point};
+use crate::Subject;
+use crate::subject::{QueueOf, RecorderOf};
+
+/// [`syncline::backend::Queue`].
+pub struct Queue<S: Subject> {
+    on: S,
+    library: QueueOf<S>,
+}
+
+impl<S: Subject> Clone for Queue<S> {
+    fn clone(&self) -> Self {
+        Self::new(&self.on, self.library.clone())
+    }
+}
+
+impl<S: Subject> Queue<S> {
+    pub(super) fn new(on: &S, library: QueueOf<S>) -> Self {
+        let on = on.clone();
+        Self { on, library }
+    }
+
+    /// The library's queue.
+    #[must_use]
+    pub const fn library(&self) -> &QueueOf<S> {
+        &self.library
+    }
+
+    /// Its name in errors.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        self.library.object()
+    }
+
+    /// [`syncline::backend::Queue::submit`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn submit<W>(
+        &self,
+        waits: &[Point<'_, S>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'_, S>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, S>) -> Result<()> + Send + 'static,
+    {
+        let waits = library(waits);
+        let library = self.on.submit(&self.library, &waits, work, signals)?;
+        let on = &self.on;
+        Ok(Submitted { on, library })
+    }
+
+    /// Submits work that stands still on the device until `gate` opens. See
+    /// [`Device::gate`](super::Device::gate) for what a case must not do meanwhile.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn block(&self, gate: &Gate<S>) -> Result<Submitted<'_, S>> {
+        let latch = gate.latch();
+        self.submit(&[], move |recorder| latch.block(recorder), &[])
+    }
+
+    /// [`syncline::backend::Queue::record`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn record(&self, fence: &Fence<S>) -> Result<()> {
+        self.on.record(&self.library, fence.library())
+    }
+
+    /// [`syncline::backend::Queue::position`].
+    pub fn position(&self) -> Point<'_, S> {
+        Point::new(&self.on, self.on.position(&self.library))
+    }
+
+    /// [`syncline::backend::Queue::held`].
+    #[must_use]
+    pub fn held(&self) -> Held {
+        self.on.held(&self.library)
+    }
+
+    /// [`syncline::backend::Queue::idle`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn idle(&self, timeout: Duration) -> Result<()> {
+        self.on.idle(&self.library, timeout)
+    }
+
+    /// [`syncline::backend::Queue::settle`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn settle(&self, timeout: Duration) -> Result<()> {
+        self.on.settle(&self.library, timeout)
+    }
+}
+
+impl<S: Subject> fmt::Debug for Queue<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.object(), f)
+    }
+}
+
+/// [`syncline::backend::Submitted`].
+pub struct Submitted<'q, S> {
+    on: &'q S,
+    library: syncline::backend::Submitted<'q>,
+}
+
+impl<S> Clone for Submitted<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Submitted<'_, S> {}
+
+impl<'q, S: Subject> Submitted<'q, S> {
+    /// [`syncline::backend::Submitted::end`].
+    pub const fn end(self) -> Point<'q, S> {
+        Point::new(self.on, self.library.end())
+    }
+
+    /// [`syncline::backend::Submitted::is_held`].
+    #[must_use]
+    pub const fn is_held(self) -> bool {
+        self.library.is_held()
+    }
+}
+
+impl<S> fmt::Debug for Submitted<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.library, f)
+    }
+}

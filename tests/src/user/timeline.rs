@@ -1,0 +1,260 @@
+//! Timelines and points.
+
+use std::fmt;
+use std::time::Duration;
+
+use syncline::{Claim, DeviceId, Error, Object, Result, Signal, WaitMode};
+
+use crate::Subject;
+
+/// [`syncline::Timeline`].
+#[derive(Clone)]
+pub struct Timeline<S> {
+    on: S,
+    library: syncline::Timeline,
+}
+
+impl<S: Subject> Timeline<S> {
+    pub(super) fn new(on: &S, library: syncline::Timeline) -> Self {
+        let on = on.clone();
+        Self { on, library }
+    }
+
+    /// The library's timeline.
+    #[must_use]
+    pub const fn library(&self) -> &syncline::Timeline {
+        &self.library
+    }
+
+    /// [`syncline::Timeline::object`].
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        self.library.object()
+    }
+
+    /// [`syncline::Timeline::devices`].
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.library.devices()
+    }
+
+    /// [`syncline::Timeline::frozen_value`].
+    #[must_use]
+    pub fn frozen_value(&self) -> u64 {
+        self.library.frozen_value()
+    }
+
+    /// [`syncline::Timeline::value`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn value(&self) -> Result<u64> {
+        self.on.value(&self.library)
+    }
+
+    /// [`syncline::Timeline::at`].
+    pub fn at(&self, value: u64) -> Point<'_, S> {
+        Point::new(&self.on, self.on.at(&self.library, value))
+    }
+
+    /// [`syncline::Timeline::signal_at`].
+    pub fn signal_at(&self, value: u64) -> Signal<'_> {
+        self.on.signal_at(&self.library, value)
+    }
+
+    /// [`syncline::Timeline::signal`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn signal(&self, value: u64) -> Result<()> {
+        self.on.signal(&self.library, value)
+    }
+
+    /// [`syncline::Timeline::fail`].
+    pub fn fail(&self, cause: Error) {
+        self.on.fail(&self.library, cause);
+    }
+
+    /// [`syncline::Timeline::claim`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
+        self.on.claim(&self.library, value, own_wait)
+    }
+}
+
+impl<S> fmt::Debug for Timeline<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.library, f)
+    }
+}
+
+/// [`syncline::Point`].
+#[must_use = "a point does nothing until it is waited for"]
+pub struct Point<'t, S> {
+    /// `None` for a point of no timeline, and so of no subject.
+    on: Option<&'t S>,
+    library: syncline::Point<'t>,
+}
+
+impl<S> Clone for Point<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Point<'_, S> {}
+
+impl<'t, S: Subject> Point<'t, S> {
+    /// [`syncline::Point::EMPTY`].
+    pub const EMPTY: Point<'static, S> = Point {
+        on: None,
+        library: syncline::Point::EMPTY,
+    };
+
+    pub(super) const fn new(on: &'t S, library: syncline::Point<'t>) -> Self {
+        let on = Some(on);
+        Self { on, library }
+    }
+
+    /// The library's point.
+    pub const fn library(self) -> syncline::Point<'t> {
+        self.library
+    }
+
+    /// [`syncline::Point::value`].
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        self.library.value()
+    }
+
+    /// [`syncline::Point::is_reached`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn is_reached(self) -> Result<bool> {
+        match self.on {
+            Some(on) => on.is_reached(self.library),
+            None => self.library.is_reached(),
+        }
+    }
+
+    /// [`syncline::Point::is_pending`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn is_pending(self) -> Result<bool> {
+        match self.on {
+            Some(on) => on.is_pending(self.library),
+            None => self.library.is_pending(),
+        }
+    }
+
+    /// [`syncline::Point::require_pending`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn require_pending(self) -> Result<()> {
+        self.library.require_pending()
+    }
+
+    /// [`syncline::Point::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait(self, timeout: Duration) -> Result<()> {
+        self.wait_with(WaitMode::Adaptive, timeout)
+    }
+
+    /// [`syncline::Point::wait_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_with(self, mode: WaitMode, timeout: Duration) -> Result<()> {
+        match self.on {
+            Some(on) => on.wait(self.library, mode, timeout),
+            None => self.library.wait_with(mode, timeout),
+        }
+    }
+
+    /// [`syncline::Point::wait_pending`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_pending(self, timeout: Duration) -> Result<()> {
+        match self.on {
+            Some(on) => on.wait_pending(self.library, timeout),
+            None => self.library.wait_pending(timeout),
+        }
+    }
+
+    /// [`syncline::Point::keep`].
+    pub fn keep(self) -> KeptPoint<S> {
+        KeptPoint {
+            on: self.on.cloned(),
+            library: self.library.keep(),
+        }
+    }
+}
+
+impl<S> fmt::Debug for Point<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.library, f)
+    }
+}
+
+/// [`syncline::KeptPoint`].
+#[must_use = "a point does nothing until it is waited for"]
+#[derive(Clone)]
+pub struct KeptPoint<S> {
+    on: Option<S>,
+    library: syncline::KeptPoint,
+}
+
+impl<S: Subject> KeptPoint<S> {
+    pub(super) fn new(on: &S, library: syncline::KeptPoint) -> Self {
+        let on = Some(on.clone());
+        Self { on, library }
+    }
+
+    /// [`syncline::KeptPoint::point`].
+    pub fn point(&self) -> Point<'_, S> {
+        Point {
+            on: self.on.as_ref(),
+            library: self.library.point(),
+        }
+    }
+}
+
+impl<S> fmt::Debug for KeptPoint<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.library, f)
+    }
+}
+
+/// The library's points, in order.
+pub(super) fn library<'t, S: Subject>(points: &[Point<'t, S>]) -> Vec<syncline::Point<'t>> {
+    points.iter().map(|point| point.library).collect()
+}
+
+/// [`syncline::wait_all`], by the hook of the first point's device.
+///
+/// # Errors
+/// As there.
+pub fn wait_all<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Result<()> {
+    match points.iter().find_map(|point| point.on) {
+        Some(on) => on.wait_all(&library(points), timeout),
+        None => syncline::wait_all(&library(points), timeout),
+    }
+}
+
+/// [`syncline::wait_any`], by the hook of the first point's device.
+///
+/// # Errors
+/// As there.
+pub fn wait_any<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Result<usize> {
+    match points.iter().find_map(|point| point.on) {
+        Some(on) => on.wait_any(&library(points), timeout),
+        None => syncline::wait_any(&library(points), timeout),
+    }
+}

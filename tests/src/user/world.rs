@@ -1,0 +1,225 @@
+//! Devices: the one or two that a case runs on.
+
+use std::fmt;
+
+use syncline::backend::{Attachment, Device as _};
+use syncline::{DeviceId, Error, Info, Object, QueueKind, Result};
+
+use super::{Fence, Gate, Queue, Timeline};
+use crate::case::Stop;
+use crate::subject::RecorderOf;
+use crate::{Case, Subject};
+
+/// A device of a subject.
+#[derive(Clone)]
+pub struct Device<S>(S);
+
+impl<S: Subject> Device<S> {
+    /// The device of `subject`.
+    #[must_use]
+    pub const fn new(subject: S) -> Self {
+        Self(subject)
+    }
+
+    /// Its hooks.
+    #[must_use]
+    pub const fn subject(&self) -> &S {
+        &self.0
+    }
+
+    /// The library's device.
+    #[must_use]
+    pub fn library(&self) -> &S::Device {
+        self.0.device()
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> DeviceId {
+        self.library().id()
+    }
+
+    /// Its name in errors.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        self.library().object()
+    }
+
+    /// What it is and can do.
+    #[must_use]
+    pub fn info(&self) -> &Info {
+        self.library().info()
+    }
+
+    /// A counter of the device, for a timeline that a case puts together itself.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn port(&self, initial: u64) -> Result<Attachment> {
+        self.library().port(initial)
+    }
+
+    /// Whether it still answers.
+    ///
+    /// # Errors
+    /// That it does not.
+    pub fn check(&self) -> Result<()> {
+        self.library().check()
+    }
+
+    /// A timeline with its home here, at 0.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn timeline(&self, label: &str) -> Result<Timeline<S>> {
+        self.timeline_from(label, 0)
+    }
+
+    /// A timeline with its home here, at `initial`.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>> {
+        let library = self.0.timeline_with(&self.0, label, initial)?;
+        Ok(self.own(library))
+    }
+
+    /// A timeline that a case made by other means, behind this device's hooks.
+    #[must_use]
+    pub fn own(&self, library: syncline::Timeline) -> Timeline<S> {
+        Timeline::new(&self.0, library)
+    }
+
+    /// A queue for `kind`.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn queue(&self, kind: QueueKind, label: &str) -> Result<Queue<S>> {
+        Ok(Queue::new(&self.0, self.0.queue(kind, label)?))
+    }
+
+    /// A fence.
+    #[must_use]
+    pub fn fence(&self, label: &str) -> Fence<S> {
+        Fence::new(&self.0, self.0.fence(label, false))
+    }
+
+    /// A fence with times.
+    #[must_use]
+    pub fn timed_fence(&self, label: &str) -> Fence<S> {
+        Fence::new(&self.0, self.0.fence(label, true))
+    }
+
+    /// A buffer of zeroes.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn buffer(&self, words: usize) -> Result<S::Buffer> {
+        self.0.buffer(words)
+    }
+
+    /// Records [`Subject::busy`].
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn busy(&self, recorder: &mut RecorderOf<'_, S>, time: std::time::Duration) -> Result<()> {
+        self.0.busy(recorder, time)
+    }
+
+    /// A closed gate for work of this device. **No closed gate may stand on a queue while the case
+    /// needs progress on another queue of the same device**: driver queues and connections are shared.
+    ///
+    /// # Errors
+    /// A skip if the device cannot be held up; the backend's.
+    pub fn gate(&self) -> Result<Gate<S>, Stop> {
+        match self.0.latch() {
+            Ok(latch) => Ok(Gate::new(latch)),
+            Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
+            Err(other) => Err(other.into()),
+        }
+    }
+}
+
+impl<S: Subject> fmt::Debug for Device<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.object(), f)
+    }
+}
+
+/// One or two devices that a case runs on. With one, both sides are it.
+pub struct World<S> {
+    /// The side that signals first.
+    pub left: Device<S>,
+    /// The side that waits.
+    pub right: Device<S>,
+}
+
+impl<S: Subject> World<S> {
+    /// A world of one device.
+    #[must_use]
+    pub fn one(subject: S) -> Self {
+        Self::two(subject.clone(), subject)
+    }
+
+    /// A world of two devices.
+    #[must_use]
+    pub const fn two(left: S, right: S) -> Self {
+        Self {
+            left: Device::new(left),
+            right: Device::new(right),
+        }
+    }
+
+    /// A timeline at 0 for both sides.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn timeline(&self, label: &str) -> Result<Timeline<S>> {
+        self.timeline_from(label, 0)
+    }
+
+    /// A timeline at `initial` for both sides.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>> {
+        let (left, right) = (self.left.subject(), self.right.subject());
+        Ok(self.left.own(left.timeline_with(right, label, initial)?))
+    }
+
+    /// A queue of the left side.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn left_queue(&self, label: &str) -> Result<Queue<S>> {
+        self.left.queue(QueueKind::Compute, label)
+    }
+
+    /// A queue of the right side.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn right_queue(&self, label: &str) -> Result<Queue<S>> {
+        self.right.queue(QueueKind::Compute, label)
+    }
+
+    /// True if the sides are two devices.
+    #[must_use]
+    pub fn is_pair(&self) -> bool {
+        self.left.id() != self.right.id()
+    }
+
+    /// Runs a case here.
+    ///
+    /// # Errors
+    /// How it ended, if it did not pass.
+    pub fn run(&self, case: &Case<S>) -> crate::Verdict {
+        (case.run)(self)
+    }
+}
+
+impl<S: Subject> fmt::Debug for World<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} and {:?}", self.left, self.right)
+    }
+}
