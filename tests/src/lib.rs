@@ -19,7 +19,7 @@ pub mod workload;
 pub use case::{Case, Stop, Verdict};
 pub use runner::{Runner, Suite};
 pub use settings::{Settings, patience};
-pub use subject::{QueueOf, RecorderOf, Subject};
+pub use subject::{QueueOf, RecorderOf, Subject, Waiting};
 pub use user::World;
 
 /// The commit that this was built from; `-dirty` if the tree had changes.

@@ -1,10 +1,12 @@
 //! What a case runs on: a device, with some neutral work, and everything a user does with it.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use syncline::backend::{Device, Held, Queue, Submitted};
 use syncline::{
-    Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Timeline, WaitMode,
+    Blockers, Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Timeline, WaitMode,
 };
 
 /// The queues of `S`.
@@ -12,6 +14,9 @@ pub type QueueOf<S> = <<S as Subject>::Device as Device>::Queue;
 
 /// What work of `S` is recorded into.
 pub type RecorderOf<'a, S> = <QueueOf<S> as Queue>::Recorder<'a>;
+
+/// A wait that is awaited.
+pub type Waiting<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// A device under test. The author of a backend implements its first part, the little work that
 /// synchronization can be seen by, and the whole suite runs.
@@ -200,6 +205,26 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// As there.
     fn wait_any(&self, points: &[Point<'_>], timeout: Duration) -> Result<usize> {
         syncline::wait_any(points, timeout)
+    }
+
+    /// Awaiting a [`Point`], and [`syncline::future::all`].
+    fn await_all(&self, points: &[Point<'_>]) -> Waiting<()> {
+        Box::pin(syncline::future::all(points))
+    }
+
+    /// [`syncline::future::any`].
+    fn await_any(&self, points: &[Point<'_>]) -> Waiting<usize> {
+        Box::pin(syncline::future::any(points))
+    }
+
+    /// [`Point::pending`].
+    fn await_pending(&self, point: Point<'_>) -> Waiting<()> {
+        Box::pin(point.pending())
+    }
+
+    /// [`Point::blockers`].
+    fn blockers(&self, point: Point<'_>) -> Blockers {
+        point.blockers()
     }
 
     /// [`Queue::submit`].

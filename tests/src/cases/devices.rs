@@ -1,7 +1,6 @@
 //! D1–D6: what devices tell, and what an application brings along.
 
-use syncline::backend::{Device as _, Queue as _};
-use syncline::{BackendKind, Device, Inventory, ProbeOptions, QueueKind};
+use syncline::{BackendKind, Inventory, ProbeOptions, QueueKind};
 
 use crate::case::{Case, Stop, Verdict, check};
 use crate::workload::Equipped;
@@ -164,7 +163,8 @@ mod raw {
 
     use std::time::Duration;
 
-    use syncline::Error;
+    use syncline::backend::{Device as _, Queue as _};
+    use syncline::{Device, Error};
 
     use super::*;
     use crate::case::check_error;

@@ -9,6 +9,7 @@
 //! | [`Fence`] | the same |
 //! | [`Gate`], [`Latch`] | nothing: device-side work that the host holds up |
 //! | [`wait_all`], [`wait_any`] | the same |
+//! | [`all`], [`any`] | `future::all`, `future::any` |
 
 mod fence;
 mod gate;
@@ -20,7 +21,7 @@ pub use fence::Fence;
 pub use gate::{Gate, Latch};
 pub use queue::{Queue, Submitted};
 pub use syncline::Signal;
-pub use timeline::{KeptPoint, Point, Timeline, wait_all, wait_any};
+pub use timeline::{KeptPoint, Point, Timeline, all, any, wait_all, wait_any};
 pub use world::{Device, World};
 
 #[cfg(doc)]

@@ -89,6 +89,12 @@ impl<S: Subject> Queue<S> {
         self.on.held(&self.library)
     }
 
+    /// [`syncline::backend::Queue::blockers`].
+    #[must_use]
+    pub fn blockers(&self) -> syncline::Blockers {
+        self.position().blockers()
+    }
+
     /// [`syncline::backend::Queue::idle`].
     ///
     /// # Errors

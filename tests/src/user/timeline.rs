@@ -1,11 +1,13 @@
 //! Timelines and points.
 
 use std::fmt;
+use std::future::IntoFuture;
 use std::time::Duration;
 
-use syncline::{Claim, DeviceId, Error, Object, Result, Signal, WaitMode};
+use syncline::{Blockers, Claim, DeviceId, Error, Object, Result, Signal, WaitMode};
 
 use crate::Subject;
+use crate::subject::Waiting;
 
 /// [`syncline::Timeline`].
 #[derive(Clone)]
@@ -188,12 +190,48 @@ impl<'t, S: Subject> Point<'t, S> {
         }
     }
 
+    /// [`syncline::Point::pending`].
+    #[must_use = "futures do nothing unless polled"]
+    pub fn pending(self) -> Waiting<()> {
+        match self.on {
+            Some(on) => on.await_pending(self.library),
+            None => Box::pin(self.library.pending()),
+        }
+    }
+
+    /// [`syncline::Point::blockers`].
+    #[must_use]
+    pub fn blockers(self) -> Blockers {
+        match self.on {
+            Some(on) => on.blockers(self.library),
+            None => self.library.blockers(),
+        }
+    }
+
     /// [`syncline::Point::keep`].
     pub fn keep(self) -> KeptPoint<S> {
         KeptPoint {
             on: self.on.cloned(),
             library: self.library.keep(),
         }
+    }
+}
+
+impl<S: Subject> IntoFuture for Point<'_, S> {
+    type Output = Result<()>;
+    type IntoFuture = Waiting<()>;
+
+    fn into_future(self) -> Waiting<()> {
+        all(&[self])
+    }
+}
+
+impl<S: Subject> IntoFuture for KeptPoint<S> {
+    type Output = Result<()>;
+    type IntoFuture = Waiting<()>;
+
+    fn into_future(self) -> Waiting<()> {
+        all(&[self.point()])
     }
 }
 
@@ -256,5 +294,23 @@ pub fn wait_any<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Resul
     match points.iter().find_map(|point| point.on) {
         Some(on) => on.wait_any(&library(points), timeout),
         None => syncline::wait_any(&library(points), timeout),
+    }
+}
+
+/// [`syncline::future::all`], by the hook of the first point's device.
+#[must_use = "futures do nothing unless polled"]
+pub fn all<S: Subject>(points: &[Point<'_, S>]) -> Waiting<()> {
+    match points.iter().find_map(|point| point.on) {
+        Some(on) => on.await_all(&library(points)),
+        None => Box::pin(syncline::future::all(&library(points))),
+    }
+}
+
+/// [`syncline::future::any`], by the hook of the first point's device.
+#[must_use = "futures do nothing unless polled"]
+pub fn any<S: Subject>(points: &[Point<'_, S>]) -> Waiting<usize> {
+    match points.iter().find_map(|point| point.on) {
+        Some(on) => on.await_any(&library(points)),
+        None => Box::pin(syncline::future::any(&library(points))),
     }
 }
