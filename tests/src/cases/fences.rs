@@ -1,6 +1,6 @@
 //! F1–F6: fences, on every backend what CUDA events are on theirs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline::Error;
 
@@ -76,7 +76,7 @@ fn query<S: Subject>(world: &World<S>) -> Verdict {
     left.record(&fence)?;
     // However the race between these reads goes, complete must mean done.
     let mut queries = 0_u64;
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     while !fence.is_complete()? {
         queries += 1;
         check!(
@@ -124,24 +124,27 @@ fn elapsed<S: Subject>(world: &World<S>) -> Verdict {
         world.left.timed_fence("begin"),
         world.left.timed_fence("end"),
     );
-    let start = std::time::Instant::now();
+    let gate = world.left.gate()?;
+    let before = Instant::now();
     left.record(&begin)?;
-    busy(world, &left, DELAY)?;
+    begin.wait(patience())?;
+    let between = Instant::now();
+    left.block(&gate)?;
     left.record(&end)?;
+    std::thread::sleep(DELAY);
+    let inside = between.elapsed();
+    gate.open()?;
     end.wait(patience())?;
-    let outside = start.elapsed();
+    let outside = before.elapsed();
     let forward = end.elapsed_since(&begin)?;
-    // The device may be faster than when `busy` was measured; it cannot be busy for longer than the host
-    // saw it to be, but for the grain of both clocks.
-    let least = (DELAY / 10).as_nanos() as i64;
+    // The device stood still from `between` until the gate opened, and both times were written within
+    // `outside`, but for the grain of both clocks.
+    let grain = Duration::from_millis(1);
+    let least = (inside - inside / 50).saturating_sub(grain).as_nanos() as i64;
+    let most = (outside + outside / 50 + grain).as_nanos() as i64;
     check!(
-        forward >= least,
-        "{forward} ns between two fences around {DELAY:?} of work"
-    );
-    let most = (outside + outside / 50 + Duration::from_millis(1)).as_nanos() as i64;
-    check!(
-        forward <= most,
-        "{forward} ns between two fences that were both written within {outside:?}"
+        (least..=most).contains(&forward),
+        "{forward} ns between two fences, one written before and one after {inside:?}, both within {outside:?}"
     );
     let backward = begin.elapsed_since(&end)?;
     check!(
