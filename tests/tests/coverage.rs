@@ -52,7 +52,7 @@ fn to_come() -> BTreeSet<&'static str> {
 }
 
 fn existing() -> BTreeSet<&'static str> {
-    let cases = syncline_conformance::runner::cases();
+    let cases = syncline_conformance::inventory::cases();
     cases.into_iter().map(|case| case.id).collect()
 }
 
