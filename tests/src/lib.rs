@@ -8,6 +8,8 @@
 
 pub mod case;
 pub mod cases;
+pub mod dice;
+pub mod footprint;
 pub mod inventory;
 pub mod report;
 pub mod runner;
