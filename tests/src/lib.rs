@@ -6,6 +6,7 @@
 //! backends with the objects of each case split over both. Every subject has a child process that is
 //! killed when a case hangs; a case that a device cannot run is skipped, with the reason.
 
+pub mod blocked;
 pub mod case;
 pub mod cases;
 pub mod dice;

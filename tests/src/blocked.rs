@@ -1,0 +1,109 @@
+//! Threads of which a case knows that they are blocked, before it goes on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use crate::case::Stop;
+
+/// How often in a row a thread must be seen asleep: waiting for a lock for a moment is sleep too.
+const LOOKS: u32 = 5;
+
+/// The time between two looks.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Runs `call` on a new thread of `scope`, and returns once that thread sleeps in it or is through. So
+/// `call` must be a wait that parks (not [`WaitMode::Spin`](syncline::WaitMode::Spin)).
+///
+/// # Errors
+/// A skip where there is no `/proc` to see threads in.
+pub fn blocked<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    call: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Stop> {
+    let thread = Arc::new(OnceLock::new());
+    let own = thread.clone();
+    let handle = scope.spawn(move || {
+        // Set last, so that nothing but the call puts the thread to sleep from here on.
+        let _ = own.set(this_thread());
+        call()
+    });
+    let mut asleep = 0;
+    while asleep < LOOKS && !handle.is_finished() {
+        asleep = match thread.get() {
+            None => 0,
+            Some(None) => return Stop::skip("no /proc to see threads in"),
+            Some(Some(status)) => match std::fs::read_to_string(status) {
+                Ok(status) if sleeps(&status) => asleep + 1,
+                _ => 0,
+            },
+        };
+        std::thread::sleep(PAUSE);
+    }
+    Ok(handle)
+}
+
+/// What `call` of [`blocked`] gave.
+///
+/// # Errors
+/// A failure if the thread panicked.
+pub fn join<T>(handle: ScopedJoinHandle<'_, T>) -> Result<T, Stop> {
+    handle.join().or_else(|_| Stop::fail("a thread panicked"))
+}
+
+/// Where the system tells the state of the calling thread.
+fn this_thread() -> Option<PathBuf> {
+    let thread = std::fs::read_link("/proc/thread-self").ok()?;
+    Some(PathBuf::from("/proc").join(thread).join("status"))
+}
+
+fn sleeps(status: &str) -> bool {
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    state.is_some_and(|state| state.trim_start().starts_with('S'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn comes_back_when_the_thread_sleeps_and_not_before() {
+        let (busy, early) = (AtomicBool::new(true), AtomicBool::new(false));
+        let (lock, passed) = (Mutex::new(()), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let guard = lock.lock();
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                early.store(true, Ordering::SeqCst);
+                busy.store(false, Ordering::SeqCst);
+            });
+            let handle = blocked(scope, || {
+                while busy.load(Ordering::SeqCst) {
+                    std::hint::spin_loop();
+                }
+                drop(lock.lock());
+                passed.store(true, Ordering::SeqCst);
+                7
+            });
+            assert!(
+                early.load(Ordering::SeqCst),
+                "it came back while the thread ran"
+            );
+            assert!(!passed.load(Ordering::SeqCst));
+            drop(guard);
+            assert!(matches!(handle.and_then(join), Ok(7)));
+        });
+    }
+
+    #[test]
+    fn a_call_that_ends_is_not_waited_for() {
+        std::thread::scope(|scope| {
+            let handle = blocked(scope, || 3);
+            assert!(matches!(handle.and_then(join), Ok(3)));
+        });
+    }
+}
