@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Raw;
 use crate::event::Mark;
-use crate::memory::{DeviceBuffer, Kind};
+use crate::memory::{self, DeviceBuffer};
 use crate::stream::Stream;
 
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
@@ -47,6 +47,20 @@ const TRIM: usize = 64;
 pub(crate) struct Semaphore {
     context: Arc<Context>,
     raw: Raw<sys::CUextSemaphore_st>,
+}
+
+/// What a semaphore is imported as. The driver does not find a mistake: a timeline taken for a binary
+/// semaphore becomes one, without a word.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Timeline,
+    Binary,
+}
+
+impl Semaphore {
+    pub(crate) const fn raw(&self) -> sys::CUexternalSemaphore {
+        self.raw.0
+    }
 }
 
 impl Drop for Semaphore {
@@ -187,25 +201,7 @@ impl<'p> External<'p> {
         if self.values.is_empty() {
             return Ok(());
         }
-        type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
-        let params = self.values.iter().map(|&value| {
-            // SAFETY: integers, pointers and unions of them; the API asks for zeroes in what is not used.
-            let mut params: Params = unsafe { std::mem::zeroed() };
-            params.params.fence.value = value;
-            params
-        });
-        let params: SmallVec<[Params; 2]> = params.collect();
-        let context = stream.context();
-        // SAFETY: both arrays have `count` elements; the submission keeps the semaphores alive.
-        unsafe {
-            context.driver().wait_external_semaphores_async(
-                self.semaphores.as_ptr(),
-                params.as_ptr(),
-                self.count(),
-                stream.raw(),
-            )
-        }
-        .map_err(|code| context.error(code))
+        wait_all(stream, &self.semaphores, &self.values)
     }
 
     /// Signals all of them once what was submitted to `stream` before is finished.
@@ -216,31 +212,80 @@ impl<'p> External<'p> {
         if self.values.is_empty() {
             return Ok(());
         }
-        type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
-        let params = self.values.iter().map(|&value| {
-            // SAFETY: as for waits.
-            let mut params: Params = unsafe { std::mem::zeroed() };
-            params.params.fence.value = value;
-            params
-        });
-        let params: SmallVec<[Params; 2]> = params.collect();
-        let context = stream.context();
-        // SAFETY: as for waits.
-        unsafe {
-            context.driver().signal_external_semaphores_async(
-                self.semaphores.as_ptr(),
-                params.as_ptr(),
-                self.count(),
-                stream.raw(),
-            )
-        }
-        .map_err(|code| context.error(code))
+        signal_all(stream, &self.semaphores, &self.values)
     }
+}
 
-    /// A submission names far fewer timelines than this holds.
-    fn count(&self) -> u32 {
-        self.values.len() as u32
+/// Consumes the pending signal of a binary semaphore. The submission keeps it alive.
+///
+/// # Errors
+/// A driver error; nothing has happened then.
+pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
+    wait_all(stream, &[semaphore.raw()], &[0])
+}
+
+/// Signals a binary semaphore behind what is in the stream. The submission keeps it alive.
+///
+/// # Errors
+/// A driver error; nothing has happened then.
+pub(crate) fn signal_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
+    signal_all(stream, &[semaphore.raw()], &[0])
+}
+
+/// One driver call for all of them. Callers keep the semaphores alive; a binary one's value is 0.
+fn wait_all(
+    stream: &Stream,
+    semaphores: &[sys::CUexternalSemaphore],
+    values: &[u64],
+) -> Result<()> {
+    type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+    let params = values.iter().map(|&value| {
+        // SAFETY: integers, pointers and unions of them; the API asks for zeroes in what is not used.
+        let mut params: Params = unsafe { std::mem::zeroed() };
+        params.params.fence.value = value;
+        params
+    });
+    let params: SmallVec<[Params; 2]> = params.collect();
+    let context = stream.context();
+    let count = semaphores.len().min(params.len()) as u32;
+    // SAFETY: both arrays have `count` elements, far fewer than the type holds; the semaphores are alive.
+    unsafe {
+        context.driver().wait_external_semaphores_async(
+            semaphores.as_ptr(),
+            params.as_ptr(),
+            count,
+            stream.raw(),
+        )
     }
+    .map_err(|code| context.error(code))
+}
+
+/// As [`wait_all`].
+fn signal_all(
+    stream: &Stream,
+    semaphores: &[sys::CUexternalSemaphore],
+    values: &[u64],
+) -> Result<()> {
+    type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
+    let params = values.iter().map(|&value| {
+        // SAFETY: as for waits.
+        let mut params: Params = unsafe { std::mem::zeroed() };
+        params.params.fence.value = value;
+        params
+    });
+    let params: SmallVec<[Params; 2]> = params.collect();
+    let context = stream.context();
+    let count = semaphores.len().min(params.len()) as u32;
+    // SAFETY: as for waits.
+    unsafe {
+        context.driver().signal_external_semaphores_async(
+            semaphores.as_ptr(),
+            params.as_ptr(),
+            count,
+            stream.raw(),
+        )
+    }
+    .map_err(|code| context.error(code))
 }
 
 impl Device {
@@ -250,36 +295,38 @@ impl Device {
     /// [`Error::CannotShare`] if it comes from another GPU, before any driver is asked; a driver error. The
     /// handle comes back with it, still open.
     pub fn import_timeline(&self, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
-        let imported = self
-            .require_same_gpu(handle.origin(), "a timeline semaphore")
-            .and_then(|()| self.import_semaphore(&handle));
-        match imported {
-            Ok(semaphore) => {
-                // The driver owns the descriptor now and has closed it, or will.
-                let _ = handle.into_fd().into_raw_fd();
-                let port = ExternalPort {
-                    semaphore: Arc::new(semaphore),
-                    device: self.object().clone(),
-                    signals: Mutex::default(),
-                };
-                Ok(Attachment {
-                    device: self.id(),
-                    port: Box::new(port),
-                    watch: None,
-                    max_value_difference: u64::MAX,
-                    signalled_elsewhere: false,
-                })
-            }
-            Err(error) => Err(Rejected { handle, error }),
+        if let Err(error) = self.require_same_gpu(handle.origin(), "a timeline semaphore") {
+            return Err(Rejected { handle, error });
         }
+        let port = ExternalPort {
+            semaphore: Arc::new(self.import_semaphore(handle, Kind::Timeline)?),
+            device: self.object().clone(),
+            signals: Mutex::default(),
+        };
+        Ok(Attachment {
+            device: self.id(),
+            port: Box::new(port),
+            watch: None,
+            max_value_difference: u64::MAX,
+            signalled_elsewhere: false,
+        })
     }
 
-    fn import_semaphore(&self, handle: &TimelineFd) -> Result<Semaphore> {
+    /// What `handle`, which is of this GPU, carries.
+    ///
+    /// # Errors
+    /// A driver error, and the handle.
+    pub(crate) fn import_semaphore<H: AsFd + Into<OwnedFd>>(
+        &self,
+        handle: H,
+        kind: Kind,
+    ) -> Result<Semaphore, Rejected<H>> {
         let context = self.context();
-        let _bound = context.bind()?;
         let desc = sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
-            // The plain kind would make it binary, without a word.
-            type_: sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+            type_: match kind {
+                Kind::Timeline => sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+                Kind::Binary => sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
+            },
             handle: sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 {
                 fd: handle.as_fd().as_raw_fd(),
             },
@@ -287,14 +334,21 @@ impl Device {
             reserved: [0; 16],
         };
         let mut raw = null_mut();
-        // SAFETY: the handle's type says that the descriptor is a timeline semaphore's; it is open. The
-        // driver takes it only if it succeeds.
-        unsafe {
-            context
-                .driver()
-                .import_external_semaphore(&raw mut raw, &raw const desc)
+        let imported = context.bind().and_then(|_bound| {
+            // SAFETY: the handle's type says that the descriptor is such a semaphore's; it is open. The driver
+            // takes it only if it succeeds.
+            unsafe {
+                context
+                    .driver()
+                    .import_external_semaphore(&raw mut raw, &raw const desc)
+            }
+            .map_err(|code| context.error(code))
+        });
+        if let Err(error) = imported {
+            return Err(Rejected { handle, error });
         }
-        .map_err(|code| context.error(code))?;
+        // The driver owns the descriptor now and has closed it, or will.
+        let _ = handle.into().into_raw_fd();
         Ok(Semaphore {
             context: context.clone(),
             raw: Raw(raw),
@@ -336,13 +390,13 @@ impl Device {
             flags: if handle.dedicated() { DEDICATED } else { 0 },
             reserved: [0; 16],
         };
-        let mut memory = null_mut();
+        let mut raw = null_mut();
         // SAFETY: the handle's type says that the descriptor is such memory's; it is open. The driver
         // takes it only if it succeeds.
         unsafe {
             context
                 .driver()
-                .import_external_memory(&raw mut memory, &raw const desc)
+                .import_external_memory(&raw mut raw, &raw const desc)
         }
         .map_err(|code| context.error(code))?;
         let _ = duplicate.into_raw_fd();
@@ -357,25 +411,25 @@ impl Device {
         let mapped = unsafe {
             context.driver().external_memory_get_mapped_buffer(
                 &raw mut pointer,
-                memory,
+                raw,
                 &raw const buffer,
             )
         };
         if let Err(code) = mapped {
             // SAFETY: imported above, and nothing maps it.
-            let _ = unsafe { context.driver().destroy_external_memory(memory) };
+            let _ = unsafe { context.driver().destroy_external_memory(raw) };
             return Err(context.error(code));
         }
         Ok(DeviceBuffer::new(
             self,
             pointer,
             handle.size(),
-            Kind::External(Raw(memory)),
+            memory::Kind::External(Raw(raw)),
         ))
     }
 
     /// Drivers do not check it, and what comes of it is undefined.
-    fn require_same_gpu(&self, origin: &Origin, what: &'static str) -> Result<()> {
+    pub(crate) fn require_same_gpu(&self, origin: &Origin, what: &'static str) -> Result<()> {
         let own = Origin::of(self.info());
         if own.uuid.is_some() && own.uuid == origin.uuid {
             return Ok(());

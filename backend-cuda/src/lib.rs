@@ -9,7 +9,7 @@
 //! | `queue` | how one submission becomes driver calls |
 //! | `port` | a timeline as a ring of events |
 //! | `timing` | times written by streams |
-//! | `external` | timelines and memory imported from other APIs |
+//! | `external`, `binary` | timelines and memory imported from other APIs; binary semaphores, as fences |
 //! | `memory`, `module` | what demonstrations and tests need: buffers and kernels |
 //! | `raw` | adoption of what an application already has, and raw handles out |
 //!
@@ -19,6 +19,7 @@
 //!
 //! See the CUDA driver API: event management, stream management, external resource interoperability.
 
+mod binary;
 mod context;
 mod device;
 mod driver;
@@ -33,6 +34,7 @@ mod raw;
 mod stream;
 mod timing;
 
+pub use binary::BinarySemaphore;
 pub use device::Device;
 pub use driver::Driver;
 pub use external::ExternalPort;
@@ -51,6 +53,7 @@ const _: () = {
     shared::<Driver>();
     shared::<Device>();
     shared::<Queue>();
+    shared::<BinarySemaphore>();
     shared::<EventPort>();
     shared::<ExternalPort>();
     shared::<DeviceBuffer>();

@@ -115,6 +115,14 @@ impl Recorder {
         self.line.stream.raw()
     }
 
+    pub(crate) fn line_stream(&self) -> &Stream {
+        &self.line.stream
+    }
+
+    pub(crate) fn queue_object(&self) -> &Object {
+        &self.line.object
+    }
+
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {

@@ -34,8 +34,10 @@ pub(crate) struct Inner {
     pub(crate) query_pools: QueryPools,
     pub(crate) external_semaphores: Option<khr::external_semaphore_fd::Device>,
     pub(crate) external_memory: Option<khr::external_memory_fd::Device>,
-    /// What the handles that the driver exports look like, once that is known.
+    /// What the handles of timelines that the driver exports look like, once that is known.
     pub(crate) nature: OnceLock<Nature>,
+    /// The same of binary semaphores.
+    pub(crate) binary_nature: OnceLock<Nature>,
     /// The first sign that the device is lost.
     lost: OnceLock<Error>,
     pub(crate) watcher: Watcher,
@@ -118,6 +120,7 @@ impl Device {
                 .external_memory_fd
                 .then(|| khr::external_memory_fd::Device::new(instance, device)),
             nature: OnceLock::new(),
+            binary_nature: OnceLock::new(),
             lost: OnceLock::new(),
             watcher: Watcher::default(),
             nudges: Nudges::new(semaphore),

@@ -82,7 +82,8 @@ impl Device {
             .and_then(|()| {
                 let imports = &self.info().capabilities.imports;
                 self.require(imports, HandleKind::TimelineOpaqueFd, "import a timeline")?;
-                self.require_nature(&handle)?;
+                let what = || format!("a timeline from {}", handle.origin());
+                self.require_nature(handle.as_fd(), HandleKind::TimelineOpaqueFd, &what)?;
                 Semaphore::new(&self.0, 0, vk::ExternalSemaphoreHandleTypeFlags::empty())
             });
         let semaphore = match semaphore {
@@ -96,14 +97,8 @@ impl Device {
         let imported = semaphore_functions(&self.0, "import a timeline").and_then(|functions| {
             // SAFETY: an unused timeline semaphore, and by its type a handle of a timeline of the same driver.
             unsafe { functions.import_semaphore_fd(&info) }.map_err(|code| {
-                match self.0.failed(self.object(), "vkImportSemaphoreFdKHR", code) {
-                    lost @ Error::DeviceLost { .. } => lost,
-                    refused => Error::Import {
-                        object: self.object().clone(),
-                        what: format!("a timeline from {}", handle.origin()),
-                        reason: refused.to_string(),
-                    },
-                }
+                let what = || format!("a timeline from {}", handle.origin());
+                self.refused("vkImportSemaphoreFdKHR", code, &what)
             })
         });
         match imported {
@@ -152,13 +147,31 @@ impl Device {
         Ok((buffer, handle))
     }
 
-    fn require(&self, has: &[HandleKind], kind: HandleKind, asked: &str) -> Result<()> {
+    /// What the driver said to an import.
+    pub(crate) fn refused(
+        &self,
+        call: &'static str,
+        code: vk::Result,
+        what: &dyn Fn() -> String,
+    ) -> Error {
+        match self.0.failed(self.object(), call, code) {
+            lost @ Error::DeviceLost { .. } => lost,
+            refused => Error::Import {
+                object: self.object().clone(),
+                what: what(),
+                reason: refused.to_string(),
+            },
+        }
+    }
+
+    pub(crate) fn require(&self, has: &[HandleKind], kind: HandleKind, asked: &str) -> Result<()> {
         if has.contains(&kind) {
             return Ok(());
         }
         let limits = &self.info().capabilities.limits;
         let what = match kind {
             HandleKind::MemoryOpaqueFd => "sharing memory",
+            HandleKind::BinaryOpaqueFd => "sharing binary semaphores",
             _ => "sharing timelines",
         };
         let reason = limits
@@ -171,29 +184,38 @@ impl Device {
     /// Refuses descriptors of another kind of file than this driver's own exports, without asking the
     /// driver: NVIDIA's (580.159) answers a pipe or a socket with an error, but no exportable semaphore
     /// can be made on the device after that. What a right kind of file holds, nobody can tell.
-    fn require_nature(&self, handle: &TimelineFd) -> Result<()> {
+    pub(crate) fn require_nature(
+        &self,
+        handle: BorrowedFd<'_>,
+        kind: HandleKind,
+        what: &dyn Fn() -> String,
+    ) -> Result<()> {
         let refuse = |reason: String| Error::Import {
             object: self.object().clone(),
-            what: format!("a timeline from {}", handle.origin()),
+            what: what(),
             reason,
         };
-        let offered = Nature::of(handle.as_fd()).map_err(|error| {
+        let offered = Nature::of(handle).map_err(|error| {
             refuse(format!(
                 "descriptor {} cannot be used: {error}",
-                handle.as_fd().as_raw_fd()
+                handle.as_raw_fd()
             ))
         })?;
-        let own = match self.0.nature.get() {
+        let known = match kind {
+            HandleKind::BinaryOpaqueFd => &self.0.binary_nature,
+            _ => &self.0.nature,
+        };
+        let own = match known.get() {
             Some(own) => own,
-            None if self
-                .info()
-                .capabilities
-                .exports
-                .contains(&HandleKind::TimelineOpaqueFd) =>
-            {
-                let (_, export) = self.export_timeline(0)?;
-                let own = Nature::of(export.as_fd()).map_err(|error| refuse(error.to_string()))?;
-                self.0.nature.get_or_init(|| own)
+            None if self.info().capabilities.exports.contains(&kind) => {
+                let own = match kind {
+                    HandleKind::BinaryOpaqueFd => {
+                        Nature::of(self.binary_semaphore("")?.export()?.as_fd())
+                    }
+                    _ => Nature::of(self.export_timeline(0)?.1.as_fd()),
+                };
+                let own = own.map_err(|error| refuse(error.to_string()))?;
+                known.get_or_init(|| own)
             }
             // Nothing to compare with.
             None => return Ok(()),
@@ -207,7 +229,7 @@ impl Device {
     }
 
     /// Opaque handles only fit the same physical device and the same driver build.
-    fn require_same(&self, what: &'static str, origin: &Origin) -> Result<()> {
+    pub(crate) fn require_same(&self, what: &'static str, origin: &Origin) -> Result<()> {
         let info = self.info();
         let reason = match (info.uuid, origin.uuid, info.driver_uuid, origin.driver_uuid) {
             (Some(ours), Some(theirs), ..) if ours != theirs => "they are different devices",
@@ -232,23 +254,31 @@ pub(crate) struct Nature {
     kind: FileType,
     /// Which device, for the files that are one.
     device: u64,
+    /// Where it lies and how large it is, for memory that looks like a file (as SwiftShader's handles do, which
+    /// takes even those that it refuses).
+    file: Option<(u64, i64)>,
 }
 
 impl Nature {
     fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(fd)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
         Ok(Self {
-            kind: FileType::from_raw_mode(stat.st_mode),
+            kind,
             device: stat.st_rdev,
+            file: (kind == FileType::RegularFile).then_some((stat.st_dev, stat.st_size)),
         })
     }
 }
 
 impl std::fmt::Display for Nature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some((place, size)) = self.file {
+            let (major, minor) = (rustix::fs::major(place), rustix::fs::minor(place));
+            return write!(f, "a file of {size} bytes on {major}:{minor}");
+        }
         match self.kind {
             FileType::Fifo => f.write_str("a pipe"),
-            FileType::RegularFile => f.write_str("a file"),
             FileType::Socket => f.write_str("a socket"),
             FileType::Directory => f.write_str("a directory"),
             FileType::CharacterDevice | FileType::BlockDevice => {
@@ -271,7 +301,7 @@ fn describe(origin: &Origin) -> String {
     }
 }
 
-fn semaphore_functions<'d>(
+pub(crate) fn semaphore_functions<'d>(
     device: &'d Inner,
     asked: &str,
 ) -> Result<&'d khr::external_semaphore_fd::Device> {
@@ -285,7 +315,7 @@ fn not_enabled(device: &Inner, asked: &str, extension: &str) -> Error {
 }
 
 /// A descriptor that the driver gave away.
-fn take(
+pub(crate) fn take(
     device: &Inner,
     object: &Object,
     call: &'static str,

@@ -9,6 +9,7 @@
 //! | `port` | timeline semaphores |
 //! | `timing` | timestamp queries |
 //! | `memory`, `external` | buffers; semaphores and memory that leave or enter as file descriptors |
+//! | `binary` | binary semaphores, and fences for their signals |
 //! | `raw` | adopting what an engine already made, and raw handles out |
 //!
 //! ```no_run
@@ -30,6 +31,7 @@
 //! # Ok(()) }
 //! ```
 
+mod binary;
 mod commands;
 mod device;
 mod driver_queue;
@@ -47,6 +49,7 @@ mod validation;
 mod watch;
 
 pub use ash;
+pub use binary::BinarySemaphore;
 pub use device::Device;
 pub use driver_queue::QueueGuard;
 pub use external::Exporter;
@@ -65,6 +68,7 @@ const _: () = {
     send_and_sync::<Device>();
     send_and_sync::<Queue>();
     send_and_sync::<QueueGuard>();
+    send_and_sync::<BinarySemaphore>();
     send_and_sync::<Buffer>();
     send_and_sync::<Exporter>();
 };

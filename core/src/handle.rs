@@ -81,6 +81,12 @@ macro_rules! handle {
             }
         }
 
+        impl From<$name> for OwnedFd {
+            fn from(handle: $name) -> Self {
+                handle.fd
+            }
+        }
+
         impl AsFd for $name {
             fn as_fd(&self) -> BorrowedFd<'_> {
                 self.fd.as_fd()

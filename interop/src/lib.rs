@@ -36,11 +36,13 @@ pub use syncline_vulkan as vulkan;
 
 mod any;
 mod buffer;
+mod foreign;
 mod probe;
 mod share;
 
 pub use any::{Device, Queue, Recorder};
 pub use buffer::{Memory, SharedBuffer};
+pub use foreign::BinarySemaphore;
 pub use probe::{Found, Inventory, ProbeOptions};
 pub use share::{Link, Mechanism, connect, share};
 

@@ -1,0 +1,126 @@
+//! Binary semaphores of another API, imported, and the fences that stand for their signals.
+#![allow(
+    unsafe_code,
+    reason = "waits for what only the caller knows to be coming"
+)]
+
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::{BinaryFd, Error, Fence, Object, QueueKind, Rejected, Result};
+
+use crate::device::Device;
+use crate::external::{Kind, Semaphore, signal_binary, wait_binary};
+use crate::queue::{Queue, Recorder};
+
+/// A binary semaphore of another API, which this device waits for and signals. Cheap to clone.
+#[derive(Clone)]
+pub struct BinarySemaphore(Arc<Inner>);
+
+struct Inner {
+    object: Object,
+    semaphore: Arc<Semaphore>,
+    /// Where its signals are consumed, one after the other.
+    queue: Queue,
+}
+
+impl Device {
+    /// The binary semaphore that `handle` carries.
+    ///
+    /// # Errors
+    /// [`Error::CannotShare`] if it comes from another GPU, before any driver is asked; a driver error. The
+    /// handle comes back with it, still open.
+    pub fn import_binary(
+        &self,
+        handle: BinaryFd,
+        label: &str,
+    ) -> Result<BinarySemaphore, Rejected<BinaryFd>> {
+        let queue = self
+            .require_same_gpu(handle.origin(), "a binary semaphore")
+            .and_then(|()| self.queue(QueueKind::Transfer, &format!("{label} (consumer)")));
+        let queue = match queue {
+            Ok(queue) => queue,
+            Err(error) => return Err(Rejected { handle, error }),
+        };
+        let semaphore = self.import_semaphore(handle, Kind::Binary)?;
+        Ok(BinarySemaphore(Arc::new(Inner {
+            object: Object::new("binary semaphore", label),
+            semaphore: Arc::new(semaphore),
+            queue,
+        })))
+    }
+}
+
+impl BinarySemaphore {
+    /// Its name in errors and reports.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    /// The raw semaphore, for work that the application submits itself.
+    #[must_use]
+    pub fn raw(&self) -> sys::CUexternalSemaphore {
+        self.0.semaphore.raw()
+    }
+
+    /// A fence for the signal that is pending now. The device consumes the signal, once, on a stream of its
+    /// own; the fence is complete from then on, and any number of queues of any device, and the host, can
+    /// wait for it. For the next signal call this again, once that one is pending.
+    ///
+    /// # Errors
+    /// A driver error; the signal is not consumed then.
+    ///
+    /// # Safety
+    /// A signal of the semaphore is pending (its submission is with a driver, and waits for nothing that
+    /// only the host can still provide), and nothing else waits for that signal. What is never
+    /// signalled blocks the stream for ever.
+    pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
+        let device = self.0.queue.device();
+        let consumed = device.timeline(label)?;
+        let semaphore = self.0.semaphore.clone();
+        let work = move |recorder: &mut Recorder| {
+            wait_binary(recorder.line_stream(), &semaphore)?;
+            recorder.keep(semaphore);
+            Ok(())
+        };
+        self.0.queue.submit(&[], work, &[consumed.signal_at(1)])?;
+        let point = consumed.at(1).keep();
+        Ok(Fence::foreign(device.id(), device.object(), label, point))
+    }
+
+    fn require_device(&self, recorder: &Recorder) -> Result<()> {
+        let owner = self.0.queue.device();
+        if owner.id() == recorder.device().id() {
+            return Ok(());
+        }
+        Err(Error::WrongDevice {
+            object: self.0.object.clone(),
+            owner: owner.object().clone(),
+            asked: recorder.queue_object().clone(),
+        })
+    }
+}
+
+impl Recorder {
+    /// Signals a binary semaphore behind the work recorded so far. Keeps it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; a driver error.
+    ///
+    /// # Safety
+    /// The semaphore is unsignalled, with no signal pending, once the stream gets here.
+    pub unsafe fn signal_binary(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
+        semaphore.require_device(self)?;
+        signal_binary(self.line_stream(), &semaphore.0.semaphore)?;
+        self.keep(semaphore.0.semaphore.clone());
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for BinarySemaphore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.0.object, f)
+    }
+}
