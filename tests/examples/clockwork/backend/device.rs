@@ -1,0 +1,197 @@
+//! Devices, and the counters under their timelines.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use syncline::backend::{self, Attachment, Watch};
+use syncline::{
+    BackendKind, Capabilities, DeviceId, Error, Info, Object, QueueFamily, QueueKind, Result,
+    Watcher,
+};
+
+use super::driver::{Faults, Handle, Machine, QUEUES, TICK};
+use super::memory::Buffer;
+use super::queue::{HardwareQueue, Queue};
+
+/// A machine that is switched on. Cheap to clone; everything made from it keeps it alive.
+#[derive(Clone)]
+pub(crate) struct Device(Arc<Inner>);
+
+pub(super) struct Inner {
+    id: DeviceId,
+    object: Object,
+    info: Info,
+    pub(super) queues: [Arc<HardwareQueue>; QUEUES],
+    next_queue: AtomicUsize,
+    watcher: Watcher,
+    pub(super) machine: Arc<Machine>,
+}
+
+impl Device {
+    /// Switches a machine on.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the system has no thread for it.
+    pub(crate) fn start() -> Result<Self> {
+        let object = Object::new("device", "clockwork");
+        let machine = Machine::start().map_err(|error| Error::Native {
+            object: object.clone(),
+            call: "starting the machine",
+            code: error.raw_os_error().map_or(-1, i64::from),
+            name: error.to_string(),
+        })?;
+        let machine = Arc::new(machine);
+        let queue = |index| Arc::new(HardwareQueue::new(&machine, index));
+        Ok(Self(Arc::new(Inner {
+            id: DeviceId::new(),
+            object,
+            info: info(),
+            queues: std::array::from_fn(queue),
+            next_queue: AtomicUsize::new(0),
+            watcher: Watcher::default(),
+            machine,
+        })))
+    }
+
+    /// Memory of so many words, all zero.
+    pub(crate) fn buffer(&self, words: usize) -> Buffer {
+        Buffer::new(&self.0.machine, words)
+    }
+
+    /// What the driver says was done wrong.
+    pub(crate) fn faults(&self) -> Faults {
+        self.0.machine.faults()
+    }
+
+    /// The hardware queue for the next logical one: they share the few there are.
+    pub(super) fn hardware_queue(&self) -> Arc<HardwareQueue> {
+        let index = self.0.next_queue.fetch_add(1, Ordering::Relaxed);
+        self.0.queues[index % QUEUES].clone()
+    }
+}
+
+fn info() -> Info {
+    let family = QueueFamily {
+        kind: QueueKind::Graphics,
+        count: Some(QUEUES as u32),
+        index: 0,
+        timestamp_bits: 64,
+    };
+    Info {
+        backend: BackendKind::Other("clockwork"),
+        name: "clockwork machine".into(),
+        vendor: "this example".into(),
+        uuid: None,
+        parent_uuid: None,
+        driver_uuid: None,
+        luid: None,
+        driver: "clockwork 1".into(),
+        capabilities: Capabilities {
+            native_timelines: true,
+            timestamp_bits: 64,
+            timestamp_period_ns: TICK as f64,
+            max_value_difference: u64::MAX,
+            queues: vec![family],
+            limits: vec![("exports", "its counters have no handles that travel".into())],
+            ..Capabilities::default()
+        },
+    }
+}
+
+impl backend::Device for Device {
+    type Queue = Queue;
+
+    fn id(&self) -> DeviceId {
+        self.0.id
+    }
+
+    fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    fn info(&self) -> &Info {
+        &self.0.info
+    }
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        let machine = self.0.machine.clone();
+        let handle = machine.counter(initial);
+        Ok(Attachment {
+            device: self.0.id,
+            port: Box::new(Port(Arc::new(Counter { machine, handle }))),
+            // The machine signals by itself: somebody must watch it for the host.
+            watch: Some(self.0.clone()),
+            max_value_difference: self.0.info.capabilities.max_value_difference,
+            signalled_elsewhere: false,
+        })
+    }
+
+    fn queue(&self, _kind: QueueKind, label: &str) -> Result<Queue> {
+        Queue::new(self, label)
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A counter of the machine. The port has it, and so does every submission that uses it.
+struct Counter {
+    machine: Arc<Machine>,
+    handle: Handle,
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.machine.free(self.handle);
+    }
+}
+
+/// One timeline, as the machine sees it.
+pub(crate) struct Port(Arc<Counter>);
+
+impl Port {
+    pub(super) fn handle(&self) -> Handle {
+        self.0.handle
+    }
+
+    /// For a submission to keep.
+    pub(super) fn keep(&self) -> Arc<dyn Any + Send + Sync> {
+        self.0.clone()
+    }
+}
+
+impl backend::Port for Port {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(Some(self.0.machine.read(self.0.handle)))
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        self.0.machine.write(self.0.handle, value);
+        Ok(())
+    }
+}
+
+impl Watch for Inner {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    fn watch(&self, ports: &[(&dyn backend::Port, u64)], until: Instant) -> Result<()> {
+        let counters: Vec<_> = ports
+            .iter()
+            .filter_map(|&(port, value)| {
+                let port: &dyn Any = port;
+                Some((port.downcast_ref::<Port>()?.handle(), value))
+            })
+            .collect();
+        self.machine.wait_any(&counters, until);
+        Ok(())
+    }
+
+    fn nudge(&self) {
+        self.machine.interrupt();
+    }
+}

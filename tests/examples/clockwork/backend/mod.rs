@@ -1,0 +1,20 @@
+//! A complete small backend, from the public contract alone. `docs/write-a-backend.md` walks through it.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `driver.rs` | the artificial driver; nothing there knows of Syncline |
+//! | `device.rs` | [`Device`]: `backend::Device`, and the [`Port`](device::Port) and watch of its counters |
+//! | `queue.rs` | [`Queue`]: `backend::Queue` over a `Lane`, and the [`Channel`] that hands submissions over |
+//! | `memory.rs` | [`Buffer`]: not part of the contract, but work needs something to work on |
+//! | `suite.rs` | the conformance suite for it |
+
+pub(crate) mod device;
+pub(crate) mod driver;
+pub(crate) mod memory;
+pub(crate) mod queue;
+pub(crate) mod suite;
+
+pub(crate) use device::Device;
+pub(crate) use memory::Buffer;
+pub(crate) use queue::Recorder;
+pub(crate) use suite::ClockworkSuite;

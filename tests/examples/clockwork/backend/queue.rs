@@ -1,0 +1,269 @@
+//! Queues, and how they hand submissions to the machine.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use syncline::backend::{
+    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Submitted, Waker,
+};
+use syncline::{Error, Fence, Object, Point, Result, Signal};
+
+use super::device::{Device, Port};
+use super::driver::{Command, Machine, TICK};
+use super::memory::Buffer;
+
+/// Runs submissions in order on a hardware queue, which it shares with others. All of it is forwarding.
+#[derive(Clone)]
+pub(crate) struct Queue {
+    device: Device,
+    lane: Arc<Lane<Channel>>,
+}
+
+impl Queue {
+    pub(super) fn new(device: &Device, label: &str) -> Result<Self> {
+        let object = Object::new("clockwork queue", label);
+        let own = device.timeline(&format!("{label} (position)"))?;
+        let lane = Lane::new(object, device.id(), own, Channel::new(device));
+        let device = device.clone();
+        Ok(Self { device, lane })
+    }
+}
+
+impl backend::Queue for Queue {
+    type Device = Device;
+    type Recorder<'a> = Recorder;
+
+    fn device(&self) -> Device {
+        self.device.clone()
+    }
+
+    fn object(&self) -> &Object {
+        self.lane.object()
+    }
+
+    fn submit<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+    {
+        self.lane.submit(waits, work, signals)
+    }
+
+    fn record(&self, fence: &Fence) -> Result<()> {
+        self.lane.record(fence)
+    }
+
+    fn position(&self) -> Point<'_> {
+        self.lane.position()
+    }
+
+    fn held(&self) -> Held {
+        self.lane.held()
+    }
+
+    fn idle(&self, timeout: Duration) -> Result<()> {
+        self.lane.idle(timeout)
+    }
+}
+
+/// What a submission consists of: commands for the machine.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    pub(crate) list: Vec<Command>,
+    keep: Keep,
+}
+
+impl Recorder {
+    /// Every word of `buffer` becomes `value`.
+    pub(crate) fn fill(&mut self, buffer: &Buffer, value: u32) {
+        self.keep.push(buffer.keep());
+        self.list.push(Command::Fill(buffer.handle(), value));
+    }
+
+    /// `to` becomes a copy of `from`.
+    pub(crate) fn copy(&mut self, from: &Buffer, to: &Buffer) {
+        self.keep.push(from.keep());
+        self.keep.push(to.keep());
+        self.list.push(Command::Copy(from.handle(), to.handle()));
+    }
+
+    /// The queue does nothing for `time`.
+    pub(crate) fn busy(&mut self, time: Duration) {
+        self.list.push(Command::Busy(time));
+    }
+
+    /// The queue stands still until the first word of `buffer` is not zero.
+    pub(crate) fn hold(&mut self, buffer: &Buffer) {
+        self.keep.push(buffer.keep());
+        self.list.push(Command::Hold(buffer.handle()));
+    }
+
+    fn port(&mut self, point: NativePoint<'_>, command: fn(&Port, u64) -> Command) -> Result<()> {
+        // A port of this device is always of this type; an error is better than a panic all the same.
+        let port = point.port::<Port>().ok_or_else(|| Error::Unsupported {
+            object: point.object().clone(),
+            asked: "be used by a clockwork machine".into(),
+            reason: "its port is of another backend".into(),
+        })?;
+        self.keep.push(port.keep());
+        self.list.push(command(port, point.value()));
+        Ok(())
+    }
+
+    fn wait(&mut self, point: NativePoint<'_>) -> Result<()> {
+        self.port(point, |port, value| Command::Wait(port.handle(), value))
+    }
+
+    fn signal(&mut self, point: NativePoint<'_>) -> Result<()> {
+        self.port(point, |port, value| Command::Signal(port.handle(), value))
+    }
+}
+
+/// A hardware queue behind the lock that the driver asks for. The engine only tries it: a lane that finds
+/// it taken leaves its waker, and whoever has it wakes the lane.
+pub(crate) struct HardwareQueue {
+    machine: Arc<Machine>,
+    index: usize,
+    domain: u64,
+    lock: Mutex<Lock>,
+}
+
+#[derive(Default)]
+struct Lock {
+    taken: bool,
+    blocked: Vec<Waker>,
+}
+
+impl HardwareQueue {
+    pub(super) fn new(machine: &Arc<Machine>, index: usize) -> Self {
+        Self {
+            machine: machine.clone(),
+            index,
+            // Unique in the process, and never 0.
+            domain: Object::new("hardware queue", "").id(),
+            lock: Mutex::default(),
+        }
+    }
+
+    fn try_take(&self, waker: &dyn Fn() -> Waker) -> bool {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock.taken {
+            lock.blocked.push(waker());
+            return false;
+        }
+        lock.taken = true;
+        true
+    }
+
+    fn give(&self) {
+        let blocked = {
+            let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            lock.taken = false;
+            std::mem::take(&mut lock.blocked)
+        };
+        // With no lock held: each of them submits now, on this thread.
+        blocked.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The engine's way to a hardware queue.
+pub(crate) struct Channel {
+    device: Device,
+    queue: Arc<HardwareQueue>,
+}
+
+impl Channel {
+    pub(crate) fn new(device: &Device) -> Self {
+        let queue = device.hardware_queue();
+        let device = device.clone();
+        Self { device, queue }
+    }
+}
+
+impl Enqueue for Channel {
+    type Recorder<'a> = Recorder;
+    type Prepared = Vec<Command>;
+    type Stamp = Stamp;
+    /// The machine's memory for lists is not endless: what waits behind a gate waits on the host.
+    const MAX_IN_FLIGHT: u64 = 64;
+
+    fn order_domain(&self) -> u64 {
+        self.queue.domain
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Vec<Command>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
+    {
+        let mut recorder = Recorder::default();
+        for &point in batch.waits {
+            recorder.wait(point)?;
+        }
+        work(&mut recorder)?;
+        for &point in batch.order {
+            recorder.wait(point)?;
+        }
+        for &point in batch.signals {
+            recorder.signal(point)?;
+        }
+        recorder.signal(batch.end)?;
+        // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it is recorded.
+        keep.append(&mut recorder.keep);
+        Ok(recorder.list)
+    }
+
+    fn flush(&self, list: Vec<Command>, lane: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
+        if !self.queue.try_take(lane) {
+            return Flush::Busy(list);
+        }
+        self.queue.machine.submit(self.queue.index, list);
+        self.queue.give();
+        Flush::Done
+    }
+
+    fn stamp(&self) -> Result<Arc<Stamp>> {
+        Ok(Arc::new(Stamp {
+            object: self.device.object().clone(),
+            ticks: Arc::default(),
+        }))
+    }
+
+    fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
+        recorder.list.push(Command::Time(stamp.ticks.clone()));
+        Ok(())
+    }
+}
+
+/// A time that the machine writes.
+pub(crate) struct Stamp {
+    object: Object,
+    ticks: Arc<OnceLock<u64>>,
+}
+
+impl Stamp {
+    fn read(&self) -> Result<i64> {
+        let ticks = self.ticks.get().ok_or_else(|| Error::NotReady {
+            fence: self.object.clone(),
+        })?;
+        Ok((ticks * TICK) as i64)
+    }
+}
+
+impl backend::Stamp for Stamp {
+    fn nanoseconds_since(&self, start: &dyn backend::Stamp) -> Result<i64> {
+        let start: &dyn Any = start;
+        let start = start
+            .downcast_ref::<Self>()
+            .ok_or_else(|| Error::Unsupported {
+                object: self.object.clone(),
+                asked: "measure from a stamp of another backend".into(),
+                reason: "machines count on clocks of their own".into(),
+            })?;
+        Ok(self.read()? - start.read()?)
+    }
+}
