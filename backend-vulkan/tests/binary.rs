@@ -62,7 +62,7 @@ fn rounds(device: &Device, signals: &BinarySemaphore, waits: &BinarySemaphore) {
             let (from, to) = (data.clone(), copy.clone());
             let sent = queue
                 .submit(
-                    &[fence.point().point()],
+                    &[fence.point().unwrap().point()],
                     move |r| r.copy_buffer(&from, &to),
                     &[],
                 )
@@ -70,7 +70,7 @@ fn rounds(device: &Device, signals: &BinarySemaphore, waits: &BinarySemaphore) {
             ends.push(sent.end().keep());
         }
         let seen = worker
-            .submit(&[fence.point().point()], |_| Ok(()), &[])
+            .submit(&[fence.point().unwrap().point()], |_| Ok(()), &[])
             .unwrap();
         ends.push(seen.end().keep());
         fence.wait(SOON).unwrap();

@@ -140,6 +140,20 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// [`Error::WrongDevice`](crate::Error::WrongDevice); a driver error. The fence is unchanged then.
     fn record(&self, fence: &Fence) -> Result<()>;
 
+    /// Lets everything submitted later wait for `fence` as it is now; adds nothing if it was never recorded. A
+    /// fence of a graph capture becomes an edge of that graph.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`]; [`Error::Captured`](crate::Error::Captured) where the queue has no part in
+    /// that capture.
+    fn wait(&self, fence: &Fence) -> Result<()> {
+        let point = fence.point()?;
+        if point.is_empty() {
+            return Ok(());
+        }
+        self.submit(&[point.point()], |_| Ok(()), &[]).map(|_| ())
+    }
+
     /// The position of the queue now: reached once everything submitted before is finished.
     fn position(&self) -> Point<'_>;
 
@@ -352,6 +366,23 @@ pub trait Stamp: Any + Send + Sync {
     /// # Errors
     /// A driver error, or [`Error::NotReady`](crate::Error::NotReady).
     fn nanoseconds_since(&self, start: &dyn Stamp) -> Result<i64>;
+}
+
+/// What a fence holds where its backend has recorded it natively (see [`Lane::record_natively`]).
+pub trait NativeMark: Any + Send + Sync {
+    /// What waits for `fence` now wait for.
+    ///
+    /// # Errors
+    /// [`Error::Captured`](crate::Error::Captured), or a driver error.
+    fn point(&self, fence: &Object) -> Result<KeptPoint>;
+
+    /// True if waiting for `fence` now would end at once. Never blocks.
+    ///
+    /// # Errors
+    /// As [`NativeMark::point`].
+    fn is_complete(&self, fence: &Object) -> Result<bool> {
+        self.point(fence)?.point().is_reached()
+    }
 }
 
 /// Points to be kept beyond a call.

@@ -311,6 +311,30 @@ pub enum Error {
         /// The fence.
         fence: Object,
     },
+    /// A fence was asked for a position, and has none: it belongs to a graph.
+    #[error(
+        "{fence} was recorded into a graph capture, during which and after which it has no position; record it again outside of one"
+    )]
+    Captured {
+        /// The fence.
+        fence: Object,
+    },
+    /// The graph that a fence belongs to is not being captured any more.
+    #[error("the capture that {fence} was recorded in has ended; record it again")]
+    CaptureEnded {
+        /// The fence.
+        fence: Object,
+    },
+    /// A queue that is being captured into a graph was asked for what has no place in one.
+    #[error("{object} cannot {asked} while it is being captured into a graph: {reason}")]
+    Capturing {
+        /// The queue or stream.
+        object: Object,
+        /// What it was asked to do.
+        asked: String,
+        /// Why that cannot be.
+        reason: String,
+    },
     /// A handle was refused.
     #[error("{object} cannot import {what}: {reason}")]
     Import {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Stamp;
+use crate::backend::{NativeMark, Stamp};
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
 use crate::point::KeptPoint;
@@ -43,6 +43,8 @@ enum Mark {
         point: KeptPoint,
         stamp: Option<Arc<dyn Stamp>>,
     },
+    /// What only its backend understands, such as a place in a graph that is being captured.
+    Native(Arc<dyn NativeMark>),
     /// Another API's object, for ever.
     Foreign(KeptPoint),
 }
@@ -83,25 +85,44 @@ impl Fence {
 
     /// The position it holds now, to be waited for by a submission or with others; empty, and so
     /// reached, if it was never recorded. Later records do not move it.
-    pub fn point(&self) -> KeptPoint {
+    ///
+    /// # Errors
+    /// [`Error::Captured`]: it was recorded into a graph capture, where it has no position. A driver error, if
+    /// the driver has to be asked for the position.
+    pub fn point(&self) -> Result<KeptPoint> {
+        let mark = match &*self.0.mark.lock() {
+            Mark::Empty => return Ok(KeptPoint::default()),
+            Mark::Recorded { point, .. } | Mark::Foreign(point) => return Ok(point.clone()),
+            Mark::Native(mark) => mark.clone(),
+        };
+        // It may ask a driver, so not under the lock.
+        mark.point(self.object())
+    }
+
+    /// What its backend has put there instead of a position, if that is what it holds.
+    #[must_use]
+    pub fn native_mark(&self) -> Option<Arc<dyn NativeMark>> {
         match &*self.0.mark.lock() {
-            Mark::Empty => KeptPoint::default(),
-            Mark::Recorded { point, .. } | Mark::Foreign(point) => point.clone(),
+            Mark::Native(mark) => Some(mark.clone()),
+            _ => None,
         }
     }
 
     /// True if everything before the record has finished, or if it was never recorded. Never blocks.
     ///
     /// # Errors
-    /// The failure of the queue it was recorded on.
+    /// The failure of the queue it was recorded on; [`Error::Captured`].
     pub fn is_complete(&self) -> Result<bool> {
-        self.point().point().is_reached()
+        match self.native_mark() {
+            None => self.point()?.point().is_reached(),
+            Some(mark) => mark.is_complete(self.object()),
+        }
     }
 
     /// Blocks this thread until the fence, as recorded at the call, is complete.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; the failure of the queue it was recorded on.
+    /// [`Error::TimedOut`]; the failure of the queue it was recorded on; [`Error::Captured`].
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
@@ -111,7 +132,7 @@ impl Fence {
     /// # Errors
     /// As [`Fence::wait`].
     pub fn wait_with(&self, mode: WaitMode, timeout: Duration) -> Result<()> {
-        self.point().point().wait_with(mode, timeout)
+        self.point()?.point().wait_with(mode, timeout)
     }
 
     /// Nanoseconds on the device from `start` to this fence, negative if `start` is the later one,
@@ -119,7 +140,7 @@ impl Fence {
     ///
     /// # Errors
     /// [`Error::WrongDevice`], [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`],
-    /// or an earlier fault of the queue, which is not hidden.
+    /// [`Error::Captured`], or an earlier fault of the queue, which is not hidden.
     pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
         if start.0.device != self.0.device {
             return Err(Error::WrongDevice {
@@ -154,7 +175,14 @@ impl Fence {
     }
 
     pub(crate) fn mark(&self, point: KeptPoint, stamp: Option<Arc<dyn Stamp>>) {
-        let mark = Mark::Recorded { point, stamp };
+        self.put(Mark::Recorded { point, stamp });
+    }
+
+    pub(crate) fn mark_natively(&self, mark: Arc<dyn NativeMark>) {
+        self.put(Mark::Native(mark));
+    }
+
+    fn put(&self, mark: Mark) {
         let before = std::mem::replace(&mut *self.0.mark.lock(), mark);
         // The old stamp goes back to its pool outside the lock.
         drop(before);
@@ -166,8 +194,11 @@ impl Fence {
             return Err(Error::TimingDisabled { fence: fence() });
         }
         let mark = self.0.mark.lock().clone();
-        let Mark::Recorded { point, stamp } = mark else {
-            return Err(Error::NotRecorded { fence: fence() });
+        let (point, stamp) = match mark {
+            Mark::Recorded { point, stamp } => (point, stamp),
+            // It tells why there is no time, or has none to tell.
+            Mark::Native(mark) => (mark.point(self.object())?, None),
+            Mark::Empty | Mark::Foreign(_) => return Err(Error::NotRecorded { fence: fence() }),
         };
         if !point.point().is_reached()? {
             return Err(Error::NotReady { fence: fence() });
@@ -178,6 +209,13 @@ impl Fence {
 
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({:?})", self.0.object, self.point())
+        let object = &self.0.object;
+        match &*self.0.mark.lock() {
+            Mark::Empty => write!(f, "{object} (never recorded)"),
+            Mark::Recorded { point, .. } | Mark::Foreign(point) => {
+                write!(f, "{object} ({point:?})")
+            }
+            Mark::Native(_) => write!(f, "{object} (of its backend)"),
+        }
     }
 }

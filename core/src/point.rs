@@ -135,6 +135,12 @@ pub struct KeptPoint {
 }
 
 impl KeptPoint {
+    /// True for a point of no timeline, which is reached.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.of.is_none()
+    }
+
     /// The point, for waiting.
     pub fn point(&self) -> Point<'_> {
         Point {

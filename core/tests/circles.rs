@@ -80,7 +80,11 @@ fn a_circle_through_a_fence() {
     link(&a, &[x.at(1)], &[]).unwrap();
     let fence = device.fence("behind x");
     a.record(&fence).unwrap();
-    circle(link(&b, &[fence.point().point()], &[x.signal_at(1)]));
+    circle(link(
+        &b,
+        &[fence.point().unwrap().point()],
+        &[x.signal_at(1)],
+    ));
     x.signal(1).unwrap();
     fence.wait(LONG).unwrap();
 }

@@ -119,7 +119,7 @@ fn minus_one_is_done() {
     fence.wait(Duration::ZERO).unwrap();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let sent = queue
-        .submit(&[fence.point().point()], |_| Ok(()), &[])
+        .submit(&[fence.point().unwrap().point()], |_| Ok(()), &[])
         .unwrap();
     assert!(!sent.is_held());
     sent.end().wait(LONG).unwrap();
@@ -271,7 +271,7 @@ fn waits_of_any_kind_take_them() {
         import(&device, twin(&theirs[0]), "first"),
         import(&device, twin(&theirs[1]), "second"),
     ];
-    let points = fences.clone().map(|fence| fence.point());
+    let points = fences.clone().map(|fence| fence.point().unwrap());
     let list = [gate.at(1), points[0].point(), points[1].point()];
     assert!(matches!(
         wait_any(&list, SHORT),
@@ -351,7 +351,7 @@ fn thousands_of_imports_leave_no_descriptor() {
                     fence.wait(LONG).unwrap();
                 }
                 _ => {
-                    let point = fence.point();
+                    let point = fence.point().unwrap();
                     queue.submit(&[point.point()], |_| Ok(()), &[]).unwrap();
                     add(&theirs, 1);
                 }
@@ -373,7 +373,7 @@ fn a_descriptor_is_closed_once() {
     let (reader, writer) = pipe().unwrap();
     let number = reader.as_raw_fd();
     let fence = import(&device, reader, "reader");
-    let points: Vec<_> = (0..10).map(|_| fence.point()).collect();
+    let points: Vec<_> = (0..10).map(|_| fence.point().unwrap()).collect();
     assert!(fence.wait(SHORT).is_err());
     drop(fence);
     rustix::io::write(&writer, b"x").expect("open while a point is left");

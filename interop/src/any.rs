@@ -169,6 +169,10 @@ impl backend::Queue for Queue {
         each!(Queue, self, queue => queue.record(fence))
     }
 
+    fn wait(&self, fence: &Fence) -> Result<()> {
+        each!(Queue, self, queue => queue.wait(fence))
+    }
+
     fn position(&self) -> Point<'_> {
         each!(Queue, self, queue => queue.position())
     }

@@ -252,6 +252,14 @@ pub trait Subject: Clone + Send + Sync + 'static {
         queue.record(fence)
     }
 
+    /// [`Queue::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    fn wait_on(&self, queue: &QueueOf<Self>, fence: &Fence) -> Result<()> {
+        queue.wait(fence)
+    }
+
     /// [`Queue::position`].
     fn position<'q>(&self, queue: &'q QueueOf<Self>) -> Point<'q> {
         queue.position()
@@ -279,7 +287,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Fence::point`].
-    fn fence_point(&self, fence: &Fence) -> KeptPoint {
+    ///
+    /// # Errors
+    /// As there.
+    fn fence_point(&self, fence: &Fence) -> Result<KeptPoint> {
         fence.point()
     }
 

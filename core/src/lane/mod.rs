@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::backend::{Enqueue, Keep, Stamp};
+use crate::backend::{Enqueue, Keep, NativeMark, Stamp};
 use crate::claim::Interval;
 use crate::error::{Error, Failure, Object, Result};
 use crate::fence::Fence;
@@ -142,6 +142,21 @@ impl<E: Enqueue> Lane<E> {
             .end
             .keep();
         fence.mark(position, Some(stamp as Arc<dyn Stamp>));
+        Ok(())
+    }
+
+    /// Records `fence` with something of the backend's own instead of a position: `make` is called if the
+    /// fence may be recorded here at all. Not ordered with anything held.
+    ///
+    /// # Errors
+    /// As for [`Lane::record`], and what `make` returns. The fence is unchanged then.
+    pub fn record_natively(
+        &self,
+        fence: &Fence,
+        make: impl FnOnce() -> Result<Arc<dyn NativeMark>>,
+    ) -> Result<()> {
+        fence.require_recordable(self.device, &self.object)?;
+        fence.mark_natively(make()?);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use crate::{Subject, World, patience};
 
 cases! {
     "fence.never_recorded_is_complete": [F1] => unrecorded;
+    "fence.a_queue_waits_for_what_it_holds": [F1 F2 F4] => queue_waits;
     "fence.rerecording_moves_no_wait": [F2] => rerecorded;
     "fence.query_never_blocks": [F3 F2] => query;
     "fence.of_another_device_is_refused": [F4 E5] => other_device;
@@ -36,9 +37,40 @@ fn unrecorded<S: Subject>(world: &World<S>) -> Verdict {
     fence.wait(Duration::ZERO)?;
     let queue = world.right_queue("right")?;
     queue
-        .submit(&[fence.point().point()], |_| Ok(()), &[])?
+        .submit(&[fence.point()?.point()], |_| Ok(()), &[])?
         .end()
         .wait(patience())?;
+    Ok(())
+}
+
+fn queue_waits<S: Subject>(world: &World<S>) -> Verdict {
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let (gate, done) = (world.timeline("gate")?, world.timeline("done")?);
+    let fence = world.left.fence("fence");
+    right.wait(&fence)?;
+    check!(
+        right.position().value() == 0,
+        "waiting for a fence that was never recorded added something to the queue"
+    );
+    left.submit(&[gate.at(1)], |_| Ok(()), &[])?;
+    left.record(&fence)?;
+    right.wait(&fence)?;
+    right.submit(&[], |_| Ok(()), &[done.signal_at(1)])?;
+    // Recorded again further on: what waits already is not moved.
+    left.submit(&[gate.at(2)], |_| Ok(()), &[])?;
+    left.record(&fence)?;
+    check_error!(
+        done.at(1).wait(Duration::from_millis(3)),
+        Error::TimedOut { .. }
+    );
+    gate.signal(1)?;
+    done.at(1).wait(patience())?;
+    check!(
+        !fence.is_complete()?,
+        "the later record is complete before its queue gets there"
+    );
+    gate.signal(2)?;
+    fence.wait(patience())?;
     Ok(())
 }
 
@@ -47,7 +79,7 @@ fn rerecorded<S: Subject>(world: &World<S>) -> Verdict {
     let gate = world.timeline("gate")?;
     let fence = world.left.fence("fence");
     left.record(&fence)?;
-    let early = fence.point();
+    let early = fence.point()?;
     // Behind the gate: a wait on the later record could not end.
     left.submit(&[gate.at(1)], |_| Ok(()), &[])?;
     left.record(&fence)?;
@@ -105,7 +137,7 @@ fn other_device<S: Subject>(world: &World<S>) -> Verdict {
     busy(world, &left, DELAY)?;
     left.record(&fence)?;
     right
-        .submit(&[fence.point().point()], |_| Ok(()), &[])?
+        .submit(&[fence.point()?.point()], |_| Ok(()), &[])?
         .end()
         .wait(patience())?;
     check!(
@@ -203,7 +235,7 @@ fn dropped<S: Subject>(world: &World<S>) -> Verdict {
             left.record(&pending)?;
         }
     }
-    let point = fence.point();
+    let point = fence.point()?;
     drop(fence);
     point.point().wait(patience())?;
     left.idle(patience())?;

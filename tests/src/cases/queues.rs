@@ -299,7 +299,7 @@ fn other_side<S: Subject>(world: &World<S>) -> Verdict {
         let fence = world.left.fence("fence");
         slow_fill(world, &left, &source, 4, line.signal_at(3))?;
         left.record(&fence)?;
-        let point = fence.point();
+        let point = fence.point()?;
         right
             .submit(&[point.point()], |_| Ok(()), &[])?
             .end()
@@ -356,7 +356,7 @@ fn settle<S: Subject>(world: &World<S>) -> Verdict {
         "a fence behind held work is complete"
     );
     check_error!(
-        fence.point().point().require_pending(),
+        fence.point()?.point().require_pending(),
         Error::NotPending { .. }
     );
     check_error!(
@@ -370,7 +370,7 @@ fn settle<S: Subject>(world: &World<S>) -> Verdict {
         "settled, but {} are held",
         queue.held().count
     );
-    fence.point().point().require_pending()?;
+    fence.point()?.point().require_pending()?;
     fence.wait(patience())?;
     Ok(())
 }

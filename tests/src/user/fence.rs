@@ -40,8 +40,12 @@ impl<S: Subject> Fence<S> {
     }
 
     /// [`syncline::Fence::point`].
-    pub fn point(&self) -> KeptPoint<S> {
-        KeptPoint::new(&self.on, self.on.fence_point(&self.library))
+    ///
+    /// # Errors
+    /// As there.
+    pub fn point(&self) -> Result<KeptPoint<S>> {
+        let point = self.on.fence_point(&self.library)?;
+        Ok(KeptPoint::new(&self.on, point))
     }
 
     /// [`syncline::Fence::is_complete`].

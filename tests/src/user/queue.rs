@@ -78,6 +78,14 @@ impl<S: Subject> Queue<S> {
         self.on.record(&self.library, fence.library())
     }
 
+    /// [`syncline::backend::Queue::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait(&self, fence: &Fence<S>) -> Result<()> {
+        self.on.wait_on(&self.library, fence.library())
+    }
+
     /// [`syncline::backend::Queue::position`].
     pub fn position(&self) -> Point<'_, S> {
         Point::new(&self.on, self.on.position(&self.library))
