@@ -120,7 +120,17 @@ impl Shared {
         match signalled {
             Ok(woken) => {
                 wake_all(woken);
-                Ok(())
+                if self.reached() >= value {
+                    return Ok(());
+                }
+                // It failed while the port was signalled: nobody will ever see this value.
+                self.failure().map_or(Ok(()), |cause| {
+                    Err(Error::Failed {
+                        timeline: self.object.clone(),
+                        value,
+                        cause,
+                    })
+                })
             }
             Err(error) => {
                 self.fail_frozen(Arc::new(error.clone()));
