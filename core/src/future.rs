@@ -2,7 +2,7 @@
 //!
 //! A future registers with its timelines on the first poll and is woken by whoever makes the value
 //! reached, failed or pending, as a parked thread is. Dropped, it takes its registrations back, and its
-//! waker is not called any more.
+//! waker is not called any more, unless a signal that is being made at that moment has it in hand already.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -128,7 +128,7 @@ struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // First the waker: a wake that is on its way already must find nobody.
+        // First the waker: a wake that has not got as far as that must find nobody.
         let waker = self.task.0.lock().take();
         for (of, ticket) in self.tickets.drain(..) {
             of.unregister(ticket);

@@ -45,6 +45,8 @@ pub use info::{
 pub use lane::{Held, Lane, Submitted};
 pub use notify::Notification;
 pub use point::{KeptPoint, Point, Signal};
+#[cfg(syncline_loom)]
+pub use sync::Memory;
 pub use timeline::Timeline;
 pub use wait::{WaitMode, wait_all, wait_any};
 pub use watch::Watcher;

@@ -7,8 +7,9 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+use crate::sync::{contain, per_thread};
 
 /// Something that a timeline can wake: a parked thread, a lane of held submissions, a relay.
 pub(crate) trait Wake: Send + Sync {
@@ -16,15 +17,21 @@ pub(crate) trait Wake: Send + Sync {
     fn wake(self: Arc<Self>);
 }
 
-#[derive(Default)]
 struct RunQueue {
     active: bool,
     ready: VecDeque<Arc<dyn Wake>>,
 }
 
-thread_local! {
-    static RUN: RefCell<RunQueue> = RefCell::default();
+impl RunQueue {
+    const fn new() -> Self {
+        Self {
+            active: false,
+            ready: VecDeque::new(),
+        }
+    }
 }
+
+per_thread! { static RUN: RefCell<RunQueue> = RefCell::new(RunQueue::new()) }
 
 /// Runs `woken` and everything they wake in turn, unless this thread is already doing so further
 /// up its stack: then that caller runs them next.
@@ -57,7 +64,7 @@ impl PutOff {
     pub(crate) fn new() -> Self {
         let already = RUN.try_with(|run| std::mem::replace(&mut run.borrow_mut().active, true));
         Self {
-            outermost: already == Ok(false),
+            outermost: matches!(already, Ok(false)),
         }
     }
 }
@@ -81,7 +88,7 @@ fn drain() {
 /// Runs what may drop objects of the application: a panic there, reported by the panic hook, must not
 /// take a lane, a worker or the watcher down with it, and whoever waits for them.
 pub(crate) fn quietly(action: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(action));
+    contain(action);
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -11,7 +10,9 @@ use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::run::Wake;
 use crate::state::Shared;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{
+    AtomicBool, CAN_SPIN, Instant, Ordering, Thread, current, park, park_timeout, per_thread,
+};
 use crate::waiters::{Stage, Ticket};
 use crate::watch::on_watcher_thread;
 
@@ -196,7 +197,7 @@ fn wait_until<'p, T>(
     if let Some(answer) = look()? {
         return Ok(Some(answer));
     }
-    if mode != WaitMode::Block {
+    if mode != WaitMode::Block && CAN_SPIN {
         loop {
             let now = Instant::now();
             if over(now) {
@@ -252,12 +253,10 @@ struct Parker {
 
 impl Parker {
     fn current() -> Arc<Self> {
-        thread_local! {
-            static PARKER: RefCell<Option<Arc<Parker>>> = const { RefCell::new(None) };
-        }
+        per_thread! { static PARKER: RefCell<Option<Arc<Parker>>> = RefCell::new(None) }
         let new = || {
             Arc::new(Self {
-                thread: std::thread::current(),
+                thread: current(),
                 woken: AtomicBool::new(false),
             })
         };
@@ -270,8 +269,8 @@ impl Parker {
     fn park(&self, left: Option<Duration>) {
         if !self.woken.swap(false, Ordering::Acquire) {
             match left {
-                Some(left) => std::thread::park_timeout(left),
-                None => std::thread::park(),
+                Some(left) => park_timeout(left),
+                None => park(),
             }
         }
         self.woken.store(false, Ordering::Release);

@@ -1,12 +1,13 @@
 //! The thread that watches a device's ports while somebody waits for them.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::{Port, Watch};
 use crate::run::{Wake, wake_all};
 use crate::state::Shared;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Instant, Mutex, per_thread, spawn, system_time, yield_now};
 
 /// How long one watch lasts at most; a device that dies without a word is noticed in this time.
 const ROUND: Duration = Duration::from_millis(100);
@@ -71,13 +72,11 @@ impl std::fmt::Debug for State {
     }
 }
 
-thread_local! {
-    static WATCHING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
+per_thread! { static WATCHING: Cell<bool> = Cell::new(false) }
 
 /// True on a watching thread, which must not rely on being woken by itself.
 pub(crate) fn on_watcher_thread() -> bool {
-    WATCHING.try_with(std::cell::Cell::get).unwrap_or(false)
+    WATCHING.try_with(Cell::get).unwrap_or(false)
 }
 
 impl Watcher {
@@ -101,9 +100,7 @@ impl Watcher {
         change(&mut state);
         if !state.started {
             let inner = self.0.clone();
-            let spawned = std::thread::Builder::new()
-                .name("syncline-watch".into())
-                .spawn(move || inner.run());
+            let spawned = spawn("syncline-watch", move || inner.run());
             // Without a thread the waiting threads still poll by themselves; the next call tries again.
             state.started = spawned.is_ok();
         }
@@ -155,7 +152,7 @@ impl Drop for Watcher {
 
 impl Inner {
     fn run(&self) {
-        WATCHING.set(true);
+        WATCHING.with(|watching| watching.set(true));
         let mut watched: Vec<Arc<Shared>> = Vec::new();
         loop {
             let due = {
@@ -213,7 +210,7 @@ impl Inner {
                     .zip(targets)
                     .map(|(timeline, target)| (timeline.home(), target))
                     .collect();
-                device.watch(&ports, until)
+                device.watch(&ports, system_time(until))
             };
             // Held submissions released below may drop the last handle of the device: let go of it first.
             drop(device);
@@ -229,7 +226,7 @@ impl Inner {
             }
             if !moved {
                 // A counter may be ahead of the memory behind it, and then the watch ends at once.
-                std::thread::yield_now();
+                yield_now();
             }
         }
     }

@@ -28,9 +28,9 @@ use crate::error::Object;
 use crate::point::KeptPoint;
 use crate::run::Wake;
 use crate::state::Shared;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, per_process};
 
-static GRAPH: Mutex<Graph> = Mutex::new(Graph::new());
+per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }
 
 /// The distance between ranks that nothing forces closer together.
 const STEP: i128 = 1 << 64;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use smallvec::SmallVec;
 
@@ -15,6 +14,7 @@ use crate::graph::{Holder, Node, Place};
 use crate::point::{KeptPoint, Point};
 use crate::run::{Wake, quietly};
 use crate::state::{Shared, Standing};
+use crate::sync::{ThreadId, current};
 use crate::waiters::{Stage, Ticket};
 
 pub(super) struct State<E: Enqueue> {
@@ -412,7 +412,7 @@ impl<E: Enqueue> Holder for Lane<E> {
 
 impl<E: Enqueue> Wake for Lane<E> {
     fn wake(self: Arc<Self>) {
-        let me = std::thread::current().id();
+        let me = current().id();
         let registered = {
             let mut state = self.state.lock();
             if state.driving.is_some() {

@@ -23,7 +23,7 @@ use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point, Signal};
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::Shared;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, current, fence};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
 use hold::{Entry, Job, State, Taken, Verdict};
@@ -176,7 +176,7 @@ impl<E: Enqueue> Lane<E> {
         self.bring_up_to_date(waits, signals)?;
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
-        let me = std::thread::current().id();
+        let me = current().id();
         let mut state = self.state.lock();
         if state.driving == Some(me) {
             return Err(Error::Reentrant {

@@ -1,0 +1,197 @@
+//! A backend with nothing behind it: its driver completes a submission in the call, or when the case says so.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use loom::sync::Mutex;
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use syncline_model::backend::{
+    Attachment, Batch, Completion, Enqueue, Flush, Keep, KeptPoints, Lane, Port, Stamp, Waker,
+};
+use syncline_model::{DeviceId, Object, Result, Timeline};
+
+/// A port whose values are the engine's own. It tells when host signals meet or come out of order.
+#[derive(Default)]
+struct Counter {
+    value: AtomicU64,
+    signalling: AtomicBool,
+}
+
+impl Port for Counter {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        let met = self.signalling.swap(true, Ordering::AcqRel);
+        assert!(!met, "two signals at a time");
+        let before = self.value.swap(value, Ordering::AcqRel);
+        assert!(before < value, "signalled to {value} after {before}");
+        self.signalling.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// A timeline with its home on `device`.
+pub(crate) fn timeline(device: DeviceId, label: &str) -> Timeline {
+    let attachment = Attachment {
+        device,
+        port: Box::new(Counter::default()),
+        watch: None,
+        max_value_difference: u64::MAX,
+        signalled_elsewhere: false,
+    };
+    Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
+}
+
+/// No times here.
+pub(crate) struct NoStamp;
+
+impl Stamp for NoStamp {
+    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+        Ok(0)
+    }
+}
+
+/// When the driver completes what it has taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Completes {
+    InTheCall,
+    /// By [`Driver::run`].
+    WhenRun,
+}
+
+/// One queue's driver, which takes at most `ROOM` submissions at a time.
+pub(crate) struct Driver<const ROOM: u64> {
+    domain: u64,
+    completes: Completes,
+    taken: Mutex<VecDeque<Task>>,
+    lock: Mutex<Lock>,
+}
+
+/// Stands for the lock of a driver's queue, which others hold at times.
+#[derive(Default)]
+struct Lock {
+    held: bool,
+    blocked: Vec<Waker>,
+}
+
+/// One submission as the driver has it.
+pub(crate) struct Task {
+    waits: KeptPoints,
+    signals: Vec<Completion>,
+}
+
+impl Task {
+    /// Every wait is for something that needs the host no more, so in a queue's order they all come.
+    pub(crate) fn run(self) {
+        for wait in &self.waits {
+            wait.point().wait(super::FOREVER).unwrap();
+        }
+        self.signals.into_iter().for_each(Completion::complete);
+    }
+}
+
+pub(crate) type Queue = Arc<Lane<Driver<{ u64::MAX }>>>;
+
+/// A queue with a driver of unlimited room.
+pub(crate) fn queue(device: DeviceId, label: &str, completes: Completes) -> Queue {
+    narrow_queue(device, label, completes)
+}
+
+/// A queue whose driver has room for `ROOM` submissions.
+pub(crate) fn narrow_queue<const ROOM: u64>(
+    device: DeviceId,
+    label: &str,
+    completes: Completes,
+) -> Arc<Lane<Driver<ROOM>>> {
+    let object = Object::new("queue", label);
+    let driver = Driver {
+        domain: object.id(),
+        completes,
+        taken: Mutex::new(VecDeque::new()),
+        lock: Mutex::new(Lock::default()),
+    };
+    Lane::new(object, device, timeline(device, "position"), driver)
+}
+
+impl<const ROOM: u64> Driver<ROOM> {
+    /// Completes the oldest submission, if there is one.
+    pub(crate) fn run(&self) -> bool {
+        self.take().map(Task::run).is_some()
+    }
+
+    /// Takes the oldest submission out, to be completed without the driver.
+    pub(crate) fn take(&self) -> Option<Task> {
+        self.taken.lock().unwrap().pop_front()
+    }
+
+    /// Somebody other than the engine takes the driver's queue.
+    pub(crate) fn hold(&self) {
+        self.lock.lock().unwrap().held = true;
+    }
+
+    /// And gives it back: who found it taken is woken.
+    pub(crate) fn let_go(&self) {
+        let blocked = {
+            let mut lock = self.lock.lock().unwrap();
+            lock.held = false;
+            std::mem::take(&mut lock.blocked)
+        };
+        blocked.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<const ROOM: u64> Enqueue for Driver<ROOM> {
+    type Recorder<'a> = Keep;
+    type Prepared = Task;
+    type Stamp = NoStamp;
+    const MAX_IN_FLIGHT: u64 = ROOM;
+
+    fn order_domain(&self) -> u64 {
+        self.domain
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Task>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Keep) -> Result<()>,
+    {
+        work(keep)?;
+        let waits = batch.waits.iter().chain(batch.order);
+        let signals = batch.signals.iter().chain([&batch.end]);
+        Ok(Task {
+            waits: waits.map(|wait| wait.keep()).collect(),
+            signals: signals.map(|signal| signal.completion()).collect(),
+        })
+    }
+
+    fn flush(&self, task: Task, lane: &dyn Fn() -> Waker) -> Flush<Task> {
+        {
+            let mut lock = self.lock.lock().unwrap();
+            if lock.held {
+                lock.blocked.push(lane());
+                return Flush::Busy(task);
+            }
+        }
+        match self.completes {
+            Completes::InTheCall => task.run(),
+            Completes::WhenRun => {
+                let mut taken = self.taken.lock().unwrap();
+                taken.push_back(task);
+                assert!(
+                    taken.len() as u64 <= ROOM,
+                    "more than the driver has room for"
+                );
+            }
+        }
+        Flush::Done
+    }
+
+    fn stamp(&self) -> Result<Arc<NoStamp>> {
+        Ok(Arc::new(NoStamp))
+    }
+
+    fn write_stamp(_: &mut Keep, _: &Arc<NoStamp>) -> Result<()> {
+        Ok(())
+    }
+}

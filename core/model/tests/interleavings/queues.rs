@@ -1,0 +1,265 @@
+//! Submissions that are held, against whatever lets them go.
+
+use std::sync::Arc;
+
+use loom::sync::Mutex;
+use loom::thread;
+use syncline_model::backend::Keep;
+use syncline_model::{DeviceId, Error, Result};
+
+use crate::driver::{Completes, narrow_queue, queue, timeline};
+use crate::{FOREVER, interrupted, is_planted, planted};
+
+/// Notes in which order work runs. What it says itself would go to the engine, which takes a panic of it for a
+/// failure.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u64>>>);
+
+impl Log {
+    /// Work that notes `number`.
+    fn note(&self, number: u64) -> impl FnOnce(&mut Keep) -> Result<()> + Send + 'static {
+        let log = self.clone();
+        move |_| {
+            log.0.lock().unwrap().push(number);
+            Ok(())
+        }
+    }
+
+    fn ran(&self) -> Vec<u64> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+#[test]
+fn a_release_against_a_submission() {
+    interrupted(5, || {
+        let device = DeviceId::new();
+        let gate = timeline(device, "gate");
+        let queue = queue(device, "queue", Completes::InTheCall);
+        let opener = gate.clone();
+        let opening = thread::spawn(move || opener.signal(1).unwrap());
+        let log = Log::default();
+        let submitted = queue.submit(&[gate.at(1)], log.note(1), &[]).unwrap();
+        submitted.end().wait(FOREVER).unwrap();
+        assert_eq!(log.ran(), [1]);
+        opening.join().unwrap();
+        assert_eq!(queue.held().count, 0);
+    });
+}
+
+/// The second submission goes behind the first, whoever lets that one go.
+#[test]
+fn a_release_against_the_next_submission() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let gate = timeline(device, "gate");
+        let queue = queue(device, "queue", Completes::InTheCall);
+        let log = Log::default();
+        queue.submit(&[gate.at(1)], log.note(1), &[]).unwrap();
+        let opening = thread::spawn(move || gate.signal(1).unwrap());
+        let second = queue.submit(&[], log.note(2), &[]).unwrap();
+        second.end().wait(FOREVER).unwrap();
+        assert_eq!(log.ran(), [1, 2]);
+        opening.join().unwrap();
+    });
+}
+
+/// Both of what a submission waits for come from other threads at once.
+#[test]
+fn two_releases_against_each_other() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let (left, right) = (timeline(device, "left"), timeline(device, "right"));
+        let queue = queue(device, "queue", Completes::InTheCall);
+        let log = Log::default();
+        queue
+            .submit(&[left.at(1), right.at(1)], log.note(1), &[])
+            .unwrap();
+        let opening = thread::spawn(move || left.signal(1).unwrap());
+        right.signal(1).unwrap();
+        opening.join().unwrap();
+        // Whoever came last has let it go.
+        assert_eq!(log.ran(), [1]);
+        queue.idle(FOREVER).unwrap();
+    });
+}
+
+/// Two queues, each fed by the other, from two threads.
+#[test]
+fn submissions_that_cross() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let (there, back) = (timeline(device, "there"), timeline(device, "back"));
+        let (left, right) = (
+            queue(device, "left", Completes::InTheCall),
+            queue(device, "right", Completes::InTheCall),
+        );
+        let (there_too, back_too) = (there.clone(), back.clone());
+        let answering = thread::spawn(move || {
+            right
+                .submit(&[there_too.at(1)], |_| Ok(()), &[back_too.signal_at(1)])
+                .unwrap();
+        });
+        left.submit(&[], |_| Ok(()), &[there.signal_at(1)]).unwrap();
+        let last = left.submit(&[back.at(1)], |_| Ok(()), &[]).unwrap();
+        last.end().wait(FOREVER).unwrap();
+        answering.join().unwrap();
+    });
+}
+
+/// A circle that two threads close at once: one of them is refused, and the other one's is held or goes.
+#[test]
+fn a_circle_from_two_threads() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let (there, back) = (timeline(device, "there"), timeline(device, "back"));
+        let (left, right) = (
+            queue(device, "left", Completes::InTheCall),
+            queue(device, "right", Completes::InTheCall),
+        );
+        let (right_too, there_too, back_too) = (right.clone(), there.clone(), back.clone());
+        let answering = thread::spawn(move || {
+            let submitted =
+                right_too.submit(&[there_too.at(1)], |_| Ok(()), &[back_too.signal_at(1)]);
+            submitted.map(|_| ())
+        });
+        let here = left.submit(&[back.at(1)], |_| Ok(()), &[there.signal_at(1)]);
+        let results = [here.map(|_| ()), answering.join().unwrap()];
+        let refused: Vec<_> = results
+            .iter()
+            .filter_map(|result| result.as_ref().err())
+            .collect();
+        assert!(
+            matches!(refused[..], [Error::Circular { .. }]),
+            "{refused:?}"
+        );
+        assert_eq!(left.held().count + right.held().count, 1);
+        // The other's wait is nobody's any more: the host may end it.
+        let open = if results[0].is_ok() { &back } else { &there };
+        open.signal(1).unwrap();
+        assert_eq!(left.held().count + right.held().count, 0);
+    });
+}
+
+#[test]
+fn a_failure_against_a_submission() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let (gate, out) = (timeline(device, "gate"), timeline(device, "out"));
+        let queue = queue(device, "queue", Completes::InTheCall);
+        let failing = gate.clone();
+        let failing = thread::spawn(move || failing.fail(planted()));
+        let submitted = queue.submit(
+            &[gate.at(1)],
+            |_| panic!("work that must not run"),
+            &[out.signal_at(1)],
+        );
+        submitted.unwrap().end().wait(FOREVER).unwrap();
+        let error = out.at(1).wait(FOREVER).unwrap_err();
+        assert!(is_planted(&error), "{error}");
+        failing.join().unwrap();
+    });
+}
+
+/// What waits behind the front is told of a failure too, although its queue waits for something else.
+#[test]
+fn a_failure_against_a_submission_that_is_not_the_first() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let (gate, fails) = (timeline(device, "gate"), timeline(device, "fails"));
+        let out = timeline(device, "out");
+        let queue = queue(device, "queue", Completes::InTheCall);
+        queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+        let failing = fails.clone();
+        let failing = thread::spawn(move || failing.fail(planted()));
+        queue
+            .submit(
+                &[fails.at(1)],
+                |_| panic!("work that must not run"),
+                &[out.signal_at(1)],
+            )
+            .unwrap();
+        let error = out.at(1).wait(FOREVER).unwrap_err();
+        assert!(is_planted(&error), "{error}");
+        failing.join().unwrap();
+        gate.signal(1).unwrap();
+        queue.idle(FOREVER).unwrap();
+    });
+}
+
+/// The same, while the queue's turn comes: the submission is skipped by one of the two, once.
+#[test]
+fn a_failure_against_a_release() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let (gate, fails) = (timeline(device, "gate"), timeline(device, "fails"));
+        let out = timeline(device, "out");
+        let queue = queue(device, "queue", Completes::InTheCall);
+        queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+        queue
+            .submit(
+                &[fails.at(1)],
+                |_| panic!("work that must not run"),
+                &[out.signal_at(1)],
+            )
+            .unwrap();
+        let opening = thread::spawn(move || gate.signal(1).unwrap());
+        fails.fail(planted());
+        opening.join().unwrap();
+        // Both are through with it: nothing is left to wait for.
+        assert!(is_planted(&out.at(1).is_reached().unwrap_err()));
+        assert_eq!(queue.held().count, 0);
+        queue.idle(FOREVER).unwrap();
+    });
+}
+
+/// A driver with room for one: the next goes when that is finished.
+#[test]
+fn a_completion_against_a_submission_without_room() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let queue = narrow_queue::<1>(device, "queue", Completes::WhenRun);
+        queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        let driver = queue.clone();
+        let running = thread::spawn(move || assert!(driver.driver().run()));
+        let second = queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        second.end().wait_pending(FOREVER).unwrap();
+        assert!(queue.driver().run());
+        assert!(second.end().is_reached().unwrap());
+        running.join().unwrap();
+    });
+}
+
+/// The driver's queue is given back while the engine finds it taken.
+#[test]
+fn an_unlock_against_a_submission() {
+    interrupted(5, || {
+        let device = DeviceId::new();
+        let queue = queue(device, "queue", Completes::InTheCall);
+        queue.driver().hold();
+        let owner = queue.clone();
+        let unlocking = thread::spawn(move || owner.driver().let_go());
+        let submitted = queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        submitted.end().wait(FOREVER).unwrap();
+        unlocking.join().unwrap();
+    });
+}
+
+/// And while another thread lets a held submission go to it.
+#[test]
+fn an_unlock_against_a_release() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let gate = timeline(device, "gate");
+        let queue = queue(device, "queue", Completes::InTheCall);
+        queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+        queue.driver().hold();
+        let owner = queue.clone();
+        let unlocking = thread::spawn(move || owner.driver().let_go());
+        gate.signal(1).unwrap();
+        unlocking.join().unwrap();
+        // Neither may leave it to the other.
+        assert_eq!(queue.held().count, 0);
+        queue.idle(FOREVER).unwrap();
+    });
+}

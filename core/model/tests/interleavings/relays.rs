@@ -1,0 +1,89 @@
+//! Signals that the host makes for a queue on a device without a port.
+
+use loom::thread;
+use syncline_model::DeviceId;
+
+use crate::driver::{Completes, queue, timeline};
+use crate::{FOREVER, interrupted, is_planted, planted};
+
+#[test]
+fn a_completion_against_a_relay() {
+    interrupted(4, || {
+        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let line = timeline(near, "line");
+        let queue = queue(far, "far", Completes::WhenRun);
+        let driver = queue.clone();
+        let running = thread::spawn(move || {
+            // Not before the driver has it.
+            driver.position().wait_pending(FOREVER).unwrap();
+            driver.driver().run()
+        });
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
+        // If the other thread asked for the position before there was one.
+        if !running.join().unwrap() {
+            assert!(queue.driver().run());
+        }
+        line.at(1).wait(FOREVER).unwrap();
+    });
+}
+
+/// The work is done while the timeline fails: the signal is made or it is not, and everybody agrees on it.
+#[test]
+fn a_relay_against_a_failure() {
+    interrupted(4, || {
+        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let line = timeline(near, "line");
+        let queue = queue(far, "far", Completes::WhenRun);
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
+        let driver = queue.clone();
+        let running = thread::spawn(move || assert!(driver.driver().run()));
+        line.fail(planted());
+        let ended = line.at(1).wait(FOREVER);
+        running.join().unwrap();
+        match ended {
+            Ok(()) => assert_eq!(line.frozen_value(), 1),
+            Err(error) => {
+                assert!(is_planted(&error), "{error}");
+                assert_eq!(line.frozen_value(), 0);
+            }
+        }
+    });
+}
+
+/// The work of the second signal is done before, while or after the first is made.
+#[test]
+fn a_relay_against_its_predecessor() {
+    interrupted(4, || {
+        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let line = timeline(near, "line");
+        let first = queue(near, "near", Completes::WhenRun);
+        let second = queue(far, "far", Completes::WhenRun);
+        first.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
+        second
+            .submit(&[], |_| Ok(()), &[line.signal_at(2)])
+            .unwrap();
+        let running = thread::spawn(move || assert!(first.driver().run()));
+        assert!(second.driver().run());
+        line.at(2).wait(FOREVER).unwrap();
+        running.join().unwrap();
+        assert_eq!(line.value().unwrap(), 2);
+    });
+}
+
+/// A queue waits for what the host is to signal for another device's queue.
+#[test]
+fn a_relay_against_a_submission_that_waits_for_it() {
+    interrupted(4, || {
+        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let line = timeline(near, "line");
+        let (first, second) = (
+            queue(far, "far", Completes::WhenRun),
+            queue(near, "near", Completes::InTheCall),
+        );
+        first.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
+        let running = thread::spawn(move || assert!(first.driver().run()));
+        let last = second.submit(&[line.at(1)], |_| Ok(()), &[]).unwrap();
+        last.end().wait(FOREVER).unwrap();
+        running.join().unwrap();
+    });
+}

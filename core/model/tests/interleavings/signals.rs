@@ -1,0 +1,145 @@
+//! Signals from several sides of one timeline: who may make them, and in which order they come.
+
+use loom::thread;
+use syncline_model::{DeviceId, Error};
+
+use crate::driver::{Completes, queue, timeline};
+use crate::{FOREVER, interrupted};
+
+/// Of two equal signals one is made, and the other is told why not.
+#[test]
+fn equal_signals() {
+    interrupted(5, || {
+        let line = timeline(DeviceId::new(), "line");
+        let other = line.clone();
+        let signalling = thread::spawn(move || other.signal(1));
+        let results = [line.signal(1), signalling.join().unwrap()];
+        let lost: Vec<_> = results
+            .iter()
+            .filter_map(|result| result.as_ref().err())
+            .collect();
+        assert!(
+            matches!(
+                lost[..],
+                [Error::SignalNotAboveReached { .. } | Error::SignalOverlapsClaim { .. }]
+            ),
+            "{lost:?}"
+        );
+        assert_eq!(line.value().unwrap(), 1);
+    });
+}
+
+/// The port tells if signals of one timeline meet or come out of order.
+#[test]
+fn signals_in_a_row_from_two_threads() {
+    interrupted(5, || {
+        let line = timeline(DeviceId::new(), "line");
+        let other = line.clone();
+        let signalling = thread::spawn(move || other.signal(1).is_ok());
+        line.signal(2).unwrap();
+        line.at(2).wait(FOREVER).unwrap();
+        signalling.join().unwrap();
+        assert_eq!(line.value().unwrap(), 2);
+    });
+}
+
+/// A signal of the host and one of a queue, of one value: one of them is made, and the queue's work runs only
+/// if it is the queue's.
+#[test]
+fn a_host_signal_against_a_queue() {
+    interrupted(5, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let queue = queue(device, "queue", Completes::InTheCall);
+        let other = line.clone();
+        let signalling = thread::spawn(move || other.signal(1));
+        let mut ran = false;
+        let submitted = queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]);
+        if let Ok(submitted) = &submitted {
+            submitted.end().wait(FOREVER).unwrap();
+            ran = true;
+        }
+        let submitted = submitted.map(|_| ());
+        let signalled = signalling.join().unwrap();
+        assert!(
+            submitted.is_ok() != signalled.is_ok(),
+            "{submitted:?}, {signalled:?}"
+        );
+        assert_eq!(ran, submitted.is_ok());
+        assert_eq!(line.value().unwrap(), 1);
+    });
+}
+
+/// Two queues signal one timeline, the higher value maybe first. If both are accepted they come in order, and
+/// the work of each comes before its own.
+#[test]
+fn two_queues_signal_one_timeline() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let (low, high) = (
+            queue(device, "low", Completes::InTheCall),
+            queue(device, "high", Completes::InTheCall),
+        );
+        let other = line.clone();
+        let submitting = thread::spawn(move || {
+            let submitted = low.submit(&[], |_| Ok(()), &[other.signal_at(1)]);
+            submitted.map(|_| ())
+        });
+        high.submit(&[], |_| Ok(()), &[line.signal_at(2)]).unwrap();
+        line.at(2).wait(FOREVER).unwrap();
+        if let Err(error) = submitting.join().unwrap() {
+            assert!(
+                matches!(
+                    error,
+                    Error::SignalOverlapsClaim { .. } | Error::SignalNotAboveReached { .. }
+                ),
+                "{error}"
+            );
+        }
+        assert_eq!(line.value().unwrap(), 2);
+    });
+}
+
+/// Two threads submit to one queue: the claims are decided in the queue's order.
+#[test]
+fn two_threads_signal_through_one_queue() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let first = queue(device, "queue", Completes::InTheCall);
+        let (second, other) = (first.clone(), line.clone());
+        let submitting = thread::spawn(move || {
+            let submitted = second.submit(&[], |_| Ok(()), &[other.signal_at(1)]);
+            submitted.map(|submitted| submitted.end().value())
+        });
+        let submitted = first.submit(&[], |_| Ok(()), &[line.signal_at(2)]);
+        let two = submitted.unwrap().end().value();
+        line.at(2).wait(FOREVER).unwrap();
+        if let Ok(one) = submitting.join().unwrap() {
+            assert!(one < two);
+        }
+        first.idle(FOREVER).unwrap();
+    });
+}
+
+/// A host that waits for the value to be pending sees it as soon as the driver has the submission.
+#[test]
+fn a_wait_for_pending_against_a_submission() {
+    interrupted(5, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let queue = queue(device, "queue", Completes::WhenRun);
+        let (submitter, other) = (queue.clone(), line.clone());
+        let submitting = thread::spawn(move || {
+            submitter
+                .submit(&[], |_| Ok(()), &[other.signal_at(1)])
+                .unwrap();
+        });
+        line.at(1).wait_pending(FOREVER).unwrap();
+        assert!(!line.at(1).is_reached().unwrap());
+        assert!(queue.driver().run());
+        assert!(line.at(1).is_reached().unwrap());
+        submitting.join().unwrap();
+    });
+}

@@ -1,0 +1,16 @@
+//! The synchronization primitives the engine is built from, in one place so that a model checker
+//! can stand in for them: std's, or loom's where the sources are compiled as the crate `syncline-model`.
+
+#[cfg(syncline_loom)]
+mod modelled;
+#[cfg(not(syncline_loom))]
+mod native;
+
+pub(crate) use std::sync::atomic::Ordering;
+
+#[cfg(syncline_loom)]
+pub use modelled::Memory;
+#[cfg(syncline_loom)]
+pub(crate) use modelled::*;
+#[cfg(not(syncline_loom))]
+pub(crate) use native::*;

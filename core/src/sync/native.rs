@@ -1,0 +1,91 @@
+//! The primitives of std.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+pub(crate) use std::sync::MutexGuard;
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+pub(crate) use std::thread::{Thread, ThreadId, current, park, park_timeout, yield_now};
+pub(crate) use std::time::Instant;
+
+/// Whether polling for a while before parking can pay.
+pub(crate) const CAN_SPIN: bool = true;
+
+/// A mutex that ignores poisoning: every critical section of the engine leaves its data valid at
+/// each step, so a panic elsewhere on the thread must not take the object down with it.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A condition variable for [`Mutex`].
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(std::sync::Condvar);
+
+impl Condvar {
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, T> {
+        let waited = self.0.wait_timeout(guard, timeout);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Starts a thread that nobody joins.
+///
+/// # Errors
+/// The system has no thread to give.
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let builder = std::thread::Builder::new().name(name.into());
+    builder.spawn(run).map(drop)
+}
+
+/// Lets a panic of `action`, reported by the panic hook, go no further.
+pub(crate) fn contain(action: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(action));
+}
+
+/// The time as those outside the engine know it.
+pub(crate) const fn system_time(time: Instant) -> std::time::Instant {
+    time
+}
+
+/// A variable of the process with a constant initial value.
+macro_rules! per_process {
+    (static $name:ident: $type:ty = $initial:expr) => {
+        static $name: $type = $initial;
+    };
+}
+pub(crate) use per_process;
+
+/// A thread-local variable with a constant initial value.
+macro_rules! per_thread {
+    (static $name:ident: $type:ty = $initial:expr) => {
+        std::thread_local! {
+            static $name: $type = const { $initial };
+        }
+    };
+}
+pub(crate) use per_thread;
