@@ -172,6 +172,16 @@ impl Instance {
             .map_or_else(Vec::new, |messenger| messenger.messages.errors())
     }
 
+    /// What the validation layer has reported and is known to be wrong about. Good to see beside a failure:
+    /// one of them says that the layer has stalled the process for 10 s.
+    #[must_use]
+    pub fn validation_false_positives(&self) -> Vec<String> {
+        self.0
+            .messenger
+            .as_ref()
+            .map_or_else(Vec::new, |messenger| messenger.messages.false_positives())
+    }
+
     /// The loader's functions.
     #[must_use]
     pub fn entry(&self) -> &ash::Entry {

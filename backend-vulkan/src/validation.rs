@@ -38,13 +38,20 @@ const FALSE_POSITIVES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Collects the errors that the layer reports.
+/// Collects the errors that the layer reports, the known false ones apart.
 #[derive(Default)]
-pub(crate) struct Messages(Mutex<Vec<String>>);
+pub(crate) struct Messages {
+    errors: Mutex<Vec<String>>,
+    false_positives: Mutex<Vec<String>>,
+}
 
 impl Messages {
     pub(crate) fn errors(&self) -> Vec<String> {
-        lock(&self.0).clone()
+        lock(&self.errors).clone()
+    }
+
+    pub(crate) fn false_positives(&self) -> Vec<String> {
+        lock(&self.false_positives).clone()
     }
 
     /// How to be told. `self` must outlive whatever is made with it.
@@ -72,11 +79,14 @@ unsafe extern "system" fn on_message(
     };
     let words = |text: Option<&'_ CStr>| text.map_or(String::new(), |t| t.to_string_lossy().into());
     let (id, text) = (words(id), words(text));
-    if !FALSE_POSITIVES.iter().any(|(known, _)| *known == id) {
-        // SAFETY: `create_info` put a `Messages` there that outlives the messenger.
-        let messages = unsafe { &*messages.cast::<Messages>() };
-        lock(&messages.0).push(format!("{id}: {text}"));
-    }
+    // SAFETY: `create_info` put a `Messages` there that outlives the messenger.
+    let messages = unsafe { &*messages.cast::<Messages>() };
+    let list = if FALSE_POSITIVES.iter().any(|(known, _)| *known == id) {
+        &messages.false_positives
+    } else {
+        &messages.errors
+    };
+    lock(list).push(format!("{id}: {text}"));
     vk::FALSE
 }
 

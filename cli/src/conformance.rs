@@ -43,10 +43,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     for reason in suite.left_out() {
         say!("skipped: {reason}");
     }
-    let settings = Settings {
-        validation: args.validation,
-        ..Settings::from_env()
-    };
+    let mut settings = Settings::from_env();
+    if args.validation {
+        settings = settings.with_validation();
+    }
     let mut subjects = suite.sides();
     if let Some(wanted) = &args.device {
         let all: Vec<_> = subjects

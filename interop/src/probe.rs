@@ -115,6 +115,16 @@ impl Inventory {
         Vec::new()
     }
 
+    /// What the validation layer has reported and is known to be wrong about.
+    #[must_use]
+    pub fn validation_false_positives(&self) -> Vec<String> {
+        #[cfg(feature = "vulkan")]
+        if let Some(instance) = &self.vulkan {
+            return instance.validation_false_positives();
+        }
+        Vec::new()
+    }
+
     /// The usable devices of one backend.
     pub fn of(&self, backend: BackendKind) -> impl Iterator<Item = &Found> {
         self.found

@@ -182,4 +182,8 @@ impl Suite for Devices {
     fn complaints(&self) -> Vec<String> {
         self.inventory.validation_errors()
     }
+
+    fn remarks(&self) -> Vec<String> {
+        self.inventory.validation_false_positives()
+    }
 }

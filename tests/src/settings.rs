@@ -35,6 +35,17 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The same under the Vulkan validation layer, which can stall a process for 10 s over its own book-keeping
+    /// (`UNASSIGNED-VkSemaphore-state-timeout`): a case must outwait that.
+    #[must_use]
+    pub fn with_validation(self) -> Self {
+        Self {
+            patience: self.patience.max(Duration::from_secs(30)),
+            validation: true,
+            ..self
+        }
+    }
+
     /// What this process was told: the defaults where the environment says nothing.
     #[must_use]
     pub fn from_env() -> Self {

@@ -65,6 +65,13 @@ pub fn child<L: Suite>(make: impl FnOnce(&Settings) -> L) -> Option<ExitCode> {
     Some(serve(&suite, &subject))
 }
 
+/// What was added to a list that only grows since it was `known` long.
+fn news(said: Vec<String>, known: &mut usize) -> Option<String> {
+    let new = said.get(*known..).unwrap_or_default().join("; ");
+    *known = said.len();
+    (!new.is_empty()).then_some(new)
+}
+
 /// A child's life: answers cases of `subject` until nobody asks any more.
 pub fn serve<L: Suite>(suite: &L, subject: &str) -> ExitCode {
     if !suite.subjects().iter().any(|name| name == subject) {
@@ -77,15 +84,16 @@ pub fn serve<L: Suite>(suite: &L, subject: &str) -> ExitCode {
     let world = suite.open(subject);
     let cases = suite.cases();
     // What opening the devices was complained about counts against the first case.
-    let mut complaints = 0;
+    let (mut complaints, mut remarks) = (0, 0);
     let mut heard = |verdict: Verdict| {
-        let said = suite.complaints();
-        let new = said.get(complaints..).unwrap_or_default().join("; ");
-        complaints = said.len();
+        let new = news(suite.complaints(), &mut complaints);
+        let aside = news(suite.remarks(), &mut remarks);
         match verdict {
-            Err(Stop::Failed(reason)) => Err(Stop::Failed(reason)),
-            _ if !new.is_empty() => Stop::fail(format!("validation: {new}")),
-            verdict => verdict,
+            Err(Stop::Failed(reason)) => {
+                let told = [new, aside].into_iter().flatten();
+                Stop::fail(told.fold(reason, |all, said| format!("{all}; meanwhile: {said}")))
+            }
+            verdict => new.map_or(verdict, |said| Stop::fail(format!("validation: {said}"))),
         }
     };
     for id in std::io::stdin().lines().map_while(Result::ok) {

@@ -70,6 +70,12 @@ pub trait Suite {
     fn complaints(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// What is no failure, but may explain one. The list only grows; what is new in it is told with a case
+    /// that failed meanwhile.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Runs the cases of one subject in a process of their own, which starts with the first of them.
