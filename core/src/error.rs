@@ -65,6 +65,33 @@ impl fmt::Debug for Object {
     }
 }
 
+/// An application's own error, as its work returned it: dereferences to it.
+///
+/// No error itself, so that the source of an [`Error::Work`] is the application's error, to be
+/// found by its type, and not something that wraps it.
+#[derive(Clone)]
+pub struct WorkError(Arc<dyn std::error::Error + Send + Sync>);
+
+impl std::ops::Deref for WorkError {
+    type Target = dyn std::error::Error + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl fmt::Display for WorkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for WorkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
 /// Everything that can go wrong. Cheap to clone, so that one failure can reach every waiter.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -228,7 +255,7 @@ pub enum Error {
     },
     /// Work returned an error of the application's own.
     #[error("work failed: {0}")]
-    Work(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    Work(#[source] WorkError),
     /// A timeline that can never advance again was waited for or signalled.
     #[error("{timeline} failed before it reached {value}: {cause}")]
     Failed {
@@ -350,7 +377,7 @@ pub enum Error {
 impl Error {
     /// Wraps an application's own error, for work to return.
     pub fn work(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Work(Arc::new(error))
+        Self::Work(WorkError(Arc::new(error)))
     }
 
     /// True for a wait that ended early; nothing has changed then, and it can be repeated.
@@ -365,5 +392,24 @@ impl Error {
             Self::Failed { cause, .. } => cause,
             other => Arc::new(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn the_source_of_failed_work_is_the_applications_own_error() {
+        let error = Error::work("x".parse::<u8>().unwrap_err());
+        let failed = Error::Failed {
+            timeline: Object::new("timeline", "line"),
+            value: 1,
+            cause: error.into_cause(),
+        };
+        let mut chain = std::iter::successors(failed.source(), |error| error.source());
+        assert!(chain.any(|error| error.is::<std::num::ParseIntError>()));
     }
 }

@@ -36,7 +36,7 @@ mod watch;
 
 pub use blockers::{Blockers, Signaller, Step};
 pub use claim::Claim;
-pub use error::{Error, Failure, Object, Result};
+pub use error::{Error, Failure, Object, Result, WorkError};
 pub use fence::Fence;
 pub use handle::{BinaryFd, MemoryFd, Origin, Rejected, TimelineFd};
 pub use info::{

@@ -359,3 +359,36 @@ fn a_destructor_that_panics_harms_no_queue() {
     queue.submit(&[], nothing, &[last.signal_at(1)]).unwrap();
     last.at(1).wait(LONG).unwrap();
 }
+
+/// Fails its timeline in the middle of a host signal.
+struct Interrupted(Arc<Mutex<Option<Timeline>>>);
+impl Port for Interrupted {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    fn signal(&self, _: u64) -> Result<()> {
+        let line = self.0.lock().unwrap().take().unwrap();
+        line.fail(lost());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_host_signal_that_a_failure_overtakes_is_no_success() {
+    let own = Arc::new(Mutex::new(None));
+    let line = Timeline::new("line", 0, |_| {
+        let attachment = Attachment {
+            device: DeviceId::new(),
+            port: Box::new(Interrupted(own.clone())),
+            watch: None,
+            max_value_difference: u64::MAX,
+            signalled_elsewhere: false,
+        };
+        Ok([attachment].into_iter().collect())
+    })
+    .unwrap();
+    *own.lock().unwrap() = Some(line.clone());
+    let refused = line.signal(1);
+    assert!(matches!(refused, Err(Error::Failed { .. })), "{refused:?}");
+    assert_eq!(line.frozen_value(), 0);
+}
