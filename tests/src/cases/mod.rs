@@ -44,3 +44,14 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
 pub(crate) fn cause(text: &str) -> syncline::Error {
     syncline::Error::work(std::io::Error::other(text.to_owned()))
 }
+
+/// Work that only counts that it was called.
+pub(crate) fn count<S: Subject>(
+    ran: &std::sync::Arc<std::sync::atomic::AtomicU32>,
+) -> impl FnOnce(&mut crate::RecorderOf<'_, S>) -> syncline::Result<()> + Send + 'static + use<S> {
+    let ran = ran.clone();
+    move |_| {
+        ran.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! E2, E4: failures in a random graph of submissions, against a model.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use syncline::Error;
+
+use super::super::cause;
+use crate::case::{Stop, Verdict, cases, check};
+use crate::dice::{Dice, seeds};
+use crate::user::Timeline;
+use crate::{Subject, World, patience};
+
+cases! {
+    "failure.random_dag_fails_like_the_model": [E2 E4 Q6] => random_dag;
+}
+
+/// One submission: it signals a timeline of its own.
+struct Node {
+    /// The nodes whose timelines it waits for, all before it.
+    waits: Vec<usize>,
+    /// Its queue; the parity is the side.
+    queue: usize,
+    /// The node whose buffer it copies, one of `waits` on the same side; it fills its own otherwise.
+    copies: Option<usize>,
+    /// Its work fails.
+    work_fails: bool,
+}
+
+/// What is to become of a node.
+struct Fate {
+    runs: bool,
+    /// What its timeline may have failed of; none: it is reached.
+    causes: BTreeSet<String>,
+    word: u32,
+}
+
+const NODES: usize = 100;
+const QUEUES: usize = 4;
+
+fn random_dag<S: Subject>(world: &World<S>) -> Verdict {
+    seeds(if world.is_pair() { 1 } else { 3 }, |dice| {
+        one_dag(world, dice)
+    })
+}
+
+fn grow(dice: &mut Dice) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    for index in 0..NODES {
+        let mut waits = BTreeSet::new();
+        if index > 0 {
+            for _ in 0..dice.below(4) {
+                // Mostly near ones, so that the graph is deep.
+                let far = if dice.one_in(3) { index } else { index.min(8) };
+                let back = 1 + dice.index(far);
+                waits.insert(index - back);
+            }
+        }
+        let queue = dice.index(QUEUES);
+        let same_side = |&&from: &&usize| nodes[from].queue % 2 == queue % 2;
+        let copies = waits.iter().find(same_side).copied();
+        nodes.push(Node {
+            waits: waits.into_iter().collect(),
+            queue,
+            copies,
+            work_fails: dice.one_in(12),
+        });
+    }
+    nodes
+}
+
+/// What becomes of the nodes if the timelines of `failed` fail in this order before anything runs.
+fn foresee(nodes: &[Node], failed: &[usize]) -> Vec<Fate> {
+    let mut fates: Vec<Fate> = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let inherited = node
+            .waits
+            .iter()
+            .flat_map(|&wait| fates[wait].causes.clone());
+        let mut causes: BTreeSet<String> = inherited.collect();
+        let runs = causes.is_empty();
+        let word = match node.copies {
+            _ if !runs || node.work_fails => 0,
+            Some(from) => fates[from].word,
+            None => index as u32 + 1,
+        };
+        if failed.contains(&index) {
+            causes.insert(by_host(index));
+        }
+        if runs && node.work_fails {
+            causes.insert(by_work(index));
+        }
+        fates.push(Fate { runs, causes, word });
+    }
+    fates
+}
+
+fn by_host(index: usize) -> String {
+    format!("work failed: timeline {index}")
+}
+
+fn by_work(index: usize) -> String {
+    format!("work failed: node {index}")
+}
+
+/// The first of `failed` that reaches `index`.
+fn first_cause(nodes: &[Node], failed: &[usize], index: usize) -> Option<usize> {
+    let reaches = |&origin: &usize| {
+        let mut hit = vec![false; index + 1];
+        for at in origin..=index {
+            hit[at] = at == origin || nodes[at].waits.iter().any(|&wait| hit[wait]);
+        }
+        hit[index]
+    };
+    let candidates = failed.iter().copied().filter(|&origin| origin <= index);
+    candidates.into_iter().find(reaches)
+}
+
+fn one_dag<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
+    let nodes = grow(dice);
+    let gate = world.timeline("gate")?;
+    let queues: Vec<_> = (0..QUEUES)
+        .map(|queue| match queue % 2 {
+            0 => world.left_queue("left"),
+            _ => world.right_queue("right"),
+        })
+        .collect::<syncline::Result<_>>()?;
+    let lines: Vec<_> = (0..NODES)
+        .map(|node| world.timeline(&format!("node {node}")))
+        .collect::<syncline::Result<_>>()?;
+    let side = |node: &Node| {
+        if node.queue % 2 == 0 {
+            &world.left
+        } else {
+            &world.right
+        }
+    };
+    let buffers: Vec<_> = nodes
+        .iter()
+        .map(|node| side(node).buffer(4))
+        .collect::<syncline::Result<_>>()?;
+    let runs: Vec<_> = (0..NODES).map(|_| Arc::new(AtomicU32::new(0))).collect();
+    for (index, node) in nodes.iter().enumerate() {
+        let mut waits: Vec<_> = node.waits.iter().map(|&wait| lines[wait].at(1)).collect();
+        waits.push(gate.at(1));
+        let (to, runs) = (buffers[index].clone(), runs[index].clone());
+        let from = node.copies.map(|from| buffers[from].clone());
+        let fails = node.work_fails;
+        queues[node.queue].submit(
+            &waits,
+            move |recorder| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                if fails {
+                    return Err(cause(&format!("node {index}")));
+                }
+                match &from {
+                    Some(from) => S::copy(recorder, from, &to),
+                    None => S::fill(recorder, &to, index as u32 + 1),
+                }
+            },
+            &[lines[index].signal_at(1)],
+        )?;
+    }
+
+    // Some timelines fail while everything is held: what depends on them fails at once, of the first.
+    let mut failed: Vec<usize> = (0..6).map(|_| dice.index(NODES)).collect();
+    failed.dedup();
+    for (nth, &index) in failed.iter().enumerate() {
+        lines[index].fail(cause(&format!("timeline {index}")));
+        for node in 0..NODES {
+            let expected = first_cause(&nodes, &failed[..=nth], node);
+            check_line(&lines[node], node, expected.map(by_host).iter())?;
+        }
+    }
+    let ran_early = runs
+        .iter()
+        .filter(|runs| runs.load(Ordering::SeqCst) > 0)
+        .count();
+    check!(ran_early == 0, "{ran_early} works ran behind a closed gate");
+
+    gate.signal(1)?;
+    for queue in &queues {
+        queue.idle(patience())?;
+    }
+    for (index, fate) in foresee(&nodes, &failed).iter().enumerate() {
+        let ran = runs[index].load(Ordering::SeqCst);
+        check!(
+            ran == u32::from(fate.runs),
+            "the work of node {index} ran {ran} times, not {}",
+            u32::from(fate.runs)
+        );
+        if fate.causes.is_empty() {
+            lines[index].at(1).wait(patience())?;
+        }
+        check_line(&lines[index], index, fate.causes.iter())?;
+        let words = S::read(&buffers[index]);
+        check!(
+            words.iter().all(|&word| word == fate.word),
+            "node {index} left {words:?} instead of {}",
+            fate.word
+        );
+    }
+    Ok(())
+}
+
+/// The timeline of a node has failed of one of `causes`, or not at all if there are none.
+fn check_line<'c, S: Subject>(
+    line: &Timeline<S>,
+    node: usize,
+    mut causes: impl ExactSizeIterator<Item = &'c String>,
+) -> Verdict {
+    let patience = if causes.len() == 0 {
+        Duration::ZERO
+    } else {
+        patience()
+    };
+    match line.at(1).wait(patience) {
+        Err(Error::Failed { cause: found, .. }) => {
+            let found = found.to_string();
+            check!(
+                causes.any(|cause| *cause == found),
+                "the timeline of node {node} failed of {found:?}"
+            );
+            Ok(())
+        }
+        Ok(()) | Err(Error::TimedOut { .. }) => {
+            check!(
+                causes.len() == 0,
+                "the timeline of node {node} has not failed"
+            );
+            Ok(())
+        }
+        Err(other) => Stop::fail(format!("node {node}: {other}")),
+    }
+}

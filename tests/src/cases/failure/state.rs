@@ -1,0 +1,251 @@
+//! E1, E5: what a failed timeline tells, and that the first cause is it.
+
+use std::error::Error as _;
+use std::fmt;
+use std::sync::Arc;
+
+use syncline::Error;
+
+use super::super::{DELAY, WORDS, cause};
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::{Subject, World, patience};
+
+cases! {
+    "failure.first_cause_is_kept": [E1] => first_cause;
+    "failure.reached_values_stay_reached": [E1 T1] => frozen;
+    "failure.after_the_driver_has_it": [E1 E2] => under_way;
+    "failure.queue_position_still_advances": [E2 F2] => position;
+    "failure.cause_chain_reaches_the_root": [E5 E2] => chain_of_sources;
+}
+
+fn first_cause<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    line.fail(cause("the first"));
+    line.fail(cause("the second"));
+    for _ in 0..2 {
+        check_error!(
+            line.at(1).wait(patience()),
+            Error::Failed { timeline, value: 1, cause } if timeline.label() == "line" && cause.to_string().contains("the first")
+        );
+    }
+    check_error!(line.signal(1), Error::Failed { .. });
+    check_error!(line.value(), Error::Failed { .. });
+    let queue = world.left_queue("left")?;
+    check_error!(
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]),
+        Error::Failed { .. }
+    );
+    Ok(())
+}
+
+fn frozen<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let queue = world.left_queue("left")?;
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(3)])?;
+    line.at(3).wait(patience())?;
+    line.fail(cause("frozen"));
+    line.at(3).wait(patience())?;
+    check!(
+        line.at(2).is_reached()?,
+        "a reached value is no longer reached"
+    );
+    check!(
+        line.frozen_value() == 3,
+        "frozen at {} instead of 3",
+        line.frozen_value()
+    );
+    check_error!(line.at(4).wait(patience()), Error::Failed { value: 4, .. });
+    queue
+        .submit(&[line.at(3)], |_| Ok(()), &[])?
+        .end()
+        .wait(patience())?;
+    Ok(())
+}
+
+/// The driver has the work already: it ends, and its queue goes on, but the timeline stays where it was.
+fn under_way<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let buffer = world.left.buffer(WORDS)?;
+    left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    line.at(1).wait(patience())?;
+    let gate = world.left.gate()?;
+    left.block(&gate)?;
+    let to = buffer.clone();
+    let end = left.submit(
+        &[],
+        move |recorder| S::fill(recorder, &to, 5),
+        &[line.signal_at(2)],
+    )?;
+    line.fail(cause("meanwhile"));
+    // While the device stands still nobody can be waiting for it.
+    check_error!(
+        line.at(2).wait(patience()),
+        Error::Failed { cause, .. } if cause.to_string() == "work failed: meanwhile"
+    );
+    gate.open()?;
+    end.end().wait(patience())?;
+    check!(
+        S::read(&buffer).iter().all(|&word| word == 5),
+        "work that the driver had was not finished"
+    );
+    let frozen = line.frozen_value();
+    check!(frozen == 1, "a failed timeline moved from 1 to {frozen}");
+    check_error!(line.at(2).wait(patience()), Error::Failed { value: 2, .. });
+    check_error!(line.value(), Error::Failed { .. });
+    for queue in [&left, &right] {
+        let after = world.timeline("after")?;
+        queue.submit(
+            &[line.at(2)],
+            |_| Err(cause("ran behind a failure")),
+            &[after.signal_at(1)],
+        )?;
+        check_error!(
+            after.at(1).wait(patience()),
+            Error::Failed { cause, .. } if cause.to_string() == "work failed: meanwhile"
+        );
+        queue.submit(&[line.at(1)], |_| Ok(()), &[])?;
+        queue.idle(patience())?;
+    }
+    Ok(())
+}
+
+/// Failure before the call and after it, on both sides: the queue goes on past what is skipped, and
+/// fences and times behind that are as good as any.
+fn position<S: Subject>(world: &World<S>) -> Verdict {
+    for (device, label) in [(&world.left, "left"), (&world.right, "right")] {
+        let queue = device.queue(syncline::QueueKind::Compute, label)?;
+        let timed = device.info().capabilities.timestamp_bits > 0;
+        let fence = |label| match timed {
+            true => device.timed_fence(label),
+            false => device.fence(label),
+        };
+        for known in [false, true] {
+            let (bad, out) = (world.timeline("bad")?, world.timeline("out")?);
+            let (begin, plain, end) = (fence("begin"), device.fence("plain"), fence("end"));
+            let buffer = device.buffer(WORDS)?;
+            queue.record(&begin)?;
+            if known {
+                bad.fail(cause("bad"));
+            }
+            let passed = queue
+                .submit(
+                    &[bad.at(1)],
+                    |_| Err(cause("ran behind a failure")),
+                    &[out.signal_at(1)],
+                )?
+                .end()
+                .keep();
+            queue.record(&plain)?;
+            let (busy, to) = (device.clone(), buffer.clone());
+            let last = queue
+                .submit(
+                    &[],
+                    move |recorder| {
+                        busy.busy(recorder, DELAY)?;
+                        S::fill(recorder, &to, 9)
+                    },
+                    &[],
+                )?
+                .end()
+                .keep();
+            queue.record(&end)?;
+            if !known {
+                bad.fail(cause("bad"));
+            }
+            check_error!(
+                out.at(1).wait(patience()),
+                Error::Failed { cause, .. } if cause.to_string() == "work failed: bad"
+            );
+            passed.point().wait(patience())?;
+            plain.wait(patience())?;
+            last.point().wait(patience())?;
+            check!(
+                S::read(&buffer).iter().all(|&word| word == 9),
+                "the next submission on the queue did not run"
+            );
+            queue.idle(patience())?;
+            check!(end.is_complete()?, "idle, but a fence is not complete");
+            if timed {
+                let time = end.elapsed_since(&begin)?;
+                check!(time > 0, "{time} ns between two fences around a failure");
+            }
+            let held = queue.held().count;
+            check!(held == 0, "idle, but {held} are held");
+        }
+    }
+    Ok(())
+}
+
+/// What the application's own work fails with.
+#[derive(Debug)]
+struct Shortage {
+    missing: u32,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} buffers are missing", self.missing)
+    }
+}
+
+impl std::error::Error for Shortage {}
+
+/// A failure at third hand still leads to the application's own error, by type and in words.
+fn chain_of_sources<S: Subject>(world: &World<S>) -> Verdict {
+    let gate = world.timeline("gate")?;
+    let lines = [
+        world.timeline("origin")?,
+        world.timeline("second hand")?,
+        world.timeline("third hand")?,
+    ];
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    left.submit(
+        &[gate.at(1)],
+        |_| Err(Error::work(Shortage { missing: 7 })),
+        &[lines[0].signal_at(1)],
+    )?;
+    right.submit(&[lines[0].at(1)], |_| Ok(()), &[lines[1].signal_at(1)])?;
+    left.submit(&[lines[1].at(1)], |_| Ok(()), &[lines[2].signal_at(4)])?;
+    gate.signal(1)?;
+    let Err(error) = lines[2].at(4).wait(patience()) else {
+        return Stop::fail("a timeline behind a failure was reached");
+    };
+    let text = error.to_string();
+    let third = lines[2].object();
+    for part in [
+        "third hand",
+        &format!("#{}", third.id()),
+        "4",
+        "7 buffers are missing",
+    ] {
+        check!(text.contains(part), "{part:?} is not in: {text}");
+    }
+    let mut chain = vec![error.to_string()];
+    let mut found = None;
+    let mut next = error.source();
+    while let Some(source) = next {
+        chain.push(source.to_string());
+        found = source.downcast_ref::<Shortage>().or(found);
+        next = source.source();
+    }
+    check!(
+        found.is_some_and(|shortage| shortage.missing == 7),
+        "no source is the application's own error: {chain:?}"
+    );
+    let inside =
+        matches!(&error, Error::Failed { cause, .. } if matches!(&**cause, Error::Work(_)));
+    check!(inside, "the cause is not the original one: {error:?}");
+    let shared = |line: &crate::user::Timeline<S>| match line.at(1).wait(patience()) {
+        Err(Error::Failed { cause, .. }) => Some(cause),
+        _ => None,
+    };
+    let (first, second) = (shared(&lines[0]), shared(&lines[1]));
+    check!(
+        first.zip(second).is_some_and(|(a, b)| Arc::ptr_eq(&a, &b)),
+        "two timelines of one failure have two causes"
+    );
+    left.idle(patience())?;
+    right.idle(patience())?;
+    Ok(())
+}

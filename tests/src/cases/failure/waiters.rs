@@ -1,0 +1,205 @@
+//! E1, T6: whoever is blocked when a timeline fails wakes, with the cause.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use syncline::{Error, Result, WaitMode};
+
+use super::super::cause;
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::user::{wait_all, wait_any};
+use crate::{Subject, World, patience};
+
+cases! {
+    "failure.wakes_blocked_waiters": [E1 T6] => wakes;
+    "failure.racing_causes_leave_one": [E1] => racing_causes;
+}
+
+/// A wait on a thread of its own, and whether it is to end in the cause.
+type Waiting<'w> = (
+    &'static str,
+    bool,
+    Box<dyn FnOnce() -> Result<()> + Send + 'w>,
+);
+
+/// Threads in every kind of wait there is, while the failure comes.
+fn wakes<S: Subject>(world: &World<S>) -> Verdict {
+    // Time for the threads to park; whether they have, the outcome is the same.
+    for parking in [0, 1, 5].map(Duration::from_millis) {
+        let (line, other) = (world.timeline("line")?, world.timeline("other")?);
+        let (gate, done) = (world.timeline("gate")?, world.timeline("done")?);
+        let outs = [world.timeline("left out")?, world.timeline("right out")?];
+        let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+        done.signal(1)?;
+        for (queue, out) in [&left, &right].into_iter().zip(&outs) {
+            queue.submit(&[line.at(2)], |_| Ok(()), &[out.signal_at(1)])?;
+        }
+        let fence = world.right.fence("behind");
+        right.record(&fence)?;
+        // Holds a claim of its own back.
+        let holder = world.left_queue("holder")?;
+        holder.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(5)])?;
+        let claim = match line.claim(9, 0) {
+            Err(Error::Unsupported { .. }) => None,
+            claim => Some(claim?),
+        };
+
+        let point = |value| line.at(value);
+        let mut waits: Vec<Waiting<'_>> = vec![
+            (
+                "spinning",
+                true,
+                Box::new(|| point(2).wait_with(WaitMode::Spin, patience())),
+            ),
+            (
+                "blocking",
+                true,
+                Box::new(|| point(3).wait_with(WaitMode::Block, patience())),
+            ),
+            ("adaptive", true, Box::new(|| point(5).wait(patience()))),
+            ("of no claim", true, Box::new(|| point(77).wait(patience()))),
+            (
+                "until pending",
+                true,
+                Box::new(|| point(5).wait_pending(patience())),
+            ),
+            (
+                "for all",
+                true,
+                Box::new(|| wait_all(&[done.at(1), other.at(1), line.at(2)], patience())),
+            ),
+            (
+                "for any",
+                true,
+                Box::new(|| wait_any(&[line.at(4), line.at(2)], patience()).map(drop)),
+            ),
+            (
+                "on the left",
+                true,
+                Box::new(|| outs[0].at(1).wait(patience())),
+            ),
+            (
+                "on the right",
+                true,
+                Box::new(|| outs[1].at(1).wait(patience())),
+            ),
+            ("for a fence", false, Box::new(|| fence.wait(patience()))),
+            ("until idle", false, Box::new(|| right.idle(patience()))),
+        ];
+        if let Some(claim) = &claim {
+            waits.push((
+                "with a claim",
+                true,
+                Box::new(|| claim.wait_ready(patience())),
+            ));
+        }
+        let start = Barrier::new(waits.len() + 1);
+        let ended: Vec<_> = thread::scope(|scope| {
+            let start = &start;
+            let threads: Vec<_> = waits
+                .into_iter()
+                .map(|(how, fails, wait)| {
+                    let thread = scope.spawn(move || {
+                        start.wait();
+                        wait()
+                    });
+                    (how, fails, thread)
+                })
+                .collect();
+            start.wait();
+            thread::sleep(parking);
+            line.fail(cause("while they wait"));
+            let join = |(how, fails, thread): (_, _, thread::ScopedJoinHandle<'_, _>)| {
+                (how, fails, thread.join())
+            };
+            threads.into_iter().map(join).collect()
+        });
+        for (how, fails, result) in ended {
+            match result {
+                Ok(Ok(())) => check!(!fails, "a wait {how} ended as if nothing had failed"),
+                Ok(Err(Error::Failed { cause, .. })) => check!(
+                    fails && cause.to_string() == "work failed: while they wait",
+                    "a wait {how} ended with {cause}"
+                ),
+                Ok(Err(error)) => return Stop::fail(format!("a wait {how} ended with: {error}")),
+                Err(_) => return Stop::fail(format!("a wait {how} panicked")),
+            }
+        }
+        check!(
+            !other.at(1).is_reached()?,
+            "a timeline beside it was reached"
+        );
+        drop(claim);
+        gate.signal(1)?;
+        for queue in [&left, &right, &holder] {
+            queue.idle(patience())?;
+        }
+    }
+    Ok(())
+}
+
+/// Many threads fail one timeline, each with a cause of its own, and many wait: all hear of the same one.
+fn racing_causes<S: Subject>(world: &World<S>) -> Verdict {
+    const FAILING: usize = 16;
+    const WAITING: usize = 4;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    for _ in 0..if world.is_pair() { 3 } else { 10 } {
+        let line = world.timeline("line")?;
+        let outs = [world.timeline("left out")?, world.timeline("right out")?];
+        for (queue, out) in [&left, &right].into_iter().zip(&outs) {
+            queue.submit(&[line.at(1)], |_| Ok(()), &[out.signal_at(1)])?;
+        }
+        let start = Barrier::new(FAILING + WAITING);
+        let heard = |result: Result<()>| match result {
+            Err(Error::Failed { cause, .. }) => Ok(cause.to_string()),
+            Err(other) => Stop::fail(format!("a waiter was told: {other}")),
+            Ok(()) => Stop::fail("a waiter was told that a failed value is reached"),
+        };
+        let during: Vec<Result<String, Stop>> = thread::scope(|scope| {
+            let (start, line) = (&start, &line);
+            for nth in 0..FAILING {
+                scope.spawn(move || {
+                    start.wait();
+                    line.fail(cause(&format!("cause {nth}")));
+                });
+            }
+            let waiting: Vec<_> = (0..WAITING)
+                .map(|nth| {
+                    scope.spawn(move || {
+                        start.wait();
+                        heard(line.at(1 + nth as u64).wait(patience()))
+                    })
+                })
+                .collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Stop::fail("a waiter panicked"))
+            };
+            waiting.into_iter().map(join).collect()
+        });
+        let first = heard(line.at(1).wait(patience()))?;
+        for cause in during {
+            let cause = cause?;
+            check!(
+                cause == first,
+                "one waiter heard {cause:?}, another {first:?}"
+            );
+        }
+        for out in &outs {
+            let cause = heard(out.at(1).wait(patience()))?;
+            check!(
+                cause == first,
+                "a queue passed {cause:?} on, the timeline says {first:?}"
+            );
+        }
+        check_error!(
+            line.signal(1),
+            Error::Failed { cause, .. } if cause.to_string() == first
+        );
+        left.idle(patience())?;
+        right.idle(patience())?;
+    }
+    Ok(())
+}
