@@ -409,7 +409,12 @@ mod tests {
             value: 1,
             cause: error.into_cause(),
         };
-        let mut chain = std::iter::successors(failed.source(), |error| error.source());
-        assert!(chain.any(|error| error.is::<std::num::ParseIntError>()));
+        let mut found = false;
+        let mut next = failed.source();
+        while let Some(source) = next {
+            found |= source.is::<std::num::ParseIntError>();
+            next = source.source();
+        }
+        assert!(found);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
 
 use syncline::{Error, Result, WaitMode};
 
 use super::super::cause;
+use crate::blocked::{blocked, join};
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::user::{wait_all, wait_any};
 use crate::{Subject, World, patience};
@@ -23,118 +23,103 @@ type Waiting<'w> = (
     Box<dyn FnOnce() -> Result<()> + Send + 'w>,
 );
 
-/// Threads in every kind of wait there is, while the failure comes.
+/// Threads blocked in every kind of wait there is when the failure comes, and one that spins.
 fn wakes<S: Subject>(world: &World<S>) -> Verdict {
-    // Time for the threads to park; whether they have, the outcome is the same.
-    for parking in [0, 1, 5].map(Duration::from_millis) {
-        let (line, other) = (world.timeline("line")?, world.timeline("other")?);
-        let (gate, done) = (world.timeline("gate")?, world.timeline("done")?);
-        let outs = [world.timeline("left out")?, world.timeline("right out")?];
-        let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-        done.signal(1)?;
-        for (queue, out) in [&left, &right].into_iter().zip(&outs) {
-            queue.submit(&[line.at(2)], |_| Ok(()), &[out.signal_at(1)])?;
-        }
-        let fence = world.right.fence("behind");
-        right.record(&fence)?;
-        // Holds a claim of its own back.
-        let holder = world.left_queue("holder")?;
-        holder.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(5)])?;
-        let claim = match line.claim(9, 0) {
-            Err(Error::Unsupported { .. }) => None,
-            claim => Some(claim?),
-        };
+    let (line, other) = (world.timeline("line")?, world.timeline("other")?);
+    let (gate, done) = (world.timeline("gate")?, world.timeline("done")?);
+    let outs = [world.timeline("left out")?, world.timeline("right out")?];
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    done.signal(1)?;
+    for (queue, out) in [&left, &right].into_iter().zip(&outs) {
+        queue.submit(&[line.at(2)], |_| Ok(()), &[out.signal_at(1)])?;
+    }
+    let fence = world.right.fence("behind");
+    right.record(&fence)?;
+    // Holds a claim of its own back.
+    let holder = world.left_queue("holder")?;
+    holder.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(5)])?;
+    let claim = match line.claim(9, 0) {
+        Err(Error::Unsupported { .. }) => None,
+        claim => Some(claim?),
+    };
 
-        let point = |value| line.at(value);
-        let mut waits: Vec<Waiting<'_>> = vec![
-            (
-                "spinning",
-                true,
-                Box::new(|| point(2).wait_with(WaitMode::Spin, patience())),
-            ),
-            (
-                "blocking",
-                true,
-                Box::new(|| point(3).wait_with(WaitMode::Block, patience())),
-            ),
-            ("adaptive", true, Box::new(|| point(5).wait(patience()))),
-            ("of no claim", true, Box::new(|| point(77).wait(patience()))),
-            (
-                "until pending",
-                true,
-                Box::new(|| point(5).wait_pending(patience())),
-            ),
-            (
-                "for all",
-                true,
-                Box::new(|| wait_all(&[done.at(1), other.at(1), line.at(2)], patience())),
-            ),
-            (
-                "for any",
-                true,
-                Box::new(|| wait_any(&[line.at(4), line.at(2)], patience()).map(drop)),
-            ),
-            (
-                "on the left",
-                true,
-                Box::new(|| outs[0].at(1).wait(patience())),
-            ),
-            (
-                "on the right",
-                true,
-                Box::new(|| outs[1].at(1).wait(patience())),
-            ),
-            ("for a fence", false, Box::new(|| fence.wait(patience()))),
-            ("until idle", false, Box::new(|| right.idle(patience()))),
-        ];
-        if let Some(claim) = &claim {
-            waits.push((
-                "with a claim",
-                true,
-                Box::new(|| claim.wait_ready(patience())),
-            ));
+    let point = |value| line.at(value);
+    let list = [done.at(1), other.at(1), line.at(2)];
+    let mut waits: Vec<Waiting<'_>> = vec![
+        (
+            "in Block",
+            true,
+            Box::new(|| point(3).wait_with(WaitMode::Block, patience())),
+        ),
+        ("in Adaptive", true, Box::new(|| point(5).wait(patience()))),
+        ("of no claim", true, Box::new(|| point(77).wait(patience()))),
+        (
+            "until pending",
+            true,
+            Box::new(|| point(5).wait_pending(patience())),
+        ),
+        ("for all", true, Box::new(|| wait_all(&list, patience()))),
+        (
+            "for any",
+            true,
+            Box::new(|| wait_any(&[line.at(4), line.at(2)], patience()).map(drop)),
+        ),
+        (
+            "on the left",
+            true,
+            Box::new(|| outs[0].at(1).wait(patience())),
+        ),
+        (
+            "on the right",
+            true,
+            Box::new(|| outs[1].at(1).wait(patience())),
+        ),
+        ("for a fence", false, Box::new(|| fence.wait(patience()))),
+        ("until idle", false, Box::new(|| right.idle(patience()))),
+    ];
+    if let Some(claim) = &claim {
+        waits.push((
+            "with a claim",
+            true,
+            Box::new(|| claim.wait_ready(patience())),
+        ));
+    }
+    let ended = thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (how, fails, wait) in waits {
+            threads.push((how, fails, blocked(scope, wait)?));
         }
-        let start = Barrier::new(waits.len() + 1);
-        let ended: Vec<_> = thread::scope(|scope| {
-            let start = &start;
-            let threads: Vec<_> = waits
-                .into_iter()
-                .map(|(how, fails, wait)| {
-                    let thread = scope.spawn(move || {
-                        start.wait();
-                        wait()
-                    });
-                    (how, fails, thread)
-                })
-                .collect();
-            start.wait();
-            thread::sleep(parking);
-            line.fail(cause("while they wait"));
-            let join = |(how, fails, thread): (_, _, thread::ScopedJoinHandle<'_, _>)| {
-                (how, fails, thread.join())
-            };
-            threads.into_iter().map(join).collect()
-        });
-        for (how, fails, result) in ended {
-            match result {
-                Ok(Ok(())) => check!(!fails, "a wait {how} ended as if nothing had failed"),
-                Ok(Err(Error::Failed { cause, .. })) => check!(
-                    fails && cause.to_string() == "work failed: while they wait",
-                    "a wait {how} ended with {cause}"
-                ),
-                Ok(Err(error)) => return Stop::fail(format!("a wait {how} ended with: {error}")),
-                Err(_) => return Stop::fail(format!("a wait {how} panicked")),
-            }
+        let spinning = || line.at(2).wait_with(WaitMode::Spin, patience());
+        threads.push(("in Spin", true, scope.spawn(spinning)));
+        for (how, _, thread) in &threads {
+            check!(
+                !thread.is_finished(),
+                "a wait {how} ended before anything happened"
+            );
         }
-        check!(
-            !other.at(1).is_reached()?,
-            "a timeline beside it was reached"
-        );
-        drop(claim);
-        gate.signal(1)?;
-        for queue in [&left, &right, &holder] {
-            queue.idle(patience())?;
+        line.fail(cause("while they wait"));
+        let ends = threads.into_iter();
+        let ends = ends.map(|(how, fails, thread)| Ok((how, fails, join(thread)?)));
+        ends.collect::<Result<Vec<_>, Stop>>()
+    })?;
+    for (how, fails, result) in ended {
+        match result {
+            Ok(()) => check!(!fails, "a wait {how} ended as if nothing had failed"),
+            Err(Error::Failed { cause, .. }) => check!(
+                fails && cause.to_string() == "work failed: while they wait",
+                "a wait {how} ended with {cause}"
+            ),
+            Err(error) => return Stop::fail(format!("a wait {how} ended with: {error}")),
         }
+    }
+    check!(
+        !other.at(1).is_reached()?,
+        "a timeline beside it was reached"
+    );
+    drop(claim);
+    gate.signal(1)?;
+    for queue in [&left, &right, &holder] {
+        queue.idle(patience())?;
     }
     Ok(())
 }
