@@ -25,7 +25,7 @@ impl Shared {
         } else {
             0
         };
-        if own_wait >= value {
+        if own_wait > 0 && own_wait >= value {
             return Err(Error::SignalBehindOwnWait {
                 timeline: self.object.clone(),
                 asked: value,
