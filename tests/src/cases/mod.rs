@@ -10,6 +10,7 @@ mod queues;
 mod rejections;
 mod timelines;
 mod waits;
+mod work;
 
 pub mod devices;
 #[cfg(feature = "vulkan")]
@@ -34,6 +35,7 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         waits::cases(),
         queues::cases(),
         rejections::cases(),
+        work::cases(),
         fences::cases(),
         failure::cases(),
     ];

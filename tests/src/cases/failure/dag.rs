@@ -131,7 +131,7 @@ fn one_dag<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         .map(|node| world.timeline(&format!("node {node}")))
         .collect::<syncline::Result<_>>()?;
     let side = |node: &Node| {
-        if node.queue % 2 == 0 {
+        if node.queue.is_multiple_of(2) {
             &world.left
         } else {
             &world.right
@@ -169,9 +169,9 @@ fn one_dag<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     failed.dedup();
     for (nth, &index) in failed.iter().enumerate() {
         lines[index].fail(cause(&format!("timeline {index}")));
-        for node in 0..NODES {
+        for (node, line) in lines.iter().enumerate() {
             let expected = first_cause(&nodes, &failed[..=nth], node);
-            check_line(&lines[node], node, expected.map(by_host).iter())?;
+            check_line(line, node, expected.map(by_host).iter())?;
         }
     }
     let ran_early = runs

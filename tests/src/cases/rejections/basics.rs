@@ -1,11 +1,11 @@
-//! Q5, Q6: what is refused, what is kept, and what runs how often.
+//! Q5, T2: a submission that is refused, and what is left of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use syncline::Error;
 
-use super::{WORDS, cause};
+use super::super::{WORDS, cause};
 use crate::case::{Verdict, cases, check, check_error};
 use crate::{Subject, World, patience};
 
@@ -16,10 +16,6 @@ cases! {
     "rejected.held_fails_its_signals": [Q5] => held;
     "rejected.signal_twice_in_one_submission": [T2 E5] => twice;
     "rejected.signal_behind_own_wait": [Q4 T2] => behind_own_wait;
-    "work.runs_exactly_once": [Q6] => runs_once;
-    "work.panic_is_a_failure": [Q6 E5] => panics;
-    "work.same_queue_from_inside": [Q6] => reentrant;
-    "work.other_queue_from_inside": [Q6] => nested;
 }
 
 fn claims_withdrawn<S: Subject>(world: &World<S>) -> Verdict {
@@ -143,100 +139,5 @@ fn behind_own_wait<S: Subject>(world: &World<S>) -> Verdict {
         );
     }
     line.signal(3)?;
-    Ok(())
-}
-
-fn runs_once<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.timeline("gate")?;
-    let queue = world.right_queue("right")?;
-    let counts: Vec<_> = (0..40).map(|_| Arc::new(AtomicU32::new(0))).collect();
-    let kept = Arc::new(());
-    for (index, count) in counts.iter().enumerate() {
-        let (count, kept) = (count.clone(), kept.clone());
-        queue.submit(
-            &[gate.at(index as u64 % 4)],
-            move |_| {
-                let _kept = &kept;
-                count.fetch_add(1, Ordering::SeqCst);
-                Ok(())
-            },
-            &[],
-        )?;
-    }
-    for value in 1..=3 {
-        gate.signal(value)?;
-    }
-    queue.idle(patience())?;
-    for (index, count) in counts.iter().enumerate() {
-        let runs = count.load(Ordering::SeqCst);
-        check!(runs == 1, "work {index} ran {runs} times");
-    }
-    check!(
-        Arc::strong_count(&kept) == 1,
-        "what the work owned is not dropped"
-    );
-    Ok(())
-}
-
-fn panics<S: Subject>(world: &World<S>) -> Verdict {
-    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
-    let queue = world.right_queue("right")?;
-    let quiet = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    #[allow(clippy::panic, reason = "the behaviour under test")]
-    let at_once = queue
-        .submit(&[], |_| panic!("at once"), &[line.signal_at(1)])
-        .map(|_| ());
-    #[allow(clippy::panic, reason = "the behaviour under test")]
-    let later = queue
-        .submit(&[gate.at(1)], |_| panic!("later"), &[line.signal_at(1)])
-        .map(|_| ());
-    let opened = gate.signal(1);
-    let ended = line.at(1).wait(patience());
-    std::panic::set_hook(quiet);
-    check_error!(at_once, Error::WorkPanicked { message, .. } if message == "at once");
-    later?;
-    opened?;
-    check_error!(
-        ended,
-        Error::Failed { cause, .. } if matches!(&*cause, Error::WorkPanicked { message, .. } if message == "later")
-    );
-    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
-    Ok(())
-}
-
-fn reentrant<S: Subject>(world: &World<S>) -> Verdict {
-    let queue = world.left_queue("left")?;
-    let inner = queue.clone();
-    let refused = queue.submit(
-        &[],
-        move |_| inner.submit(&[], |_| Ok(()), &[]).map(|_| ()),
-        &[],
-    );
-    check_error!(refused, Error::Reentrant { .. });
-    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
-    Ok(())
-}
-
-fn nested<S: Subject>(world: &World<S>) -> Verdict {
-    let line = world.timeline("line")?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let buffer = world.right.buffer(WORDS)?;
-    let (inner, to) = (right.clone(), buffer.clone());
-    left.submit(
-        &[],
-        move |_| {
-            inner
-                .submit(&[], move |r| S::fill(r, &to, 6), &[])
-                .map(|_| ())
-        },
-        &[line.signal_at(1)],
-    )?;
-    line.at(1).wait(patience())?;
-    right.idle(patience())?;
-    check!(
-        S::read(&buffer).iter().all(|&word| word == 6),
-        "work submitted from work was lost"
-    );
     Ok(())
 }

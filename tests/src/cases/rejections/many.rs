@@ -1,0 +1,72 @@
+//! Q5, H2: rejections by the thousand.
+
+use syncline::Error;
+
+use super::super::cause;
+use super::every::{Work, set_up};
+use crate::case::{Verdict, cases, check, check_error};
+use crate::dice::Dice;
+use crate::footprint::grows_nothing;
+use crate::{Subject, World, patience};
+
+cases! {
+    "rejected.ten_thousand_leave_nothing": [Q5 H2] => ten_thousand;
+}
+
+/// Rejections of every kind, before recording, after it, and of what was held.
+fn ten_thousand<S: Subject>(world: &World<S>) -> Verdict {
+    let each = if world.is_pair() { 1000 } else { 5000 };
+    let stage = set_up(world)?;
+    let mut dice = Dice::new(4711);
+    grows_nothing(|| {
+        let wrong = stage.wrong();
+        let mut held = Vec::new();
+        let mut round = || -> Verdict {
+            for _ in 0..each {
+                // Those whose work was called cost the driver a submission.
+                let among = if dice.one_in(8) { wrong.len() } else { 13 };
+                let wrong = &wrong[dice.index(among)];
+                let (work, own) = (wrong.work, stage.queue.clone());
+                let refused = stage.queue.submit(
+                    &wrong.waits,
+                    move |_| match work {
+                        Work::Fine => Ok(()),
+                        Work::Fails => Err(cause("by itself")),
+                        Work::Reenters => own.submit(&[], |_| Ok(()), &[]).map(drop),
+                    },
+                    &wrong.signals,
+                );
+                check!(
+                    refused.is_err(),
+                    "a submission that {} is accepted",
+                    wrong.what
+                );
+            }
+            let gate = world.timeline("gate")?;
+            for _ in 0..50 {
+                let line = world.timeline("held")?;
+                stage.queue.submit(
+                    &[gate.at(1)],
+                    |_| Err(cause("at its release")),
+                    &[line.signal_at(1)],
+                )?;
+                held.push(line);
+            }
+            gate.signal(1)?;
+            Ok(())
+        };
+        round()?;
+        for line in &held {
+            check_error!(line.at(1).wait(patience()), Error::Failed { .. });
+        }
+        stage.queue.idle(patience())?;
+        Ok(())
+    })?;
+    stage.gate.signal(1)?;
+    stage
+        .queue
+        .submit(&[stage.claimed.at(10)], |_| Ok(()), &[])?;
+    stage.queue.idle(patience())?;
+    stage.holder.idle(patience())?;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Q6: what work may call, and the one thing that it may not.
+
+use syncline::Error;
+
+use super::super::{WORDS, cause};
+use crate::case::{Verdict, cases, check, check_error};
+use crate::user::{Queue, Timeline};
+use crate::{Subject, World, patience};
+
+cases! {
+    "work.same_queue_from_inside": [Q6] => reentrant;
+    "work.other_queue_from_inside": [Q6] => nested;
+    "work.may_call_the_engine": [Q6] => calls_engine;
+}
+
+fn reentrant<S: Subject>(world: &World<S>) -> Verdict {
+    let queue = world.left_queue("left")?;
+    let inner = queue.clone();
+    let refused = queue.submit(
+        &[],
+        move |_| inner.submit(&[], |_| Ok(()), &[]).map(|_| ()),
+        &[],
+    );
+    check_error!(refused, Error::Reentrant { .. });
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+    Ok(())
+}
+
+fn nested<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let buffer = world.right.buffer(WORDS)?;
+    let (inner, to) = (right.clone(), buffer.clone());
+    left.submit(
+        &[],
+        move |_| {
+            inner
+                .submit(&[], move |r| S::fill(r, &to, 6), &[])
+                .map(|_| ())
+        },
+        &[line.signal_at(1)],
+    )?;
+    line.at(1).wait(patience())?;
+    right.idle(patience())?;
+    check!(
+        S::read(&buffer).iter().all(|&word| word == 6),
+        "work submitted from work was lost"
+    );
+    Ok(())
+}
+
+/// Work asks, signals, fails, submits, records and drops last handles: of everything but its own queue.
+/// A lock of the engine that were held meanwhile would be taken twice.
+fn calls_engine<S: Subject>(world: &World<S>) -> Verdict {
+    for held in [false, true] {
+        let (gate, out) = (world.timeline("gate")?, world.timeline("out")?);
+        let (asked, signalled) = (world.timeline("asked")?, world.timeline("signalled")?);
+        let (failed, last) = (world.timeline("failed")?, world.timeline("last handle")?);
+        let (queue, other) = (world.right_queue("right")?, world.left_queue("left")?);
+        let waiting = world.right_queue("waiting")?;
+        // All that the work is going to settle has somebody waiting for it, one on the work's own queue.
+        for point in [signalled.at(1), failed.at(1), last.at(1)] {
+            waiting.submit(&[point], |_| Ok(()), &[])?;
+        }
+        let cancelled = last.at(1).keep();
+        let fence = world.left.fence("inside");
+        let inner = Inner {
+            asked: asked.clone(),
+            signalled: signalled.clone(),
+            failed: failed.clone(),
+            last,
+            own: queue.clone(),
+            other: other.clone(),
+            dropped: world.right_queue("last handle")?,
+            fence: fence.clone(),
+        };
+        let wait = if held { gate.at(1) } else { gate.at(0) };
+        queue.submit(&[wait], move |_| inner.run(), &[out.signal_at(1)])?;
+        // Behind the work on its own queue, and waiting for what it does.
+        queue.submit(
+            &[signalled.at(1), asked.at(1)],
+            |_| Ok(()),
+            &[out.signal_at(2)],
+        )?;
+        gate.signal(1)?;
+        out.at(2).wait(patience())?;
+        fence.wait(patience())?;
+        check_error!(failed.at(1).wait(patience()), Error::Failed { cause, .. } if cause.to_string() == "work failed: from inside");
+        check_error!(cancelled.point().wait(patience()), Error::Cancelled { .. });
+        for queue in [&queue, &other, &waiting] {
+            queue.idle(patience())?;
+        }
+    }
+    Ok(())
+}
+
+/// What work of [`calls_engine`] takes along.
+struct Inner<S: Subject> {
+    asked: Timeline<S>,
+    signalled: Timeline<S>,
+    failed: Timeline<S>,
+    last: Timeline<S>,
+    own: Queue<S>,
+    other: Queue<S>,
+    dropped: Queue<S>,
+    fence: crate::user::Fence<S>,
+}
+
+impl<S: Subject> Inner<S> {
+    fn run(self) -> syncline::Result<()> {
+        self.asked.value()?;
+        self.asked.at(1).is_reached()?;
+        let _ = self.own.held();
+        let _ = self.own.position().is_reached()?;
+        self.signalled.signal(1)?;
+        self.failed.fail(cause("from inside"));
+        self.other
+            .submit(&[], |_| Ok(()), &[self.asked.signal_at(1)])?;
+        self.other.record(&self.fence)?;
+        self.dropped.submit(&[], |_| Ok(()), &[])?;
+        drop((self.last, self.dropped, self.own));
+        Ok(())
+    }
+}
