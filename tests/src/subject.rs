@@ -1,7 +1,9 @@
 //! What a case runs on: a device, with some neutral work, and everything a user does with it.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::backend::{Device, Held, Queue, Submitted};
@@ -72,6 +74,9 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// # Errors
     /// The backend's.
     fn busy(&self, recorder: &mut RecorderOf<'_, Self>, time: Duration) -> Result<()>;
+
+    /// Has the recorder keep `object` until the submission has finished.
+    fn keep(recorder: &mut RecorderOf<'_, Self>, object: Arc<dyn Any + Send + Sync>);
 
     /// A closed latch, for work that the host holds up.
     ///
@@ -362,6 +367,13 @@ macro_rules! same_work {
             time: ::std::time::Duration,
         ) -> ::syncline::Result<()> {
             $crate::Subject::busy(&self.$inner, recorder, time)
+        }
+
+        fn keep(
+            recorder: &mut $crate::RecorderOf<'_, Self>,
+            object: ::std::sync::Arc<dyn ::std::any::Any + Send + Sync>,
+        ) {
+            <$subject as $crate::Subject>::keep(recorder, object);
         }
 
         fn latch(&self) -> ::syncline::Result<Self::Latch> {

@@ -6,7 +6,7 @@ mod common;
 
 use std::process::ExitCode;
 
-use clockwork::ClockworkSuite;
+use clockwork::suite::ClockworkSuite;
 use syncline_conformance::Settings;
 use syncline_conformance::runner::child;
 

@@ -7,7 +7,7 @@ mod backend;
 
 use std::process::ExitCode;
 
-use backend::ClockworkSuite;
+use backend::suite::ClockworkSuite;
 use syncline_conformance::report::{Ending, Tally};
 use syncline_conformance::runner::{Suite as _, child};
 use syncline_conformance::{Runner, Settings};

@@ -6,6 +6,7 @@ use crate::{Case, Subject};
 
 mod failure;
 mod fences;
+mod planted;
 mod queues;
 mod rejections;
 mod timelines;
@@ -38,6 +39,7 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         work::cases(),
         fences::cases(),
         failure::cases(),
+        planted::cases(),
     ];
     families.into_iter().flatten().collect()
 }

@@ -6,6 +6,8 @@ mod host;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 
+use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -139,6 +141,10 @@ impl Subject for Equipped {
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
             _ => Err(foreign()),
         }
+    }
+
+    fn keep(recorder: &mut Recorder<'_>, object: Arc<dyn Any + Send + Sync>) {
+        recorder.keep(object);
     }
 
     fn latch(&self) -> Result<Latch> {

@@ -153,12 +153,12 @@ impl Drop for Counter {
 pub(crate) struct Port(Arc<Counter>);
 
 impl Port {
-    pub(super) fn handle(&self) -> Handle {
+    pub(crate) fn handle(&self) -> Handle {
         self.0.handle
     }
 
     /// For a submission to keep.
-    pub(super) fn keep(&self) -> Arc<dyn Any + Send + Sync> {
+    pub(crate) fn keep(&self) -> Arc<dyn Any + Send + Sync> {
         self.0.clone()
     }
 }

@@ -17,4 +17,3 @@ pub(crate) mod suite;
 pub(crate) use device::Device;
 pub(crate) use memory::Buffer;
 pub(crate) use queue::Recorder;
-pub(crate) use suite::ClockworkSuite;

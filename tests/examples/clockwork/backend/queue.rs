@@ -81,14 +81,14 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Every word of `buffer` becomes `value`.
     pub(crate) fn fill(&mut self, buffer: &Buffer, value: u32) {
-        self.keep.push(buffer.keep());
+        self.keep(buffer.keep());
         self.list.push(Command::Fill(buffer.handle(), value));
     }
 
     /// `to` becomes a copy of `from`.
     pub(crate) fn copy(&mut self, from: &Buffer, to: &Buffer) {
-        self.keep.push(from.keep());
-        self.keep.push(to.keep());
+        self.keep(from.keep());
+        self.keep(to.keep());
         self.list.push(Command::Copy(from.handle(), to.handle()));
     }
 
@@ -99,8 +99,13 @@ impl Recorder {
 
     /// The queue stands still until the first word of `buffer` is not zero.
     pub(crate) fn hold(&mut self, buffer: &Buffer) {
-        self.keep.push(buffer.keep());
+        self.keep(buffer.keep());
         self.list.push(Command::Hold(buffer.handle()));
+    }
+
+    /// Keeps `object` until the submission has finished.
+    pub(crate) fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
+        self.keep.push(object);
     }
 
     fn port(&mut self, point: NativePoint<'_>, command: fn(&Port, u64) -> Command) -> Result<()> {
@@ -110,9 +115,14 @@ impl Recorder {
             asked: "be used by a clockwork machine".into(),
             reason: "its port is of another backend".into(),
         })?;
-        self.keep.push(port.keep());
+        self.keep(port.keep());
         self.list.push(command(port, point.value()));
         Ok(())
+    }
+
+    /// What the submission must keep.
+    pub(crate) fn kept(&mut self) -> &mut Keep {
+        &mut self.keep
     }
 
     fn wait(&mut self, point: NativePoint<'_>) -> Result<()> {
@@ -213,7 +223,7 @@ impl Enqueue for Channel {
         }
         recorder.signal(batch.end)?;
         // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it is recorded.
-        keep.append(&mut recorder.keep);
+        keep.append(recorder.kept());
         Ok(recorder.list)
     }
 

@@ -1,6 +1,7 @@
 //! The conformance suite for the machine: the neutral work, and which subjects there are.
 
-use std::sync::Mutex;
+use std::any::Any;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use syncline::Result;
@@ -43,6 +44,10 @@ impl Subject for Clockwork {
     fn busy(&self, recorder: &mut Recorder, time: Duration) -> Result<()> {
         recorder.busy(time);
         Ok(())
+    }
+
+    fn keep(recorder: &mut Recorder, object: Arc<dyn Any + Send + Sync>) {
+        recorder.keep(object);
     }
 
     fn latch(&self) -> Result<Buffer> {

@@ -1,0 +1,344 @@
+//! The clockwork backend again, with a place for a bug wherever it touches the driver.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use syncline::backend::{
+    self, Attachment, Batch, Enqueue, Flush, Held, Keep, Lane, NativePoint, Submitted, Waker, Watch,
+};
+use syncline::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, Watcher};
+
+use crate::bugs::Bug;
+use crate::clockwork::device::Port;
+use crate::clockwork::driver::Command;
+use crate::clockwork::queue::{Channel, Stamp};
+use crate::clockwork::{Device, Recorder};
+use crate::lock;
+
+/// A clockwork machine with a bug in its backend, or with none.
+#[derive(Clone)]
+pub(crate) struct PlantedDevice {
+    pub(crate) inner: Device,
+    pub(crate) bug: Bug,
+}
+
+impl backend::Device for PlantedDevice {
+    type Queue = PlantedQueue;
+
+    fn id(&self) -> DeviceId {
+        self.inner.id()
+    }
+
+    fn object(&self) -> &Object {
+        self.inner.object()
+    }
+
+    fn info(&self) -> &Info {
+        self.inner.info()
+    }
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        let attachment = self.inner.port(initial)?;
+        let port: Box<dyn Any> = attachment.port;
+        let port = port.downcast::<Port>().map_err(|_| unexpected())?;
+        let watch = attachment.watch.ok_or_else(unexpected)?;
+        Ok(Attachment {
+            port: Box::new(PlantedPort(*port, self.bug)),
+            watch: Some(Arc::new(PlantedWatch(watch))),
+            ..attachment
+        })
+    }
+
+    fn queue(&self, _kind: QueueKind, label: &str) -> Result<PlantedQueue> {
+        let object = Object::new("planted queue", label);
+        let own = self.timeline(&format!("{label} (position)"))?;
+        let planted = Planted {
+            inner: Channel::new(&self.inner),
+            bug: self.bug,
+            count: AtomicU64::new(0),
+            late: Mutex::default(),
+        };
+        Ok(PlantedQueue {
+            device: self.clone(),
+            lane: Lane::new(object, self.id(), own, planted),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.inner.check()
+    }
+}
+
+/// Something is not what this file made it.
+fn unexpected() -> Error {
+    Error::work(std::io::Error::other("an object of another backend"))
+}
+
+struct PlantedPort(Port, Bug);
+
+impl backend::Port for PlantedPort {
+    fn poll(&self) -> Result<Option<u64>> {
+        let value = self.0.poll()?;
+        Ok(match self.1 {
+            Bug::CounterReadInHalves => value.map(|value| value & u64::from(u32::MAX)),
+            Bug::CounterReadAhead => value.map(|value| value + 1),
+            _ => value,
+        })
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        match self.1 {
+            Bug::HostSignalOneShort => self.0.signal(value - 1),
+            _ => self.0.signal(value),
+        }
+    }
+}
+
+struct PlantedWatch(Arc<dyn Watch>);
+
+impl Watch for PlantedWatch {
+    fn watcher(&self) -> &Watcher {
+        self.0.watcher()
+    }
+
+    fn watch(&self, ports: &[(&dyn backend::Port, u64)], until: Instant) -> Result<()> {
+        let ports: Vec<_> = ports
+            .iter()
+            .filter_map(|&(port, value)| {
+                let port: &dyn Any = port;
+                let port = &port.downcast_ref::<PlantedPort>()?.0;
+                Some((port as &dyn backend::Port, value))
+            })
+            .collect();
+        self.0.watch(&ports, until)
+    }
+
+    fn nudge(&self) {
+        self.0.nudge();
+    }
+}
+
+/// As the clockwork's queue, over [`Planted`].
+#[derive(Clone)]
+pub(crate) struct PlantedQueue {
+    device: PlantedDevice,
+    lane: Arc<Lane<Planted>>,
+}
+
+impl backend::Queue for PlantedQueue {
+    type Device = PlantedDevice;
+    type Recorder<'a> = Recorder;
+
+    fn device(&self) -> PlantedDevice {
+        self.device.clone()
+    }
+
+    fn object(&self) -> &Object {
+        self.lane.object()
+    }
+
+    fn submit<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+    {
+        self.lane.submit(waits, work, signals)
+    }
+
+    fn record(&self, fence: &Fence) -> Result<()> {
+        self.lane.record(fence)
+    }
+
+    fn position(&self) -> Point<'_> {
+        self.lane.position()
+    }
+
+    fn held(&self) -> Held {
+        self.lane.held()
+    }
+
+    fn idle(&self, timeout: Duration) -> Result<()> {
+        self.lane.idle(timeout)
+    }
+}
+
+/// The clockwork's channel, with a bug in what it hands over, or in how.
+pub(crate) struct Planted {
+    inner: Channel,
+    bug: Bug,
+    count: AtomicU64,
+    /// A list that goes with the next one.
+    late: Mutex<Option<Vec<Command>>>,
+}
+
+fn wait(recorder: &mut Recorder, point: NativePoint<'_>, value: u64) -> Result<()> {
+    let port = &point.port::<PlantedPort>().ok_or_else(unexpected)?.0;
+    recorder.keep(port.keep());
+    recorder.list.push(Command::Wait(port.handle(), value));
+    Ok(())
+}
+
+fn signal(recorder: &mut Recorder, point: NativePoint<'_>) -> Result<()> {
+    let port = &point.port::<PlantedPort>().ok_or_else(unexpected)?.0;
+    recorder.keep(port.keep());
+    recorder
+        .list
+        .push(Command::Signal(port.handle(), point.value()));
+    Ok(())
+}
+
+impl Enqueue for Planted {
+    type Recorder<'a> = Recorder;
+    type Prepared = Vec<Command>;
+    type Stamp = PlantedStamp;
+    const MAX_IN_FLIGHT: u64 = Channel::MAX_IN_FLIGHT;
+
+    fn order_domain(&self) -> u64 {
+        match self.bug {
+            Bug::AllQueuesClaimOneOrder => 1,
+            _ => self.inner.order_domain(),
+        }
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Vec<Command>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
+    {
+        let mut recorder = Recorder::default();
+        let waits = match self.bug {
+            Bug::WaitsAreForgotten => &[],
+            Bug::OnlyTheFirstWaitCounts => &batch.waits[..batch.waits.len().min(1)],
+            _ => batch.waits,
+        };
+        for &point in waits {
+            let value = match self.bug {
+                Bug::DeviceWaitsOneShort => point.value() - 1,
+                _ => point.value(),
+            };
+            wait(&mut recorder, point, value)?;
+        }
+        let begin = recorder.list.len();
+        if self.bug == Bug::SignalsBeforeTheWork {
+            for &point in batch.signals {
+                signal(&mut recorder, point)?;
+            }
+        }
+        if self.bug == Bug::EndBeforeTheWork {
+            signal(&mut recorder, batch.end)?;
+        }
+        let from = recorder.list.len();
+        let worked = work(&mut recorder);
+        if let Err(error) = worked {
+            if self.bug == Bug::RefusedWorkGoesToTheDriver {
+                for &point in batch.signals {
+                    signal(&mut recorder, point)?;
+                }
+                keep.append(recorder.kept());
+                // The engine hands the queue's next submission over at once.
+                *lock(&self.late) = Some(recorder.list);
+            }
+            return Err(error);
+        }
+        match self.bug {
+            Bug::WorkRunsTwice => recorder.list.extend_from_within(from..),
+            Bug::WorkIsLost => recorder.list.truncate(from),
+            Bug::WorkRunsBackwards => recorder.list[from..].reverse(),
+            Bug::WorkBeforeTheWaits => recorder.list.rotate_left(begin),
+            _ => {}
+        }
+        if self.bug != Bug::OrderOfSignalsIgnored {
+            for &point in batch.order {
+                wait(&mut recorder, point, point.value())?;
+            }
+        }
+        let signals = match self.bug {
+            Bug::SignalsBeforeTheWork => &[],
+            Bug::OnlyTheFirstSignalCounts => &batch.signals[..batch.signals.len().min(1)],
+            _ => batch.signals,
+        };
+        for &point in signals {
+            signal(&mut recorder, point)?;
+        }
+        if self.bug != Bug::EndBeforeTheWork {
+            signal(&mut recorder, batch.end)?;
+        }
+        match self.bug {
+            Bug::DropFreesEarly => drop(std::mem::take(recorder.kept())),
+            Bug::KeptForEver => std::mem::forget(std::mem::take(recorder.kept())),
+            _ => keep.append(recorder.kept()),
+        }
+        Ok(recorder.list)
+    }
+
+    fn flush(&self, list: Vec<Command>, lane: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        match self.bug {
+            Bug::LockedQueueWakesNobody if count == 1 => Flush::Busy(list),
+            Bug::FullQueueDropsTheList if count == 2 => Flush::Done,
+            Bug::LaterSubmissionsOvertake => {
+                // Every other list goes behind the one after it.
+                let late = lock(&self.late).take();
+                match late {
+                    None => {
+                        *lock(&self.late) = Some(list);
+                        Flush::Done
+                    }
+                    Some(late) => {
+                        let both = list.into_iter().chain(late).collect();
+                        self.inner.flush(both, lane)
+                    }
+                }
+            }
+            Bug::RefusedWorkGoesToTheDriver => {
+                let late = lock(&self.late).take().unwrap_or_default();
+                self.inner
+                    .flush(late.into_iter().chain(list).collect(), lane)
+            }
+            _ => self.inner.flush(list, lane),
+        }
+    }
+
+    fn stamp(&self) -> Result<Arc<PlantedStamp>> {
+        Ok(Arc::new(PlantedStamp {
+            inner: self.inner.stamp()?,
+            bug: self.bug,
+            early: OnceLock::new(),
+        }))
+    }
+
+    fn write_stamp(recorder: &mut Recorder, stamp: &Arc<PlantedStamp>) -> Result<()> {
+        if stamp.bug == Bug::TimeIsWrittenAtTheCall {
+            let _ = stamp.early.set(Instant::now());
+        }
+        Channel::write_stamp(recorder, &stamp.inner)
+    }
+}
+
+/// A time, read wrongly.
+pub(crate) struct PlantedStamp {
+    inner: Arc<Stamp>,
+    bug: Bug,
+    early: OnceLock<Instant>,
+}
+
+impl backend::Stamp for PlantedStamp {
+    fn nanoseconds_since(&self, start: &dyn backend::Stamp) -> Result<i64> {
+        let start: &dyn Any = start;
+        let start = start.downcast_ref::<Self>().ok_or_else(unexpected)?;
+        if let (Some(start), Some(end)) = (start.early.get(), self.early.get()) {
+            return Ok(end.duration_since(*start).as_nanos() as i64);
+        }
+        let right = self.inner.nanoseconds_since(&*start.inner)?;
+        Ok(match self.bug {
+            Bug::WrongTickPeriod => right / 40 * 41,
+            Bug::TicksForNanoseconds => right / 40,
+            _ => right,
+        })
+    }
+}

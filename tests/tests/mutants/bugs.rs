@@ -1,0 +1,184 @@
+//! The bugs, each with the rules of the contract that it breaks.
+
+macro_rules! bugs {
+    ($($(#[doc = $why:literal])* $bug:ident: $($rule:ident)+;)+) => {
+        /// One thing that is wrong with a subject.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Bug {
+            /// Nothing is.
+            None,
+            $($(#[doc = $why])* $bug,)+
+        }
+
+        /// All of them.
+        pub(crate) const BUGS: &[(Bug, &[&str])] = &[$((Bug::$bug, &[$(stringify!($rule)),+])),+];
+    };
+}
+
+bugs! {
+    // --- In the backend -------------------------------------------------------------------------
+    /// Only the lower 32 bits of a counter are read.
+    CounterReadInHalves: T1;
+    /// A counter reads as one more than it is.
+    CounterReadAhead: T1 T3;
+    /// A signal of the host is off by one.
+    HostSignalOneShort: Q1 Q3 T1;
+    /// The device waits for nothing.
+    WaitsAreForgotten: Q1 Q9;
+    /// The device waits for one of several points.
+    OnlyTheFirstWaitCounts: Q1 Q9;
+    /// The device's comparison is off by one.
+    DeviceWaitsOneShort: Q1 Q9;
+    /// Success too early: values are reached before the work behind them is done.
+    SignalsBeforeTheWork: Q1 Q9 T3;
+    /// A queue's position is reached before its work is done.
+    EndBeforeTheWork: Q7 F2 F3;
+    /// One of several signals is made.
+    OnlyTheFirstSignalCounts: Q1 E4;
+    /// Signal out of order: a value does not wait for the lower ones of other queues.
+    OrderOfSignalsIgnored: T3;
+    /// Queues of different driver queues are said to keep one order.
+    AllQueuesClaimOneOrder: T3;
+    /// Work runs before what it waits for.
+    WorkBeforeTheWaits: Q1 Q9;
+    /// Everything that a submission records runs twice.
+    WorkRunsTwice: Q6;
+    /// Nothing that a submission records runs.
+    WorkIsLost: Q1 Q6;
+    /// The commands of a submission run last to first.
+    WorkRunsBackwards: Q1;
+    /// Every second submission of a queue runs before the first.
+    LaterSubmissionsOvertake: Q1 Q7;
+    /// A submission that is refused runs and signals all the same.
+    RefusedWorkGoesToTheDriver: Q5;
+    /// Drop frees early: what a submission uses goes when it is recorded.
+    DropFreesEarly: Q6 T9;
+    /// What a submission uses never goes.
+    KeptForEver: Q6;
+    /// Lost wakeup: a lane that found its driver queue locked is never woken.
+    LockedQueueWakesNobody: Q1 Q7;
+    /// A driver queue that is full loses a submission.
+    FullQueueDropsTheList: Q1 Q7;
+    /// Device times are scaled wrongly, by one part in forty.
+    WrongTickPeriod: F5;
+    /// Device times are ticks.
+    TicksForNanoseconds: F5;
+    /// Times are the host's, taken when the fence is recorded.
+    TimeIsWrittenAtTheCall: F5;
+
+    // --- Where a user would see it --------------------------------------------------------------
+    /// A value read once is lower the next time.
+    ValueGoesBack: T1;
+    /// A value that nobody signalled is read.
+    ValueIsInvented: T1;
+    /// Points are compared with 32 bits.
+    PointsTruncated: T1;
+    /// Points are compared as signed differences of 32 bits.
+    CyclicCompare32: T1;
+    /// Points are compared as signed differences of 64 bits.
+    CyclicCompare64: T1;
+    /// Success too early: a point counts as reached one value before.
+    ReachedOneEarly: T1 T3 T6;
+    /// Off by one in ≥: a point counts as reached one value later.
+    ReachedOneLate: T1 T6;
+    /// A host signal below the value is accepted, and does nothing.
+    LateSignalAccepted: T2 T1;
+    /// Of two equal signals both are told that they won.
+    LoserToldItWon: T2;
+    /// A host signal jumps over what is claimed.
+    HostSignalIgnoresClaims: T2;
+    /// A timed-out wait says that it succeeded.
+    TimeoutIsSuccess: T4;
+    /// Waits end before their time.
+    TimeoutEarly: T4;
+    /// Times are cut to whole milliseconds.
+    TimeoutInMilliseconds: T4;
+    /// A wait that times out fails the timeline.
+    TimeoutFailsTheTimeline: T4;
+    /// Any is treated as all.
+    AnyIsAll: T5;
+    /// All is treated as any: a wait ends at the first point reached.
+    AllIsAny: T5;
+    /// All looks at the first point alone.
+    AllIsTheFirst: T5;
+    /// Any names the highest index.
+    AnyNamesTheLast: T5;
+    /// Any prefers a failure to what is reached.
+    AnyPrefersFailures: T5;
+    /// All waits for the points one by one, and so misses a failure behind an open one.
+    AllWaitsInTurn: T5;
+    /// All swallows failures of points that are not the first.
+    AllSwallowsFailures: T5;
+    /// Lost wakeup: a thread that waits already is not woken.
+    WakeupLost: T6;
+    /// One of several threads that wait is woken.
+    OneOfManyWoken: T6;
+    /// A spinning wait polls once.
+    SpinPollsOnce: T4 F3;
+    /// The last handle of a timeline cancels nothing.
+    LastHandleCancelsNothing: T9;
+    /// Futures are polled, and wake nobody.
+    FutureNeverWakes: T8;
+    /// Cancelled waiter still called: a future that is dropped wakes its task.
+    CancelledWaiterStillCalled: T8;
+    /// A future of any is one of all.
+    FutureOfAnyIsAll: T8;
+    /// A future of all is one of any.
+    FutureOfAllIsAny: T8;
+    /// A future swallows failures.
+    FutureSwallowsFailures: T8;
+    /// What is claimed counts as pending.
+    ClaimedIsPending: T10 Q8;
+    /// Pending means reached.
+    PendingIsReached: T10;
+    /// Claims of a rejected submission stay.
+    RejectedClaimsStay: Q5;
+    /// An error of work is swallowed.
+    WorkErrorSwallowed: Q5;
+    /// A panic of work is swallowed.
+    WorkPanicSwallowed: Q6;
+    /// Waiting for a queue to be idle does nothing.
+    IdleReturnsAtOnce: Q6 Q7 T9 F6;
+    /// Settling does nothing.
+    SettleReturnsAtOnce: Q8;
+    /// Nothing is ever said to be held.
+    NothingIsHeld: Q8;
+    /// A fence that was never recorded blocks.
+    UnrecordedFenceBlocks: F1;
+    /// Wait captured late, on a queue: it follows what the fence holds.
+    QueueWaitCapturedLate: F2;
+    /// A fence takes its first record only.
+    RecordedOnce: F2 F6;
+    /// A query waits.
+    QueryBlocks: F3;
+    /// A query always says no.
+    QueryNeverTrue: F3;
+    /// A fence of another device is accepted, and not recorded.
+    ForeignFenceAccepted: F4;
+    /// Times have no sign.
+    ElapsedHasNoSign: F5;
+    /// A fence without times has elapsed nothing.
+    ElapsedWithoutTimes: F5;
+    /// A fence that is not complete yet has elapsed nothing.
+    ElapsedNotReady: F5;
+    /// Swallowed error: a wait for what failed succeeds.
+    FailureIsSuccess: E1;
+    /// Failing a timeline does nothing.
+    FailIsIgnored: E1;
+    /// Poison forgotten: a failure is told once.
+    FailureToldOnce: E1;
+    /// The last cause of a failure is told, not the first.
+    LastCauseWins: E1;
+    /// A failed timeline still has a value.
+    FailedValueIsFine: E1;
+    /// What was reached is not reached any more once the timeline has failed.
+    FailureTakesReachedBack: E1 T1;
+    /// Work behind a failure runs, and signals.
+    FailureDoesNotTravel: E2;
+    /// The cause of a chain of failures is the last link.
+    CauseIsReplaced: E2;
+    /// A failure reaches timelines that have nothing to do with it.
+    FailureSpreads: E4;
+    /// Errors name no object.
+    ErrorsNameNobody: E1 E5;
+}

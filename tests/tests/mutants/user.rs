@@ -1,0 +1,537 @@
+//! A subject with a bug where a user would see it, or with a bug in its backend.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use syncline::backend::{Device as _, Held, Queue as _, Submitted};
+use syncline::{
+    Blockers, Error, Fence, KeptPoint, Object, Point, Result, Signal, Timeline, WaitMode,
+};
+use syncline_conformance::{Subject, Waiting};
+
+use crate::backend::{PlantedDevice, PlantedQueue};
+use crate::bugs::Bug;
+use crate::clockwork::suite::Clockwork;
+use crate::clockwork::{Buffer, Recorder};
+use crate::lock;
+
+/// Long enough for what a mutant does behind a user's back, short enough to be gone soon.
+const A_WHILE: Duration = Duration::from_secs(5);
+
+/// The subject of every mutant, and of the honest device.
+#[derive(Clone)]
+pub(crate) struct Mutant {
+    device: PlantedDevice,
+    bug: Bug,
+    memory: Arc<Memory>,
+}
+
+/// What some bugs remember.
+#[derive(Default)]
+struct Memory {
+    reads: AtomicU64,
+    waiting: AtomicUsize,
+    timelines: Mutex<Vec<Timeline>>,
+    /// The last cause that each timeline was failed with, by the timeline's id.
+    causes: Mutex<HashMap<u64, Error>>,
+    /// The timelines whose failure was told.
+    told: Mutex<HashSet<u64>>,
+    /// The fences that were recorded.
+    recorded: Mutex<HashSet<u64>>,
+}
+
+thread_local! {
+    /// The signals that this thread made since its last submission.
+    static SIGNALS: RefCell<Vec<(Timeline, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Mutant {
+    pub(crate) fn new(device: PlantedDevice) -> Self {
+        Self {
+            bug: device.bug,
+            device,
+            memory: Arc::default(),
+        }
+    }
+
+    /// What a wait has to say, changed by what is wrong with failures.
+    fn told(&self, ended: Result<()>, timeout: Duration) -> Result<()> {
+        let Err(Error::Failed {
+            timeline,
+            value,
+            cause,
+        }) = ended
+        else {
+            return ended;
+        };
+        let failed = |cause| {
+            Err(Error::Failed {
+                timeline: timeline.clone(),
+                value,
+                cause,
+            })
+        };
+        let memory = &self.memory;
+        match self.bug {
+            Bug::FailureIsSuccess => Ok(()),
+            Bug::FailureToldOnce if !lock(&memory.told).insert(timeline.id()) => {
+                Err(timed_out(&timeline, value, timeout))
+            }
+            Bug::LastCauseWins => match lock(&memory.causes).get(&timeline.id()) {
+                Some(last) => failed(Arc::new(last.clone())),
+                None => failed(cause),
+            },
+            Bug::CauseIsReplaced if !lock(&memory.causes).contains_key(&timeline.id()) => {
+                failed(Arc::new(Error::NothingToWaitFor))
+            }
+            Bug::ErrorsNameNobody => Err(Error::Failed {
+                timeline: Object::new("timeline", ""),
+                value,
+                cause,
+            }),
+            _ => failed(cause),
+        }
+    }
+
+    /// Sleeps through the wake-up: the answer is the one from before, when the time is over.
+    fn sleep_through(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
+        let early = point.wait(Duration::ZERO);
+        if matches!(early, Err(Error::TimedOut { .. })) {
+            thread::sleep(timeout.min(A_WHILE));
+        }
+        early
+    }
+
+    /// A submission of nothing, for one that should have been refused.
+    fn pretend<'q>(queue: &'q PlantedQueue) -> Result<Submitted<'q>> {
+        queue.submit(&[], |_| Ok(()), &[])
+    }
+}
+
+fn unrecorded(fence: &Fence) -> bool {
+    fence.point().is_ok_and(|kept| kept.point().value() == 0)
+}
+
+fn timed_out(object: &Object, value: u64, waited: Duration) -> Error {
+    Error::TimedOut {
+        object: object.clone(),
+        value,
+        reached: 0,
+        pending: 0,
+        waited,
+        blockers: Blockers::default(),
+    }
+}
+
+impl Subject for Mutant {
+    type Device = PlantedDevice;
+    type Buffer = Buffer;
+    type Latch = Buffer;
+
+    fn device(&self) -> &PlantedDevice {
+        &self.device
+    }
+
+    fn buffer(&self, words: usize) -> Result<Buffer> {
+        Ok(self.device.inner.buffer(words))
+    }
+
+    fn read(buffer: &Buffer) -> Vec<u32> {
+        Clockwork::read(buffer)
+    }
+
+    fn fill(recorder: &mut Recorder, buffer: &Buffer, value: u32) -> Result<()> {
+        Clockwork::fill(recorder, buffer, value)
+    }
+
+    fn copy(recorder: &mut Recorder, from: &Buffer, to: &Buffer) -> Result<()> {
+        Clockwork::copy(recorder, from, to)
+    }
+
+    fn busy(&self, recorder: &mut Recorder, time: Duration) -> Result<()> {
+        recorder.busy(time);
+        Ok(())
+    }
+
+    fn keep(recorder: &mut Recorder, object: Arc<dyn Any + Send + Sync>) {
+        Clockwork::keep(recorder, object);
+    }
+
+    fn latch(&self) -> Result<Buffer> {
+        self.buffer(1)
+    }
+
+    fn block(recorder: &mut Recorder, latch: &Buffer) -> Result<()> {
+        Clockwork::block(recorder, latch)
+    }
+
+    fn open(latch: &Buffer) -> Result<()> {
+        Clockwork::open(latch)
+    }
+
+    fn timeline_with(&self, _other: &Self, label: &str, initial: u64) -> Result<Timeline> {
+        let line = self.device.timeline_from(label, initial)?;
+        if matches!(
+            self.bug,
+            Bug::LastHandleCancelsNothing | Bug::FailureSpreads | Bug::TimeoutFailsTheTimeline
+        ) {
+            lock(&self.memory.timelines).push(line.clone());
+        }
+        Ok(line)
+    }
+
+    fn at<'t>(&self, of: &'t Timeline, value: u64) -> Point<'t> {
+        let now = of.frozen_value();
+        let reached_if = |reached: bool| of.at(if reached { value.min(now) } else { value });
+        match self.bug {
+            Bug::PointsTruncated => of.at(value & u64::from(u32::MAX)),
+            Bug::CyclicCompare32 => {
+                reached_if((now as u32).wrapping_sub(value as u32).cast_signed() >= 0)
+            }
+            Bug::CyclicCompare64 => reached_if(now.wrapping_sub(value).cast_signed() >= 0),
+            Bug::ReachedOneEarly => of.at(value.saturating_sub(1)),
+            Bug::ReachedOneLate => of.at(value + 1),
+            Bug::FailureTakesReachedBack if of.value().is_err() => of.at(value.max(now + 1)),
+            _ => of.at(value),
+        }
+    }
+
+    fn signal_at<'t>(&self, of: &'t Timeline, value: u64) -> Signal<'t> {
+        if self.bug == Bug::RejectedClaimsStay {
+            SIGNALS.with_borrow_mut(|signals| signals.push((of.clone(), value)));
+        }
+        of.signal_at(value)
+    }
+
+    fn value(&self, of: &Timeline) -> Result<u64> {
+        let value = of.value();
+        let third = || self.memory.reads.fetch_add(1, Ordering::Relaxed) % 3 == 2;
+        match self.bug {
+            Bug::ValueGoesBack if third() => value.map(|value| value.saturating_sub(1)),
+            Bug::ValueIsInvented if third() => value.map(|value| value + 1),
+            Bug::FailedValueIsFine => value.or_else(|_| Ok(of.frozen_value())),
+            _ => value,
+        }
+    }
+
+    fn signal(&self, of: &Timeline, value: u64) -> Result<()> {
+        match (self.bug, of.signal(value)) {
+            (Bug::LateSignalAccepted, Err(Error::SignalNotAboveReached { .. }))
+            | (Bug::HostSignalIgnoresClaims, Err(Error::SignalOverlapsClaim { .. })) => Ok(()),
+            (_, signalled) => signalled,
+        }
+    }
+
+    fn fail(&self, of: &Timeline, cause: Error) {
+        let memory = &self.memory;
+        lock(&memory.causes).insert(of.object().id(), cause.clone());
+        match self.bug {
+            Bug::FailIsIgnored => {}
+            Bug::FailureSpreads => {
+                let all = std::mem::take(&mut *lock(&memory.timelines));
+                all.iter().for_each(|line| line.fail(cause.clone()));
+            }
+            _ => of.fail(cause),
+        }
+    }
+
+    fn is_pending(&self, point: Point<'_>) -> Result<bool> {
+        match self.bug {
+            Bug::ClaimedIsPending => Ok(true),
+            Bug::PendingIsReached => point.is_reached(),
+            _ => point.is_pending(),
+        }
+    }
+
+    fn wait(&self, point: Point<'_>, mode: WaitMode, timeout: Duration) -> Result<()> {
+        let honest = |timeout| point.wait_with(mode, timeout);
+        let ended = match self.bug {
+            Bug::TimeoutEarly => honest(timeout / 2),
+            Bug::TimeoutInMilliseconds => honest(Duration::from_millis(timeout.as_millis() as u64)),
+            Bug::WakeupLost => self.sleep_through(point, timeout),
+            Bug::OneOfManyWoken => {
+                let others = self.memory.waiting.fetch_add(1, Ordering::SeqCst);
+                let ended = if others == 0 {
+                    honest(timeout)
+                } else {
+                    self.sleep_through(point, timeout)
+                };
+                self.memory.waiting.fetch_sub(1, Ordering::SeqCst);
+                ended
+            }
+            Bug::SpinPollsOnce if mode == WaitMode::Spin => honest(Duration::ZERO),
+            _ => honest(timeout),
+        };
+        if let Err(Error::TimedOut { object, .. }) = &ended {
+            match self.bug {
+                Bug::TimeoutIsSuccess => return Ok(()),
+                Bug::TimeoutFailsTheTimeline => {
+                    let all = lock(&self.memory.timelines);
+                    let found = all.iter().find(|line| line.object().id() == object.id());
+                    found.inspect(|line| line.fail(Error::NothingToWaitFor));
+                }
+                _ => {}
+            }
+        }
+        self.told(ended, timeout)
+    }
+
+    fn wait_pending(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
+        match self.bug {
+            Bug::ClaimedIsPending => Ok(()),
+            Bug::PendingIsReached => point.wait(timeout),
+            _ => point.wait_pending(timeout),
+        }
+    }
+
+    fn wait_all(&self, points: &[Point<'_>], timeout: Duration) -> Result<()> {
+        match self.bug {
+            Bug::AllIsAny => syncline::wait_any(points, timeout).map(|_| ()),
+            Bug::AllIsTheFirst => syncline::wait_all(&points[..1], timeout),
+            Bug::AllWaitsInTurn => points.iter().try_for_each(|point| point.wait(timeout)),
+            Bug::AllSwallowsFailures => {
+                let fine: Vec<_> = points
+                    .iter()
+                    .filter(|point| point.is_reached().is_ok())
+                    .copied()
+                    .collect();
+                syncline::wait_all(&fine, timeout)
+            }
+            _ => syncline::wait_all(points, timeout),
+        }
+    }
+
+    fn wait_any(&self, points: &[Point<'_>], timeout: Duration) -> Result<usize> {
+        match self.bug {
+            Bug::AnyIsAll => syncline::wait_all(points, timeout).map(|()| 0),
+            Bug::AnyPrefersFailures => {
+                points.iter().try_for_each(|p| p.is_reached().map(|_| ()))?;
+                syncline::wait_any(points, timeout)
+            }
+            Bug::AnyNamesTheLast => {
+                let first = syncline::wait_any(points, timeout)?;
+                let reached = |point: &Point<'_>| point.is_reached().unwrap_or(false);
+                Ok(points.iter().rposition(reached).unwrap_or(first))
+            }
+            _ => syncline::wait_any(points, timeout),
+        }
+    }
+
+    fn await_all(&self, points: &[Point<'_>]) -> Waiting<()> {
+        let honest: Waiting<()> = Box::pin(syncline::future::all(points));
+        match self.bug {
+            Bug::FutureOfAllIsAny => {
+                let any = syncline::future::any(points);
+                Box::pin(async move { any.await.map(|_| ()) })
+            }
+            Bug::FutureNeverWakes => Box::pin(Sleeper(honest)),
+            Bug::FutureSwallowsFailures => Box::pin(async move { honest.await.or(Ok(())) }),
+            Bug::CancelledWaiterStillCalled => Box::pin(Leaky {
+                inner: Some(honest),
+                waker: None,
+            }),
+            _ => honest,
+        }
+    }
+
+    fn await_any(&self, points: &[Point<'_>]) -> Waiting<usize> {
+        let honest: Waiting<usize> = Box::pin(syncline::future::any(points));
+        match self.bug {
+            Bug::FutureOfAnyIsAll => {
+                let all = syncline::future::all(points);
+                Box::pin(async move { all.await.map(|()| 0) })
+            }
+            Bug::FutureNeverWakes => Box::pin(Sleeper(honest)),
+            _ => honest,
+        }
+    }
+
+    fn submit<'q, W>(
+        &self,
+        queue: &'q PlantedQueue,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+    {
+        let made = SIGNALS.take();
+        match self.bug {
+            Bug::WorkErrorSwallowed => {
+                let quiet = |recorder: &mut Recorder| work(recorder).or(Ok(()));
+                queue.submit(waits, quiet, signals)
+            }
+            Bug::WorkPanicSwallowed => {
+                let quiet = |recorder: &mut Recorder| {
+                    catch_unwind(AssertUnwindSafe(|| work(recorder))).unwrap_or(Ok(()))
+                };
+                queue.submit(waits, quiet, signals)
+            }
+            Bug::FailureDoesNotTravel => {
+                let fine: Vec<_> = waits
+                    .iter()
+                    .filter(|wait| wait.is_reached().is_ok())
+                    .copied()
+                    .collect();
+                queue.submit(&fine, work, signals)
+            }
+            bug => match (bug, queue.submit(waits, work, signals)) {
+                (
+                    Bug::LoserToldItWon,
+                    Err(Error::SignalNotAboveReached { .. } | Error::SignalOverlapsClaim { .. }),
+                ) => Self::pretend(queue),
+                (Bug::RejectedClaimsStay, Err(error)) => {
+                    for (line, value) in made {
+                        // A claim that is not dropped is not withdrawn.
+                        let _ = line.claim(value, 0).map(std::mem::forget);
+                    }
+                    Err(error)
+                }
+                (_, submitted) => submitted,
+            },
+        }
+    }
+
+    fn record(&self, queue: &PlantedQueue, fence: &Fence) -> Result<()> {
+        if self.bug == Bug::RecordedOnce && !lock(&self.memory.recorded).insert(fence.object().id())
+        {
+            return Ok(());
+        }
+        match (self.bug, queue.record(fence)) {
+            (Bug::ForeignFenceAccepted, Err(Error::WrongDevice { .. })) => Ok(()),
+            (_, recorded) => recorded,
+        }
+    }
+
+    fn held(&self, queue: &PlantedQueue) -> Held {
+        match self.bug {
+            Bug::NothingIsHeld => Held::default(),
+            _ => queue.held(),
+        }
+    }
+
+    fn idle(&self, queue: &PlantedQueue, timeout: Duration) -> Result<()> {
+        match self.bug {
+            Bug::IdleReturnsAtOnce => Ok(()),
+            _ => queue.idle(timeout),
+        }
+    }
+
+    fn settle(&self, queue: &PlantedQueue, timeout: Duration) -> Result<()> {
+        match self.bug {
+            Bug::SettleReturnsAtOnce => Ok(()),
+            _ => queue.settle(timeout),
+        }
+    }
+
+    fn fence_point(&self, fence: &Fence) -> Result<KeptPoint> {
+        if self.bug != Bug::QueueWaitCapturedLate {
+            return fence.point();
+        }
+        // Stands for whatever the fence holds when it is asked.
+        let late = self.device.timeline("late")?;
+        let point = late.at(1).keep();
+        let fence = fence.clone();
+        thread::spawn(move || {
+            let start = Instant::now();
+            while !fence.is_complete().unwrap_or(true) && start.elapsed() < A_WHILE {
+                thread::sleep(Duration::from_millis(1));
+            }
+            late.signal(1)
+        });
+        Ok(point)
+    }
+
+    fn is_complete(&self, fence: &Fence) -> Result<bool> {
+        match self.bug {
+            Bug::UnrecordedFenceBlocks if unrecorded(fence) => Ok(false),
+            Bug::QueryBlocks => fence.wait(A_WHILE).map(|()| true),
+            Bug::QueryNeverTrue => Ok(false),
+            _ => fence.is_complete(),
+        }
+    }
+
+    fn wait_fence(&self, fence: &Fence, mode: WaitMode, timeout: Duration) -> Result<()> {
+        match self.bug {
+            Bug::UnrecordedFenceBlocks if unrecorded(fence) => {
+                thread::sleep(timeout.min(A_WHILE));
+                Err(timed_out(fence.object(), 0, timeout))
+            }
+            Bug::FailureIsSuccess => self.told(fence.wait_with(mode, timeout), timeout),
+            _ => fence.wait_with(mode, timeout),
+        }
+    }
+
+    fn elapsed(&self, start: &Fence, end: &Fence) -> Result<i64> {
+        match (self.bug, end.elapsed_since(start)) {
+            (Bug::ElapsedHasNoSign, elapsed) => elapsed.map(i64::abs),
+            (Bug::ElapsedWithoutTimes, Err(Error::TimingDisabled { .. }))
+            | (Bug::ElapsedNotReady, Err(Error::NotReady { .. } | Error::NotRecorded { .. })) => {
+                Ok(0)
+            }
+            (_, elapsed) => elapsed,
+        }
+    }
+}
+
+/// A future that is polled, and never wakes its task.
+struct Sleeper<T>(Waiting<T>);
+
+impl<T> Future for Sleeper<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<T>> {
+        let nobody = Waker::noop();
+        self.0.as_mut().poll(&mut Context::from_waker(nobody))
+    }
+}
+
+/// A future that stays registered when it is dropped.
+struct Leaky {
+    inner: Option<Waiting<()>>,
+    waker: Option<Waker>,
+}
+
+impl Future for Leaky {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.waker = Some(context.waker().clone());
+        match &mut self.inner {
+            None => Poll::Pending,
+            Some(inner) => {
+                let polled = inner.as_mut().poll(context);
+                if polled.is_ready() {
+                    self.inner = None;
+                }
+                polled
+            }
+        }
+    }
+}
+
+impl Drop for Leaky {
+    fn drop(&mut self) {
+        let (Some(mut inner), Some(waker)) = (self.inner.take(), self.waker.take()) else {
+            return;
+        };
+        thread::spawn(move || {
+            let start = Instant::now();
+            let mut context = Context::from_waker(Waker::noop());
+            while inner.as_mut().poll(&mut context).is_pending() && start.elapsed() < A_WHILE {
+                thread::sleep(Duration::from_millis(1));
+            }
+            waker.wake();
+        });
+    }
+}
