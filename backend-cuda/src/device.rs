@@ -11,6 +11,7 @@ use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::event::Pool;
+use crate::graph::LetGo;
 use crate::port::EventPort;
 use crate::queue::Queue;
 use crate::stream::Stream;
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     probe: Stream,
     plain_events: Arc<Pool>,
     timed_events: Arc<Pool>,
+    let_go: Arc<LetGo>,
     /// Adopted streams in use, by address.
     streams: Mutex<HashMap<usize, Weak<Stream>>>,
 }
@@ -62,6 +64,7 @@ impl Device {
             plain_events: Pool::plain(&context),
             timed_events: Pool::timed(&context),
             context,
+            let_go: Arc::default(),
             streams: Mutex::default(),
         })))
     }
@@ -76,6 +79,11 @@ impl Device {
 
     pub(crate) fn timed_events(&self) -> &Pool {
         &self.0.timed_events
+    }
+
+    /// Where graphs put the events that they have kept.
+    pub(crate) fn let_go(&self) -> &Arc<LetGo> {
+        &self.0.let_go
     }
 
     /// The stream at `address` as queues already use it, or what `adopt` makes of it. Two queues over

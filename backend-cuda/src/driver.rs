@@ -161,6 +161,8 @@ symbols! {
         event_create(event: *mut sys::CUevent, flags: c_uint) = "cuEventCreate";
         event_destroy(event: sys::CUevent) = "cuEventDestroy_v2";
         event_record(event: sys::CUevent, stream: sys::CUstream) = "cuEventRecord";
+        event_record_with_flags(event: sys::CUevent, stream: sys::CUstream, flags: c_uint)
+            = "cuEventRecordWithFlags";
         event_query(event: sys::CUevent) = "cuEventQuery";
         event_elapsed_time(milliseconds: *mut f32, start: sys::CUevent, end: sys::CUevent)
             = "cuEventElapsedTime";
@@ -171,7 +173,19 @@ symbols! {
         stream_wait_event(stream: sys::CUstream, event: sys::CUevent, flags: c_uint)
             = "cuStreamWaitEvent";
         stream_get_ctx(stream: sys::CUstream, context: *mut sys::CUcontext) = "cuStreamGetCtx";
-        stream_is_capturing(stream: sys::CUstream, status: *mut c_uint) = "cuStreamIsCapturing";
+        stream_get_capture_info(
+            stream: sys::CUstream, status: *mut c_uint, id: *mut u64, graph: *mut sys::CUgraph,
+            dependencies: *mut c_void, count: *mut c_void,
+        ) = "cuStreamGetCaptureInfo_v2";
+        user_object_create(
+            object: *mut sys::CUuserObject, pointer: *mut c_void,
+            destroy: unsafe extern "C" fn(*mut c_void), references: c_uint, flags: c_uint,
+        ) = "cuUserObjectCreate";
+        user_object_release(object: sys::CUuserObject, references: c_uint) = "cuUserObjectRelease";
+        graph_retain_user_object(
+            graph: sys::CUgraph, object: sys::CUuserObject, references: c_uint, flags: c_uint,
+        ) = "cuGraphRetainUserObject";
+        graph_launch(graph: sys::CUgraphExec, stream: sys::CUstream) = "cuGraphLaunch";
         mem_alloc(pointer: *mut sys::CUdeviceptr, bytes: usize) = "cuMemAlloc_v2";
         mem_free(pointer: sys::CUdeviceptr) = "cuMemFree_v2";
         mem_host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) = "cuMemHostAlloc";

@@ -69,8 +69,17 @@ impl Pool {
         Ok(mark)
     }
 
+    /// An event that was never recorded, and which nobody else uses while the mark exists.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn fresh(&self) -> Result<Mark> {
+        Ok(Mark(Arc::new(self.create()?)))
+    }
+
     fn create(&self) -> Result<Event> {
         let _bound = self.context.bind()?;
+        let _mode = self.context.allow_during_capture();
         let mut raw = null_mut();
         // SAFETY: writes one handle; destroyed on drop.
         unsafe { self.context.driver().event_create(&raw mut raw, self.flags) }
@@ -124,13 +133,22 @@ impl Mark {
         if self.known_done() {
             return Ok(true);
         }
+        let done = self.is_done_now()?;
+        if done {
+            self.0.done.store(true, Ordering::Release);
+        }
+        Ok(done)
+    }
+
+    /// As [`Mark::is_done`], for an event that is recorded again: asked each time.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn is_done_now(&self) -> Result<bool> {
         let event = &*self.0;
         // SAFETY: the event is alive.
         match unsafe { event.context.driver().event_query(event.raw.0) } {
-            Ok(()) => {
-                event.done.store(true, Ordering::Release);
-                Ok(true)
-            }
+            Ok(()) => Ok(true),
             Err(code) if code.is_not_ready() => Ok(false),
             Err(code) => Err(event.context.error(code)),
         }

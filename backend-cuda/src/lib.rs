@@ -8,6 +8,7 @@
 //! | `context`, `stream`, `event` | the driver's objects, owned or borrowed |
 //! | `queue` | how one submission becomes driver calls |
 //! | `port` | a timeline as a ring of events |
+//! | `capture`, `graph` | fences in a graph capture; fences that each launch of a graph records or waits for |
 //! | `timing` | times written by streams |
 //! | `external`, `binary` | timelines and memory imported from other APIs; binary semaphores, as fences |
 //! | `memory`, `module` | what demonstrations and tests need: buffers and kernels |
@@ -20,11 +21,13 @@
 //! See the CUDA driver API: event management, stream management, external resource interoperability.
 
 mod binary;
+mod capture;
 mod context;
 mod device;
 mod driver;
 mod event;
 mod external;
+mod graph;
 mod memory;
 mod module;
 mod port;

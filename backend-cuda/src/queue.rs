@@ -20,7 +20,7 @@ use crate::external::{External, ExternalPort};
 use crate::memory::DeviceBuffer;
 use crate::module::Function;
 use crate::port::EventPort;
-use crate::stream::Stream;
+use crate::stream::{Capture, Stream};
 use crate::timing::Stamp;
 
 /// Runs submissions in the order of one stream.
@@ -51,7 +51,15 @@ impl Queue {
     }
 
     pub(crate) fn raw_stream(&self) -> sys::CUstream {
-        self.lane.driver().0.stream.raw()
+        self.line().stream.raw()
+    }
+
+    pub(crate) const fn lane(&self) -> &Arc<Lane<Feed>> {
+        &self.lane
+    }
+
+    pub(crate) fn line(&self) -> &Arc<Line> {
+        &self.lane.driver().0
     }
 }
 
@@ -77,13 +85,19 @@ impl backend::Queue for Queue {
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
     {
         // Here too, because a refusal by the lane would leave the queue's position without an event.
-        self.lane.driver().0.stream.refuse_capture()?;
+        self.line().stream.refuse_capture("take a submission")?;
         self.lane.submit(waits, work, signals)
     }
 
+    /// While the stream is being captured into a graph, `fence` becomes a place in it.
     fn record(&self, fence: &Fence) -> Result<()> {
-        self.lane.driver().0.stream.refuse_capture()?;
-        self.lane.record(fence)
+        self.record_anywhere(fence)
+    }
+
+    /// For a fence of a graph capture, an edge of the graph; the stream becomes part of the capture by it, if
+    /// it is not already.
+    fn wait(&self, fence: &Fence) -> Result<()> {
+        self.wait_anywhere(fence)
     }
 
     fn position(&self) -> Point<'_> {
@@ -237,11 +251,11 @@ impl std::fmt::Debug for Recorder {
 /// The engine's way to a stream.
 pub(crate) struct Feed(Arc<Line>);
 
-struct Line {
+pub(crate) struct Line {
     object: Object,
-    stream: Arc<Stream>,
+    pub(crate) stream: Arc<Stream>,
     _owner: Owner,
-    device: Device,
+    pub(crate) device: Device,
 }
 
 impl Line {
@@ -314,6 +328,15 @@ impl Enqueue for Feed {
         self.0.stream.domain()
     }
 
+    /// A stream that is being captured takes none: an event recorded there would belong to the graph.
+    fn ready(&self) -> bool {
+        // If the driver does not say, the record meets the error.
+        !matches!(
+            self.0.stream.capture(),
+            Ok(Capture::Active { .. } | Capture::Unusable(_))
+        )
+    }
+
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
@@ -321,7 +344,7 @@ impl Enqueue for Feed {
         let line = &self.0;
         // For the work, and for the legacy default stream, which is the current context's.
         let _bound = line.device.context().bind()?;
-        line.stream.refuse_capture()?;
+        line.stream.refuse_capture("take a submission")?;
         line.wait(batch.waits, keep)?;
         let mut recorder = Recorder {
             line: line.clone(),

@@ -118,8 +118,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::NotPending`] if the claim's predecessor is still held (wait for
-    /// [`Claim::wait_ready`] first); [`Error::Unsupported`] if the timeline has no events on this device, or the
-    /// stream is being captured; [`Error::WrongDevice`]; a driver error. The claim stays open then. Once it
+    /// [`Claim::wait_ready`] first); [`Error::Unsupported`] if the timeline has no events on this device;
+    /// [`Error::Capturing`] if the stream is being captured; [`Error::WrongDevice`]; a driver error. The claim stays open then. Once it
     /// has succeeded further calls do nothing.
     ///
     /// # Safety
@@ -144,7 +144,7 @@ impl Device {
             // SAFETY: the caller's promise.
             unsafe { Stream::adopted(self.context(), stream, "the application's", self.object()) }
         })?;
-        stream.refuse_capture()?;
+        stream.refuse_capture("signal a claimed value")?;
         if let Some(mark) =
             port.awaited(before.value(), Some(stream.domain()), timeline.object())?
         {
@@ -171,6 +171,7 @@ impl Queue {
     /// [`Queue::settle`](syncline_core::backend::Queue::settle) drains them.
     #[must_use]
     pub fn stream(&self) -> StreamGuard<'_> {
+        self.line().stream.lend();
         StreamGuard {
             raw: self.raw_stream(),
             held: self.held().count,

@@ -3,6 +3,7 @@
 
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
 use syncline_core::{Error, Object, Result};
@@ -24,7 +25,29 @@ pub(crate) struct Stream {
     object: Object,
     raw: Raw<sys::CUstream_st>,
     owned: bool,
+    /// An application has, or had, the stream to capture it. Nobody asks the driver about others.
+    lent: AtomicBool,
 }
+
+/// Whether a stream is being captured into a graph.
+#[derive(Clone, Copy)]
+pub(crate) enum Capture {
+    None,
+    /// It is.
+    Active {
+        /// The driver's number for this capture.
+        id: u64,
+        graph: sys::CUgraph,
+    },
+    /// It is, but nothing can be put into the graph, for this reason.
+    Unusable(&'static str),
+}
+
+/// `CU_STREAM_CAPTURE_STATUS_NONE`, `…_ACTIVE`.
+const NOT_CAPTURING: u32 = 0;
+const ACTIVE: u32 = 1;
+/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`.
+const EXTERNAL: u32 = 1;
 
 impl Stream {
     /// A stream of our own, which keeps clear of the legacy default stream's barriers.
@@ -42,6 +65,7 @@ impl Stream {
             object: Object::new("stream", label),
             raw: Raw(raw),
             owned: true,
+            lent: AtomicBool::new(false),
         })
     }
 
@@ -83,6 +107,7 @@ impl Stream {
             object,
             raw: Raw(raw),
             owned: false,
+            lent: AtomicBool::new(true),
         })
     }
 
@@ -135,36 +160,93 @@ impl Stream {
         }
     }
 
-    /// Refuses a lent stream that is being captured into a graph: an event recorded now would belong
-    /// to the graph, and asking for it would break the capture. Our own streams are not captured.
+    /// Records `mark` again at the stream's present position.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]; a driver error.
-    pub(crate) fn refuse_capture(&self) -> Result<()> {
-        if self.owned {
-            return Ok(());
+    /// A driver error.
+    pub(crate) fn record(&self, mark: &Mark) -> Result<()> {
+        // SAFETY: both are alive and of this context.
+        unsafe { self.context.driver().event_record(mark.raw(), self.raw.0) }
+            .map_err(|code| self.context.error(code))
+    }
+
+    /// Into a capture: each launch of the graph records `mark`, which the graph keeps.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn record_external(&self, mark: &Mark) -> Result<()> {
+        let driver = self.context.driver();
+        // SAFETY: both are alive and of this context.
+        unsafe { driver.event_record_with_flags(mark.raw(), self.raw.0, EXTERNAL) }
+            .map_err(|code| self.context.error(code))
+    }
+
+    /// Into a capture: each launch of the graph waits for `mark`, which the graph keeps.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn wait_external(&self, mark: &Mark) -> Result<()> {
+        let driver = self.context.driver();
+        // SAFETY: both are alive.
+        unsafe { driver.stream_wait_event(self.raw.0, mark.raw(), EXTERNAL) }
+            .map_err(|code| self.context.error(code))
+    }
+
+    /// Somebody else may capture it from now on.
+    pub(crate) fn lend(&self) {
+        self.lent.store(true, Ordering::Release);
+    }
+
+    /// Whether it is being captured. Harms no capture.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn capture(&self) -> Result<Capture> {
+        if !self.lent.load(Ordering::Acquire) {
+            return Ok(Capture::None);
         }
         // The legacy default stream is the current context's.
         let _bound = self.context.bind()?;
-        let mut status = 0;
-        // SAFETY: the stream is alive; writes one integer.
+        let (mut status, mut id, mut graph) = (0, 0, null_mut());
+        // SAFETY: the stream is alive; writes two integers and a handle, and nothing where there is no place.
         let asked: Result<(), Code> = unsafe {
-            self.context
-                .driver()
-                .stream_is_capturing(self.raw.0, &raw mut status)
+            self.context.driver().stream_get_capture_info(
+                self.raw.0,
+                &raw mut status,
+                &raw mut id,
+                &raw mut graph,
+                null_mut(),
+                null_mut(),
+            )
         };
-        let capturing = match asked {
-            Ok(()) => status != 0,
-            Err(code) if code.is_capture_implicit() => true,
-            Err(code) => return Err(self.context.error(code)),
-        };
-        if !capturing {
-            return Ok(());
+        match asked {
+            Ok(()) if status == NOT_CAPTURING => Ok(Capture::None),
+            Ok(()) if status == ACTIVE => Ok(Capture::Active { id, graph }),
+            Ok(()) => Ok(Capture::Unusable(
+                "the capture has been invalidated; end it first",
+            )),
+            Err(code) if code.is_capture_implicit() => Ok(Capture::Unusable(
+                "a stream that it synchronizes with is being captured",
+            )),
+            Err(code) => Err(self.context.error(code)),
         }
-        Err(Error::Unsupported {
+    }
+
+    /// Refuses a stream that is being captured into a graph: an event recorded now would belong to the graph,
+    /// and asking for it would break the capture.
+    ///
+    /// # Errors
+    /// [`Error::Capturing`]; a driver error.
+    pub(crate) fn refuse_capture(&self, asked: &str) -> Result<()> {
+        let reason = match self.capture()? {
+            Capture::None => return Ok(()),
+            Capture::Unusable(why) => why,
+            Capture::Active { .. } => "timelines have no place in a graph; end the capture first",
+        };
+        Err(Error::Capturing {
             object: self.object.clone(),
-            asked: "take a submission".into(),
-            reason: "it is being captured into a graph, where timelines and fences cannot take part; end the capture first".into(),
+            asked: asked.into(),
+            reason: reason.into(),
         })
     }
 }

@@ -8,61 +8,26 @@
     reason = "a test's helpers, too"
 )]
 
+mod common;
+
 use std::ffi::c_void;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use common::{LIMIT, alone, open, trials};
+use libtest_mimic::{Arguments, Trial};
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{
-    BackendKind, Error, MemoryFd, Origin, QueueKind, Result, TimelineFd, Uuid, wait_any,
-};
+use syncline_core::{Error, MemoryFd, Origin, QueueKind, Result, TimelineFd, Uuid, wait_any};
 use syncline_cuda::{Device, DeviceBuffer, Driver, Function, Queue, Recorder, sys};
 
 const KERNELS: &str = include_str!("kernels.ptx");
-/// No wait of a test lasts longer.
-const LIMIT: Duration = Duration::from_secs(30);
 const WORDS: u64 = 1 << 16;
-
-/// Freeing memory waits for all work of the context, another test's closed gates included: one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn open() -> Result<Device> {
-    let found = Driver::load()?.devices()?;
-    match found.iter().find(|one| one.rejected.is_none()) {
-        Some(one) => one.open(),
-        None => Err(Error::Unavailable {
-            backend: BackendKind::Cuda,
-            reason: "no usable device".into(),
-        }),
-    }
-}
-
-/// Why there is no GPU to test on, if so.
-fn why_not() -> Option<String> {
-    let error = open().err()?;
-    assert!(
-        matches!(
-            error,
-            Error::Unavailable {
-                backend: BackendKind::Cuda,
-                ..
-            }
-        ),
-        "an unavailable backend must say so: {error}"
-    );
-    assert!(
-        std::env::var_os("SYNCLINE_REQUIRE_CUDA").is_none(),
-        "CUDA is required here: {error}"
-    );
-    Some(error.to_string())
-}
 
 /// The first usable device with the kernels, everything loaded.
 fn gpu() -> Gpu {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = alone();
     let device = open().expect("a device");
     Gpu::new(device, alone).expect("setting the device up")
 }
@@ -410,7 +375,7 @@ fn a_captured_stream_is_refused_and_not_harmed() {
         .submit(&[], |_| Ok(()), &[])
         .map(|sent| sent.is_held());
     assert!(
-        matches!(refused, Err(Error::Unsupported { .. })),
+        matches!(refused, Err(Error::Capturing { .. })),
         "{refused:?}"
     );
     // Queries of other streams go on meanwhile, on this thread and the watcher's.
@@ -710,13 +675,7 @@ fn a_fault_in_this_process() {
     assert!(queue.submit(&[], |_| Ok(()), &[]).is_err());
 }
 
-/// Makes a trial of each function, named after it.
-macro_rules! trials {
-    ($($test:ident),+ $(,)?) => { vec![$((stringify!($test), $test as fn())),+] };
-}
-
 fn main() -> std::process::ExitCode {
-    let reason = why_not();
     let tests = trials![
         data_follows_the_wait,
         without_the_wait_old_data_is_seen,
@@ -738,21 +697,12 @@ fn main() -> std::process::ExitCode {
         refusals_are_typed,
         a_fault_is_typed,
     ];
-    let on_a_gpu = |(name, test): (&str, fn())| {
-        let reason = reason.clone();
-        Trial::ignorable_test(name, move || match reason {
-            Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => {
-                test();
-                Ok(Completion::Completed)
-            }
-        })
-    };
-    let mut trials: Vec<Trial> = tests.into_iter().map(on_a_gpu).collect();
+    let mut trials = common::trials_on_a_gpu(tests);
     trials.push(Trial::test("an_absent_driver_is_a_typed_reason", || {
         an_absent_driver_is_a_typed_reason();
         Ok(())
     }));
-    trials.push(on_a_gpu((FAULT, a_fault_in_this_process)).with_ignored_flag(true));
+    let fault = common::trials_on_a_gpu(vec![(FAULT, a_fault_in_this_process)]);
+    trials.extend(fault.into_iter().map(|trial| trial.with_ignored_flag(true)));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -77,6 +77,12 @@ impl Fence {
         &self.0.object
     }
 
+    /// True if it was ever recorded, or stands for an object of another API.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        !matches!(*self.0.mark.lock(), Mark::Empty)
+    }
+
     /// True if its records write a time.
     #[must_use]
     pub fn is_timed(&self) -> bool {

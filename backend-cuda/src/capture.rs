@@ -1,0 +1,125 @@
+//! Fences inside a graph that is being captured: places in the graph, and edges from them.
+
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+use syncline_core::backend::{NativeMark, Queue as _};
+use syncline_core::{Error, Fence, KeptPoint, Object, Result};
+
+use crate::event::Mark;
+use crate::graph::GraphFence;
+use crate::queue::{Line, Queue};
+use crate::stream::Capture;
+
+/// What a fence holds that was recorded into a capture. Its event belongs to the graph: to query it would
+/// invalidate the capture, so nobody ever does.
+pub(crate) struct Captured {
+    mark: Mark,
+    /// The driver's number of the capture.
+    capture: u64,
+    /// Where it was recorded. That stream is captured for as long as the capture lasts.
+    line: Weak<Line>,
+}
+
+impl NativeMark for Captured {
+    fn point(&self, fence: &Object) -> Result<KeptPoint> {
+        Err(Error::Captured {
+            fence: fence.clone(),
+        })
+    }
+}
+
+impl Captured {
+    /// True while the graph is still being captured. The stream is asked, which harms no capture.
+    fn is_open(&self) -> Result<bool> {
+        let Some(line) = self.line.upgrade() else {
+            // The queue is gone, and its stream may be too: nobody can say.
+            return Ok(false);
+        };
+        let now = line.stream.capture()?;
+        Ok(matches!(now, Capture::Active { id, .. } if id == self.capture))
+    }
+}
+
+impl Queue {
+    /// Records as the state of the stream demands: see [`Queue::record`](syncline_core::backend::Queue::record).
+    pub(crate) fn record_anywhere(&self, fence: &Fence) -> Result<()> {
+        let line = self.line();
+        let graph_fence = GraphFence::of(fence);
+        match (line.stream.capture()?, graph_fence) {
+            (Capture::None, None) => self.lane().record(fence),
+            (Capture::None, Some(graph_fence)) => graph_fence.record(self, fence),
+            (Capture::Active { id, .. }, None) => self.lane().record_natively(fence, || {
+                let _bound = line.device.context().bind()?;
+                Ok(Arc::new(Captured {
+                    mark: line.device.plain_events().record(&line.stream)?,
+                    capture: id,
+                    line: Arc::downgrade(line),
+                }))
+            }),
+            (Capture::Active { .. }, Some(_)) => Err(self.capturing(
+                &format!("record {}", fence.object()),
+                "graphs record or wait for this fence at each launch: use record_external, or another fence",
+            )),
+            (Capture::Unusable(why), _) => {
+                Err(self.capturing(&format!("record {}", fence.object()), why))
+            }
+        }
+    }
+
+    /// Waits as the state of the stream demands: see [`Queue::wait`](syncline_core::backend::Queue::wait).
+    pub(crate) fn wait_anywhere(&self, fence: &Fence) -> Result<()> {
+        let mark = fence.native_mark();
+        let captured = mark
+            .as_deref()
+            .and_then(|mark| (mark as &dyn Any).downcast_ref::<Captured>());
+        let here = self.line().stream.capture()?;
+        let asked = || format!("wait for {}", fence.object());
+        match (captured, here) {
+            (Some(captured), here) => self.join(fence, captured, here),
+            (None, Capture::None) => {
+                let point = fence.point()?;
+                if point.is_empty() {
+                    return Ok(());
+                }
+                self.submit(&[point.point()], |_| Ok(()), &[]).map(|_| ())
+            }
+            (None, Capture::Unusable(why)) => Err(self.capturing(&asked(), why)),
+            (None, Capture::Active { .. }) if fence.is_recorded() => Err(self.capturing(
+                &asked(),
+                "it was not recorded in this capture; wait for it before, or with wait_external",
+            )),
+            (None, Capture::Active { .. }) => Ok(()),
+        }
+    }
+
+    /// An edge of the graph. A stream that is not captured yet becomes part of the capture by it.
+    fn join(&self, fence: &Fence, captured: &Captured, here: Capture) -> Result<()> {
+        if !captured.is_open()? {
+            return Err(Error::CaptureEnded {
+                fence: fence.object().clone(),
+            });
+        }
+        let asked = || format!("wait for {}", fence.object());
+        match here {
+            Capture::Active { id, .. } if id != captured.capture => {
+                // The driver would invalidate both.
+                Err(self.capturing(&asked(), "the fence belongs to another capture"))
+            }
+            Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
+            Capture::Active { .. } | Capture::None => {
+                let line = self.line();
+                line.stream.lend();
+                line.stream.wait(&captured.mark)
+            }
+        }
+    }
+
+    pub(crate) fn capturing(&self, asked: &str, reason: &str) -> Error {
+        Error::Capturing {
+            object: self.object().clone(),
+            asked: asked.into(),
+            reason: reason.into(),
+        }
+    }
+}

@@ -1,0 +1,619 @@
+//! Graph capture: fences that become places in a graph, and fences that every launch records or waits for.
+#![allow(unsafe_code, reason = "captures streams, as an application does")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+mod common;
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, alone, open, trials};
+use libtest_mimic::Arguments;
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::{Error, Fence, QueueKind, host};
+use syncline_cuda::{Device, DeviceBuffer, Queue, Recorder, sys};
+
+const SHORT: Duration = Duration::from_millis(20);
+const WORDS: u64 = 1 << 10;
+const THREAD_LOCAL: sys::CUstreamCaptureMode =
+    sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+const GLOBAL: sys::CUstreamCaptureMode =
+    sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+fn ok(result: sys::CUresult) {
+    assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
+}
+
+struct Setup {
+    device: Device,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let alone = alone();
+        let device = open().unwrap();
+        // Whatever the driver does only once is done before anything is captured.
+        let (from, to) = (device.buffer(64).unwrap(), device.buffer(64).unwrap());
+        let queue = device.queue(QueueKind::Compute, "warm-up").unwrap();
+        let work = move |r: &mut Recorder| {
+            r.memset_d32(&from, 1)?;
+            r.copy(&from, &to)
+        };
+        queue.submit(&[], work, &[]).unwrap();
+        queue.idle(LIMIT).unwrap();
+        Self {
+            device,
+            _alone: alone,
+        }
+    }
+
+    fn queue(&self, label: &str) -> Queue {
+        self.device.queue(QueueKind::Compute, label).unwrap()
+    }
+
+    /// Words that the host reads too.
+    fn words(&self) -> DeviceBuffer {
+        self.device.host_buffer(WORDS * 4).unwrap()
+    }
+
+    /// The context is current until the end of the test's thread, as an application has it.
+    fn make_current(&self) {
+        // SAFETY: the context is alive as long as the device.
+        ok(unsafe { sys::cuCtxSetCurrent(self.device.raw_context()) });
+    }
+}
+
+/// A capture that begins now on the queue's stream.
+struct Recording {
+    stream: sys::CUstream,
+}
+
+impl Recording {
+    fn begin(queue: &Queue, mode: sys::CUstreamCaptureMode) -> Self {
+        let stream = queue.stream().raw();
+        // SAFETY: a live stream.
+        ok(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) });
+        Self { stream }
+    }
+
+    fn try_end(self) -> Result<Graph, sys::CUresult> {
+        let mut graph = null_mut();
+        // SAFETY: this thread began it; writes one handle.
+        let ended = unsafe { sys::cuStreamEndCapture(self.stream, &raw mut graph) };
+        if ended != sys::CUresult::CUDA_SUCCESS {
+            return Err(ended);
+        }
+        let mut executable = null_mut();
+        // SAFETY: the graph has just been captured; writes one handle.
+        ok(unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
+        // SAFETY: nothing uses the graph itself any more.
+        ok(unsafe { sys::cuGraphDestroy(graph) });
+        Ok(Graph(executable))
+    }
+
+    fn end(self) -> Graph {
+        self.try_end().expect("the capture is whole")
+    }
+}
+
+struct Graph(sys::CUgraphExec);
+
+// SAFETY: graphs may be used from any thread, one at a time.
+unsafe impl Send for Graph {}
+// SAFETY: as above; the tests launch from one thread.
+unsafe impl Sync for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: submissions keep it until they have finished.
+        let _ = unsafe { sys::cuGraphExecDestroy(self.0) };
+    }
+}
+
+fn launch(graph: &Arc<Graph>) -> impl FnOnce(&mut Recorder) -> syncline_core::Result<()> + use<> {
+    let graph = graph.clone();
+    move |r| {
+        // SAFETY: kept; what it uses outlives the test's waits.
+        unsafe { r.launch_graph(graph.0) }?;
+        r.keep(graph);
+        Ok(())
+    }
+}
+
+fn set(stream: sys::CUstream, buffer: &DeviceBuffer, value: u32) {
+    // SAFETY: that many words, alive until the test ends.
+    ok(unsafe { sys::cuMemsetD32Async(buffer.pointer(), value, WORDS as usize, stream) });
+}
+
+fn copy(stream: sys::CUstream, from: &DeviceBuffer, to: &DeviceBuffer) {
+    // SAFETY: as for `set`.
+    ok(unsafe {
+        sys::cuMemcpyDtoDAsync_v2(to.pointer(), from.pointer(), WORDS as usize * 4, stream)
+    });
+}
+
+/// A place on a stream where the device waits for the host, but no more than 20 seconds.
+#[derive(Default)]
+struct Gate(AtomicBool);
+
+impl Gate {
+    fn closed() -> OpensOnDrop {
+        OpensOnDrop(Arc::default())
+    }
+}
+
+struct OpensOnDrop(Arc<Gate>);
+
+impl OpensOnDrop {
+    fn put_into(&self, stream: sys::CUstream) {
+        unsafe extern "C" fn wait(gate: *mut c_void) {
+            // SAFETY: the test keeps it until the stream is through.
+            let gate = unsafe { &*gate.cast::<Gate>() };
+            let start = Instant::now();
+            while !gate.0.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        let gate = Arc::as_ptr(&self.0).cast_mut().cast::<c_void>();
+        // SAFETY: the gate outlives the work; the function calls no driver.
+        ok(unsafe { sys::cuLaunchHostFunc(stream, Some(wait), gate) });
+    }
+
+    fn open(&self) {
+        self.0.0.store(true, Ordering::SeqCst);
+    }
+
+    fn close(&self) {
+        self.0.0.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for OpensOnDrop {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+fn is_captured<T: std::fmt::Debug>(result: &syncline_core::Result<T>) -> bool {
+    matches!(result, Err(Error::Captured { fence }) if fence.label() == "place")
+}
+
+fn a_fence_of_a_capture_has_no_position() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured");
+    let words = setup.words();
+    let fence = setup.device.fence("place");
+    let (elsewhere, host) = (setup.queue("elsewhere"), host::Device::new());
+    let worker = host.queue(QueueKind::Compute, "worker").unwrap();
+    for mode in [THREAD_LOCAL, GLOBAL] {
+        let recording = Recording::begin(&queue, mode);
+        set(recording.stream, &words, 1);
+        queue.record(&fence).unwrap();
+        for _ in 0..2 {
+            let asked = fence.is_complete();
+            assert!(is_captured(&asked), "{asked:?}");
+            let waited = fence.wait(Duration::ZERO);
+            assert!(is_captured(&waited), "{waited:?}");
+            let point = fence.point();
+            assert!(is_captured(&point), "{point:?}");
+            let queued = worker.wait(&fence);
+            assert!(is_captured(&queued), "{queued:?}");
+            let elapsed = setup.device.timed_fence("place");
+            queue.record(&elapsed).unwrap();
+            let elapsed = elapsed.elapsed_since(&elapsed);
+            assert!(is_captured(&elapsed), "{elapsed:?}");
+        }
+        // Others go on meanwhile, and are asked for.
+        elsewhere.submit(&[], |_| Ok(()), &[]).unwrap();
+        elsewhere.idle(LIMIT).unwrap();
+        let graph = Arc::new(recording.end());
+        // After the capture it is no position either, and no place any more.
+        assert!(is_captured(&fence.is_complete()));
+        let ended = elsewhere.wait(&fence);
+        assert!(
+            matches!(ended, Err(Error::CaptureEnded { .. })),
+            "{ended:?}"
+        );
+        queue.submit(&[], launch(&graph), &[]).unwrap();
+        queue.record(&fence).unwrap();
+        fence.wait(LIMIT).unwrap();
+        elsewhere.wait(&fence).unwrap();
+        elsewhere.idle(LIMIT).unwrap();
+    }
+}
+
+fn a_wait_in_the_capture_is_an_edge() {
+    let setup = Setup::new();
+    setup.make_current();
+    let (first, second) = (setup.queue("first"), setup.queue("second"));
+    let (made, taken) = (setup.words(), setup.words());
+    let (fork, join) = (setup.device.fence("fork"), setup.device.fence("join"));
+    let gate = Gate::closed();
+    gate.open();
+    let recording = Recording::begin(&first, THREAD_LOCAL);
+    gate.put_into(recording.stream);
+    set(recording.stream, &made, 7);
+    first.record(&fork).unwrap();
+    second.wait(&fork).unwrap();
+    copy(second.stream().raw(), &made, &taken);
+    second.record(&join).unwrap();
+    // Recorded again: the edge that is there stays.
+    first.record(&fork).unwrap();
+    first.wait(&join).unwrap();
+    let graph = Arc::new(recording.end());
+    for round in 0..3 {
+        for buffer in [&made, &taken] {
+            buffer.write_words(&vec![round; WORDS as usize]).unwrap();
+        }
+        gate.close();
+        let done = setup.device.timeline("done").unwrap();
+        first
+            .submit(&[], launch(&graph), &[done.signal_at(1)])
+            .unwrap();
+        // Were there no edge, the copy would be through by now.
+        assert!(done.at(1).wait(SHORT).unwrap_err().is_timeout());
+        assert_eq!(taken.read_words_now()[0], round);
+        gate.open();
+        done.at(1).wait(LIMIT).unwrap();
+        assert!(taken.read_words_now().iter().all(|&word| word == 7));
+    }
+    // The second stream is its own again.
+    second.submit(&[], |_| Ok(()), &[]).unwrap();
+    second.idle(LIMIT).unwrap();
+    first.idle(LIMIT).unwrap();
+}
+
+/// Reads without the driver, which would wait for the device.
+trait ReadNow {
+    fn read_words_now(&self) -> Vec<u32>;
+}
+
+impl ReadNow for DeviceBuffer {
+    fn read_words_now(&self) -> Vec<u32> {
+        let words = self.as_words().unwrap();
+        words
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect()
+    }
+}
+
+fn timelines_have_no_place_in_a_capture() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured");
+    let timeline = setup.device.timeline("timeline").unwrap();
+    let (outside, never) = (setup.device.fence("outside"), setup.device.fence("never"));
+    let elsewhere = setup.queue("elsewhere");
+    elsewhere.record(&outside).unwrap();
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    let capturing = |result: syncline_core::Result<()>| {
+        assert!(matches!(result, Err(Error::Capturing { .. })), "{result:?}");
+        println!("{}", result.unwrap_err());
+    };
+    let submit = |waits: &[_], signals: &[_]| queue.submit(waits, |_| Ok(()), signals).map(|_| ());
+    capturing(submit(&[], &[]));
+    capturing(submit(&[timeline.at(1)], &[]));
+    capturing(submit(&[], &[timeline.signal_at(1)]));
+    capturing(queue.wait(&outside));
+    let mut claim = timeline.claim(1, 0).unwrap();
+    // SAFETY: the claim is the timeline's, the stream alive.
+    capturing(unsafe {
+        setup
+            .device
+            .submit_claimed(&timeline, &mut claim, recording.stream)
+    });
+    drop(claim);
+    // Nothing to wait for adds nothing.
+    queue.wait(&never).unwrap();
+    assert_eq!(queue.position().value(), 0);
+    drop(recording.end());
+    queue
+        .submit(&[], |_| Ok(()), &[timeline.signal_at(1)])
+        .unwrap();
+    timeline.at(1).wait(LIMIT).unwrap();
+}
+
+fn another_captures_fence_is_refused_and_harms_neither() {
+    let setup = Setup::new();
+    setup.make_current();
+    let (first, second) = (setup.queue("first"), setup.queue("second"));
+    let place = setup.device.fence("place");
+    let one = Recording::begin(&first, THREAD_LOCAL);
+    let two = Recording::begin(&second, THREAD_LOCAL);
+    first.record(&place).unwrap();
+    let refused = second.wait(&place);
+    assert!(
+        matches!(refused, Err(Error::Capturing { .. })),
+        "{refused:?}"
+    );
+    drop(two.end());
+    // A capture of the same stream later is another one.
+    drop(one.end());
+    let again = Recording::begin(&first, THREAD_LOCAL);
+    let ended = first.wait(&place);
+    assert!(
+        matches!(ended, Err(Error::CaptureEnded { .. })),
+        "{ended:?}"
+    );
+    drop(again.end());
+}
+
+fn an_invalidated_capture_is_a_typed_error() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured");
+    let place = setup.device.fence("place");
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    queue.record(&place).unwrap();
+    // What an application must not do.
+    // SAFETY: a live stream.
+    let broken = unsafe { sys::cuStreamSynchronize(recording.stream) };
+    assert_ne!(broken, sys::CUresult::CUDA_SUCCESS);
+    let fence = setup.device.fence("too late");
+    for refused in [
+        queue.record(&fence),
+        queue.wait(&fence),
+        queue.record_external(&fence),
+        queue.wait_external(&fence),
+    ] {
+        assert!(
+            matches!(refused, Err(Error::Capturing { .. })),
+            "{refused:?}"
+        );
+    }
+    let joined = setup.queue("joins").wait(&place);
+    assert!(
+        matches!(joined, Err(Error::CaptureEnded { .. })),
+        "{joined:?}"
+    );
+    assert!(recording.try_end().is_err());
+    queue.record(&fence).unwrap();
+    fence.wait(LIMIT).unwrap();
+}
+
+fn what_is_released_during_a_capture_goes_after_it() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured");
+    let (gate, done) = (
+        setup.device.timeline("gate").unwrap(),
+        setup.device.timeline("done").unwrap(),
+    );
+    let words = setup.words();
+    for value in 1..=3 {
+        let filled = words.clone();
+        let work = move |r: &mut Recorder| r.memset_d32(&filled, value as u32);
+        let sent = queue
+            .submit(&[gate.at(1)], work, &[done.signal_at(value)])
+            .unwrap();
+        assert!(sent.is_held());
+    }
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    // Released here, while nothing can go.
+    gate.signal(1).unwrap();
+    assert!(done.at(1).wait(SHORT).unwrap_err().is_timeout());
+    assert_eq!(queue.held().count, 3);
+    drop(recording.end());
+    done.at(3).wait(LIMIT).unwrap();
+    queue.idle(LIMIT).unwrap();
+    assert_eq!(words.read_words().unwrap()[0], 3);
+}
+
+fn each_launch_records_an_external_fence() {
+    let setup = Setup::new();
+    setup.make_current();
+    let (queue, other) = (setup.queue("captured"), setup.queue("other"));
+    let host = host::Device::new();
+    let worker = host.queue(QueueKind::Compute, "worker").unwrap();
+    let (fence, words) = (setup.device.fence("through"), setup.words());
+    let unsupported = queue.record_external(&fence);
+    assert!(
+        matches!(unsupported, Err(Error::Unsupported { .. })),
+        "{unsupported:?}"
+    );
+    let gates = [Gate::closed(), Gate::closed()];
+    let graphs = gates.each_ref().map(|gate| {
+        let recording = Recording::begin(&queue, THREAD_LOCAL);
+        gate.put_into(recording.stream);
+        set(recording.stream, &words, 5);
+        queue.record_external(&fence).unwrap();
+        // It is no place in the graph, and so has no edges.
+        let refused = queue.record(&fence);
+        assert!(
+            matches!(refused, Err(Error::Capturing { .. })),
+            "{refused:?}"
+        );
+        let refused = queue.wait(&fence);
+        assert!(
+            matches!(refused, Err(Error::Capturing { .. })),
+            "{refused:?}"
+        );
+        assert!(fence.is_complete().unwrap(), "no launch has recorded it");
+        Arc::new(recording.end())
+    });
+    fence.wait(Duration::ZERO).unwrap();
+    for _ in 0..3 {
+        gates.iter().for_each(OpensOnDrop::close);
+        queue.submit(&[], launch(&graphs[0]), &[]).unwrap();
+        assert!(!fence.is_complete().unwrap());
+        let early = fence.point().unwrap();
+        let waits = [other.clone(), setup.queue("another")];
+        for waiting in &waits {
+            waiting.wait(&fence).unwrap();
+        }
+        worker.wait(&fence).unwrap();
+        assert!(fence.wait(SHORT).unwrap_err().is_timeout());
+        assert!(!waits[0].position().is_reached().unwrap());
+        // A second launch records it again; what waits already is not moved.
+        queue.submit(&[], launch(&graphs[1]), &[]).unwrap();
+        gates[0].open();
+        early.point().wait(LIMIT).unwrap();
+        for waiting in &waits {
+            waiting.idle(LIMIT).unwrap();
+        }
+        worker.idle(LIMIT).unwrap();
+        assert_eq!(words.read_words_now()[0], 5);
+        assert!(!fence.is_complete().unwrap());
+        gates[1].open();
+        fence.wait(LIMIT).unwrap();
+        assert!(fence.is_complete().unwrap());
+        queue.idle(LIMIT).unwrap();
+    }
+}
+
+fn each_launch_waits_for_an_external_fence() {
+    let setup = Setup::new();
+    setup.make_current();
+    let (queue, producer) = (setup.queue("captured"), setup.queue("producer"));
+    let (fence, from, to) = (setup.device.fence("produced"), setup.words(), setup.words());
+    let gate = Gate::closed();
+    // Recorded before it was known to any graph: that record counts.
+    let record = |value: u32| {
+        gate.close();
+        let filled = from.clone();
+        let latch = OpensOnDrop(gate.0.clone());
+        let work = move |r: &mut Recorder| {
+            latch.put_into(r.stream());
+            std::mem::forget(latch);
+            r.memset_d32(&filled, value)
+        };
+        producer.submit(&[], work, &[]).unwrap();
+        producer.record(&fence).unwrap();
+        assert!(!fence.is_complete().unwrap());
+    };
+    record(10);
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    queue.wait_external(&fence).unwrap();
+    copy(recording.stream, &from, &to);
+    let graph = Arc::new(recording.end());
+    for value in [10, 20, 30] {
+        if value > 10 {
+            record(value);
+        }
+        let done = setup.device.timeline("done").unwrap();
+        queue
+            .submit(&[], launch(&graph), &[done.signal_at(1)])
+            .unwrap();
+        assert!(done.at(1).wait(SHORT).unwrap_err().is_timeout());
+        gate.open();
+        done.at(1).wait(LIMIT).unwrap();
+        assert_eq!(to.read_words_now()[0], value);
+        fence.wait(LIMIT).unwrap();
+        // Again, with nothing recorded since: nothing to wait for.
+        queue.submit(&[], launch(&graph), &[]).unwrap();
+        queue.idle(LIMIT).unwrap();
+    }
+    producer.idle(LIMIT).unwrap();
+}
+
+fn a_held_record_of_an_external_fence_is_not_complete() {
+    let setup = Setup::new();
+    setup.make_current();
+    let (queue, producer) = (setup.queue("captured"), setup.queue("producer"));
+    let (fence, gate) = (
+        setup.device.fence("produced"),
+        setup.device.timeline("gate").unwrap(),
+    );
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    queue.wait_external(&fence).unwrap();
+    let graph = Arc::new(recording.end());
+    producer.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+    producer.record(&fence).unwrap();
+    // The driver's event knows of nothing yet.
+    assert!(!fence.is_complete().unwrap());
+    let point = fence.point().unwrap();
+    let sent = queue.submit(&[point.point()], launch(&graph), &[]).unwrap();
+    assert!(sent.is_held());
+    let ready = queue.position().keep();
+    assert!(ready.point().wait(SHORT).unwrap_err().is_timeout());
+    gate.signal(1).unwrap();
+    ready.point().wait(LIMIT).unwrap();
+    fence.wait(LIMIT).unwrap();
+    queue.idle(LIMIT).unwrap();
+}
+
+fn graphs_keep_what_they_need_and_no_longer() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured");
+    for _ in 0..500 {
+        let fence = setup.device.fence("short-lived");
+        let recording = Recording::begin(&queue, THREAD_LOCAL);
+        queue.wait_external(&fence).unwrap();
+        queue.record_external(&fence).unwrap();
+        let graph = Arc::new(recording.end());
+        drop(fence);
+        queue.submit(&[], launch(&graph), &[]).unwrap();
+    }
+    queue.idle(LIMIT).unwrap();
+    // And one that outlives its device.
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    let fence = setup.device.fence("outlived");
+    queue.record_external(&fence).unwrap();
+    let graph = recording.end();
+    drop((fence, queue));
+    let Setup { device, _alone } = setup;
+    drop(device);
+    drop(graph);
+}
+
+fn another_devices_fence_is_refused() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured");
+    let other = open().unwrap();
+    let fences: [Fence; 2] = [other.fence("another's"), {
+        let host = host::Device::new();
+        host.import_descriptor(None, "done").unwrap()
+    }];
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    for result in [
+        queue.record(&fences[0]),
+        queue.record_external(&fences[0]),
+        queue.wait_external(&fences[0]),
+    ] {
+        assert!(
+            matches!(result, Err(Error::WrongDevice { .. })),
+            "{result:?}"
+        );
+    }
+    for result in [
+        queue.record(&fences[1]),
+        queue.record_external(&fences[1]),
+        queue.wait_external(&fences[1]),
+    ] {
+        assert!(
+            matches!(result, Err(Error::ForeignFence { .. })),
+            "{result:?}"
+        );
+    }
+    drop(recording.end());
+}
+
+fn main() -> std::process::ExitCode {
+    let trials = common::trials_on_a_gpu(trials![
+        a_fence_of_a_capture_has_no_position,
+        a_wait_in_the_capture_is_an_edge,
+        timelines_have_no_place_in_a_capture,
+        another_captures_fence_is_refused_and_harms_neither,
+        an_invalidated_capture_is_a_typed_error,
+        what_is_released_during_a_capture_goes_after_it,
+        each_launch_records_an_external_fence,
+        each_launch_waits_for_an_external_fence,
+        a_held_record_of_an_external_fence_is_not_complete,
+        graphs_keep_what_they_need_and_no_longer,
+        another_devices_fence_is_refused,
+    ]);
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
