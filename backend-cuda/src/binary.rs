@@ -4,7 +4,7 @@
     reason = "waits for what only the caller knows to be coming"
 )]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Device as _, Queue as _};
@@ -21,8 +21,9 @@ pub struct BinarySemaphore(Arc<Inner>);
 struct Inner {
     object: Object,
     semaphore: Arc<Semaphore>,
-    /// Where its signals are consumed, one after the other.
-    queue: Queue,
+    device: Device,
+    /// Where its signals are consumed, one after the other; made when first needed.
+    queue: Mutex<Option<Queue>>,
 }
 
 impl Device {
@@ -36,18 +37,15 @@ impl Device {
         handle: BinaryFd,
         label: &str,
     ) -> Result<BinarySemaphore, Rejected<BinaryFd>> {
-        let queue = self
-            .require_same_gpu(handle.origin(), "a binary semaphore")
-            .and_then(|()| self.queue(QueueKind::Transfer, &format!("{label} (consumer)")));
-        let queue = match queue {
-            Ok(queue) => queue,
-            Err(error) => return Err(Rejected { handle, error }),
-        };
+        if let Err(error) = self.require_same_gpu(handle.origin(), "a binary semaphore") {
+            return Err(Rejected { handle, error });
+        }
         let semaphore = self.import_semaphore(handle, Kind::Binary)?;
         Ok(BinarySemaphore(Arc::new(Inner {
             object: Object::new("binary semaphore", label),
             semaphore: Arc::new(semaphore),
-            queue,
+            device: self.clone(),
+            queue: Mutex::default(),
         })))
     }
 }
@@ -77,7 +75,8 @@ impl BinarySemaphore {
     /// only the host can still provide), and nothing else waits for that signal. What is never
     /// signalled blocks the stream for ever.
     pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
-        let device = self.0.queue.device();
+        let device = &self.0.device;
+        let queue = self.consumer()?;
         let consumed = device.timeline(label)?;
         let semaphore = self.0.semaphore.clone();
         let work = move |recorder: &mut Recorder| {
@@ -85,13 +84,24 @@ impl BinarySemaphore {
             recorder.keep(semaphore);
             Ok(())
         };
-        self.0.queue.submit(&[], work, &[consumed.signal_at(1)])?;
+        queue.submit(&[], work, &[consumed.signal_at(1)])?;
         let point = consumed.at(1).keep();
         Ok(Fence::foreign(device.id(), device.object(), label, point))
     }
 
+    fn consumer(&self) -> Result<Queue> {
+        let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = &*queue {
+            return Ok(queue.clone());
+        }
+        let label = format!("{} (consumer)", self.object().label());
+        let made = self.0.device.queue(QueueKind::Transfer, &label)?;
+        *queue = Some(made.clone());
+        Ok(made)
+    }
+
     fn require_device(&self, recorder: &Recorder) -> Result<()> {
-        let owner = self.0.queue.device();
+        let owner = &self.0.device;
         if owner.id() == recorder.device().id() {
             return Ok(());
         }

@@ -150,6 +150,10 @@ pub fn cases() -> Vec<Case<Equipped>> {
     cases.extend(crate::cases::sharing::cases());
     #[cfg(feature = "vulkan")]
     cases.extend(crate::cases::handles::cases());
+    #[cfg(feature = "vulkan")]
+    cases.extend(crate::cases::binaries::cases());
+    #[cfg(feature = "cuda")]
+    cases.extend(crate::cases::captures::cases());
     cases
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{Case, Subject};
 
+mod descriptors;
 mod failure;
 mod fences;
 mod planted;
@@ -13,6 +14,10 @@ mod timelines;
 mod waits;
 mod work;
 
+#[cfg(feature = "vulkan")]
+pub mod binaries;
+#[cfg(feature = "cuda")]
+pub mod captures;
 pub mod devices;
 #[cfg(feature = "vulkan")]
 pub mod handles;
@@ -40,6 +45,7 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         fences::cases(),
         failure::cases(),
         planted::cases(),
+        descriptors::cases(),
     ];
     families.into_iter().flatten().collect()
 }

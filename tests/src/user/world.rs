@@ -90,6 +90,12 @@ impl<S: Subject> Device<S> {
         Timeline::new(&self.0, library)
     }
 
+    /// A fence that a case made by other means, behind this device's hooks.
+    #[must_use]
+    pub fn own_fence(&self, library: syncline::Fence) -> Fence<S> {
+        Fence::new(&self.0, library)
+    }
+
     /// A queue for `kind`.
     ///
     /// # Errors

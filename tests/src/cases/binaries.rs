@@ -1,0 +1,274 @@
+//! F8, X3, X4, X5: binary semaphores, whose signals fences consume.
+
+#![allow(
+    unsafe_code,
+    reason = "vouches for pending signals, and makes hostile handles"
+)]
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use syncline::{BinaryFd, BinarySemaphore, Device, Error, HandleKind, Origin, Uuid, host};
+
+use crate::case::{Case, Stop, Verdict, check, check_error};
+use crate::footprint::grows_nothing;
+use crate::user::{self, wait_all};
+use crate::workload::Equipped;
+use crate::{Subject, World, patience};
+
+use super::WORDS;
+
+/// The cases of this family; they need a device with binary semaphores.
+#[must_use]
+pub fn cases() -> Vec<Case<Equipped>> {
+    vec![
+        Case {
+            id: "binary.consumed_once",
+            rules: &["F8", "F4"],
+            run: consumed_once,
+        },
+        Case {
+            id: "binary.recording_is_refused",
+            rules: &["F8"],
+            run: recording,
+        },
+        Case {
+            id: "binary.hostile_descriptors",
+            rules: &["X3", "X4", "X5", "E5"],
+            run: hostile,
+        },
+        Case {
+            id: "binary.imports_leave_nothing",
+            rules: &["X4"],
+            run: imports,
+        },
+    ]
+}
+
+type Side = user::Device<Equipped>;
+
+/// A semaphore that one side signals and the other waits for.
+struct Semaphore<'w> {
+    signaller: &'w Side,
+    signals: BinarySemaphore,
+    waiter: &'w Side,
+    waits: BinarySemaphore,
+}
+
+fn has(kinds: &[HandleKind]) -> bool {
+    kinds.contains(&HandleKind::BinaryOpaqueFd)
+}
+
+/// The side that exports binary semaphores and the one that imports them, if they are one GPU.
+fn sides(world: &World<Equipped>) -> Result<(&Side, &Side), Stop> {
+    let exports = |side: &&Side| has(&side.info().capabilities.exports);
+    let Some(exporter) = [&world.left, &world.right].into_iter().find(exports) else {
+        return Stop::skip("neither side exports binary semaphores");
+    };
+    let importer = if world.left.id() == exporter.id() {
+        &world.right
+    } else {
+        &world.left
+    };
+    if !has(&importer.info().capabilities.imports) {
+        return Stop::skip(format!(
+            "{} imports no binary semaphores",
+            importer.info().name
+        ));
+    }
+    if !exporter.info().same_gpu(importer.info()) {
+        return Stop::skip("they are different GPUs");
+    }
+    Ok((exporter, importer))
+}
+
+/// Both directions over one exported semaphore each; on one device that exports none, its own.
+fn semaphores(world: &World<Equipped>) -> Result<Vec<Semaphore<'_>>, Stop> {
+    let device = &world.left;
+    if !world.is_pair() && !has(&device.info().capabilities.exports) {
+        let Device::Vulkan(_) = device.library() else {
+            return Stop::skip(format!("{} has no binary semaphores", device.info().name));
+        };
+        let own = device.library().binary_semaphore("its own")?;
+        return Ok(vec![Semaphore {
+            signaller: device,
+            signals: own.clone(),
+            waiter: device,
+            waits: own,
+        }]);
+    }
+    let (exporter, importer) = sides(world)?;
+    let share = |label| -> syncline::Result<_> {
+        let made = exporter.library().binary_semaphore(label)?;
+        let imported = importer.library().import_binary(made.export()?, label)?;
+        Ok((made, imported))
+    };
+    let (out, back) = (share("out")?, share("back")?);
+    Ok(vec![
+        Semaphore {
+            signaller: exporter,
+            signals: out.0,
+            waiter: importer,
+            waits: out.1,
+        },
+        Semaphore {
+            signaller: importer,
+            signals: back.1,
+            waiter: exporter,
+            waits: back.0,
+        },
+    ])
+}
+
+/// Work that writes `value` after other values, and then signals.
+fn produce(
+    of: &Semaphore<'_>,
+    queue: &user::Queue<Equipped>,
+    buffer: &<Equipped as Subject>::Buffer,
+    value: u32,
+) -> syncline::Result<()> {
+    let (buffer, semaphore) = (buffer.clone(), of.signals.clone());
+    let device = of.signaller.clone();
+    let work = move |recorder: &mut syncline::Recorder<'_>| {
+        device.busy(recorder, super::DELAY / 10)?;
+        Equipped::fill(recorder, &buffer, value)?;
+        // SAFETY: a case consumes each signal before it makes the next.
+        unsafe { recorder.signal_semaphore(&semaphore) }
+    };
+    queue.submit(&[], work, &[]).map(|_| ())
+}
+
+fn consumed_once(world: &World<Equipped>) -> Verdict {
+    for semaphore in semaphores(world)? {
+        let kind = syncline::QueueKind::Compute;
+        let producer = semaphore.signaller.queue(kind, "producer")?;
+        let waiters = [
+            semaphore.waiter.queue(kind, "waiter")?,
+            semaphore.waiter.queue(kind, "waiter too")?,
+            semaphore.signaller.queue(kind, "waiter there")?,
+        ];
+        let host = host::Device::new();
+        let worker = syncline::backend::Device::queue(&host, kind, "worker")?;
+        let buffer = semaphore.signaller.buffer(WORDS)?;
+        for value in 1..=20 {
+            produce(&semaphore, &producer, &buffer, value)?;
+            // SAFETY: just submitted, and nobody else waits for it.
+            let fence = unsafe { semaphore.waits.pending("produced") }?;
+            let fence = semaphore.waiter.own_fence(fence);
+            let mut ends = Vec::new();
+            for queue in &waiters {
+                queue.wait(&fence)?;
+                ends.push(queue.position().keep());
+            }
+            syncline::backend::Queue::wait(&worker, fence.library())?;
+            let point = fence.point()?;
+            // The fence may go: what waits for it waits on.
+            if value % 2 == 0 {
+                drop(fence);
+            } else {
+                fence.wait(patience())?;
+                check!(fence.is_complete()?, "not complete after the wait for it");
+            }
+            point.point().wait(patience())?;
+            let words = Equipped::read(&buffer);
+            check!(
+                words.iter().all(|&word| word == value),
+                "the fence came before the work in front of the signal: {value} was to be written"
+            );
+            let points: Vec<_> = ends.iter().map(|end| end.point()).collect();
+            wait_all(&points, patience())?;
+            syncline::backend::Queue::idle(&worker, patience())?;
+        }
+        producer.idle(patience())?;
+    }
+    Ok(())
+}
+
+fn recording(world: &World<Equipped>) -> Verdict {
+    for semaphore in semaphores(world)? {
+        let kind = syncline::QueueKind::Compute;
+        let producer = semaphore.signaller.queue(kind, "producer")?;
+        let waiter = semaphore.waiter.queue(kind, "waiter")?;
+        let buffer = semaphore.signaller.buffer(WORDS)?;
+        produce(&semaphore, &producer, &buffer, 1)?;
+        // SAFETY: just submitted, and nobody else waits for it.
+        let fence = unsafe { semaphore.waits.pending("produced") }?;
+        let fence = semaphore.waiter.own_fence(fence);
+        for queue in [&producer, &waiter] {
+            check_error!(
+                queue.record(&fence),
+                Error::ForeignFence { fence } if fence.label() == "produced"
+            );
+        }
+        fence.wait(patience())?;
+        producer.idle(patience())?;
+    }
+    Ok(())
+}
+
+fn hostile(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides(world)?;
+    let system = |error: std::io::Error| Stop::Skipped(format!("no descriptor to offer: {error}"));
+    let origin = Origin::of(exporter.info());
+    let file = std::fs::File::open("/proc/self/exe").map_err(system)?;
+    let (socket, _other) = std::os::unix::net::UnixStream::pair().map_err(system)?;
+    let (pipe, _writer) =
+        rustix::pipe::pipe().map_err(|errno| system(std::io::Error::from(errno)))?;
+    let refused = |what: &str, handle: BinaryFd, shape: fn(&Error) -> bool| -> Verdict {
+        let number = handle.as_fd().as_raw_fd();
+        let Err(rejected) = importer.library().import_binary(handle, what) else {
+            return Stop::fail(format!("{what} became a binary semaphore"));
+        };
+        check!(
+            shape(&rejected.error),
+            "{what} is refused with: {}",
+            rejected.error
+        );
+        let back = rejected.handle.into_fd();
+        check!(back.as_raw_fd() == number, "{what} did not come back");
+        check!(
+            rustix::io::fcntl_getfd(&back).is_ok(),
+            "{what} was closed by a failed import"
+        );
+        Ok(())
+    };
+    for (what, fd) in [
+        ("a pipe", pipe),
+        ("a file", OwnedFd::from(file)),
+        ("a socket", OwnedFd::from(socket)),
+    ] {
+        // SAFETY: not what it says; drivers are known to answer such descriptors with an error.
+        let handle = unsafe { BinaryFd::from_fd(fd, origin.clone()) };
+        refused(what, handle, |error| {
+            matches!(error, Error::Import { .. } | Error::Native { .. })
+        })?;
+    }
+    let made = exporter.library().binary_semaphore("fine")?;
+    let exported = made.export()?.into_fd();
+    let elsewhere = Origin {
+        uuid: Some(Uuid([0xAB; 16])),
+        ..origin
+    };
+    // SAFETY: a binary semaphore; only its origin is a lie.
+    let forged = unsafe { BinaryFd::from_fd(exported, elsewhere) };
+    refused("another GPU's semaphore", forged, |error| {
+        matches!(error, Error::CannotShare { .. })
+    })?;
+    // And nothing is the worse for it.
+    importer.check()?;
+    let again = importer.library().import_binary(made.export()?, "fine");
+    drop(again.map_err(|rejected| rejected.error)?);
+    Ok(())
+}
+
+fn imports(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides(world)?;
+    let made = exporter.library().binary_semaphore("one of many")?;
+    grows_nothing(|| {
+        for _ in 0..1000 {
+            let library = importer.library();
+            let imported = library.import_binary(made.export()?, "one of many");
+            drop(imported.map_err(|rejected| rejected.error)?);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,535 @@
+//! F7: fences in a CUDA graph capture, and fences that each launch of a graph records or waits for.
+
+#![allow(unsafe_code, reason = "captures streams, as an application does")]
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use syncline::cuda::{self, sys};
+use syncline::{Device, Error, Memory, Queue, QueueKind, Recorder, host};
+
+use super::WORDS;
+use crate::case::{Case, Stop, Verdict, check, check_error};
+use crate::user;
+use crate::workload::Equipped;
+use crate::{Subject, World, patience};
+
+/// The cases of this family; they need a CUDA device on the left.
+#[must_use]
+pub fn cases() -> Vec<Case<Equipped>> {
+    let case = |id, rules, run| Case { id, rules, run };
+    vec![
+        case(
+            "capture.fence_belongs_to_the_graph",
+            &["F7", "E5"],
+            fence_belongs,
+        ),
+        case("capture.wait_becomes_an_edge", &["F7"], edge),
+        case(
+            "capture.timelines_are_refused_unharmed",
+            &["F7", "Q5"],
+            timelines,
+        ),
+        case(
+            "capture.valid_again_after_a_new_record",
+            &["F7", "F2"],
+            valid_again,
+        ),
+        case("capture.queries_do_not_break_it", &["F7", "F3"], queries),
+        case("capture.each_launch_records", &["F7", "F2"], each_records),
+        case("capture.each_launch_waits", &["F7"], each_waits),
+        case(
+            "capture.a_launch_is_one_submission",
+            &["F7", "Q1"],
+            launches,
+        ),
+        case(
+            "capture.released_meanwhile_goes_after_it",
+            &["F7", "Q2"],
+            released,
+        ),
+    ]
+}
+
+/// A wait that must time out.
+const SHORT: Duration = Duration::from_millis(5);
+
+type Fence = user::Fence<Equipped>;
+
+/// A queue of the left side, which is CUDA, and its context current on this thread.
+fn cuda_queue(
+    world: &World<Equipped>,
+    label: &str,
+) -> Result<(user::Queue<Equipped>, cuda::Queue), Stop> {
+    let Device::Cuda(device) = world.left.library() else {
+        return Stop::skip("only CUDA captures work into graphs");
+    };
+    // SAFETY: the context lives as long as the device.
+    done("cuCtxSetCurrent", unsafe {
+        sys::cuCtxSetCurrent(device.raw_context())
+    })?;
+    let queue = world.left_queue(label)?;
+    match queue.library().clone() {
+        Queue::Cuda(native) => Ok((queue, native)),
+        _ => Stop::skip("a wrapped queue is not CUDA's own"),
+    }
+}
+
+fn done(call: &str, result: sys::CUresult) -> Verdict {
+    check!(
+        result == sys::CUresult::CUDA_SUCCESS,
+        "{call} returned {result:?}"
+    );
+    Ok(())
+}
+
+/// A capture that has begun. One that is dropped is ended.
+struct Capture {
+    stream: sys::CUstream,
+    ended: bool,
+}
+
+impl Capture {
+    fn begin(queue: &cuda::Queue) -> Result<Self, Stop> {
+        let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        Self::begin_in(queue, mode)
+    }
+
+    fn begin_in(queue: &cuda::Queue, mode: sys::CUstreamCaptureMode) -> Result<Self, Stop> {
+        let stream = queue.stream().raw();
+        // SAFETY: a live stream.
+        let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
+        done("cuStreamBeginCapture", begun)?;
+        Ok(Self {
+            stream,
+            ended: false,
+        })
+    }
+
+    /// The graph; the capture must be whole.
+    fn end(mut self) -> Result<Graph, Stop> {
+        self.ended = true;
+        let (mut graph, mut executable) = (null_mut(), null_mut());
+        // SAFETY: this thread began it; writes one handle.
+        let ended = unsafe { sys::cuStreamEndCapture(self.stream, &raw mut graph) };
+        done(
+            "cuStreamEndCapture, of a capture that was to stay whole,",
+            ended,
+        )?;
+        // SAFETY: the graph has just been captured; writes one handle.
+        let made = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) };
+        // SAFETY: nothing uses the graph itself any more.
+        let _ = unsafe { sys::cuGraphDestroy(graph) };
+        done("cuGraphInstantiate", made)?;
+        Ok(Graph(Arc::new(Executable(executable))))
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if !self.ended {
+            let mut graph = null_mut();
+            // SAFETY: this thread began it; writes one handle, or none.
+            let ended = unsafe { sys::cuStreamEndCapture(self.stream, &raw mut graph) };
+            if ended == sys::CUresult::CUDA_SUCCESS && !graph.is_null() {
+                // SAFETY: just made.
+                let _ = unsafe { sys::cuGraphDestroy(graph) };
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Graph(Arc<Executable>);
+
+struct Executable(sys::CUgraphExec);
+
+// SAFETY: graphs may be used from any thread, one at a time; the cases launch from one.
+unsafe impl Send for Executable {}
+// SAFETY: as above.
+unsafe impl Sync for Executable {}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        // SAFETY: submissions keep it until they have finished.
+        let _ = unsafe { sys::cuGraphExecDestroy(self.0) };
+    }
+}
+
+impl Graph {
+    /// Work that launches it.
+    fn launch(&self) -> impl FnOnce(&mut Recorder<'_>) -> syncline::Result<()> + Send + use<> {
+        let graph = self.clone();
+        move |recorder| {
+            let Recorder::Cuda(recorder) = recorder else {
+                return Err(Error::work(std::io::Error::other("not a CUDA recorder")));
+            };
+            // SAFETY: kept; buffers and gates outlive the case's waits.
+            unsafe { recorder.launch_graph(graph.0.0) }?;
+            recorder.keep(graph.0);
+            Ok(())
+        }
+    }
+}
+
+fn set(stream: sys::CUstream, buffer: &Memory, value: u32) -> Verdict {
+    let Memory::Cuda(buffer) = buffer else {
+        return Stop::skip("not CUDA's memory");
+    };
+    // SAFETY: that many words, alive until the case ends, which waits for the stream.
+    done("cuMemsetD32Async", unsafe {
+        sys::cuMemsetD32Async(buffer.pointer(), value, WORDS, stream)
+    })
+}
+
+/// A place in a graph where the device waits for the host, for at most as long as a case waits for anything.
+struct Gate(Arc<AtomicBool>);
+
+impl Gate {
+    fn open_one() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+
+    fn close(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+
+    fn open(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    fn put_into(&self, stream: sys::CUstream) -> Verdict {
+        unsafe extern "C" fn wait(gate: *mut c_void) {
+            // SAFETY: the case keeps it until the stream is through.
+            let gate = unsafe { &*gate.cast::<AtomicBool>() };
+            let start = Instant::now();
+            while !gate.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        let gate = Arc::as_ptr(&self.0).cast_mut().cast::<c_void>();
+        // SAFETY: the flag outlives the work; the function calls no driver.
+        done("cuLaunchHostFunc", unsafe {
+            sys::cuLaunchHostFunc(stream, Some(wait), gate)
+        })
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+        // Whatever still waits there has the flag for a moment more.
+        std::mem::forget(self.0.clone());
+    }
+}
+
+/// Every question that a host or a queue outside the capture can ask.
+fn ask(world: &World<Equipped>, fence: &Fence) -> Verdict {
+    let captured = |result: syncline::Result<()>, what: &str| -> Verdict {
+        check!(
+            matches!(&result, Err(Error::Captured { fence }) if fence.label() == "place"),
+            "{what} of a captured fence gave {result:?}"
+        );
+        Ok(())
+    };
+    captured(fence.is_complete().map(|_| ()), "a query")?;
+    captured(fence.wait(Duration::ZERO), "a wait of no time")?;
+    captured(fence.wait(patience()), "a wait")?;
+    captured(fence.point().map(|_| ()), "the position")?;
+    let worker = syncline::backend::Device::queue(&host::Device::new(), QueueKind::Compute, "w")?;
+    captured(
+        syncline::backend::Queue::wait(&worker, fence.library()),
+        "the wait of a host queue",
+    )?;
+    if world.is_pair() && !matches!(world.right.library(), Device::Cuda(_)) {
+        captured(
+            world.right_queue("right")?.wait(fence),
+            "the wait of another device's queue",
+        )?;
+    }
+    Ok(())
+}
+
+fn fence_belongs(world: &World<Equipped>) -> Verdict {
+    let (queue, native) = cuda_queue(world, "captured")?;
+    let buffer = world.left.buffer(WORDS)?;
+    let fence = world.left.fence("place");
+    let capture = Capture::begin(&native)?;
+    set(capture.stream, &buffer, 1)?;
+    queue.record(&fence)?;
+    ask(world, &fence)?;
+    queue.record(&fence)?;
+    ask(world, &fence)?;
+    // None of it has harmed the capture.
+    let graph = capture.end()?;
+    ask(world, &fence)?;
+    queue.submit(&[], graph.launch(), &[])?;
+    queue.idle(patience())?;
+    check!(
+        Equipped::read(&buffer).iter().all(|&word| word == 1),
+        "the graph did not do its work"
+    );
+    Ok(())
+}
+
+fn edge(world: &World<Equipped>) -> Verdict {
+    let ((first, native), (second, other)) =
+        (cuda_queue(world, "first")?, cuda_queue(world, "second")?);
+    let buffer = world.left.buffer(WORDS)?;
+    let (fork, join) = (world.left.fence("fork"), world.left.fence("join"));
+    let gate = Gate::open_one();
+    let capture = Capture::begin(&native)?;
+    gate.put_into(capture.stream)?;
+    set(capture.stream, &buffer, 1)?;
+    first.record(&fork)?;
+    second.wait(&fork)?;
+    set(other.stream().raw(), &buffer, 2)?;
+    second.record(&join)?;
+    // Recorded again further on: the edge that is there is not moved.
+    first.record(&fork)?;
+    first.wait(&join)?;
+    let graph = capture.end()?;
+    for _ in 0..3 {
+        gate.close();
+        let line = world.left.timeline("line")?;
+        first.submit(&[], graph.launch(), &[line.signal_at(1)])?;
+        check_error!(line.at(1).wait(SHORT), Error::TimedOut { .. });
+        gate.open();
+        line.at(1).wait(patience())?;
+        // Without the edge the second stream's work comes first, before the gate.
+        check!(
+            Equipped::read(&buffer).iter().all(|&word| word == 2),
+            "the wait became no edge: the other stream's work came first"
+        );
+    }
+    second.submit(&[], |_| Ok(()), &[])?;
+    second.idle(patience())?;
+    first.idle(patience())?;
+    Ok(())
+}
+
+fn timelines(world: &World<Equipped>) -> Verdict {
+    let (queue, native) = cuda_queue(world, "captured")?;
+    let line = world.timeline("line")?;
+    let (outside, never) = (world.left.fence("outside"), world.left.fence("never"));
+    let beside = world.left_queue("beside")?;
+    beside.record(&outside)?;
+    let capture = Capture::begin(&native)?;
+    for (waits, signals) in [
+        (&[][..], &[][..]),
+        (&[line.at(1)][..], &[][..]),
+        (&[][..], &[line.signal_at(1)][..]),
+    ] {
+        check_error!(
+            queue.submit(waits, |_| Ok(()), signals),
+            Error::Capturing { .. }
+        );
+    }
+    check_error!(queue.wait(&outside), Error::Capturing { .. });
+    // One never recorded adds nothing.
+    queue.wait(&never)?;
+    check!(
+        queue.position().value() == 0 && queue.held().count == 0,
+        "a refused submission left something behind"
+    );
+    capture.end()?;
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    line.at(1).wait(patience())?;
+    Ok(())
+}
+
+fn valid_again(world: &World<Equipped>) -> Verdict {
+    let ((queue, native), (beside, _)) =
+        (cuda_queue(world, "captured")?, cuda_queue(world, "beside")?);
+    let fence = world.left.fence("place");
+    let capture = Capture::begin(&native)?;
+    queue.record(&fence)?;
+    capture.end()?;
+    for waiting in [&beside, &queue] {
+        check_error!(waiting.wait(&fence), Error::CaptureEnded { .. });
+    }
+    // In a later capture of the same stream too.
+    let capture = Capture::begin(&native)?;
+    check_error!(queue.wait(&fence), Error::CaptureEnded { .. });
+    capture.end()?;
+    ask(world, &fence)?;
+    let gate = world.timeline("gate")?;
+    queue.submit(&[gate.at(1)], |_| Ok(()), &[])?;
+    queue.record(&fence)?;
+    check!(
+        !fence.is_complete()?,
+        "complete before its queue gets there"
+    );
+    world.right_queue("right")?.wait(&fence)?;
+    gate.signal(1)?;
+    fence.wait(patience())?;
+    check!(fence.is_complete()?, "not complete after the wait for it");
+    Ok(())
+}
+
+fn queries(world: &World<Equipped>) -> Verdict {
+    let (queue, native) = cuda_queue(world, "captured")?;
+    let (beside, right) = (world.left_queue("beside")?, world.right_queue("right")?);
+    let (line, fence) = (world.timeline("line")?, world.left.fence("beside"));
+    let (begin, end) = (
+        world.left.timed_fence("begin"),
+        world.left.timed_fence("end"),
+    );
+    // What a queue makes when it is first used is there before the strictest capture begins.
+    for each in [&beside, &right] {
+        each.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+    }
+    let place = world.left.fence("place");
+    let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    let capture = Capture::begin_in(&native, mode)?;
+    queue.record(&place)?;
+    beside.record(&begin)?;
+    beside.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    beside.record(&end)?;
+    beside.record(&fence)?;
+    right.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+    line.at(2).wait(patience())?;
+    fence.wait(patience())?;
+    check!(fence.is_complete()?, "not complete after the wait for it");
+    check!(
+        end.elapsed_since(&begin)? >= 0,
+        "time ran backwards during a capture"
+    );
+    world.left.check()?;
+    ask(world, &place)?;
+    capture.end()?;
+    Ok(())
+}
+
+fn each_records(world: &World<Equipped>) -> Verdict {
+    let (queue, native) = cuda_queue(world, "captured")?;
+    let right = world.right_queue("right")?;
+    let fence = world.left.fence("through");
+    check_error!(
+        native.record_external(fence.library()),
+        Error::Unsupported { .. }
+    );
+    let gate = Gate::open_one();
+    let capture = Capture::begin(&native)?;
+    gate.put_into(capture.stream)?;
+    native.record_external(fence.library())?;
+    check_error!(queue.record(&fence), Error::Capturing { .. });
+    let graph = capture.end()?;
+    check!(fence.is_complete()?, "not complete before the first launch");
+    for _ in 0..3 {
+        gate.close();
+        queue.submit(&[], graph.launch(), &[])?;
+        check!(
+            !fence.is_complete()?,
+            "complete before the launch got to its record"
+        );
+        check_error!(fence.wait(SHORT), Error::TimedOut { .. });
+        let early = fence.point()?;
+        right.wait(&fence)?;
+        let waits = right.position().keep();
+        check_error!(waits.point().wait(SHORT), Error::TimedOut { .. });
+        gate.open();
+        fence.wait(patience())?;
+        early.point().wait(patience())?;
+        waits.point().wait(patience())?;
+        queue.idle(patience())?;
+        // A later launch does not move what was taken before.
+        gate.close();
+        queue.submit(&[], graph.launch(), &[])?;
+        check!(
+            !fence.is_complete()? && early.point().is_reached()?,
+            "a launch moved a wait that was issued before it"
+        );
+        gate.open();
+        fence.wait(patience())?;
+        queue.idle(patience())?;
+    }
+    Ok(())
+}
+
+fn each_waits(world: &World<Equipped>) -> Verdict {
+    let (queue, native) = cuda_queue(world, "captured")?;
+    let producer = world.left_queue("producer")?;
+    let (gate, fence) = (world.timeline("gate")?, world.left.fence("produced"));
+    let buffer = world.left.buffer(WORDS)?;
+    let capture = Capture::begin(&native)?;
+    native.wait_external(fence.library())?;
+    set(capture.stream, &buffer, 7)?;
+    let graph = capture.end()?;
+    for round in 1..=3 {
+        let cleared = buffer.clone();
+        producer.submit(
+            &[gate.at(round)],
+            move |recorder| Equipped::fill(recorder, &cleared, 1),
+            &[],
+        )?;
+        producer.record(&fence)?;
+        check!(
+            !fence.is_complete()?,
+            "complete, although its record is still held"
+        );
+        let point = fence.point()?;
+        queue.submit(&[point.point()], graph.launch(), &[])?;
+        check_error!(queue.position().wait(SHORT), Error::TimedOut { .. });
+        gate.signal(round)?;
+        queue.idle(patience())?;
+        check!(
+            Equipped::read(&buffer).iter().all(|&word| word == 7),
+            "the launch did not wait for the record"
+        );
+    }
+    producer.idle(patience())?;
+    Ok(())
+}
+
+fn launches(world: &World<Equipped>) -> Verdict {
+    let (queue, native) = cuda_queue(world, "captured")?;
+    let right = world.right_queue("right")?;
+    let line = world.timeline("line")?;
+    let (buffer, seen) = (world.left.buffer(WORDS)?, world.left.buffer(WORDS)?);
+    let capture = Capture::begin(&native)?;
+    set(capture.stream, &buffer, 3)?;
+    let graph = capture.end()?;
+    // The launch comes first, and is held like anything else.
+    let launch = queue.submit(&[line.at(1)], graph.launch(), &[line.signal_at(2)])?;
+    check!(launch.is_held(), "launched before what it waits for");
+    let (from, to) = (buffer.clone(), seen.clone());
+    let beside = world.left_queue("beside")?;
+    beside.submit(
+        &[line.at(2)],
+        move |recorder| Equipped::copy(recorder, &from, &to),
+        &[line.signal_at(3)],
+    )?;
+    check_error!(line.at(2).wait(SHORT), Error::TimedOut { .. });
+    right.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    line.at(3).wait(patience())?;
+    check!(
+        Equipped::read(&seen).iter().all(|&word| word == 3),
+        "the signal behind a launch came before its work"
+    );
+    queue.idle(patience())?;
+    Ok(())
+}
+
+fn released(world: &World<Equipped>) -> Verdict {
+    let (queue, native) = cuda_queue(world, "captured")?;
+    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
+    for value in 1..=3 {
+        queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(value)])?;
+    }
+    let capture = Capture::begin(&native)?;
+    gate.signal(1)?;
+    check_error!(line.at(1).wait(SHORT), Error::TimedOut { .. });
+    check!(
+        queue.held().count == 3,
+        "{} of 3 are held during the capture",
+        queue.held().count
+    );
+    capture.end()?;
+    line.at(3).wait(patience())?;
+    queue.idle(patience())?;
+    Ok(())
+}

@@ -1,0 +1,361 @@
+//! F8: descriptors that can be polled, as fences, and eventfds that hear of points.
+
+#![allow(
+    unsafe_code,
+    reason = "a descriptor that is not open can only be made up"
+)]
+
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use syncline::{Error, Rejected, host};
+
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::footprint::grows_nothing;
+use crate::user::{Fence, wait_all, wait_any};
+use crate::{Subject, World, patience};
+
+/// A wait that must time out.
+const SHORT: Duration = Duration::from_millis(3);
+
+cases! {
+    "descriptor.eventfd_completes_a_fence": [F8 F4 T5] => eventfd_completes;
+    "descriptor.already_signalled": [F8] => already_signalled;
+    "descriptor.a_readiness_seen_stays": [F8] => drained;
+    "descriptor.minus_one_is_done": [F8] => minus_one;
+    "descriptor.recording_is_refused": [F8 E5] => recording;
+    "descriptor.hang_up_is_not_success": [F8 E1 E2] => hang_up;
+    "descriptor.hostile_kinds": [F8 X4 E5] => hostile;
+    "descriptor.a_thousand_leave_nothing": [F8 X4] => a_thousand;
+    "descriptor.eventfd_hears_of_points": [F8 T10] => hears;
+    "descriptor.out_and_in_again": [F8] => out_and_in;
+}
+
+fn system(error: rustix::io::Errno) -> Stop {
+    Stop::Skipped(format!("the system refuses a descriptor: {error}"))
+}
+
+fn event() -> Result<OwnedFd, Stop> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)
+}
+
+fn twin(fd: &OwnedFd) -> Result<OwnedFd, Stop> {
+    fd.try_clone()
+        .map_err(|error| Stop::Skipped(format!("the system refuses a descriptor: {error}")))
+}
+
+/// An eventfd, and a fence that stands for it.
+fn pair<S: Subject>(world: &World<S>, label: &str) -> Result<(OwnedFd, Fence<S>), Stop> {
+    let theirs = event()?;
+    let fence = import(world, twin(&theirs)?, label)?;
+    Ok((theirs, fence))
+}
+
+fn import<S: Subject>(world: &World<S>, fd: OwnedFd, label: &str) -> syncline::Result<Fence<S>> {
+    let fence = host::Device::new().import_descriptor(Some(fd), label)?;
+    Ok(world.left.own_fence(fence))
+}
+
+fn add(fd: &OwnedFd) -> Verdict {
+    match rustix::io::write(fd, &1_u64.to_ne_bytes()) {
+        Ok(8) => Ok(()),
+        other => Stop::fail(format!("an eventfd could not be written: {other:?}")),
+    }
+}
+
+/// What an eventfd counted since the last call.
+fn take(fd: &OwnedFd) -> u64 {
+    let mut count = [0; 8];
+    match rustix::io::read(fd, &mut count) {
+        Ok(8) => u64::from_ne_bytes(count),
+        _ => 0,
+    }
+}
+
+/// Waits until the eventfd has counted `expected` since the last call.
+fn heard(fd: &OwnedFd, expected: u64, of: &str) -> Verdict {
+    let deadline = Instant::now() + patience();
+    let mut count = 0;
+    while count < expected && Instant::now() < deadline {
+        count += take(fd);
+        std::thread::yield_now();
+    }
+    check!(
+        count == expected,
+        "an eventfd counted {count} instead of {expected} of {of}"
+    );
+    Ok(())
+}
+
+fn eventfd_completes<S: Subject>(world: &World<S>) -> Verdict {
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let (done, never) = (world.timeline("done")?, world.timeline("never")?);
+    let (theirs, fence) = pair(world, "theirs")?;
+    let (others, other) = pair(world, "other")?;
+    check!(!fence.is_complete()?, "complete before anybody signalled");
+    check_error!(fence.wait(Duration::ZERO), Error::TimedOut { .. });
+    check_error!(fence.wait(SHORT), Error::TimedOut { .. });
+    let (first, second) = (fence.point()?, other.point()?);
+    let sent = right.submit(&[first.point()], |_| Ok(()), &[done.signal_at(1)])?;
+    check!(sent.is_held(), "a descriptor's wait went to a driver");
+    left.wait(&other)?;
+    let after = left.submit(&[done.at(1)], |_| Ok(()), &[done.signal_at(2)])?;
+    let list = [never.at(1), second.point(), first.point()];
+    check_error!(wait_any(&list, SHORT), Error::TimedOut { .. });
+    check_error!(done.at(1).wait(SHORT), Error::TimedOut { .. });
+    add(&theirs)?;
+    done.at(1).wait(patience())?;
+    fence.wait(patience())?;
+    let any = wait_any(&list, patience())?;
+    check!(any == 2, "index {any} is said to be reached");
+    check_error!(wait_all(&list[1..], SHORT), Error::TimedOut { .. });
+    check!(
+        !done.at(2).is_reached()?,
+        "one fence released the other's wait"
+    );
+    add(&others)?;
+    after.end().wait(patience())?;
+    wait_all(&list[1..], patience())?;
+    check!(
+        take(&theirs) == 1 && take(&others) == 1,
+        "somebody has read the eventfd"
+    );
+    Ok(())
+}
+
+fn already_signalled<S: Subject>(world: &World<S>) -> Verdict {
+    let right = world.right_queue("right")?;
+    let theirs = event()?;
+    add(&theirs)?;
+    let fence = import(world, twin(&theirs)?, "signalled before")?;
+    let sent = right.submit(&[fence.point()?.point()], |_| Ok(()), &[])?;
+    sent.end().wait(patience())?;
+    check!(
+        fence.is_complete()?,
+        "not complete, although it was readable"
+    );
+    fence.wait(Duration::ZERO)?;
+    Ok(())
+}
+
+fn drained<S: Subject>(world: &World<S>) -> Verdict {
+    let right = world.right_queue("right")?;
+    let (theirs, fence) = pair(world, "drained")?;
+    add(&theirs)?;
+    check!(
+        fence.is_complete()?,
+        "not complete, although it is readable"
+    );
+    take(&theirs);
+    check!(fence.is_complete()?, "not complete any more");
+    fence.wait(Duration::ZERO)?;
+    let sent = right.submit(&[fence.point()?.point()], |_| Ok(()), &[])?;
+    sent.end().wait(patience())?;
+    Ok(())
+}
+
+fn minus_one<S: Subject>(world: &World<S>) -> Verdict {
+    let right = world.right_queue("right")?;
+    let done = host::Device::new().import_descriptor(None, "nothing to wait for");
+    let fence = world
+        .left
+        .own_fence(done.map_err(|rejected| rejected.error)?);
+    check!(fence.is_complete()?, "-1 is not complete");
+    fence.wait(Duration::ZERO)?;
+    right.wait(&fence)?;
+    let sent = right.submit(&[fence.point()?.point()], |_| Ok(()), &[])?;
+    sent.end().wait(patience())?;
+    check_error!(right.record(&fence), Error::ForeignFence { .. });
+    Ok(())
+}
+
+fn recording<S: Subject>(world: &World<S>) -> Verdict {
+    let left = world.left_queue("left")?;
+    let (_theirs, fence) = pair(world, "theirs")?;
+    let before = left.position().value();
+    check_error!(
+        left.record(&fence),
+        Error::ForeignFence { fence } if fence.label() == "theirs"
+    );
+    check!(
+        left.position().value() == before,
+        "a refused record moved the queue"
+    );
+    check!(!fence.is_complete()?, "a refused record changed the fence");
+    check_error!(fence.elapsed_since(&fence), Error::TimingDisabled { .. });
+    Ok(())
+}
+
+fn hang_up<S: Subject>(world: &World<S>) -> Verdict {
+    let right = world.right_queue("right")?;
+    let (spoilt, fine) = (world.timeline("spoilt")?, world.timeline("fine")?);
+    let (reader, writer) = rustix::pipe::pipe().map_err(system)?;
+    let fence = import(world, reader, "pipe")?;
+    right.submit(
+        &[fence.point()?.point()],
+        |_| Ok(()),
+        &[spoilt.signal_at(1)],
+    )?;
+    drop(writer);
+    let told = |result: syncline::Result<()>| matches!(result, Err(Error::Failed { cause, .. }) if matches!(*cause, Error::Native { call: "poll", .. }));
+    check!(
+        told(spoilt.at(1).wait(patience())),
+        "what waited for a pipe whose end was closed did not fail with that"
+    );
+    check!(
+        told(fence.wait(patience())),
+        "the fence itself did not fail"
+    );
+    check!(fence.is_complete().is_err(), "a closed pipe counts as done");
+    right.submit(&[], |_| Ok(()), &[fine.signal_at(1)])?;
+    fine.at(1).wait(patience())?;
+    // What was written before counts.
+    let (reader, writer) = rustix::pipe::pipe().map_err(system)?;
+    let fence = import(world, reader, "pipe")?;
+    rustix::io::write(&writer, b"x").map_err(system)?;
+    drop(writer);
+    fence.wait(patience())?;
+    Ok(())
+}
+
+fn hostile<S: Subject>(world: &World<S>) -> Verdict {
+    let open = |path: &str, flags| rustix::fs::open(path, flags, Mode::empty()).map_err(system);
+    let (_reader, writer) = rustix::pipe::pipe().map_err(system)?;
+    let memory = rustix::fs::memfd_create(c"memory", MemfdFlags::CLOEXEC).map_err(system)?;
+    // SAFETY: no process has that many descriptors; what comes back is forgotten before it is closed.
+    let closed = unsafe { OwnedFd::from_raw_fd(1_000_000) };
+    let device = host::Device::new();
+    for (what, fd) in [
+        ("a closed descriptor", closed),
+        ("a program", open("/proc/self/exe", OFlags::RDONLY)?),
+        (
+            "a file that can be polled",
+            open("/proc/self/mounts", OFlags::RDONLY)?,
+        ),
+        ("a directory", open("/", OFlags::RDONLY)?),
+        ("/dev/null", open("/dev/null", OFlags::RDWR)?),
+        ("a path", open("/dev/null", OFlags::PATH)?),
+        ("memory", memory),
+        ("the writing end of a pipe", writer),
+    ] {
+        let number = fd.as_raw_fd();
+        match device.import_descriptor(Some(fd), what) {
+            Ok(_) => return Stop::fail(format!("{what} became a fence")),
+            Err(Rejected { handle, error }) => {
+                let back = handle.into_raw_fd();
+                check!(back == number, "{what} came back as another descriptor");
+                check!(
+                    matches!(error, Error::Import { .. }),
+                    "{what} is refused with: {error}"
+                );
+                if number != 1_000_000 {
+                    // SAFETY: ours, and open unless the import has closed it, which then shows.
+                    let handle = unsafe { OwnedFd::from_raw_fd(back) };
+                    let still = rustix::io::fcntl_getfd(&handle);
+                    if still.is_err() {
+                        let _ = handle.into_raw_fd();
+                        return Stop::fail(format!("{what} was closed by a refused import"));
+                    }
+                }
+            }
+        }
+    }
+    let (theirs, fence) = pair(world, "still fine")?;
+    add(&theirs)?;
+    fence.wait(patience())?;
+    Ok(())
+}
+
+fn a_thousand<S: Subject>(world: &World<S>) -> Verdict {
+    let right = world.right_queue("right")?;
+    let device = host::Device::new();
+    let round = || -> Verdict {
+        for n in 0..1000 {
+            let theirs = event()?;
+            let fence = device
+                .import_descriptor(Some(twin(&theirs)?), "one of many")
+                .map_err(|rejected| rejected.error)?;
+            let fence = world.left.own_fence(fence);
+            match n % 4 {
+                0 => {}
+                1 => check!(!fence.is_complete()?, "complete, and nobody signalled"),
+                2 => {
+                    add(&theirs)?;
+                    fence.wait(patience())?;
+                }
+                _ => {
+                    // Dropped while it is waited for.
+                    right.wait(&fence)?;
+                    drop(fence);
+                    add(&theirs)?;
+                }
+            }
+        }
+        right.idle(patience())?;
+        Ok(())
+    };
+    grows_nothing(round)
+}
+
+fn hears<S: Subject>(world: &World<S>) -> Verdict {
+    let (left, line) = (world.left_queue("left")?, world.timeline("line")?);
+    let gate = world.timeline("gate")?;
+    let ours = event()?;
+    let tell = |value, pending: bool| -> Result<_, Stop> {
+        let (point, eventfd) = (line.at(value), twin(&ours)?);
+        let told = if pending {
+            point.library().notify_pending(eventfd)
+        } else {
+            point.library().notify(eventfd)
+        };
+        Ok(told.map_err(|rejected| rejected.error)?)
+    };
+    tell(1, false)?.detach();
+    tell(1, false)?.detach();
+    tell(1, true)?.detach();
+    tell(3, false)?.detach();
+    let taken_back = tell(1, false)?;
+    left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
+    std::thread::sleep(SHORT);
+    check!(take(&ours) == 0, "told before the point came");
+    drop(taken_back);
+    gate.signal(1)?;
+    heard(&ours, 3, "a point that was reached")?;
+    // What is there already is told at once.
+    tell(1, true)?.detach();
+    heard(&ours, 1, "a point that is reached")?;
+    line.fail(super::cause("on purpose"));
+    heard(&ours, 1, "a point that never will be reached")?;
+    check!(
+        line.at(3).is_reached().is_err(),
+        "the point does not tell that it failed"
+    );
+    let (reader, _writer) = rustix::pipe::pipe().map_err(system)?;
+    check_error!(
+        line.at(9)
+            .library()
+            .notify(reader)
+            .map_err(|rejected| rejected.error),
+        Error::Import { .. }
+    );
+    check!(take(&ours) == 0, "told more often than asked");
+    Ok(())
+}
+
+fn out_and_in<S: Subject>(world: &World<S>) -> Verdict {
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let (line, gate) = (world.timeline("line")?, world.timeline("gate")?);
+    let ours = event()?;
+    let told = line.at(1).library().notify(twin(&ours)?);
+    told.map_err(|rejected| rejected.error)?.detach();
+    let fence = import(world, ours, "there and back")?;
+    let sent = right.submit(&[fence.point()?.point()], |_| Ok(()), &[])?;
+    left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
+    check_error!(sent.end().wait(SHORT), Error::TimedOut { .. });
+    gate.signal(1)?;
+    sent.end().wait(patience())?;
+    check!(line.at(1).is_reached()?, "the fence came before the point");
+    Ok(())
+}
