@@ -139,6 +139,7 @@ impl Port for ExternalPort {
                 return Ok(reached);
             };
             // The driver is asked without the lock.
+            let _mode = self.semaphore.context.allow_during_capture();
             let done = mark.map_or(Ok(false), |mark| mark.is_done())?;
             let mut signals = self.signals();
             if !done {
