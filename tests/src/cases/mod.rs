@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::subject::RecorderOf;
 use crate::{Case, Subject};
 
 mod descriptors;
@@ -48,6 +49,29 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         descriptors::cases(),
     ];
     families.into_iter().flatten().collect()
+}
+
+/// Work: every word of `buffer` becomes `value`.
+pub(crate) fn filling<S: Subject>(
+    buffer: &S::Buffer,
+    value: u32,
+) -> impl for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, S>) -> syncline::Result<()> + Send + 'static {
+    let buffer = buffer.clone();
+    move |recorder| S::fill(recorder, &buffer, value)
+}
+
+/// Work: `to` becomes a copy of `from`, both of one device.
+pub(crate) fn copying<S: Subject>(
+    from: &S::Buffer,
+    to: &S::Buffer,
+) -> impl for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, S>) -> syncline::Result<()> + Send + 'static {
+    let (from, to) = (from.clone(), to.clone());
+    move |recorder| S::copy(recorder, &from, &to)
+}
+
+/// True if every word of `buffer` is `value`.
+pub(crate) fn is_filled<S: Subject>(buffer: &S::Buffer, value: u32) -> bool {
+    S::read(buffer).iter().all(|&word| word == value)
 }
 
 /// An error to fail things with, to be recognized by its text.

@@ -1,0 +1,346 @@
+//! Q1, Q7, Q9: waits, then work, then signals, and all earlier work of the queue before them.
+
+use syncline::QueueKind;
+
+use super::{fill_after, slow_fill};
+use crate::case::{Stop, Verdict, cases, check};
+use crate::cases::{DELAY, LONG_DELAY, WORDS, copying, filling, is_filled};
+use crate::dice::seeds;
+use crate::user::{Device, wait_all, wait_any};
+use crate::{RecorderOf, Subject, World, patience};
+
+cases! {
+    "queue.work_follows_its_waits": [Q1 Q9] => follows_waits;
+    "queue.without_the_wait_data_is_wrong": [Q1] => without_wait;
+    "queue.empty_submissions": [Q1 Q7] => empty;
+    "queue.one_to_many": [Q1 Q9] => one_to_many;
+    "queue.many_to_one": [Q1 Q9] => many_to_one;
+    "queue.last_signal_covers_all_earlier_work": [Q7] => last_signal;
+    "queue.256_waits_and_256_signals": [Q1 T3] => many_points;
+    "queue.every_consumer_copies_the_data": [Q1 Q9] => consumers_copy;
+    "queue.own_work_runs_in_order": [Q1 Q7] => own_order;
+    "queue.position_is_of_the_call": [Q7 Q8] => position;
+}
+
+fn follows_waits<S: Subject>(world: &World<S>) -> Verdict {
+    let (ready, done) = (world.timeline("ready")?, world.timeline("done")?);
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let (source, target) = (world.left.buffer(WORDS)?, world.right.buffer(WORDS)?);
+    for round in 1..=3u32 {
+        let n = u64::from(round);
+        slow_fill(world, &left, &source, round, ready.signal_at(n))?;
+        let to = target.clone();
+        right.submit(
+            &[ready.at(n)],
+            move |recorder| S::fill(recorder, &to, round),
+            &[done.signal_at(n)],
+        )?;
+        done.at(n).wait(patience())?;
+        // The right side's work came after the left's, and the host sees both.
+        check!(
+            S::read(&source).iter().all(|&word| word == round),
+            "the left work was not done in round {round}"
+        );
+        check!(
+            S::read(&target).iter().all(|&word| word == round),
+            "the right work was not done in round {round}"
+        );
+    }
+    Ok(())
+}
+
+/// The control of the case above and of every other that rests on `busy`.
+fn without_wait<S: Subject>(world: &World<S>) -> Verdict {
+    if !world.is_pair() && driver_queues(&world.left) == Some(1) {
+        return Stop::skip("all queues share one driver queue, which keeps their order anyway");
+    }
+    let (ready, done) = (world.timeline("ready")?, world.timeline("done")?);
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let source = world.left.buffer(WORDS)?;
+    fill_after(LONG_DELAY, world, &left, &source, 1, ready.signal_at(1))?;
+    right.submit(&[], |_| Ok(()), &[done.signal_at(1)])?;
+    done.at(1).wait(patience())?;
+    let stale = S::read(&source).contains(&0);
+    ready.at(1).wait(patience())?;
+    check!(
+        stale,
+        "nothing went wrong without a wait: this subject cannot show a missing one"
+    );
+    check!(
+        S::read(&source).iter().all(|&word| word == 1),
+        "not even the wait made the work visible"
+    );
+    Ok(())
+}
+
+/// How many driver queues the device has, if they are limited.
+fn driver_queues<S: Subject>(device: &Device<S>) -> Option<u32> {
+    device
+        .info()
+        .capabilities
+        .queues
+        .iter()
+        .map(|family| family.count)
+        .sum()
+}
+
+fn empty<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    left.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+    left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    right
+        .submit(&[line.at(1)], |_| Ok(()), &[])?
+        .end()
+        .wait(patience())?;
+    left.idle(patience())?;
+    check!(line.value()? == 1, "the value is {}", line.value()?);
+    check!(
+        left.position().is_reached()?,
+        "an idle queue has not reached its position"
+    );
+    Ok(())
+}
+
+fn one_to_many<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let left = world.left_queue("left")?;
+    let source = world.left.buffer(WORDS)?;
+    slow_fill(world, &left, &source, 5, line.signal_at(1))?;
+    let mut ends = Vec::new();
+    for index in 0..8 {
+        let side = if index % 2 == 0 {
+            &world.right
+        } else {
+            &world.left
+        };
+        let queue = side.queue(QueueKind::Compute, &format!("consumer {index}"))?;
+        ends.push(queue.submit(&[line.at(1)], |_| Ok(()), &[])?.end().keep());
+    }
+    // The first to end tells: one that did not wait is earlier than the producer.
+    let ends: Vec<_> = ends.iter().map(|end| end.point()).collect();
+    let first = wait_any(&ends, patience())?;
+    check!(
+        S::read(&source).iter().all(|&word| word == 5),
+        "consumer {first} did not wait"
+    );
+    wait_all(&ends, patience())?;
+    Ok(())
+}
+
+fn many_to_one<S: Subject>(world: &World<S>) -> Verdict {
+    let mut producers = Vec::new();
+    for index in 0..6u32 {
+        let line = world.timeline(&format!("line {index}"))?;
+        let queue = world.left_queue(&format!("producer {index}"))?;
+        let buffer = world.left.buffer(WORDS)?;
+        slow_fill(world, &queue, &buffer, index + 1, line.signal_at(1))?;
+        producers.push((line, queue, buffer));
+    }
+    let right = world.right_queue("right")?;
+    let waits: Vec<_> = producers.iter().map(|(line, ..)| line.at(1)).collect();
+    right
+        .submit(&waits, |_| Ok(()), &[])?
+        .end()
+        .wait(patience())?;
+    for (index, (_, _, buffer)) in producers.iter().enumerate() {
+        check!(
+            S::read(buffer)
+                .iter()
+                .all(|&word| word as usize == index + 1),
+            "producer {index} was not waited for"
+        );
+    }
+    Ok(())
+}
+
+fn last_signal<S: Subject>(world: &World<S>) -> Verdict {
+    let (early, late) = (world.timeline("early")?, world.timeline("late")?);
+    let left = world.left_queue("left")?;
+    let buffers = [world.left.buffer(WORDS)?, world.left.buffer(WORDS)?];
+    slow_fill(world, &left, &buffers[0], 1, early.signal_at(1))?;
+    slow_fill(world, &left, &buffers[1], 2, early.signal_at(2))?;
+    left.submit(&[], |_| Ok(()), &[late.signal_at(1)])?;
+    let right = world.right_queue("right")?;
+    right
+        .submit(&[late.at(1)], |_| Ok(()), &[])?
+        .end()
+        .wait(patience())?;
+    for (index, buffer) in buffers.iter().enumerate() {
+        check!(
+            S::read(buffer)
+                .iter()
+                .all(|&word| word as usize == index + 1),
+            "work {index} was not done"
+        );
+    }
+    check!(
+        early.value()? == 2,
+        "an earlier signal of the queue is missing"
+    );
+    Ok(())
+}
+
+fn many_points<S: Subject>(world: &World<S>) -> Verdict {
+    const LINES: usize = 256;
+    let lines = |what: &str| -> syncline::Result<Vec<_>> {
+        (0..LINES)
+            .map(|n| world.timeline(&format!("{what} {n}")))
+            .collect()
+    };
+    let (inputs, outputs) = (lines("input")?, lines("output")?);
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let (source, target) = (world.left.buffer(WORDS)?, world.right.buffer(WORDS)?);
+    let waits: Vec<_> = inputs.iter().map(|line| line.at(1)).collect();
+    let signals: Vec<_> = outputs.iter().map(|line| line.signal_at(1)).collect();
+    right.submit(&waits, filling::<S>(&target, 2), &signals)?;
+    // Half come from one submission and half from the host, but for the last.
+    let by_device: Vec<_> = inputs[..LINES / 2]
+        .iter()
+        .map(|line| line.signal_at(1))
+        .collect();
+    let (device, to) = (world.left.clone(), source.clone());
+    left.submit(
+        &[],
+        move |recorder| {
+            device.busy(recorder, DELAY)?;
+            S::fill(recorder, &to, 1)
+        },
+        &by_device,
+    )?;
+    for line in &inputs[LINES / 2..LINES - 1] {
+        line.signal(1)?;
+    }
+    wait_all(&waits[..LINES - 1], patience())?;
+    check!(
+        is_filled::<S>(&source, 1),
+        "{} signals came before the work in front of them",
+        by_device.len()
+    );
+    check!(
+        right.held().count == 1 && is_filled::<S>(&target, 0),
+        "it did not wait for the last of {LINES} points"
+    );
+    inputs[LINES - 1].signal(1)?;
+    let outputs: Vec<_> = outputs.iter().map(|line| line.at(1)).collect();
+    let first = wait_any(&outputs, patience())?;
+    check!(
+        is_filled::<S>(&target, 2),
+        "signal {first} came before the work"
+    );
+    wait_all(&outputs, patience())?;
+    Ok(())
+}
+
+fn consumers_copy<S: Subject>(world: &World<S>) -> Verdict {
+    const CONSUMERS: u32 = 8;
+    let (line, copied) = (world.timeline("line")?, world.timeline("copied")?);
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let source = world.left.buffer(WORDS)?;
+    let mut consumers = Vec::new();
+    for n in 1..=CONSUMERS {
+        if n == CONSUMERS / 2 {
+            slow_fill(world, &left, &source, 5, line.signal_at(1))?;
+        }
+        let queue = world.left_queue(&format!("consumer {n}"))?;
+        let target = world.left.buffer(WORDS)?;
+        queue.submit(
+            &[line.at(1)],
+            copying::<S>(&source, &target),
+            &[copied.signal_at(n.into())],
+        )?;
+        consumers.push((queue, target));
+    }
+    // The other side's wait carries all copies to the host.
+    right
+        .submit(&[copied.at(CONSUMERS.into())], |_| Ok(()), &[])?
+        .end()
+        .wait(patience())?;
+    for (queue, target) in &consumers {
+        check!(
+            is_filled::<S>(target, 5),
+            "{queue:?} copied {:?}…",
+            &S::read(target)[..4]
+        );
+    }
+    Ok(())
+}
+
+/// Fills and copies at random, several to a submission, and no wait anywhere.
+fn own_order<S: Subject>(world: &World<S>) -> Verdict {
+    const BUFFERS: usize = 6;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let buffers = (0..BUFFERS)
+        .map(|_| world.left.buffer(WORDS))
+        .collect::<syncline::Result<Vec<_>>>()?;
+    seeds(2, |dice| {
+        let mut model = [0; BUFFERS];
+        for to in &buffers {
+            left.submit(&[], filling::<S>(to, 0), &[])?;
+        }
+        let mut last = left.position().keep();
+        for value in 1..=200 {
+            let (from, to) = (dice.index(BUFFERS), dice.index(BUFFERS));
+            let (source, target) = (&buffers[from], &buffers[to]);
+            let submitted = if from == to {
+                model[to] = value;
+                left.submit(&[], filling::<S>(target, value), &[])?
+            } else {
+                (model[from], model[to]) = (value, value);
+                let (source, target) = (source.clone(), target.clone());
+                let work = move |recorder: &mut RecorderOf<'_, S>| {
+                    S::fill(recorder, &source, value)?;
+                    S::copy(recorder, &source, &target)
+                };
+                left.submit(&[], work, &[])?
+            };
+            last = submitted.end().keep();
+        }
+        right
+            .submit(&[last.point()], |_| Ok(()), &[])?
+            .end()
+            .wait(patience())?;
+        for (n, (buffer, value)) in buffers.iter().zip(model).enumerate() {
+            check!(
+                is_filled::<S>(buffer, value),
+                "buffer {n} holds {:?}… instead of {value}",
+                &S::read(buffer)[..4]
+            );
+        }
+        Ok(())
+    })
+}
+
+fn position<S: Subject>(world: &World<S>) -> Verdict {
+    const LAST: usize = 8;
+    let gate = world.timeline("gate")?;
+    let queue = world.right_queue("right")?;
+    check!(
+        queue.position().is_reached()?,
+        "a fresh queue has not reached its position"
+    );
+    let mut steps = Vec::new();
+    for n in 1..=LAST {
+        let buffer = world.right.buffer(WORDS)?;
+        queue.submit(&[gate.at(n as u64)], filling::<S>(&buffer, 1), &[])?;
+        steps.push((buffer, queue.position().keep()));
+    }
+    for open in 0..=LAST {
+        if open > 0 {
+            gate.signal(open as u64)?;
+            steps[open - 1].1.point().wait(patience())?;
+        }
+        for (n, (buffer, position)) in steps.iter().enumerate() {
+            let reached = position.point().is_reached()?;
+            check!(
+                reached == (n < open),
+                "{open} submissions may run, and position {n} is reached: {reached}"
+            );
+            check!(
+                is_filled::<S>(buffer, reached.into()),
+                "position {n} is reached: {reached}, but not its work"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Q1–Q3: what lets held submissions go, and what does not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::slow_fill;
+use crate::case::{Verdict, cases, check};
+use crate::cases::{WORDS, filling, is_filled};
+use crate::dice::Dice;
+use crate::user::{Queue, Timeline};
+use crate::{RecorderOf, Subject, World, patience};
+
+cases! {
+    "queue.each_value_releases_its_own": [Q2 T6] => each_value;
+    "queue.waits_below_the_signalled_value": [Q2 T6 T7] => below;
+    "queue.host_and_device_signals_joined": [Q1 Q3] => joined;
+    "queue.a_closed_gate_never_blocks_the_submitter": [Q2] => closed_gate;
+}
+
+fn each_value<S: Subject>(world: &World<S>) -> Verdict {
+    const LAST: u64 = 8;
+    let line = world.timeline("line")?;
+    let left = world.left_queue("left")?;
+    let mut values: Vec<u64> = (1..=LAST).collect();
+    Dice::new(1).shuffle(&mut values);
+    let mut waiting = Vec::new();
+    for value in values {
+        let queue = world.right_queue(&format!("waits for {value}"))?;
+        let buffer = world.right.buffer(WORDS)?;
+        queue.submit(&[line.at(value)], filling::<S>(&buffer, 1), &[])?;
+        waiting.push((value, queue, buffer));
+    }
+    for now in 1..=LAST {
+        if now % 2 == 0 {
+            line.signal(now)?;
+        } else {
+            left.submit(&[], |_| Ok(()), &[line.signal_at(now)])?;
+            line.at(now).wait(patience())?;
+        }
+        for (value, queue, buffer) in &waiting {
+            if *value <= now {
+                queue.idle(patience())?;
+            }
+            let (released, held) = (*value <= now, queue.held().count == 1);
+            check!(
+                held != released && is_filled::<S>(buffer, released.into()),
+                "at {now}, what waits for {value} is held: {held}, its buffer has {}",
+                S::read(buffer)[0]
+            );
+        }
+    }
+    Ok(())
+}
+
+fn below<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let left = world.left_queue("left")?;
+    let source = world.left.buffer(WORDS)?;
+    let waiter = |value: u64| -> syncline::Result<_> {
+        let queue = world.right_queue(&format!("waits for {value}"))?;
+        let submitted = queue.submit(&[line.at(value)], |_| Ok(()), &[])?;
+        let (end, held) = (submitted.end().keep(), submitted.is_held());
+        Ok((value, queue, end, held))
+    };
+    let early = [1, 3, 6].map(waiter);
+    slow_fill(world, &left, &source, 1, line.signal_at(7))?;
+    // 7 may be pending or reached by now, nobody signalled these.
+    let late = [2, 5, 7].map(waiter);
+    for waiter in early.into_iter().chain(late) {
+        let (value, _queue, end, _) = waiter?;
+        end.point().wait(patience())?;
+        check!(
+            is_filled::<S>(&source, 1),
+            "what waits for {value} came before the signal of 7"
+        );
+    }
+    for value in [1, 4, 6, 7] {
+        let (_, _queue, end, held) = waiter(value)?;
+        check!(!held, "held for {value}, although 7 is reached");
+        end.point().wait(patience())?;
+    }
+    check!(line.value()? == 7, "the value is {}", line.value()?);
+    Ok(())
+}
+
+fn joined<S: Subject>(world: &World<S>) -> Verdict {
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let at_home = [
+        |world: &World<S>, label: &str| world.timeline(label),
+        |world: &World<S>, label: &str| world.left.timeline(label),
+        |world: &World<S>, label: &str| world.right.timeline(label),
+    ];
+    for (host_last, make) in [false, true]
+        .into_iter()
+        .flat_map(|last| at_home.map(|make| (last, make)))
+    {
+        let (device, host) = (make(world, "the device's")?, make(world, "the host's")?);
+        let (source, target) = (world.left.buffer(WORDS)?, world.right.buffer(WORDS)?);
+        let both = right.submit(&[device.at(1), host.at(1)], filling::<S>(&target, 2), &[])?;
+        let one_is_missing = |which: &str| {
+            check!(
+                right.held().count == 1 && is_filled::<S>(&target, 0),
+                "it ran without {which}"
+            );
+            Ok(())
+        };
+        one_is_missing("either signal")?;
+        if host_last {
+            slow_fill(world, &left, &source, 1, device.signal_at(1))?;
+            one_is_missing("the host's signal")?;
+            device.at(1).wait(patience())?;
+            one_is_missing("the host's signal")?;
+            host.signal(1)?;
+        } else {
+            host.signal(1)?;
+            one_is_missing("the device's signal")?;
+            slow_fill(world, &left, &source, 1, device.signal_at(1))?;
+        }
+        both.end().wait(patience())?;
+        check!(
+            is_filled::<S>(&source, 1) && is_filled::<S>(&target, 2),
+            "the left work left {}, the right {}",
+            S::read(&source)[0],
+            S::read(&target)[0]
+        );
+    }
+    Ok(())
+}
+
+/// Closed by the host, so that everything is held; and on the device, so that a driver's queue fills up.
+fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("gate")?;
+    let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());
+    flood(world, close, || Ok(line.signal(1)?))?;
+    let gate = world.left.gate()?;
+    flood(
+        world,
+        |queue| queue.block(&gate).map(|_| ()),
+        || Ok(gate.open()?),
+    )
+}
+
+/// Thousands of submissions with work, to queues that are closed first and opened at the end.
+fn flood<S: Subject>(
+    world: &World<S>,
+    close: impl Fn(&Queue<S>) -> syncline::Result<()>,
+    open: impl Fn() -> Verdict,
+) -> Verdict {
+    const QUEUES: usize = 4;
+    let each: u32 = if world.is_pair() { 128 } else { 2048 };
+    let ran = Arc::new(AtomicU32::new(0));
+    let mut queues: Vec<(Queue<S>, Timeline<S>, S::Buffer)> = Vec::new();
+    for n in 0..QUEUES {
+        let queue = world.left_queue(&format!("closed {n}"))?;
+        queues.push((queue, world.timeline("line")?, world.left.buffer(1)?));
+    }
+    for (queue, ..) in &queues {
+        close(queue)?;
+    }
+    for n in 1..=each {
+        for (queue, line, buffer) in &queues {
+            let (ran, buffer) = (ran.clone(), buffer.clone());
+            let work = move |recorder: &mut RecorderOf<'_, S>| {
+                ran.fetch_add(1, Ordering::Relaxed);
+                S::fill(recorder, &buffer, n)
+            };
+            queue.submit(&[], work, &[line.signal_at(n.into())])?;
+        }
+    }
+    for (queue, line, buffer) in &queues {
+        check!(
+            line.value()? == 0 && is_filled::<S>(buffer, 0),
+            "{queue:?} is closed, but its line is at {}",
+            line.value()?
+        );
+    }
+    open()?;
+    for (queue, line, buffer) in &queues {
+        line.at(each.into()).wait(patience())?;
+        check!(
+            is_filled::<S>(buffer, each),
+            "{queue:?} ended with {} instead of {each}",
+            S::read(buffer)[0]
+        );
+    }
+    let ran = ran.load(Ordering::Relaxed);
+    check!(
+        ran == each * QUEUES as u32,
+        "{ran} works were recorded instead of {}",
+        each * QUEUES as u32
+    );
+    Ok(())
+}
