@@ -244,7 +244,7 @@ fn graphs<S: Subject>(
     world: &World<S>,
     run: impl Fn(&Ground<'_, S>, &Plan, &[Timeline<S>]) -> Verdict,
 ) -> Verdict {
-    let (count, rounds) = if world.is_pair() { (80, 3) } else { (200, 8) };
+    let (count, rounds) = if world.is_pair() { (80, 8) } else { (200, 24) };
     let ground = Ground::new(world, count)?;
     let mut first = 1;
     seeds(rounds, |dice| {

@@ -1,0 +1,102 @@
+//! F6: fences that go, or are recorded again, while somebody waits for them.
+
+use std::time::Duration;
+
+use super::busy;
+use crate::blocked::{blocked, join};
+use crate::case::{Verdict, cases, check};
+use crate::cases::{WORDS, filling, is_filled};
+use crate::user::Queue;
+use crate::{Subject, World, patience};
+
+cases! {
+    "fence.dropped_or_recorded_again_while_pending": [F6] => dropped;
+    "fence.dropped_while_waited_for": [F6 F2] => dropped_while_waited_for;
+}
+
+fn dropped<S: Subject>(world: &World<S>) -> Verdict {
+    let left = world.left_queue("left")?;
+    let fence = world.left.fence("fence");
+    for _ in 0..50 {
+        busy(world, &left, Duration::from_micros(100))?;
+        left.record(&fence)?;
+        let pending = world.left.timed_fence("dropped");
+        if world.left.info().capabilities.timestamp_bits > 0 {
+            left.record(&pending)?;
+        }
+    }
+    let point = fence.point()?;
+    drop(fence);
+    point.point().wait(patience())?;
+    left.idle(patience())?;
+    Ok(())
+}
+
+/// Behind a gate of the host the fence is held; behind one of the device its driver has it.
+fn dropped_while_waited_for<S: Subject>(world: &World<S>) -> Verdict {
+    for round in 0..4 {
+        let line = world.timeline("gate")?;
+        let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());
+        drop_behind(world, round, close, || Ok(line.signal(1)?))?;
+        let gate = world.left.gate()?;
+        let close = |queue: &Queue<S>| queue.block(&gate).map(|_| ());
+        drop_behind(world, round, close, || Ok(gate.open()?))?;
+    }
+    Ok(())
+}
+
+fn drop_behind<S: Subject>(
+    world: &World<S>,
+    round: u32,
+    close: impl Fn(&Queue<S>) -> syncline::Result<()>,
+    open: impl Fn() -> Verdict,
+) -> Verdict {
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let (source, target) = (world.left.buffer(WORDS)?, world.right.buffer(WORDS)?);
+    let timed = round % 2 == 1 && world.left.info().capabilities.timestamp_bits > 0;
+    let fence = if timed {
+        world.left.timed_fence("dropped")
+    } else {
+        world.left.fence("dropped")
+    };
+    close(&left)?;
+    left.submit(&[], filling::<S>(&source, 1), &[])?;
+    left.record(&fence)?;
+    let end = right.submit(&[fence.point()?.point()], filling::<S>(&target, 2), &[])?;
+    let held = fence.point()?;
+    std::thread::scope(|scope| {
+        let waiter = {
+            let fence = fence.clone();
+            blocked(scope, move || {
+                let ended = fence.wait(patience());
+                // The last handle goes on this thread in some rounds.
+                drop(fence);
+                ended
+            })?
+        };
+        if round < 2 {
+            // Recorded again before it goes: the waits stay where they are.
+            left.record(&fence)?;
+        }
+        drop(fence);
+        check!(
+            !held.point().is_reached()? && !end.end().is_reached()?,
+            "reached although the gate is closed"
+        );
+        open()?;
+        join(waiter)??;
+        Ok(())
+    })?;
+    check!(
+        is_filled::<S>(&source, 1),
+        "the thread's wait ended before the work in front of the fence"
+    );
+    end.end().wait(patience())?;
+    check!(
+        is_filled::<S>(&target, 2),
+        "the queue's wait for the fence went with the fence"
+    );
+    held.point().wait(patience())?;
+    left.idle(patience())?;
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! F1–F6: fences, on every backend what CUDA events are on theirs.
+
+use std::time::Duration;
+
+use crate::user::Queue;
+use crate::{Case, Subject, World};
+
+mod elapsed;
+mod lifetime;
+mod order;
+mod queries;
+mod records;
+
+/// The cases of this family.
+pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
+    let files = [
+        queries::cases(),
+        records::cases(),
+        order::cases(),
+        lifetime::cases(),
+        elapsed::cases(),
+    ];
+    files.into_iter().flatten().collect()
+}
+
+/// Keeps the left queue busy.
+pub(super) fn busy<S: Subject>(
+    world: &World<S>,
+    queue: &Queue<S>,
+    time: Duration,
+) -> syncline::Result<()> {
+    let device = world.left.clone();
+    queue
+        .submit(&[], move |recorder| device.busy(recorder, time), &[])
+        .map(|_| ())
+}
