@@ -11,6 +11,7 @@ mod fences;
 mod planted;
 mod queues;
 mod rejections;
+mod stress;
 mod timelines;
 mod waits;
 mod work;
@@ -47,6 +48,7 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         failure::cases(),
         planted::cases(),
         descriptors::cases(),
+        stress::cases(),
     ];
     families.into_iter().flatten().collect()
 }

@@ -62,7 +62,8 @@ fn drop_behind<S: Subject>(
     close(&left)?;
     left.submit(&[], filling::<S>(&source, 1), &[])?;
     left.record(&fence)?;
-    let end = right.submit(&[fence.point()?.point()], filling::<S>(&target, 2), &[])?;
+    right.wait(&fence)?;
+    let end = right.submit(&[], filling::<S>(&target, 2), &[])?;
     let held = fence.point()?;
     std::thread::scope(|scope| {
         let waiter = {

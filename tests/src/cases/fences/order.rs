@@ -178,8 +178,13 @@ fn records_at_random<S: Subject>(world: &World<S>, dice: &mut Dice, steps: usize
             6 => {
                 let which = dice.index(waiting.len());
                 needs[which].push(model.marks[n]);
-                let end = waiting[which].submit(&[fences[n].point()?.point()], |_| Ok(()), &[])?;
-                ends.push((needs[which].clone(), end.end().keep()));
+                // By its point or by its name.
+                if dice.one_in(2) {
+                    waiting[which].submit(&[fences[n].point()?.point()], |_| Ok(()), &[])?;
+                } else {
+                    waiting[which].wait(&fences[n])?;
+                }
+                ends.push((needs[which].clone(), waiting[which].position().keep()));
             }
             7 => kept.push((model.marks[n], fences[n].point()?)),
             8 => {
@@ -231,10 +236,10 @@ fn records_at_random<S: Subject>(world: &World<S>, dice: &mut Dice, steps: usize
         Ok(())
     };
     agree(&model)?;
-    for queue in 0..QUEUES {
+    for (queue, gate) in gates.iter().enumerate() {
         if model.asked[queue] > model.open[queue] {
             model.open[queue] = model.asked[queue];
-            gates[queue].signal(model.open[queue])?;
+            gate.signal(model.open[queue])?;
         }
         agree(&model)?;
     }

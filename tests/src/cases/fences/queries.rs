@@ -103,7 +103,8 @@ fn together<S: Subject>(world: &World<S>) -> Verdict {
         queues[n % QUEUES].record(&fence)?;
         fences.push(fence);
     }
-    let kept: Vec<_> = fences.iter().map(|fence| fence.point()?).collect();
+    let kept = fences.iter().map(|fence| fence.point());
+    let kept = kept.collect::<syncline::Result<Vec<_>>>()?;
     let of = |which: &dyn Fn(usize) -> bool| -> Vec<Point<'_, S>> {
         (0..FENCES)
             .filter(|&n| which(n))
@@ -132,7 +133,7 @@ fn together<S: Subject>(world: &World<S>) -> Verdict {
         Error::TimedOut { .. }
     );
     // One that was never recorded counts as complete, for any and for all.
-    let never = world.right.fence("never recorded").point();
+    let never = world.right.fence("never recorded").point()?;
     let with_never = |points: &[Point<'_, S>]| {
         let mut points: Vec<_> = points.iter().map(|point| point.keep()).collect();
         points.push(never.clone());

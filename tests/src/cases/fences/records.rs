@@ -80,6 +80,7 @@ fn blocked_wait<S: Subject>(world: &World<S>) -> Verdict {
         left.record(&fence)?;
         std::thread::scope(|scope| {
             let first = blocked(scope, wait)?;
+            right.wait(&fence)?;
             let queued = right.submit(&[fence.point()?.point()], |_| Ok(()), &[])?;
             left.submit(&[gate.at(2)], |_| Ok(()), &[])?;
             left.record(&fence)?;

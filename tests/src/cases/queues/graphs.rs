@@ -193,7 +193,7 @@ impl<'w, S: Subject> Ground<'w, S> {
         let from = op.from.map(|from| self.buffers[from].clone());
         let (to, trace) = (self.buffers[op.to].clone(), self.trace(plan, n).clone());
         let (value, slow) = (op.value, op.slow);
-        let side = if op.queue % 2 == 0 {
+        let side = if op.queue.is_multiple_of(2) {
             &self.world.left
         } else {
             &self.world.right

@@ -1,0 +1,96 @@
+//! Q2, F6: a chain and a heap of fences, both large, and a second time at no cost.
+
+use std::thread;
+
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, cases, check};
+use crate::cases::{WORDS, filling, is_filled};
+use crate::footprint::grows_nothing;
+use crate::user::wait_all;
+use crate::{Subject, World, patience};
+
+cases! {
+    "stress.chain_of_32768": [Q2 H2] => chain;
+    "stress.10000_fences_twice": [F6 H2] => fences;
+}
+
+/// The stack of the thread that lets the chain go: a frame for each link would not fit.
+const SMALL_STACK: usize = 256 << 10;
+
+fn chain<S: Subject>(world: &World<S>) -> Verdict {
+    const QUEUES: usize = 8;
+    let links: u64 = if world.is_pair() { 1024 } else { 32_768 };
+    let mut queues = Vec::new();
+    for n in 0..QUEUES / 2 {
+        queues.push(world.left_queue(&format!("left {n}"))?);
+        queues.push(world.right_queue(&format!("right {n}"))?);
+    }
+    let buffer = world.left.buffer(WORDS)?;
+    let mut round = 0;
+    grows_nothing(|| {
+        round += 1;
+        let line = world.timeline("chain")?;
+        for link in 1..=links {
+            let queue = &queues[link as usize % QUEUES];
+            let (waits, signals) = ([line.at(link)], [line.signal_at(link + 1)]);
+            if link == links {
+                world
+                    .left_queue("last")?
+                    .submit(&waits, filling::<S>(&buffer, round), &signals)?;
+            } else {
+                queue.submit(&waits, |_| Ok(()), &signals)?;
+            }
+        }
+        let held: usize = queues.iter().map(|queue| queue.held().count).sum();
+        check!(
+            held as u64 == links - 1 && line.value()? == 0,
+            "{held} of {links} links are held behind the first"
+        );
+        thread::scope(|scope| {
+            let builder = thread::Builder::new().stack_size(SMALL_STACK);
+            let release = builder.spawn_scoped(scope, || line.signal(1));
+            let release = release.or_else(|error| Stop::skip(format!("no thread: {error}")))?;
+            join(release)??;
+            Verdict::Ok(())
+        })?;
+        line.at(links + 1).wait(patience())?;
+        check!(is_filled::<S>(&buffer, round), "the last link did no work");
+        queues.iter().try_for_each(|queue| queue.idle(patience()))?;
+        Ok(())
+    })
+}
+
+/// Half of the fences are with the driver, behind a gate of the device; the others are held.
+fn fences<S: Subject>(world: &World<S>) -> Verdict {
+    let count: usize = if world.is_pair() { 1000 } else { 10_000 };
+    let queues = [
+        world.left_queue("held")?,
+        world.left_queue("with the driver")?,
+    ];
+    grows_nothing(|| {
+        let line = world.timeline("gate")?;
+        let gate = world.left.gate()?;
+        queues[0].submit(&[line.at(1)], |_| Ok(()), &[])?;
+        queues[1].block(&gate)?;
+        let mut fences = Vec::with_capacity(count);
+        for n in 0..count {
+            let fence = world.left.fence("one of many");
+            queues[n % 2].record(&fence)?;
+            fences.push(fence);
+        }
+        for fence in &fences {
+            check!(!fence.is_complete()?, "{fence:?} is complete behind a gate");
+        }
+        gate.open()?;
+        line.signal(1)?;
+        let points = fences.iter().map(|fence| fence.point());
+        let points = points.collect::<syncline::Result<Vec<_>>>()?;
+        let points: Vec<_> = points.iter().map(|point| point.point()).collect();
+        wait_all(&points, patience())?;
+        for fence in &fences {
+            check!(fence.is_complete()?, "{fence:?} is not complete after all");
+        }
+        queues.iter().try_for_each(|queue| queue.idle(patience()))?;
+        Ok(())
+    })
+}
