@@ -10,6 +10,7 @@
 //! | [`Port`] | each backend | one timeline as one device sees it |
 //! | [`Watch`] | backends whose drivers signal by themselves | blocks until some port advances |
 //! | [`Stamp`] | each backend | a time written at a queue position |
+//! | [`NativeMark`] | backends with graphs | what a fence holds instead of a position |
 //!
 //! [`Timeline`], [`Point`], [`Signal`] and [`Fence`] are concrete types over these, so points of any
 //! backend stand in one list. The engine calls a backend under these guarantees:

@@ -59,6 +59,8 @@ pub enum Signaller {
     },
     /// A submission that the application makes itself and has claimed the value for, or a signal in the making.
     Application,
+    /// Somebody beyond the engine: whoever holds the other end of a descriptor, or another user of an imported timeline.
+    Outside,
     /// Nobody has claimed the value yet.
     Nobody,
 }
@@ -107,6 +109,7 @@ pub(crate) fn blockers(of: &Arc<Shared>, value: u64) -> Blockers {
                     next.extend(waits);
                     by
                 }
+                None if of.is_signalled_outside() => Signaller::Outside,
                 None if of.is_claimed(value) => Signaller::Application,
                 None => Signaller::Nobody,
             }
@@ -146,6 +149,7 @@ impl fmt::Display for Signaller {
                     "the host, once submission {submission} of {queue} is done"
                 )
             }
+            Self::Outside => f.write_str("somebody outside"),
             Self::Application => f.write_str("a claim of the application"),
             Self::Nobody => f.write_str("nobody yet"),
         }

@@ -200,13 +200,13 @@ impl Fence {
             return Err(Error::TimingDisabled { fence: fence() });
         }
         let mark = self.0.mark.lock().clone();
-        let (point, stamp) = match mark {
-            Mark::Recorded { point, stamp } => (point, stamp),
+        let (complete, stamp) = match mark {
+            Mark::Recorded { point, stamp } => (point.point().is_reached()?, stamp),
             // It tells why there is no time, or has none to tell.
-            Mark::Native(mark) => (mark.point(self.object())?, None),
+            Mark::Native(mark) => (mark.is_complete(self.object())?, None),
             Mark::Empty | Mark::Foreign(_) => return Err(Error::NotRecorded { fence: fence() }),
         };
-        if !point.point().is_reached()? {
+        if !complete {
             return Err(Error::NotReady { fence: fence() });
         }
         stamp.ok_or_else(|| Error::TimingDisabled { fence: fence() })

@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::pipe;
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{Error, Fence, HandleKind, QueueKind, host, wait_all, wait_any};
+use syncline_core::{Error, Fence, HandleKind, QueueKind, Signaller, host, wait_all, wait_any};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(5);
@@ -71,7 +71,12 @@ fn an_eventfd_is_a_fence() {
     let theirs = event();
     let fence = import(&device, twin(&theirs), "theirs");
     assert!(!fence.is_complete().unwrap());
-    assert!(matches!(fence.wait(SHORT), Err(Error::TimedOut { .. })));
+    let error = fence.wait(SHORT).unwrap_err();
+    println!("{error}");
+    let Error::TimedOut { blockers, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(blockers.steps()[0].by, Signaller::Outside);
     assert!(matches!(
         fence.wait(Duration::ZERO),
         Err(Error::TimedOut { .. })

@@ -182,6 +182,12 @@ impl Shared {
         self.state.lock().claims.covers(value)
     }
 
+    /// True if a signal can only come from beyond the engine: no raw claim but the one for that is there.
+    pub(crate) fn is_signalled_outside(&self) -> bool {
+        self.attachments.iter().any(|a| a.signalled_elsewhere)
+            && self.raw_claims.load(Ordering::Relaxed) == 1
+    }
+
     /// Lets every queue that holds a submission waiting for this timeline know that it may be hopeless.
     /// Those at a queue's front are registered and learn by that. No lock may be held.
     fn tell_holders(&self) {
