@@ -116,6 +116,46 @@ fn a_held_submission_learns_of_the_failure_of_any_of_its_waits() {
 }
 
 #[test]
+fn a_held_submission_learns_that_the_signal_before_its_own_never_comes() {
+    let device = Device::new();
+    let queues = ["first", "second", "third"].map(|l| device.queue(QueueKind::Compute, l).unwrap());
+    let gate = device.timeline("gate").unwrap();
+    let [shared, front, behind] =
+        ["shared", "front", "behind"].map(|label| device.timeline(label).unwrap());
+    let (go, stop) = std::sync::mpsc::channel::<()>();
+    // Pending, so nobody waits for it on the host.
+    queues[0]
+        .submit(
+            &[],
+            move |recorder| {
+                recorder.run(move || {
+                    let _ = stop.recv();
+                });
+                Ok(())
+            },
+            &[shared.signal_at(1)],
+        )
+        .unwrap();
+    let signals = [shared.signal_at(2), front.signal_at(1)];
+    queues[1].submit(&[gate.at(1)], nothing, &signals).unwrap();
+    // Not the first of its queue.
+    queues[2].submit(&[gate.at(1)], nothing, &[]).unwrap();
+    let signals = [shared.signal_at(3), behind.signal_at(1)];
+    queues[2].submit(&[], nothing, &signals).unwrap();
+    shared.fail(Error::work(std::io::Error::other("the cause")));
+    for told in [&front, &behind] {
+        let error = told.at(1).wait(LONG).unwrap_err();
+        assert_eq!(cause(error), "work failed: the cause");
+    }
+    drop(go);
+    gate.signal(1).unwrap();
+    for queue in &queues {
+        queue.idle(LONG).unwrap();
+        assert_eq!(queue.held().count, 0);
+    }
+}
+
+#[test]
 fn a_held_submission_learns_of_the_end_of_any_of_its_waits() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();

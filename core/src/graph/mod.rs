@@ -46,7 +46,7 @@ type LineId = u64;
 
 /// A queue with held submissions, to be told that one of them may have become hopeless.
 pub(crate) trait Holder: Send + Sync {
-    /// Looks at the waits of submission `number` again. Called with no lock held.
+    /// Looks again at what submission `number` waits for. Called with no lock held.
     fn reconsider(self: Arc<Self>, number: u64);
 }
 
@@ -91,7 +91,7 @@ impl Drop for Place {
     }
 }
 
-/// Tells every queue that holds a submission which waits for `of` to look at it again. For the
+/// Tells every queue that holds a submission which waits for `of`, or signals it, to look at it again. For the
 /// run-queue: no lock may be held when they are woken.
 pub(crate) fn waiting_for(of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
     GRAPH.lock().waiting_for(of)
@@ -225,6 +225,7 @@ impl Graph {
             }
         }
         for (of, Interval { above, upto }) in &node.claims {
+            of.add_held_wait();
             self.claims.insert((of.object.id(), *upto), (*above, id));
         }
         self.nodes[id] = Some(Stored {
@@ -375,6 +376,7 @@ impl Graph {
             }
         }
         for (of, claim) in &node.claims {
+            of.drop_held_wait();
             let key = (of.object.id(), claim.upto);
             // Withdrawn, it may be somebody else's by now.
             if self.claims.get(&key).is_some_and(|&(_, by)| by == id) {
@@ -385,10 +387,17 @@ impl Graph {
 
     fn waiting_for(&self, of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
         let line = of.object.id();
+        let open = of.reached().saturating_add(1);
         let waits = self
             .waits
-            .range((line, of.reached().saturating_add(1), 0)..=(line, u64::MAX, NodeId::MAX));
-        let told = waits.filter_map(|&(_, _, id)| {
+            .range((line, open, 0)..=(line, u64::MAX, NodeId::MAX))
+            .map(|&(_, _, id)| id);
+        // A signal waits for the one before it.
+        let claims = self
+            .claims
+            .range((line, open)..=(line, u64::MAX))
+            .map(|(_, &(_, id))| id);
+        let told = waits.chain(claims).filter_map(|id| {
             let node = &self.stored(id)?.node;
             let holder = node.holder.upgrade()?;
             let number = node.number;

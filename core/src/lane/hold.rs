@@ -379,7 +379,7 @@ impl<E: Enqueue> Lane<E> {
 
 impl<E: Enqueue> Holder for Lane<E> {
     /// Fails what a held submission would have signalled as soon as it can never run, although its turn
-    /// to be skipped has not come. The one at the front is registered with what it waits for instead.
+    /// to be skipped has not come. The one at the front is judged as a whole.
     fn reconsider(self: Arc<Self>, number: u64) {
         // Let go without the lock.
         let (claims, cause, job, _waits);
@@ -387,14 +387,29 @@ impl<E: Enqueue> Holder for Lane<E> {
             let mut state = self.state.lock();
             let first = state.held.front().map(|entry| entry.number);
             let index = first.and_then(|first| number.checked_sub(first));
-            let Some(index) = index.filter(|&index| index > 0) else {
+            let Some(entry) = index.and_then(|index| state.held.get_mut(index as usize)) else {
                 return;
             };
-            let Some(entry) = state.held.get_mut(index as usize) else {
+            if index == Some(0) {
+                if matches!(entry.job, Job::Work(_)) {
+                    drop(state);
+                    self.wake();
+                }
                 return;
+            }
+            let waits = entry.waits.iter().find_map(|wait| {
+                let of = wait.of.as_ref()?;
+                of.hopeless(wait.value)
+            });
+            // A signal waits for the one before it, unless the host makes it.
+            let order = || {
+                let mut claims = entry.claims.iter();
+                claims.find_map(|(of, claim)| {
+                    of.port_on(self.device)?;
+                    of.hopeless(claim.above)
+                })
             };
-            let hopeless = |wait: &KeptPoint| wait.of.as_ref()?.hopeless(wait.value);
-            let Some(found) = entry.waits.iter().find_map(hopeless) else {
+            let Some(found) = waits.or_else(order) else {
                 return;
             };
             cause = found;

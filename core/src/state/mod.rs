@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     /// Claims of submissions that the application makes itself, and one for signals from outside the
     /// engine if there may be such: the counter may run ahead of `pending`.
     raw_claims: AtomicU64,
-    /// Waits for this timeline in the graph of held submissions.
+    /// Waits for this timeline, and claims of it, in the graph of held submissions.
     held_waits: AtomicU64,
     /// Set once the timeline has failed or lost its last handle.
     troubled: AtomicBool,
@@ -162,12 +162,12 @@ impl Shared {
         self.state.lock().failure.clone()
     }
 
-    /// The graph of held submissions has one wait more for this timeline.
+    /// The graph of held submissions has one wait for this timeline, or claim of it, more.
     pub(crate) fn add_held_wait(&self) {
         self.held_waits.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The graph of held submissions has one wait less for this timeline.
+    /// The graph of held submissions has one wait for this timeline, or claim of it, less.
     pub(crate) fn drop_held_wait(&self) {
         self.held_waits.fetch_sub(1, Ordering::SeqCst);
     }
@@ -188,8 +188,8 @@ impl Shared {
             && self.raw_claims.load(Ordering::Relaxed) == 1
     }
 
-    /// Lets every queue that holds a submission waiting for this timeline know that it may be hopeless.
-    /// Those at a queue's front are registered and learn by that. No lock may be held.
+    /// Lets every queue that holds a submission which waits for this timeline, or signals it, know that it may
+    /// be hopeless. No lock may be held.
     fn tell_holders(&self) {
         // Against a lane that adds its wait and then looks for trouble: one of the two sees the other.
         fence(Ordering::SeqCst);
