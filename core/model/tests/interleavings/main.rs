@@ -14,8 +14,9 @@ mod relays;
 mod signals;
 mod waits;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::io::Write;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use syncline_model::{Error, Memory};
@@ -26,28 +27,45 @@ const FOREVER: Duration = Duration::MAX;
 /// A deadline, which comes as soon as the waiting thread parks.
 const A_WHILE: Duration = Duration::from_nanos(1);
 
+std::thread_local! {
+    /// How many orders the present case has been run in, and under which memory.
+    static RUN: Cell<(u64, Memory)> = const { Cell::new((0, Memory::Strong)) };
+}
+
 /// Runs `case` in every order in which threads are interrupted at most `interruptions` times, other than where
 /// they block or end.
 fn interrupted(interruptions: usize, case: impl Fn() + Sync + Send + 'static) {
+    static TELL: Once = Once::new();
+    TELL.call_once(tell_before_unwinding);
     let case = Arc::new(case);
     for memory in [Memory::Weak, Memory::Strong] {
         memory.select();
+        RUN.set((0, memory));
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(interruptions);
         model.max_branches = 10_000;
-        let (orders, case) = (Arc::new(AtomicU64::new(0)), case.clone());
-        let count = orders.clone();
-        let start = std::time::Instant::now();
+        let case = case.clone();
         model.check(move || {
-            count.fetch_add(1, Ordering::Relaxed);
+            RUN.set((RUN.get().0 + 1, memory));
             case();
         });
-        println!(
-            "{memory:?} memory: {} orders {:?}",
-            orders.load(Ordering::Relaxed),
-            start.elapsed()
-        );
+        println!("{memory:?} memory: {} orders", RUN.get().0);
     }
+}
+
+/// A model that has failed cannot always be unwound: what the engine does in drops needs loom, which is at its
+/// end. The process is aborted then, so what there is to say is said first, past the capture of the test's output.
+fn tell_before_unwinding() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let (order, memory) = RUN.get();
+        let thread = std::thread::current();
+        let case = thread.name().unwrap_or("?");
+        let mut out = std::io::stderr().lock();
+        let _ = writeln!(out, "{case}: order {order}, {memory:?} memory: {panic}");
+        drop(out);
+        usual(panic);
+    }));
 }
 
 /// The failure that a case plants.
