@@ -1,0 +1,262 @@
+//! A backend that does nothing by itself: the test completes submissions, locks driver queues and counts for raw
+//! submissions, all on one thread.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::ThreadId;
+use std::time::Instant;
+
+use syncline_core::backend::{
+    Attachment, Batch, Completion, Enqueue, Flush, Keep, KeptPoints, Lane, Port, Stamp, Waker,
+    Watch, Watcher,
+};
+use syncline_core::{DeviceId, Error, Object, Result, Timeline};
+
+/// How many submissions a driver takes.
+pub(crate) const ROOM: u64 = 3;
+
+/// A counter that only the test's own thread can read, so that the watching thread never finds out anything.
+struct Counter {
+    value: Arc<AtomicU64>,
+    reader: ThreadId,
+}
+
+impl Port for Counter {
+    fn poll(&self) -> Result<Option<u64>> {
+        let readable = std::thread::current().id() == self.reader;
+        Ok(readable.then(|| self.value.load(Ordering::SeqCst)))
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        self.value.store(value, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// A port whose values are the engine's own.
+pub(crate) struct Bare;
+
+impl Port for Bare {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn signal(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Never sees anything.
+#[derive(Default)]
+struct Blind {
+    watcher: Watcher,
+    nudged: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Watch for Blind {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    fn watch(&self, _: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+        let mut nudged = self.nudged.lock().unwrap();
+        while !*nudged {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            nudged = self.changed.wait_timeout(nudged, left).unwrap().0;
+        }
+        *nudged = false;
+        Ok(())
+    }
+
+    fn nudge(&self) {
+        *self.nudged.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+}
+
+impl Stamp for Bare {
+    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+        Ok(0)
+    }
+}
+
+/// A timeline with bare ports on `devices`.
+pub(crate) fn bare_line(devices: &[DeviceId], label: &str, largest_difference: u64) -> Timeline {
+    let attachments = devices.iter().map(|&device| Attachment {
+        device,
+        port: Box::new(Bare),
+        watch: None,
+        max_value_difference: largest_difference,
+        signalled_elsewhere: false,
+    });
+    Timeline::new(label, 0, |_| Ok(attachments.collect())).unwrap()
+}
+
+/// A timeline that the application signals too, by counting up what comes with it.
+pub(crate) fn raw_line(device: DeviceId, label: &str) -> (Timeline, Arc<AtomicU64>) {
+    let value = Arc::new(AtomicU64::new(0));
+    let port = Counter {
+        value: value.clone(),
+        reader: std::thread::current().id(),
+    };
+    let attachment = Attachment {
+        device,
+        port: Box::new(port),
+        watch: Some(Arc::new(Blind::default())),
+        max_value_difference: u64::MAX,
+        signalled_elsewhere: false,
+    };
+    let line = Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect()));
+    (line.unwrap(), value)
+}
+
+/// One queue's driver.
+pub(crate) struct Driver {
+    domain: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    tasks: VecDeque<Task>,
+    locked: bool,
+    blocked: Vec<Waker>,
+}
+
+pub(crate) struct Task {
+    waits: KeptPoints,
+    signals: Vec<Completion>,
+    relayed: Vec<Completion>,
+    end: Completion,
+}
+
+pub(crate) fn queue(device: DeviceId, label: &str) -> Arc<Lane<Driver>> {
+    let object = Object::new("queue", label);
+    let driver = Driver {
+        domain: object.id(),
+        state: Mutex::default(),
+    };
+    let own = bare_line(&[device], &format!("{label} (position)"), u64::MAX);
+    Lane::new(object, device, own, driver)
+}
+
+impl Driver {
+    pub(crate) fn with_driver(&self) -> usize {
+        self.state.lock().unwrap().tasks.len()
+    }
+
+    /// Completes the oldest task, if all that it waits for is decided.
+    pub(crate) fn complete(&self) -> bool {
+        let Some(waits) = self
+            .state
+            .lock()
+            .unwrap()
+            .tasks
+            .front()
+            .map(|task| task.waits.clone())
+        else {
+            return false;
+        };
+        let mut failure = None;
+        for wait in &waits {
+            match wait.point().is_reached() {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        let task = self.state.lock().unwrap().tasks.pop_front().unwrap();
+        match failure {
+            None => task.signals.into_iter().for_each(Completion::complete),
+            Some(error) => task
+                .signals
+                .into_iter()
+                .chain(task.relayed)
+                .for_each(|signal| signal.fail(error.clone())),
+        }
+        task.end.complete();
+        true
+    }
+
+    pub(crate) fn lock(&self) {
+        self.state.lock().unwrap().locked = true;
+    }
+
+    pub(crate) fn unlock(&self) {
+        let blocked = {
+            let mut state = self.state.lock().unwrap();
+            state.locked = false;
+            std::mem::take(&mut state.blocked)
+        };
+        blocked.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Enqueue for Driver {
+    type Recorder<'a> = ();
+    type Prepared = Task;
+    type Stamp = Bare;
+    const MAX_IN_FLIGHT: u64 = ROOM;
+
+    fn order_domain(&self) -> u64 {
+        self.domain
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Task>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        for wait in batch.waits.iter().chain(batch.order) {
+            let kept = wait.keep();
+            // What the engine promises, as long as the timeline has not failed since.
+            assert!(!matches!(kept.point().is_pending(), Ok(false)), "{wait:?}");
+        }
+        work(&mut ())?;
+        let waits = batch.waits.iter().chain(batch.order);
+        Ok(Task {
+            waits: waits.map(|wait| wait.keep()).collect(),
+            signals: batch
+                .signals
+                .iter()
+                .map(|signal| signal.completion())
+                .collect(),
+            relayed: batch.relayed.to_vec(),
+            end: batch.end.completion(),
+        })
+    }
+
+    fn flush(&self, task: Task, lane: &dyn Fn() -> Waker) -> Flush<Task> {
+        let mut state = self.state.lock().unwrap();
+        if state.locked {
+            state.blocked.push(lane());
+            return Flush::Busy(task);
+        }
+        state.tasks.push_back(task);
+        assert!(
+            state.tasks.len() as u64 <= ROOM,
+            "more than there is room for"
+        );
+        Flush::Done
+    }
+
+    fn stamp(&self) -> Result<Arc<Bare>> {
+        Ok(Arc::new(Bare))
+    }
+
+    fn write_stamp((): &mut (), _: &Arc<Bare>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What the test plants.
+pub(crate) fn failure(text: &str) -> Error {
+    Error::work(std::io::Error::other(text.to_owned()))
+}
