@@ -101,11 +101,7 @@ pub(crate) fn wait_points(
     if let Some(index) = answer {
         return Ok(index);
     }
-    let open = |point: &Point<'_>| {
-        let of = point.of?;
-        let done = stage.is_met(&of.standing(point.value));
-        (!done).then(|| timed_out(of, point.value, timeout))
-    };
+    let open = |point: &Point<'_>| timed_out(point.of?, point.value, stage, timeout);
     match points.iter().find_map(open) {
         Some(error) => Err(error),
         // All have come between the last look and here.
@@ -128,15 +124,22 @@ pub(crate) fn wait_stage(
     wait_points(&[point], Quantity::All, stage, mode, timeout).map(|_| ())
 }
 
-fn timed_out(of: &Arc<Shared>, value: u64, waited: Duration) -> Error {
-    Error::TimedOut {
+/// The error of a wait whose time is over, unless `value` has come since it was last looked at: no error
+/// says that something was not reached and names a value past it.
+fn timed_out(of: &Arc<Shared>, value: u64, stage: Stage, waited: Duration) -> Option<Error> {
+    let (reached, pending) = (of.reached(), of.pending());
+    let come = match stage {
+        Stage::Reached => reached,
+        Stage::Pending => pending,
+    };
+    (come < value).then(|| Error::TimedOut {
         object: of.object.clone(),
         value,
-        reached: of.reached(),
-        pending: of.pending(),
+        reached,
+        pending,
         waited,
         blockers: crate::blockers::blockers(of, value),
-    }
+    })
 }
 
 /// Brings what the engine knows of the points up to date, as far as `stage` needs it.
