@@ -7,6 +7,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use crate::case::Stop;
+use crate::user::Timeline;
+use crate::{Subject, Verdict};
 
 /// How often in a row a thread must be seen asleep: waiting for a lock for a moment is sleep too.
 const LOOKS: u32 = 5;
@@ -51,6 +53,36 @@ pub fn blocked<'scope, T: Send + 'scope>(
 /// A failure if the thread panicked.
 pub fn join<T>(handle: ScopedJoinHandle<'_, T>) -> Result<T, Stop> {
     handle.join().or_else(|_| Stop::fail("a thread panicked"))
+}
+
+/// The verdicts of all `threads`.
+///
+/// # Errors
+/// The first that is not good, or a failure if a thread panicked.
+pub fn join_all<'scope>(
+    threads: impl IntoIterator<Item = ScopedJoinHandle<'scope, Verdict>>,
+) -> Verdict {
+    threads.into_iter().try_for_each(|thread| join(thread)?)
+}
+
+/// Fails timelines when it goes: a case that ends early must not leave threads behind that wait for them
+/// without a time-out. To be made inside the scope of those threads.
+#[derive(Debug)]
+pub struct Unstick<'t, S: Subject>(pub &'t [&'t Timeline<S>]);
+
+impl<S: Subject> Unstick<'_, S> {
+    /// Nobody is left who waits, and the case goes on with its timelines.
+    pub const fn done(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<S: Subject> Drop for Unstick<'_, S> {
+    fn drop(&mut self) {
+        for line in self.0 {
+            line.fail(crate::cases::cause("the case is over"));
+        }
+    }
 }
 
 /// Where the system tells the state of the calling thread.

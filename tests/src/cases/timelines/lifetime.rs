@@ -1,0 +1,256 @@
+//! T9, D4: objects that go while others still need what they were to do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use syncline::Error;
+
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::user::{Device, Fence, KeptPoint, Queue, Timeline};
+use crate::{Subject, World, patience};
+
+cases! {
+    "timeline.last_handle_cancels_uncovered_waits": [T9] => last_handle;
+    "timeline.last_handle_keeps_covered_waits": [T9] => covered;
+    "timeline.dropped_in_every_order": [T9 D4 Q6] => every_order;
+    "timeline.points_outlive_everything": [T9 D4] => points_outlive;
+}
+
+fn last_handle<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let after = world.timeline("after")?;
+    let queue = world.right_queue("right")?;
+    queue.submit(&[line.at(1)], |_| Ok(()), &[after.signal_at(1)])?;
+    let point = line.at(1).keep();
+    drop(line);
+    check_error!(
+        point.point().wait(patience()),
+        Error::Cancelled {
+            value: 1,
+            reached: 0,
+            ..
+        }
+    );
+    check_error!(after.at(1).wait(patience()), Error::Failed { cause, .. } if matches!(*cause, Error::Cancelled { .. }));
+    queue.idle(patience())?;
+    Ok(())
+}
+
+fn covered<S: Subject>(world: &World<S>) -> Verdict {
+    let gate = world.timeline("gate")?;
+    let line = world.timeline("line")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
+    right.submit(&[], |_| Ok(()), &[line.signal_at(2)])?;
+    let points = [line.at(1).keep(), line.at(2).keep()];
+    drop(line);
+    check!(
+        !points[0].point().is_reached()?,
+        "reached although its signal is held"
+    );
+    gate.signal(1)?;
+    for point in &points {
+        point.point().wait(patience())?;
+    }
+    Ok(())
+}
+
+/// What is dropped in every order: a pipeline of two queues, still or no longer behind its gate.
+struct Pipeline<S: Subject> {
+    gate: Option<Timeline<S>>,
+    line: Option<Timeline<S>>,
+    signaller: Option<Queue<S>>,
+    waiter: Option<Queue<S>>,
+    fence: Option<Fence<S>>,
+    point: Option<KeptPoint<S>>,
+    device: Option<Device<S>>,
+}
+
+const OBJECTS: usize = 7;
+
+impl<S: Subject> Pipeline<S> {
+    fn drop_object(&mut self, index: usize) {
+        match index {
+            0 => drop(self.gate.take()),
+            1 => drop(self.line.take()),
+            2 => drop(self.signaller.take()),
+            3 => drop(self.waiter.take()),
+            4 => drop(self.fence.take()),
+            5 => drop(self.point.take()),
+            _ => drop(self.device.take()),
+        }
+    }
+
+    fn open(&self) -> syncline::Result<bool> {
+        match &self.gate {
+            Some(gate) => gate.signal(1).map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+
+/// Counts its drops, and that it was not used after the first.
+struct Kept(Arc<AtomicU32>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The permutation of `0..OBJECTS` with that number.
+fn order(mut number: usize) -> [usize; OBJECTS] {
+    let mut left: Vec<usize> = (0..OBJECTS).collect();
+    std::array::from_fn(|_| {
+        let at = number % left.len();
+        number /= left.len();
+        left.remove(at)
+    })
+}
+
+/// Orders are taken in strides that spread them, so that a slow device that gets through fewer sees
+/// every object go first and last all the same.
+fn every_order<S: Subject>(world: &World<S>) -> Verdict {
+    const ORDERS: usize = 5040;
+    const STRIDE: usize = 1009;
+    const AT_MOST: usize = ORDERS / 7;
+    const AT_LEAST: usize = 60;
+    let until = Instant::now() + Duration::from_millis(400);
+    for n in 0..AT_MOST {
+        if n >= AT_LEAST && Instant::now() > until {
+            break;
+        }
+        let order = order(n * STRIDE % ORDERS);
+        // Before anything goes, in the middle, never.
+        let opened_at = [0, OBJECTS / 2, usize::MAX][n % 3];
+        one_order(world, order, opened_at).or_else(|stop| match stop {
+            Stop::Failed(reason) => {
+                Stop::fail(format!("{order:?}, opened at {opened_at}: {reason}"))
+            }
+            skipped => Err(skipped),
+        })?;
+    }
+    Ok(())
+}
+
+fn one_order<S: Subject>(world: &World<S>, order: [usize; OBJECTS], opened_at: usize) -> Verdict {
+    let drops = Arc::new(AtomicU32::new(0));
+    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
+    let (signaller, waiter) = (world.left_queue("signaller")?, world.right_queue("waiter")?);
+    let (source, target) = (world.left.buffer(1)?, world.right.buffer(1)?);
+    let (kept, to) = (Kept(drops.clone()), source.clone());
+    signaller.submit(
+        &[gate.at(1)],
+        move |recorder| {
+            let _kept = kept;
+            S::fill(recorder, &to, 1)
+        },
+        &[line.signal_at(1)],
+    )?;
+    let (kept, to) = (Kept(drops.clone()), target.clone());
+    let end = waiter.submit(
+        &[line.at(1)],
+        move |recorder| {
+            let _kept = kept;
+            S::fill(recorder, &to, 2)
+        },
+        &[line.signal_at(2)],
+    )?;
+    let end = end.end().keep();
+    let fence = world.right.fence("fence");
+    waiter.record(&fence)?;
+    // These see what becomes of it all; a point keeps nothing but memory.
+    let seen = [line.at(1).keep(), line.at(2).keep()];
+    let fenced = fence.point()?;
+    let mut all = Pipeline {
+        gate: Some(gate),
+        point: Some(line.at(2).keep()),
+        line: Some(line),
+        signaller: Some(signaller),
+        waiter: Some(waiter),
+        fence: Some(fence),
+        device: Some(world.left.clone()),
+    };
+    let mut opened = false;
+    for (step, object) in order.into_iter().enumerate() {
+        if step == opened_at {
+            opened = all.open()?;
+        }
+        all.drop_object(object);
+    }
+    for (point, value) in seen.iter().zip([1, 2]) {
+        let ended = point.point().wait(patience());
+        if opened {
+            ended?;
+        } else {
+            check_error!(
+                ended,
+                Error::Failed { cause, value: asked, .. }
+                    if asked == value && matches!(*cause, Error::Cancelled { value: 1, .. })
+            );
+        }
+    }
+    end.point().wait(patience())?;
+    fenced.point().wait(patience())?;
+    let words = (S::read(&source)[0], S::read(&target)[0]);
+    let expected = if opened { (1, 2) } else { (0, 0) };
+    check!(words == expected, "the works left {words:?}");
+    let drops = drops.load(Ordering::SeqCst);
+    check!(drops == 2, "what two works owned was dropped {drops} times");
+    Ok(())
+}
+
+fn points_outlive<S: Subject>(world: &World<S>) -> Verdict {
+    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
+    let bad = world.timeline("bad")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let fence = world.right.fence("fence");
+    left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+    right.submit(&[line.at(2)], |_| Ok(()), &[])?;
+    right.record(&fence)?;
+    bad.fail(crate::cases::cause("for ever"));
+    let error = match bad.at(1).wait(Duration::ZERO) {
+        Err(error) => error,
+        Ok(()) => return Stop::fail("a failed timeline was reached"),
+    };
+    let points = [1, 2, 3].map(|value| line.at(value).keep());
+    let ends = [left.position().keep(), right.position().keep()];
+    let failed = bad.at(1).keep();
+    gate.signal(1)?;
+    drop((gate, line, bad, left, right));
+    thread::scope(|scope| {
+        join(scope.spawn(move || {
+            for point in points[..2].iter().chain(&ends) {
+                point.point().wait(patience())?;
+                check!(point.point().is_reached()?, "{point:?} is open again");
+            }
+            let ended = [
+                points[2].point().is_reached(),
+                points[2].point().is_pending(),
+            ];
+            for ended in ended {
+                check_error!(
+                    ended,
+                    Error::Cancelled {
+                        value: 3,
+                        reached: 2,
+                        ..
+                    }
+                );
+            }
+            fence.wait(patience())?;
+            check!(fence.is_complete()?, "the fence is open again");
+            check_error!(failed.point().wait(patience()), Error::Failed { .. });
+            let text = error.to_string();
+            check!(
+                text.contains("bad") && text.contains("for ever"),
+                "the error lost its words: {text}"
+            );
+            Ok(())
+        }))?
+    })
+}

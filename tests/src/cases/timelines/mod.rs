@@ -1,0 +1,27 @@
+//! T1, T2, T3, T7, T9: values, claims, order and lifetime.
+
+mod claims;
+mod lifetime;
+mod model;
+mod order;
+mod values;
+
+use crate::{Case, Subject, World};
+
+/// The cases of this family.
+pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
+    let parts = [
+        values::cases(),
+        claims::cases(),
+        model::cases(),
+        order::cases(),
+        lifetime::cases(),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+/// By how much a timeline of both sides may be moved at once.
+fn largest_step<S: Subject>(world: &World<S>) -> u64 {
+    let limit = |side: &crate::user::Device<S>| side.info().capabilities.max_value_difference;
+    limit(&world.left).min(limit(&world.right))
+}
