@@ -1,0 +1,226 @@
+//! T4: how waits end that nobody ends.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use syncline::{Error, WaitMode};
+
+use super::Behind;
+use crate::blocked::{Unstick, blocked, join};
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::cases::cause;
+use crate::dice::Dice;
+use crate::user::{wait_all, wait_any};
+use crate::{Subject, World, patience};
+
+cases! {
+    "wait.times_out_never_early": [T4] => never_early;
+    "wait.a_timed_out_wait_changes_nothing": [T4] => changes_nothing;
+    "wait.longest_timeouts_saturate": [T4] => longest;
+    "wait.timeouts_race_with_signals": [T4 T6] => race;
+    "wait.time_out_says_what_it_saw": [T4 E5] => says_what_it_saw;
+}
+
+fn changes_nothing<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let queue = world.right_queue("right")?;
+    for n in 1..=50 {
+        check_error!(
+            line.at(n).wait(Duration::from_micros(50)),
+            Error::TimedOut { .. }
+        );
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(n)])?;
+        line.at(n).wait(patience())?;
+        check!(
+            line.value()? == n,
+            "the value is {} after signal {n}",
+            line.value()?
+        );
+    }
+    Ok(())
+}
+
+fn never_early<S: Subject>(world: &World<S>) -> Verdict {
+    let behind = Behind::new(world)?;
+    let mut waits = behind.parking();
+    waits.push(behind.spinning());
+    for timeout in [0, 1, 999, 1_000_000, 3_654_321].map(Duration::from_nanos) {
+        for (name, wait) in &waits {
+            let start = Instant::now();
+            let ended = wait(timeout);
+            let took = start.elapsed();
+            check_error!(ended, Error::TimedOut { reached: 0, .. });
+            check!(
+                took >= timeout,
+                "{name} timed out after {took:?} instead of {timeout:?}"
+            );
+        }
+    }
+    behind.gate.signal(1)?;
+    behind.queue.idle(patience())?;
+    Ok(())
+}
+
+fn longest<S: Subject>(world: &World<S>) -> Verdict {
+    let longest = [
+        Duration::MAX,
+        Duration::from_nanos(u64::MAX),
+        Duration::from_secs(u32::MAX.into()),
+        // Just beyond what a deadline in seconds of 64 bits can hold.
+        Duration::from_secs(i64::MAX as u64),
+    ];
+    for timeout in longest {
+        let behind = Behind::new(world)?;
+        let mut waits = behind.parking();
+        thread::scope(|scope| {
+            let _unstick = Unstick(&[&behind.gate]);
+            let mut threads = Vec::new();
+            for (name, wait) in waits.drain(..) {
+                threads.push((name, blocked(scope, move || wait(timeout))?));
+            }
+            let (name, wait) = behind.spinning();
+            threads.push((name, scope.spawn(move || wait(timeout))));
+            if let Some((name, thread)) = threads
+                .iter()
+                .position(|(_, t)| t.is_finished())
+                .map(|at| threads.swap_remove(at))
+            {
+                let ended = join(thread)?;
+                return Stop::fail(format!("{name} for {timeout:?} ended at once: {ended:?}"));
+            }
+            behind.gate.signal(1)?;
+            for (name, thread) in threads {
+                join(thread)?
+                    .map_err(|error| Stop::Failed(format!("{name} for {timeout:?}: {error}")))?;
+            }
+            behind.queue.idle(patience())?;
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The time-outs follow the signals: longer after one that was too short, shorter after one that was
+/// not, so that both ends come up again and again.
+fn race<S: Subject>(world: &World<S>) -> Verdict {
+    let by_queue = if world.is_pair() { 100 } else { 500 };
+    for (rounds, by_queue) in [(1500, false), (by_queue, true)] {
+        let line = world.timeline("line")?;
+        let queue = world.left_queue("left")?;
+        let (mut in_time, mut late) = (0, 0);
+        thread::scope(|scope| {
+            let (ask, asked) = channel::<u64>();
+            let signaller = scope.spawn({
+                let (line, queue) = (&line, &queue);
+                move || {
+                    for value in asked {
+                        if by_queue {
+                            queue.submit(&[], |_| Ok(()), &[line.signal_at(value)])?;
+                        } else {
+                            line.signal(value)?;
+                        }
+                    }
+                    Ok::<_, Error>(())
+                }
+            });
+            let mut dice = Dice::new(rounds);
+            let mut usual = 20_000;
+            for value in 1..=rounds {
+                let mode = [WaitMode::Spin, WaitMode::Block, WaitMode::Adaptive][dice.index(3)];
+                let timeout = Duration::from_nanos(dice.below(2 * usual));
+                if ask.send(value).is_err() {
+                    break;
+                }
+                match line.at(value).wait_with(mode, timeout) {
+                    Ok(()) => {
+                        in_time += 1;
+                        usual = usual * 3 / 4 + 10;
+                        check!(
+                            line.at(value).is_reached()?,
+                            "a wait for {value} ended well, but it is not reached"
+                        );
+                    }
+                    Err(Error::TimedOut {
+                        value: asked,
+                        reached,
+                        ..
+                    }) => {
+                        late += 1;
+                        usual = usual * 4 / 3 + 100;
+                        check!(
+                            asked == value && reached < value,
+                            "a wait for {value} timed out for {asked} at {reached}"
+                        );
+                        line.at(value).wait(patience())?;
+                    }
+                    Err(other) => return Err(other.into()),
+                }
+            }
+            drop(ask);
+            join(signaller)??;
+            Ok(())
+        })?;
+        check!(
+            in_time > 0 && late > 0,
+            "{in_time} waits ended in time and {late} did not: this shows nothing"
+        );
+    }
+    Ok(())
+}
+
+fn says_what_it_saw<S: Subject>(world: &World<S>) -> Verdict {
+    const ASKED: Duration = Duration::from_millis(1);
+    let behind = Behind::new(world)?;
+    let mut waits = behind.parking();
+    waits.push(behind.spinning());
+    for (name, wait) in &waits {
+        let error = match wait(ASKED) {
+            Ok(()) => return Stop::fail(format!("{name} ended before its gate was open")),
+            Err(error) => error,
+        };
+        check!(error.is_timeout(), "{name} gave {error}");
+        let text = error.to_string();
+        let Error::TimedOut {
+            object,
+            value,
+            reached,
+            pending,
+            waited,
+            ..
+        } = error
+        else {
+            return Stop::fail(format!("{name} says to be a time-out: {error}"));
+        };
+        check!(
+            reached < value && reached == 0 && pending < value,
+            "{name}: {text}"
+        );
+        check!(waited >= ASKED, "{name} waited {waited:?}");
+        let words = [object.to_string(), value.to_string(), "\"gate\"".into()];
+        for word in words {
+            check!(text.contains(&word), "{name} does not tell {word}: {text}");
+        }
+    }
+    // Of a list, the first that is not reached.
+    let (a, b) = (world.timeline_from("a", 4)?, world.timeline("b")?);
+    let list = [a.at(4), a.at(3), b.at(2), a.at(9)];
+    for ended in [
+        wait_all(&list, ASKED),
+        wait_any(&list[2..], ASKED).map(|_| ()),
+    ] {
+        check_error!(
+            ended,
+            Error::TimedOut { object, value: 2, reached: 0, pending: 0, waited, .. }
+                if &object == b.object() && waited >= ASKED
+        );
+    }
+    a.fail(cause("failed"));
+    match a.at(9).wait(ASKED) {
+        Err(error @ Error::Failed { .. }) if !error.is_timeout() => {}
+        other => return Stop::fail(format!("a failure is no time-out, but: {other:?}")),
+    }
+    behind.gate.signal(1)?;
+    behind.queue.idle(patience())?;
+    Ok(())
+}
