@@ -10,6 +10,7 @@ pub mod blocked;
 pub mod case;
 pub mod cases;
 pub mod dice;
+pub mod executor;
 pub mod footprint;
 pub mod inventory;
 pub mod report;

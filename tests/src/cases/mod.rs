@@ -5,9 +5,11 @@ use std::time::Duration;
 use crate::subject::RecorderOf;
 use crate::{Case, Subject};
 
+mod cycles;
 mod descriptors;
 mod failure;
 mod fences;
+mod futures;
 mod planted;
 mod queues;
 mod rejections;
@@ -41,6 +43,8 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
     let families = [
         timelines::cases(),
         waits::cases(),
+        futures::cases(),
+        cycles::cases(),
         queues::cases(),
         rejections::cases(),
         work::cases(),

@@ -1,0 +1,242 @@
+//! Futures that are dropped: nobody is called, and nothing stays.
+
+use std::future::IntoFuture as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, cases, check};
+use crate::dice::Dice;
+use crate::executor::{Count, poll};
+use crate::footprint::grows_nothing;
+use crate::user::{Timeline, all, any};
+use crate::{Subject, Waiting, World, patience};
+
+cases! {
+    "future.dropped_leaves_nothing": [T8 H2] => leaves_nothing;
+    "future.dropped_is_never_called": [T8] => never_called;
+    "future.dropped_while_its_wake_is_on_the_way": [T8] => on_the_way;
+    "future.dropped_against_a_signal": [T8 T6] => against_a_signal;
+}
+
+/// Futures of every kind over one line, for values that it has not reached.
+fn every_kind<S: Subject>(line: &Timeline<S>, value: u64) -> Vec<Waiting<()>> {
+    let points = [line.at(value), line.at(value + 1), line.at(value)];
+    let any = any(&points);
+    vec![
+        line.at(value).into_future(),
+        line.at(value).keep().into_future(),
+        line.at(value).pending(),
+        all(&points),
+        Box::pin(async move { any.await.map(|_| ()) }),
+    ]
+}
+
+fn never_called<S: Subject>(world: &World<S>) -> Verdict {
+    let queue = world.left_queue("left")?;
+    for by_queue in [false, true] {
+        let line = world.timeline("line")?;
+        let (dropped, stays) = (Count::new(), Count::new());
+        let mut unpolled = every_kind(&line, 1);
+        let mut futures = every_kind(&line, 1);
+        for future in &mut futures {
+            check!(
+                poll(future, &dropped).is_pending(),
+                "nobody has signalled it"
+            );
+        }
+        let mut witness = line.at(1).into_future();
+        check!(
+            poll(&mut witness, &stays).is_pending(),
+            "nobody has signalled it"
+        );
+        futures.clear();
+        unpolled.clear();
+        let owners = Arc::strong_count(&dropped);
+        check!(
+            owners == 1,
+            "dropped futures have left {} wakers behind",
+            owners - 1
+        );
+        if by_queue {
+            queue.submit(&[], |_| Ok(()), &[line.signal_at(5)])?;
+        } else {
+            line.signal(5)?;
+        }
+        // Registered last: when it is woken, so were the others if they are.
+        stays.wait_for(1)?;
+        let woken = dropped.woken();
+        check!(
+            woken == 0,
+            "wakers of dropped futures were called {woken} times"
+        );
+        // And after their signal, polled no more.
+        let mut futures = every_kind(&line, 6);
+        for future in &mut futures {
+            check!(
+                poll(future, &dropped).is_pending(),
+                "nobody has signalled it"
+            );
+        }
+        line.signal(9)?;
+        let woken = dropped.woken();
+        check!(
+            woken == futures.len(),
+            "{} were woken {woken} times",
+            futures.len()
+        );
+        futures.clear();
+        line.signal(10)?;
+        check!(
+            dropped.woken() == woken && Arc::strong_count(&dropped) == 1,
+            "futures that were dropped after their signal left something"
+        );
+    }
+    Ok(())
+}
+
+/// Drops a future when it is woken.
+struct Drops(Mutex<Option<Waiting<()>>>);
+
+impl Wake for Drops {
+    fn wake(self: Arc<Self>) {
+        let victim = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(victim);
+    }
+}
+
+/// Dropped by what the same signal wakes just before it.
+fn on_the_way<S: Subject>(world: &World<S>) -> Verdict {
+    let queue = world.right_queue("right")?;
+    let line = world.timeline("line")?;
+    for value in 1..=20 {
+        let (count, last) = (Count::new(), Count::new());
+        let drops = Arc::new(Drops(Mutex::new(None)));
+        let waker = Waker::from(drops.clone());
+        let mut killer = line.at(value).into_future();
+        let mut victim = line.at(value).into_future();
+        let mut witness = line.at(value).into_future();
+        check!(
+            killer
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending(),
+            "nobody has signalled it"
+        );
+        check!(
+            poll(&mut victim, &count).is_pending() && poll(&mut witness, &last).is_pending(),
+            "nobody has signalled it"
+        );
+        *drops.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(victim);
+        if value % 2 == 0 {
+            line.signal(value)?;
+        } else {
+            queue.submit(&[], |_| Ok(()), &[line.signal_at(value)])?;
+        }
+        last.wait_for(1)?;
+        let woken = count.woken();
+        check!(
+            woken == 0,
+            "a future dropped by another one's waker was woken"
+        );
+    }
+    Ok(())
+}
+
+/// Whichever comes first: once the drop has returned, the waker is not called.
+fn against_a_signal<S: Subject>(world: &World<S>) -> Verdict {
+    let rounds = if world.is_pair() { 100 } else { 400 };
+    let queue = world.left_queue("left")?;
+    let line = world.timeline("line")?;
+    let mut dice = Dice::new(8);
+    let (mut woken_first, mut dropped_first) = (0, 0);
+    // How long the drop waits, or the signal if it is negative: so that both come first now and then.
+    let mut delay: i64 = 0;
+    for round in 1..=rounds {
+        let (go, count) = (AtomicBool::new(false), Count::new());
+        let mut futures = every_kind(&line, round);
+        for future in &mut futures {
+            check!(poll(future, &count).is_pending(), "nobody has signalled it");
+        }
+        let spins = dice.below(2 * delay.unsigned_abs() + 1);
+        let spin = || (0..spins).for_each(|_| std::hint::spin_loop());
+        let by_queue = round % 4 == 0;
+        let before = thread::scope(|scope| {
+            let dropper = scope.spawn(|| {
+                while !go.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+                if delay > 0 {
+                    spin();
+                }
+                drop(futures);
+                count.woken()
+            });
+            go.store(true, Ordering::Release);
+            if delay < 0 {
+                spin();
+            }
+            if by_queue {
+                queue.submit(&[], |_| Ok(()), &[line.signal_at(round)])?;
+            } else {
+                line.signal(round)?;
+            }
+            line.at(round).wait(patience())?;
+            join(dropper)
+        })?;
+        let after = count.woken();
+        check!(
+            after == before,
+            "round {round}: wakers were called {} times after their futures were dropped",
+            after - before
+        );
+        check!(
+            after <= 5 && Arc::strong_count(&count) == 1,
+            "round {round}: 5 futures were woken {after} times, or left a waker"
+        );
+        let step = delay.abs() / 2 + 50;
+        if before == 0 {
+            dropped_first += 1;
+            delay += step;
+        } else {
+            woken_first += 1;
+            delay -= step;
+        }
+    }
+    check!(
+        woken_first > 0 && dropped_first > 0,
+        "{woken_first} times the signal came first and {dropped_first} times the drop: no race"
+    );
+    Ok(())
+}
+
+fn leaves_nothing<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let open = world.timeline("never signalled")?;
+    let count = Count::new();
+    let mut value = 0;
+    grows_nothing(|| {
+        for _ in 0..4000 {
+            for future in &mut every_kind(&open, 1) {
+                check!(poll(future, &count).is_pending(), "nobody has signalled it");
+            }
+        }
+        // Signalled, and dropped after that.
+        for _ in 0..100 {
+            value += 1;
+            let mut futures = every_kind(&line, value);
+            for future in &mut futures {
+                check!(poll(future, &count).is_pending(), "nobody has signalled it");
+            }
+            line.signal(value + 1)?;
+            value += 1;
+        }
+        let owners = Arc::strong_count(&count);
+        if owners > 1 {
+            return Stop::fail(format!("{} wakers are still kept", owners - 1));
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,13 @@
+//! T8: waits that are awaited.
+
+mod dropped;
+mod lists;
+mod wakes;
+
+use crate::{Case, Subject};
+
+/// The cases of this family.
+pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
+    let parts = [wakes::cases(), lists::cases(), dropped::cases()];
+    parts.into_iter().flatten().collect()
+}
