@@ -166,7 +166,7 @@ fn native(left: &Device, right: &Device) -> Result<(Mechanism, String), String> 
     }
     Err(match (left.info().backend, right.info().backend) {
         (a, b) if a == b => format!("two {a} devices share no native timeline"),
-        (a, b) => format!("{a} and {b} have no handle in common"),
+        (a, b) => format!("{} and {} have no handle in common", a.min(b), a.max(b)),
     })
 }
 

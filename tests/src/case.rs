@@ -91,4 +91,17 @@ macro_rules! cases {
     };
 }
 
-pub(crate) use {cases, check, check_error};
+/// As [`cases`], of a file whose cases need the devices of this project.
+macro_rules! equipped_cases {
+    ($($(#[$gate:meta])* $id:literal: [$($rule:ident)+] => $run:path;)+) => {
+        /// The cases of this file.
+        pub(super) fn cases() -> Vec<$crate::Case<$crate::workload::Equipped>> {
+            vec![$(
+                $(#[$gate])*
+                $crate::Case { id: $id, rules: &[$(stringify!($rule)),+], run: $run }
+            ),+]
+        }
+    };
+}
+
+pub(crate) use {cases, check, check_error, equipped_cases};

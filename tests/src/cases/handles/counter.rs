@@ -1,0 +1,193 @@
+//! X2, X4, T9: an import is the exporter's counter, whenever it was made and whatever is dropped.
+
+use std::thread;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Error, QueueKind, Timeline};
+
+use super::parts::{Exported, exported, sides_of_one_gpu, view};
+use crate::blocked::{blocked, join};
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::dice::Dice;
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "handle.exported_at_every_stage": [X2] => every_stage;
+    "handle.one_line_imported_twice": [X2 X4] => imported_twice;
+    "handle.many_exports_one_counter": [X4 X2] => many_exports;
+    "handle.dropped_in_every_order": [X4 T9] => dropped;
+}
+
+fn is_at(line: &Timeline, value: u64, when: &str) -> Verdict {
+    line.at(value).wait(patience())?;
+    let now = line.value()?;
+    check!(
+        now == value,
+        "{when}, the import is at {now} instead of {value}"
+    );
+    let next = line.at(value + 1).is_reached()?;
+    check!(!next, "{when}, {} is reached too", value + 1);
+    Ok(())
+}
+
+/// The counter moves before it is exported, between export and import, after that, and while somebody
+/// waits for it on the other side; then the other way round.
+fn every_stage(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    let Exported { line, source } = exported(exporter, "line", 0)?;
+    let own = exporter.queue(QueueKind::Compute, "exporter")?;
+    let other = importer.queue(QueueKind::Compute, "importer")?;
+
+    own.submit(&[], |_| Ok(()), &[line.signal_at(3)])?;
+    line.at(3).wait(patience())?;
+    let handle = source.export()?;
+    let before = view(exporter, importer, &source, source.export()?, 3)?;
+    is_at(&before, 3, "signalled before the export")?;
+    line.signal(5)?;
+    let between = view(exporter, importer, &source, handle, 3)?;
+    is_at(&between, 5, "signalled between export and import")?;
+    own.submit(&[], |_| Ok(()), &[line.signal_at(7)])?;
+    is_at(&between, 7, "signalled after the import")?;
+    is_at(&before, 7, "signalled after the import")?;
+
+    // Behind work, so that the importer's own driver has to wait: it is told that the signal is on its way.
+    let gate = world_gate(world, exporter.id())?;
+    let mut claim = between.claim(8, 7)?;
+    let waiting = other.submit(&[between.at(8)], |_| Ok(()), &[])?;
+    check!(
+        waiting.is_held(),
+        "a wait went to the driver before its signal"
+    );
+    thread::scope(|scope| {
+        let host = blocked(scope, || before.at(8).wait(patience()))?;
+        own.submit(&[gate.at(1)], |_| Ok(()), &[])?;
+        own.submit(&[], |_| Ok(()), &[line.signal_at(8)])?;
+        check!(
+            !line.at(8).is_reached()?,
+            "8 is reached behind a closed gate"
+        );
+        gate.signal(1)?;
+        own.settle(patience())?;
+        claim.submitted()?;
+        join(host)??;
+        Ok::<_, Stop>(())
+    })?;
+    waiting.end().wait(patience())?;
+    is_at(&between, 8, "waited for meanwhile")?;
+
+    // Back: the importer signals.
+    let back = own.submit(&[line.at(10)], |_| Ok(()), &[])?;
+    other.submit(&[], |_| Ok(()), &[between.signal_at(10)])?;
+    back.end().wait(patience())?;
+    is_at(&line, 10, "signalled by the importer")?;
+    is_at(&before, 10, "signalled by another importer")?;
+    own.idle(patience())?;
+    other.idle(patience())?;
+    Ok(())
+}
+
+/// A timeline to hold the exporter's queue up with, from the side that it is.
+fn world_gate(world: &World<Equipped>, exporter: syncline::DeviceId) -> Result<Timeline, Stop> {
+    let side = if world.left.id() == exporter {
+        &world.left
+    } else {
+        &world.right
+    };
+    Ok(side.library().timeline("gate")?)
+}
+
+/// Two imports of one counter, of which one goes.
+fn imported_twice(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    let Exported { line, source } = exported(exporter, "line", 10)?;
+    let view = || view(exporter, importer, &source, source.export()?, 10);
+    let (one, two) = (view()?, view()?);
+    let own = exporter.queue(QueueKind::Compute, "exporter")?;
+    let other = importer.queue(QueueKind::Compute, "importer")?;
+    own.submit(&[], |_| Ok(()), &[line.signal_at(11)])?;
+    is_at(&one, 11, "signalled by the exporter")?;
+    is_at(&two, 11, "signalled by the exporter")?;
+    other.submit(&[], |_| Ok(()), &[one.signal_at(12)])?;
+    is_at(&two, 12, "signalled through the other import")?;
+    is_at(&line, 12, "signalled through an import")?;
+    other.idle(patience())?;
+    drop(one);
+    let back = other.submit(&[two.at(13)], |_| Ok(()), &[two.signal_at(14)])?;
+    own.submit(&[], |_| Ok(()), &[line.signal_at(13)])?;
+    back.end().wait(patience())?;
+    is_at(&two, 14, "with the other import gone")?;
+    is_at(&line, 14, "with one import gone")?;
+    own.idle(patience())?;
+    Ok(())
+}
+
+/// Many handles of one counter, imported in one order and let go in another.
+fn many_exports(world: &World<Equipped>) -> Verdict {
+    const EXPORTS: u64 = 64;
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    let mut dice = Dice::new(EXPORTS);
+    let Exported { line, source } = exported(exporter, "line", 0)?;
+    let own = exporter.queue(QueueKind::Compute, "exporter")?;
+    let mut handles = (0..EXPORTS)
+        .map(|_| source.export())
+        .collect::<syncline::Result<Vec<_>>>()?;
+    dice.shuffle(&mut handles);
+    let mut views = Vec::new();
+    for handle in handles {
+        views.push(view(exporter, importer, &source, handle, 0)?);
+    }
+    dice.shuffle(&mut views);
+    for round in 1..=EXPORTS {
+        own.submit(&[], |_| Ok(()), &[line.signal_at(round)])?;
+        // The last in line goes; those that stay see it.
+        let (first, last) = (&views[0], &views[views.len() - 1]);
+        is_at(first, round, "with others let go")?;
+        is_at(last, round, "with others let go")?;
+        if views.len() > 1 {
+            views.pop();
+        }
+    }
+    own.idle(patience())?;
+    Ok(())
+}
+
+/// Exporter, timeline, import and queues are let go in every order, with work under way that uses them.
+fn dropped(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    for order in 0..24_usize {
+        let Exported { line, source } = exported(exporter, "line", 0)?;
+        let import = view(exporter, importer, &source, source.export()?, 0)?;
+        let gate = world_gate(world, exporter.id())?;
+        let own = exporter.queue(QueueKind::Compute, "exporter")?;
+        let other = importer.queue(QueueKind::Compute, "importer")?;
+        own.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
+        let end = other.submit(&[import.at(1)], |_| Ok(()), &[])?.end().keep();
+        let last = line.at(1).keep();
+        let (mut line, mut source) = (Some(line), Some(source));
+        let (mut import, mut queues) = (Some(import), Some((own, other)));
+        let mut left = vec![0, 1, 2, 3];
+        let mut choice = order;
+        for among in (1..=4).rev() {
+            match left.remove(choice % among) {
+                0 => drop(line.take()),
+                1 => drop(source.take()),
+                2 => drop(import.take()),
+                _ => drop(queues.take()),
+            }
+            choice /= among;
+            if among == 3 {
+                gate.signal(1)?;
+            }
+        }
+        last.point().wait(patience())?;
+        match end.point().wait(patience()) {
+            // If the import went first, its waits were cancelled, and the queue passed on.
+            Ok(()) | Err(Error::Cancelled { .. }) => {}
+            Err(other) => return Stop::fail(format!("in order {order}: {other}")),
+        }
+    }
+    exporter.check()?;
+    importer.check()?;
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! X4, X5: exports, and descriptors that travel on their own.
+
+#![allow(
+    unsafe_code,
+    reason = "raw descriptors come in through unsafe constructors only"
+)]
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Error, Origin, QueueKind, TimelineFd, Uuid};
+
+use super::parts::{Exported, exported, import, is_open, sides, sides_of_one_gpu, view};
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::footprint::Footprint;
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "handle.every_export_is_new": [X4] => exports;
+    "handle.wrong_gpu_is_refused_first": [X5 X4] => wrong_gpu;
+    "handle.duplicated_and_sent_descriptors": [X4] => travelling;
+}
+
+fn exports(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    let (home, source) = exporter.exportable_port(3)?;
+    let (first, second) = (source.export()?, source.export()?);
+    let numbers = [first.into_fd(), second.into_fd()].map(|fd| fd.as_raw_fd());
+    check!(numbers[0] != numbers[1], "two exports are one descriptor");
+    let port = import(importer, source.export()?).map_err(|rejected| rejected.error)?;
+    let mut home = Some(home);
+    let line = syncline::Timeline::new("line", 3, |_| {
+        Ok(home.take().into_iter().chain(Some(port)).collect())
+    })?;
+    let queue = importer.queue(QueueKind::Compute, "importer")?;
+    queue.submit(&[line.at(3)], |_| Ok(()), &[line.signal_at(4)])?;
+    line.at(4).wait(patience())?;
+    Ok(())
+}
+
+fn wrong_gpu(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides(world)?;
+    let (_home, handle) = exporter.export_timeline(0)?;
+    let mut origin = handle.origin().clone();
+    origin.uuid = Some(Uuid([0xAB; 16]));
+    // SAFETY: the descriptor is the timeline that was just exported; only its origin is a lie.
+    let forged = unsafe { TimelineFd::from_fd(handle.into_fd(), origin) };
+    match import(importer, forged) {
+        Err(rejected) => {
+            check!(
+                matches!(&rejected.error, Error::CannotShare { .. }),
+                "refused, but not for the GPU: {}",
+                rejected.error
+            );
+            let text = rejected.error.to_string();
+            check!(
+                text.contains(&importer.info().name),
+                "the importer is not named: {text}"
+            );
+            check!(
+                is_open(rejected.handle.into_fd().as_raw_fd()),
+                "the handle was closed"
+            );
+        }
+        Ok(_) => return Stop::fail("a timeline of another GPU was imported"),
+    }
+    Ok(())
+}
+
+/// A descriptor that is duplicated, duplicated onto a number of somebody's choice, or sent through a
+/// socket still is a handle of the same counter; so is the one that it was made from.
+fn travelling(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    let Exported { line, source } = exported(exporter, "line", 0)?;
+    let own = exporter.queue(QueueKind::Compute, "exporter")?;
+    let system = |error: std::io::Error| Stop::Failed(format!("no descriptor came: {error}"));
+    let origin = Origin::of(exporter.info());
+    let mut value = 0;
+    let mut round = || -> Verdict {
+        let original = source.export()?.into_fd();
+        let ways = [
+            original.try_clone().map_err(system)?,
+            rustix::io::fcntl_dupfd_cloexec(&original, 700).map_err(|e| system(e.into()))?,
+            sent(original.as_fd()).map_err(system)?,
+        ];
+        for fd in ways.into_iter().chain([original]) {
+            // SAFETY: the descriptor of an export of this device, or a duplicate of it.
+            let handle = unsafe { TimelineFd::from_fd(fd, origin.clone()) };
+            let seen = view(exporter, importer, &source, handle, value)?;
+            value += 1;
+            own.submit(&[], |_| Ok(()), &[line.signal_at(value)])?;
+            seen.at(value).wait(patience())?;
+            check!(
+                seen.value()? == value,
+                "it is at {} instead of {value}",
+                seen.value()?
+            );
+        }
+        own.idle(patience())?;
+        Ok(())
+    };
+    round()?;
+    let before = Footprint::now()?;
+    round()?;
+    let after = Footprint::now()?;
+    check!(
+        after.descriptors == before.descriptors,
+        "{} descriptors are left over",
+        after.descriptors.wrapping_sub(before.descriptors) as isize
+    );
+    Ok(())
+}
+
+/// Sends a descriptor to this process itself.
+fn sent(fd: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+    let (here, there) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut message = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd];
+    if !message.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(std::io::Error::other("no room for a descriptor"));
+    }
+    sendmsg(
+        &here,
+        &[IoSlice::new(b"x")],
+        &mut message,
+        SendFlags::empty(),
+    )?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut message = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(
+        &there,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut message,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut received = message.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    received
+        .next()
+        .ok_or_else(|| std::io::Error::other("no descriptor came through the socket"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_goes_through_a_socket() {
+        let file = std::fs::File::open("/proc/self/exe").map(OwnedFd::from);
+        let file = file.and_then(|file| Ok((sent(file.as_fd())?, file)));
+        let same = file.map(|(sent, file)| {
+            let link =
+                |fd: &OwnedFd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+            (
+                sent.as_raw_fd() != file.as_raw_fd(),
+                link(&sent).ok() == link(&file).ok(),
+            )
+        });
+        assert!(matches!(same, Ok((true, true))), "{same:?}");
+    }
+}

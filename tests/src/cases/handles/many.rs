@@ -1,0 +1,98 @@
+//! X4: handles by the thousand, and from many threads.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Error, QueueKind};
+
+use super::parts::{Exported, exported, import, sides_of_one_gpu, view};
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, check_error, equipped_cases};
+use crate::footprint::grows_nothing;
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "handle.nothing_leaks": [X4] => nothing_leaks;
+    "handle.imports_by_the_thousands": [X4] => thousands;
+    "handle.imported_from_many_threads": [X4] => many_threads;
+}
+
+/// Handles that are imported, and handles that nobody takes.
+fn nothing_leaks(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    grows_nothing(|| {
+        for _ in 0..50 {
+            let (_home, handle) = exporter.export_timeline(0)?;
+            drop(import(importer, handle).map_err(|rejected| rejected.error)?);
+            let (_home, unused) = exporter.export_timeline(0)?;
+            drop(unused);
+        }
+        Ok(())
+    })?;
+    check_error!(
+        exporter.timeline("probe")?.at(1).wait(Duration::ZERO),
+        Error::TimedOut { .. }
+    );
+    Ok(())
+}
+
+/// Export, import, use of every tenth, and away with it.
+fn thousands(world: &World<Equipped>) -> Verdict {
+    const ROUND: usize = 1500;
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    let own = exporter.queue(QueueKind::Compute, "exporter")?;
+    let other = importer.queue(QueueKind::Compute, "importer")?;
+    grows_nothing(|| {
+        for nth in 0..ROUND {
+            if nth % 10 != 0 {
+                let (_home, handle) = exporter.export_timeline(0)?;
+                drop(import(importer, handle).map_err(|rejected| rejected.error)?);
+                continue;
+            }
+            let Exported { line, source } = exported(exporter, "line", 0)?;
+            let seen = view(exporter, importer, &source, source.export()?, 0)?;
+            own.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+            other.submit(&[seen.at(1)], |_| Ok(()), &[seen.signal_at(2)])?;
+            line.at(2).wait(patience())?;
+        }
+        own.idle(patience())?;
+        other.idle(patience())?;
+        Ok(())
+    })
+}
+
+/// Threads that export, import, use and drop at the same time.
+fn many_threads(world: &World<Equipped>) -> Verdict {
+    const THREADS: usize = 8;
+    const EACH: u64 = 20;
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    let start = Barrier::new(THREADS);
+    let one = || -> Verdict {
+        let own = exporter.queue(QueueKind::Compute, "exporter")?;
+        let other = importer.queue(QueueKind::Compute, "importer")?;
+        start.wait();
+        for nth in 0..EACH {
+            let Exported { line, source } = exported(exporter, "line", nth)?;
+            let seen = view(exporter, importer, &source, source.export()?, nth)?;
+            other.submit(&[seen.at(nth + 1)], |_| Ok(()), &[seen.signal_at(nth + 2)])?;
+            own.submit(&[], |_| Ok(()), &[line.signal_at(nth + 1)])?;
+            line.at(nth + 2).wait(patience())?;
+        }
+        own.idle(patience())?;
+        other.idle(patience())?;
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(one)).collect();
+        for thread in threads {
+            join(thread)??;
+        }
+        Ok::<_, Stop>(())
+    })?;
+    exporter.check()?;
+    importer.check()?;
+    Ok(())
+}

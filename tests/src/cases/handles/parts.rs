@@ -1,0 +1,112 @@
+//! What the cases of handles have in common: who exports, who imports, and one counter seen through an import.
+
+use std::os::fd::RawFd;
+
+use syncline::backend::{Attachment, Attachments, Device as _};
+use syncline::{Device, Error, HandleKind, Rejected, Timeline, TimelineFd, vulkan};
+
+use crate::World;
+use crate::case::Stop;
+use crate::workload::Equipped;
+
+/// The Vulkan device that exports, and the device that imports.
+pub(super) fn sides(world: &World<Equipped>) -> Result<(&vulkan::Device, &Device), Stop> {
+    let exporter = match (world.left.library(), world.right.library()) {
+        (Device::Vulkan(device), _) | (_, Device::Vulkan(device)) => device,
+        _ => return Stop::skip("neither side exports file descriptors"),
+    };
+    if !exporter
+        .info()
+        .capabilities
+        .exports
+        .contains(&HandleKind::TimelineOpaqueFd)
+    {
+        return Stop::skip(format!("{} exports no timelines", exporter.info().name));
+    }
+    let importer = if world.left.id() == exporter.id() {
+        world.right.library()
+    } else {
+        world.left.library()
+    };
+    if !importer
+        .info()
+        .capabilities
+        .imports
+        .contains(&HandleKind::TimelineOpaqueFd)
+    {
+        return Stop::skip(format!("{} imports no timelines", importer.info().name));
+    }
+    Ok((exporter, importer))
+}
+
+/// The same, of one GPU: the handles of another are refused.
+pub(super) fn sides_of_one_gpu(
+    world: &World<Equipped>,
+) -> Result<(&vulkan::Device, &Device), Stop> {
+    let (exporter, importer) = sides(world)?;
+    if !exporter.info().same_gpu(importer.info()) {
+        return Stop::skip("they are different GPUs");
+    }
+    Ok((exporter, importer))
+}
+
+pub(super) fn import(
+    device: &Device,
+    handle: TimelineFd,
+) -> Result<Attachment, Rejected<TimelineFd>> {
+    match device {
+        Device::Host(_) => {
+            let error = Error::NothingToWaitFor;
+            Err(Rejected { handle, error })
+        }
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => device.import_timeline(handle),
+        Device::Vulkan(device) => device.import_timeline(handle),
+    }
+}
+
+/// True if the number stands for an open descriptor.
+pub(super) fn is_open(fd: RawFd) -> bool {
+    std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok()
+}
+
+/// A counter that its maker exports, as the timeline that it made it for.
+pub(super) struct Exported {
+    pub(super) line: Timeline,
+    pub(super) source: vulkan::Exporter,
+}
+
+/// A counter at `initial` for export. Imports of it are timelines of their own, so the engine is told
+/// that others signal it too.
+pub(super) fn exported(
+    exporter: &vulkan::Device,
+    label: &str,
+    initial: u64,
+) -> Result<Exported, Stop> {
+    let (mut home, source) = exporter.exportable_port(initial)?;
+    home.signalled_elsewhere = true;
+    let mut home = Some(home);
+    let line = Timeline::new(label, initial, |_| Ok(home.take().into_iter().collect()))?;
+    Ok(Exported { line, source })
+}
+
+/// A second timeline over the counter behind `handle`, read through an import of the exporter's own and
+/// used by `importer` through the other one. It starts from `initial`, which the counter may have passed.
+pub(super) fn view(
+    exporter: &vulkan::Device,
+    importer: &Device,
+    source: &vulkan::Exporter,
+    handle: TimelineFd,
+    initial: u64,
+) -> Result<Timeline, Stop> {
+    let mut ports = Attachments::new();
+    if importer.id() == exporter.id() {
+        ports.push(import(importer, handle).map_err(|rejected| rejected.error)?);
+    } else {
+        // What the host reads the counter through; the handle itself goes to the importer.
+        let home = exporter.import_timeline(source.export()?);
+        ports.push(home.map_err(|rejected| rejected.error)?);
+        ports.push(import(importer, handle).map_err(|rejected| rejected.error)?);
+    }
+    Ok(Timeline::new("view", initial, |_| Ok(ports))?)
+}

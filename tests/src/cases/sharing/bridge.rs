@@ -1,0 +1,81 @@
+//! What the cases of shared memory have in common: work on memory of either side, and its way over where
+//! only the host can carry it.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Memory, QueueKind, Recorder, Result, SharedBuffer, host};
+
+use crate::Subject as _;
+use crate::case::Stop;
+use crate::user::{Point, Timeline};
+use crate::workload::Equipped;
+
+/// As [`Subject::fill`](crate::Subject::fill), also for memory of another device that the host addresses.
+pub(super) fn fill(recorder: &mut Recorder<'_>, memory: &Memory, value: u32) -> Result<()> {
+    match (recorder, memory.words().is_some()) {
+        (Recorder::Host(recorder), true) => {
+            let memory = memory.clone();
+            recorder.run(move || {
+                let words = memory.words().unwrap_or_default().iter();
+                words.for_each(|word| word.store(value, Relaxed));
+            });
+            Ok(())
+        }
+        (recorder, _) => Equipped::fill(recorder, memory, value),
+    }
+}
+
+/// As [`Subject::copy`](crate::Subject::copy), also for memory of another device that the host addresses.
+pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> Result<()> {
+    match recorder {
+        Recorder::Host(recorder) => {
+            let (from, to) = (from.clone(), to.clone());
+            recorder.run(move || {
+                let words = from.words().unwrap_or_default().iter();
+                for (from, to) in words.zip(to.words().unwrap_or_default()) {
+                    to.store(from.load(Relaxed), Relaxed);
+                }
+            });
+            Ok(())
+        }
+        #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
+        recorder => Equipped::copy(recorder, from, to),
+    }
+}
+
+/// A worker that carries what the left side wrote to the right side, where the two have no memory in common.
+pub(super) struct Relay(host::Queue);
+
+impl Relay {
+    pub(super) fn new() -> Result<Self> {
+        let queue = host::Device::new().queue(QueueKind::Transfer, "relay")?;
+        Ok(Self(queue))
+    }
+
+    /// The point after which the right side finds what the left side had written at `after`; it is one
+    /// of `carried` if the buffers have to be carried.
+    pub(super) fn bring<'t>(
+        &self,
+        buffers: &[SharedBuffer],
+        after: Point<'t, Equipped>,
+        carried: &'t Timeline<Equipped>,
+    ) -> Result<Point<'t, Equipped>, Stop> {
+        if !buffers.iter().any(SharedBuffer::is_relayed) {
+            return Ok(after);
+        }
+        let buffers = buffers.to_vec();
+        let work = move |recorder: &mut host::Recorder| {
+            recorder.run(move || buffers.iter().for_each(SharedBuffer::relay));
+            Ok(())
+        };
+        self.0
+            .submit(&[after.library()], work, &[carried.signal_at(1)])?;
+        Ok(carried.at(1))
+    }
+
+    /// Waits until it has nothing more to do.
+    pub(super) fn idle(&self) -> Result<()> {
+        self.0.idle(crate::patience())
+    }
+}

@@ -1,0 +1,129 @@
+//! X5, E5: how two devices share, and why not.
+
+use syncline::backend::Device as _;
+use syncline::{BackendKind, Error, HandleKind, Info, Mechanism, connect, share};
+
+use crate::case::{Verdict, check, equipped_cases};
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "share.says_how_and_why": [X5 E5] => says_how;
+    "share.either_order_of_the_sides": [X5 X2] => either_order;
+}
+
+fn says_how(world: &World<Equipped>) -> Verdict {
+    let link = connect(world.left.library(), world.right.library());
+    check!(
+        !link.why().is_empty(),
+        "no reason is given for {}",
+        link.mechanism()
+    );
+    let line = link.timeline("line")?;
+    match share(world.left.library(), world.right.library()) {
+        Ok(native) => {
+            check!(
+                native.mechanism() == link.mechanism(),
+                "share and connect disagree"
+            );
+            let devices: Vec<_> = line.devices().collect();
+            for side in [&world.left, &world.right] {
+                check!(
+                    devices.contains(&side.id()),
+                    "{} has no port",
+                    side.object()
+                );
+            }
+            let gpu = world.left.info().same_gpu(world.right.info());
+            check!(
+                !world.is_pair() || gpu,
+                "two GPUs share {}",
+                native.mechanism()
+            );
+        }
+        Err(Error::CannotShare {
+            left,
+            right,
+            reason,
+            ..
+        }) => {
+            check!(
+                link.mechanism() == Mechanism::Engine,
+                "refused, but linked by {}",
+                link.mechanism()
+            );
+            check!(
+                !could_share(world.left.info(), world.right.info()),
+                "one GPU, which exports and imports timelines, is refused: {reason}"
+            );
+            let names = (&world.left.info().name, &world.right.info().name);
+            check!(
+                left.contains(names.0) && right.contains(names.1),
+                "{left} and {right} are not the sides"
+            );
+            check!(
+                reason == link.why(),
+                "two reasons: {reason:?} and {:?}",
+                link.why()
+            );
+        }
+        Err(other) => return Err(other.into()),
+    }
+    Ok(())
+}
+
+/// What devices tell of themselves is enough for a native timeline: one GPU, no partition, and one
+/// API that exports what the other imports.
+fn could_share(left: &Info, right: &Info) -> bool {
+    let pass = |from: &Info, to: &Info| {
+        from.backend == BackendKind::Vulkan
+            && to.backend == BackendKind::Cuda
+            && from
+                .capabilities
+                .exports
+                .contains(&HandleKind::TimelineOpaqueFd)
+            && to
+                .capabilities
+                .imports
+                .contains(&HandleKind::TimelineOpaqueFd)
+            && to.parent_uuid.is_none()
+    };
+    left.same_gpu(right) && (pass(left, right) || pass(right, left))
+}
+
+/// It makes no difference which device is named first.
+fn either_order(world: &World<Equipped>) -> Verdict {
+    let (left, right) = (world.left.library(), world.right.library());
+    let (there, back) = (connect(left, right), connect(right, left));
+    check!(
+        there.mechanism() == back.mechanism(),
+        "{} one way, {} the other",
+        there.mechanism(),
+        back.mechanism()
+    );
+    check!(
+        there.why() == back.why(),
+        "{:?} one way, {:?} the other",
+        there.why(),
+        back.why()
+    );
+    check!(
+        share(left, right).is_ok() == share(right, left).is_ok(),
+        "shared one way only"
+    );
+    check!(
+        (there.left().id(), there.right().id()) == (back.right().id(), back.left().id()),
+        "the sides are not those that were named"
+    );
+    let (one, other) = (world.left_queue("left")?, world.right_queue("right")?);
+    for link in [&there, &back] {
+        let line = world.left.own(link.timeline_from("line", 7)?);
+        other.submit(&[line.at(8)], |_| Ok(()), &[line.signal_at(9)])?;
+        one.submit(&[line.at(7)], |_| Ok(()), &[line.signal_at(8)])?;
+        one.submit(&[line.at(9)], |_| Ok(()), &[line.signal_at(10)])?;
+        line.at(10).wait(patience())?;
+        let sizes = link.buffer(256)?;
+        check!(sizes.bytes() == 256, "{} bytes", sizes.bytes());
+    }
+    Ok(())
+}

@@ -1,0 +1,311 @@
+//! X8, Q9, Q7: memory that two devices share, along with its synchronization.
+
+use std::sync::atomic::Ordering;
+
+use syncline::{Error, Mechanism, SharedBuffer, WaitMode, connect};
+
+use super::super::{DELAY, LONG_DELAY, WORDS};
+use super::bridge::{Relay, copy, fill};
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::user::{KeptPoint, Point};
+use crate::workload::Equipped;
+use crate::{Subject as _, World, patience};
+
+equipped_cases! {
+    "share.host_sees_what_a_signal_covers": [Q9 X2] => host_sees;
+    "share.memory_travels_with_the_sync": [X8 Q9] => memory;
+    "share.memory_without_the_wait_is_wrong": [X8] => memory_without_wait;
+    "share.last_signal_covers_all_earlier_work": [Q7 X2 X8] => last_covers;
+    "share.data_back_and_forth": [X8 Q9] => back_and_forth;
+    "share.buffers_of_many_sizes": [X8 E5] => sizes;
+}
+
+fn pair_only(world: &World<Equipped>) -> Verdict {
+    if world.is_pair() {
+        Ok(())
+    } else {
+        Stop::skip("it takes two devices")
+    }
+}
+
+/// Either side writes memory that the host reads and signals a shared counter: once the host sees the
+/// value, it sees the memory. (Counters travel another way than data, and can be faster.)
+fn host_sees(world: &World<Equipped>) -> Verdict {
+    const ROUNDS: u32 = 300;
+    let link = connect(world.left.library(), world.right.library());
+    let line = world.left.own(link.timeline("line")?);
+    let sides = [
+        (
+            &world.left,
+            world.left_queue("left")?,
+            world.left.buffer(1)?,
+        ),
+        (
+            &world.right,
+            world.right_queue("right")?,
+            world.right.buffer(1)?,
+        ),
+    ];
+    for round in 1..=ROUNDS {
+        let (_, queue, buffer) = &sides[round as usize % 2];
+        let to = buffer.clone();
+        let value = u64::from(round);
+        queue.submit(
+            &[],
+            move |r| Equipped::fill(r, &to, round),
+            &[line.signal_at(value)],
+        )?;
+        line.at(value).wait_with(WaitMode::Spin, patience())?;
+        let seen = Equipped::read(buffer)[0];
+        check!(
+            seen == round,
+            "the value is {round}, but the memory behind it still reads {seen}"
+        );
+    }
+    Ok(())
+}
+
+/// The left side fills a shared buffer, the right side copies it to where the host reads it.
+/// Returns the words, and the point at which the left side was done.
+fn carry(
+    world: &World<Equipped>,
+    synchronized: bool,
+) -> Result<(Vec<u32>, KeptPoint<Equipped>), Stop> {
+    let link = connect(world.left.library(), world.right.library());
+    let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
+    let (produced, carried) = (own("produced")?, own("carried")?);
+    let shared: SharedBuffer = link.buffer(WORDS as u64 * 4)?;
+    check!(
+        link.mechanism() == Mechanism::Engine || !shared.is_relayed(),
+        "linked natively, but the memory is copied by the host"
+    );
+    let target = world.right.buffer(WORDS)?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let relay = Relay::new()?;
+
+    let delay = if synchronized { DELAY } else { LONG_DELAY };
+    let (device, source) = (world.left.clone(), shared.left().clone());
+    left.submit(
+        &[],
+        move |recorder| {
+            device.busy(recorder, delay)?;
+            fill(recorder, &source, 0xC0FFEE)
+        },
+        &[produced.signal_at(1)],
+    )?;
+    let wait = |point| {
+        if synchronized { point } else { Point::EMPTY }
+    };
+    let ready = relay.bring(
+        std::slice::from_ref(&shared),
+        wait(produced.at(1)),
+        &carried,
+    )?;
+    let ready = wait(ready);
+    let (from, to) = (shared.right().clone(), target.clone());
+    right
+        .submit(&[ready], move |recorder| copy(recorder, &from, &to), &[])?
+        .end()
+        .wait(patience())?;
+    let words = Equipped::read(&target);
+    let end = produced.at(1).keep();
+    end.point().wait(patience())?;
+    relay.idle()?;
+    Ok((words, end))
+}
+
+fn memory(world: &World<Equipped>) -> Verdict {
+    let (words, _) = carry(world, true)?;
+    let right = words.iter().filter(|&&word| word == 0xC0FFEE).count();
+    check!(right == WORDS, "{right} of {WORDS} words arrived");
+    Ok(())
+}
+
+/// The control of the case above.
+fn memory_without_wait(world: &World<Equipped>) -> Verdict {
+    pair_only(world)?;
+    let (words, produced) = carry(world, false)?;
+    check!(
+        words.contains(&0),
+        "nothing went wrong without a wait: this pair cannot show a missing one"
+    );
+    check!(produced.point().is_reached()?, "the producer never ended");
+    Ok(())
+}
+
+/// The left side writes many buffers from two queues, each with a signal of its own; the right side waits
+/// for the last signal alone.
+fn last_covers(world: &World<Equipped>) -> Verdict {
+    const BUFFERS: u32 = 16;
+    let link = connect(world.left.library(), world.right.library());
+    let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
+    let (line, carried) = (own("line")?, own("carried")?);
+    let lefts = [world.left_queue("left 0")?, world.left_queue("left 1")?];
+    let (right, relay) = (world.right_queue("right")?, Relay::new()?);
+    let mut buffers: Vec<SharedBuffer> = Vec::new();
+    for nth in 0..BUFFERS {
+        buffers.push(link.buffer(WORDS as u64 * 4)?);
+        let to = buffers[nth as usize].left().clone();
+        let device = world.left.clone();
+        // The earlier, the longer: nothing but the order of the signals makes the last one wait.
+        let delay = DELAY / (1 + nth);
+        lefts[nth as usize % 2].submit(
+            &[],
+            move |recorder| {
+                device.busy(recorder, delay)?;
+                fill(recorder, &to, nth + 1)
+            },
+            &[line.signal_at(u64::from(nth) + 1)],
+        )?;
+    }
+    let ready = relay.bring(&buffers, line.at(u64::from(BUFFERS)), &carried)?;
+    let mut targets = Vec::new();
+    for buffer in &buffers {
+        let target = world.right.buffer(WORDS)?;
+        let (from, to) = (buffer.right().clone(), target.clone());
+        // Only the first of them waits.
+        let waits = if targets.is_empty() {
+            vec![ready]
+        } else {
+            Vec::new()
+        };
+        right.submit(&waits, move |recorder| copy(recorder, &from, &to), &[])?;
+        targets.push(target);
+    }
+    right.idle(patience())?;
+    relay.idle()?;
+    for (nth, target) in (1..).zip(&targets) {
+        let words = Equipped::read(target);
+        let wrong = words.iter().filter(|&&word| word != nth).count();
+        check!(
+            wrong == 0,
+            "{wrong} words of buffer {nth} are not there after the last signal"
+        );
+    }
+    Ok(())
+}
+
+/// One buffer and one counter go to and fro: each side changes what the other has left there. All is
+/// submitted before the host looks, in every other round the waiting side first.
+fn back_and_forth(world: &World<Equipped>) -> Verdict {
+    const ROUNDS: u64 = 50;
+    let link = connect(world.left.library(), world.right.library());
+    let line = world.left.own(link.timeline("line")?);
+    let shared = link.buffer(64)?;
+    if shared.is_relayed() {
+        return Stop::skip("the two have no memory in common");
+    }
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let mut seen = Vec::new();
+    for round in 0..ROUNDS {
+        let (ours, theirs) = (world.left.buffer(16)?, world.right.buffer(16)?);
+        let base = 3 * round;
+        let word = base as u32;
+        let write = || {
+            let to = shared.left().clone();
+            left.submit(
+                &[],
+                move |recorder| fill(recorder, &to, word + 1),
+                &[line.signal_at(base + 1)],
+            )
+            .map(drop)
+        };
+        let change = || {
+            let (memory, to) = (shared.right().clone(), theirs.clone());
+            right
+                .submit(
+                    &[line.at(base + 1)],
+                    move |recorder| {
+                        copy(recorder, &memory, &to)?;
+                        fill(recorder, &memory, word + 2)
+                    },
+                    &[line.signal_at(base + 2)],
+                )
+                .map(drop)
+        };
+        if round % 2 == 0 {
+            write()?;
+            change()?;
+        } else {
+            change()?;
+            write()?;
+        }
+        let (memory, to) = (shared.left().clone(), ours.clone());
+        left.submit(
+            &[line.at(base + 2)],
+            move |recorder| copy(recorder, &memory, &to),
+            &[line.signal_at(base + 3)],
+        )?;
+        seen.push((word, ours, theirs));
+    }
+    line.at(3 * ROUNDS).wait(patience())?;
+    for (word, ours, theirs) in &seen {
+        for (memory, expected, side) in [(theirs, word + 1, "right"), (ours, word + 2, "left")] {
+            let words = Equipped::read(memory);
+            check!(
+                words.iter().all(|&found| found == expected),
+                "the {side} side found {words:?} instead of {expected}"
+            );
+        }
+    }
+    left.idle(patience())?;
+    right.idle(patience())?;
+    Ok(())
+}
+
+/// From one word up, and what is no buffer.
+fn sizes(world: &World<Equipped>) -> Verdict {
+    let link = connect(world.left.library(), world.right.library());
+    let relay = Relay::new()?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    for bytes in [0, 1, 6] {
+        check_error!(
+            link.buffer(bytes),
+            Error::Unsupported { asked, .. } if asked.contains(&bytes.to_string())
+        );
+    }
+    // Where worker threads write it, word by word, a large one takes its time.
+    let largest = match link.mechanism() {
+        Mechanism::ExternalTimeline => 16 << 20,
+        Mechanism::SameDevice => 4 << 20,
+        _ => 1 << 20,
+    };
+    for bytes in [4, 8, 252, 4092, 4096, 4100, (64 << 10) + 4, largest] {
+        let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
+        let (line, carried) = (own("line")?, own("carried")?);
+        let shared = link.buffer(bytes)?;
+        check!(
+            shared.bytes() == bytes,
+            "{bytes} bytes became {}",
+            shared.bytes()
+        );
+        let count = bytes as usize / 4;
+        let target = world.right.buffer(count)?;
+        let source = shared.left().clone();
+        left.submit(
+            &[],
+            move |recorder| fill(recorder, &source, bytes as u32),
+            &[line.signal_at(1)],
+        )?;
+        let ready = relay.bring(std::slice::from_ref(&shared), line.at(1), &carried)?;
+        let (from, to) = (shared.right().clone(), target.clone());
+        right.submit(&[ready], move |recorder| copy(recorder, &from, &to), &[])?;
+        right.idle(patience())?;
+        relay.idle()?;
+        let words = target.words().unwrap_or_default();
+        check!(
+            words.len() == count,
+            "{} words instead of {count}",
+            words.len()
+        );
+        for index in [0, count / 2, count - 1] {
+            let word = words[index].load(Ordering::Relaxed);
+            check!(
+                u64::from(word) == bytes,
+                "of {bytes} bytes, word {index} is {word}"
+            );
+        }
+    }
+    left.idle(patience())?;
+    Ok(())
+}
