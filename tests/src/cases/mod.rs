@@ -6,6 +6,7 @@ use crate::subject::RecorderOf;
 use crate::{Case, Subject};
 
 mod cycles;
+mod cost;
 mod descriptors;
 mod failure;
 mod fences;
@@ -14,6 +15,7 @@ mod planted;
 mod queues;
 mod rejections;
 mod stress;
+mod time;
 mod timelines;
 mod waits;
 mod work;
@@ -48,6 +50,8 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         queues::cases(),
         rejections::cases(),
         work::cases(),
+        time::cases(),
+        cost::cases(),
         fences::cases(),
         failure::cases(),
         planted::cases(),

@@ -1,0 +1,289 @@
+//! M1: timestamps, through timed fences: written where the queue is, and read without waiting.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use syncline::Error;
+
+use super::DELAY;
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::footprint::grows_nothing;
+use crate::user::{Device, Fence, Queue};
+use crate::{Subject, World, patience};
+
+cases! {
+    "time.bracketed_by_the_host": [M1 F5] => bracketed;
+    "time.ordered_along_a_queue": [M1 F5] => ordered;
+    "time.not_ready_until_written": [M1 F3 F5] => not_ready;
+    "time.as_the_capabilities_say": [M1 D3 E5] => as_said;
+    "time.stamps_are_used_again": [M1 F6 H2] => used_again;
+}
+
+/// The sides that have timestamps.
+fn sides<S: Subject>(world: &World<S>) -> Result<Vec<&Device<S>>, Stop> {
+    let mut sides = vec![&world.left];
+    if world.is_pair() {
+        sides.push(&world.right);
+    }
+    sides.retain(|side| side.info().capabilities.timestamp_bits > 0);
+    if sides.is_empty() {
+        return Stop::skip("the device has no timestamps");
+    }
+    Ok(sides)
+}
+
+fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>> {
+    device.queue(syncline::QueueKind::Compute, "timed")
+}
+
+/// What two clocks may differ by over `time`: a grain, and their rates.
+fn slack(time: Duration) -> Duration {
+    time / 50 + Duration::from_millis(1)
+}
+
+/// The device is made to stand still, for different times. Each stamp lies between what the host saw
+/// before and after it.
+fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
+    for device in sides(world)? {
+        let queue = queue(device)?;
+        let mut stamps: Vec<(Fence<S>, Instant, Instant)> = Vec::new();
+        for closed in [Duration::ZERO, DELAY, DELAY / 4, DELAY / 2] {
+            let gate = device.gate()?;
+            let fence = device.timed_fence("stamp");
+            queue.block(&gate)?;
+            queue.record(&fence)?;
+            thread::sleep(closed);
+            // Not before: the gate is still closed.
+            let from = Instant::now();
+            gate.open()?;
+            fence.wait(patience())?;
+            stamps.push((fence, from, Instant::now()));
+        }
+        for (at, (early, early_from, early_to)) in stamps.iter().enumerate() {
+            for (late, late_from, late_to) in &stamps[at + 1..] {
+                let (least, most) = (
+                    late_from.duration_since(*early_to),
+                    late_to.duration_since(*early_from),
+                );
+                let time = late.elapsed_since(early)?;
+                let fits = (least.saturating_sub(slack(least)).as_nanos() as i64
+                    ..=(most + slack(most)).as_nanos() as i64)
+                    .contains(&time);
+                check!(
+                    fits,
+                    "{time} ns between two stamps that the host saw from {least:?} to {most:?} apart"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Along a queue time does not run backwards, and what is between three stamps adds up.
+fn ordered<S: Subject>(world: &World<S>) -> Verdict {
+    const STAMPS: usize = 100;
+    for device in sides(world)? {
+        let queue = queue(device)?;
+        let buffer = device.buffer(64)?;
+        let mut fences = Vec::new();
+        for nth in 0..STAMPS {
+            let (to, device_work) = (buffer.clone(), device.clone());
+            match nth % 4 {
+                0 => {}
+                1 => drop(queue.submit(&[], |_| Ok(()), &[])?),
+                2 => {
+                    let work = Duration::from_micros(100);
+                    queue.submit(&[], move |r| device_work.busy(r, work), &[])?;
+                }
+                _ => {
+                    queue.submit(&[], move |r| S::fill(r, &to, nth as u32), &[])?;
+                }
+            }
+            let fence = device.timed_fence("stamp");
+            queue.record(&fence)?;
+            fences.push(fence);
+        }
+        queue.idle(patience())?;
+        let mut sum = 0;
+        for pair in fences.windows(2) {
+            let (forward, back) = (
+                pair[1].elapsed_since(&pair[0])?,
+                pair[0].elapsed_since(&pair[1])?,
+            );
+            check!(forward >= 0, "time ran {forward} ns along a queue");
+            check!(
+                (forward + back).abs() <= 1000,
+                "{forward} ns forward, {back} ns back"
+            );
+            sum += forward;
+        }
+        let whole = fences[STAMPS - 1].elapsed_since(&fences[0])?;
+        // Backends that tell milliseconds in 32 bits round each of them.
+        let grain = 1000 * STAMPS as i64;
+        check!(
+            (whole - sum).abs() <= grain,
+            "{whole} ns from first to last, {sum} ns in steps"
+        );
+        check!(whole > 0, "{STAMPS} stamps and their work took {whole} ns");
+    }
+    Ok(())
+}
+
+/// While the device stands still before it, and while its submission is held, a stamp is not ready; who
+/// asks is told so at once, and times that are there already stay what they are.
+fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
+    for device in sides(world)? {
+        let queue = queue(device)?;
+        let stamp = |label| {
+            let fence = device.timed_fence(label);
+            queue.record(&fence).map(|()| fence)
+        };
+        let (first, second) = (stamp("first")?, stamp("second")?);
+        queue.idle(patience())?;
+        let known = second.elapsed_since(&first)?;
+        let unchanged = |when: &str| -> Verdict {
+            let now = second.elapsed_since(&first)?;
+            check!(now == known, "{known} ns became {now} ns {when}");
+            Ok(())
+        };
+        let asked = |late: &Fence<S>| -> Verdict {
+            for (from, to) in [(&first, late), (late, &second)] {
+                let name = late.object();
+                check_error!(to.elapsed_since(from), Error::NotReady { fence } if fence == *name);
+            }
+            check_error!(late.elapsed_since(late), Error::NotReady { .. });
+            Ok(())
+        };
+
+        let gate = world.timeline("gate")?;
+        queue.submit(&[gate.at(1)], |_| Ok(()), &[])?;
+        let held = stamp("held")?;
+        asked(&held)?;
+        unchanged("behind a held submission")?;
+        gate.signal(1)?;
+        held.wait(patience())?;
+        check!(held.elapsed_since(&second)? >= 0, "time ran backwards");
+
+        let gate = device.gate()?;
+        queue.block(&gate)?;
+        let blocked = stamp("blocked")?;
+        // If asking waited, nobody would ever open the gate: it hangs, and that is told.
+        asked(&blocked)?;
+        unchanged("while the device stood still")?;
+        let opened = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // Somebody asks all the time; what he gets turns from 'not ready' to a time, once.
+            let asking = scope.spawn(|| -> Result<i64, Stop> {
+                let end = Instant::now() + patience();
+                loop {
+                    let was_open = opened.load(Ordering::SeqCst);
+                    match blocked.elapsed_since(&second) {
+                        Err(Error::NotReady { .. }) if Instant::now() < end => thread::yield_now(),
+                        Err(other) => return Stop::fail(format!("asked all the time: {other}")),
+                        Ok(_) if !was_open && !opened.load(Ordering::SeqCst) => {
+                            return Stop::fail("a time came out of a closed gate");
+                        }
+                        Ok(time) => return Ok(time),
+                    }
+                }
+            });
+            opened.store(true, Ordering::SeqCst);
+            gate.open()?;
+            blocked.wait(patience())?;
+            let (asked, told) = (join(asking)??, blocked.elapsed_since(&second)?);
+            check!(asked == told, "{asked} ns, and later {told} ns");
+            Ok(())
+        })?;
+        unchanged("at the end")?;
+        queue.idle(patience())?;
+    }
+    Ok(())
+}
+
+/// Every kind of queue: with valid bits it writes times, without it says why not.
+fn as_said<S: Subject>(world: &World<S>) -> Verdict {
+    for device in [&world.left, &world.right] {
+        let can = &device.info().capabilities;
+        let fewest = can.queues.iter().map(|family| family.timestamp_bits);
+        let fewest = fewest.filter(|&bits| bits > 0).min().unwrap_or(0);
+        check!(
+            can.timestamp_bits == fewest,
+            "{} valid bits, but its queues have {fewest}",
+            can.timestamp_bits
+        );
+        check!(
+            fewest == 0 || ((32..=64).contains(&fewest) && can.timestamp_period_ns > 0.0),
+            "{fewest} bits of {} ns",
+            can.timestamp_period_ns
+        );
+        check!(
+            fewest > 0 || can.limits.iter().any(|(what, _)| *what == "timestamps"),
+            "no timestamps, and no reason for it"
+        );
+        for family in &can.queues {
+            let queue = device.queue(family.kind, "as promised")?;
+            let (begin, end) = (device.timed_fence("begin"), device.timed_fence("end"));
+            match queue.record(&begin) {
+                Ok(()) => {
+                    check!(
+                        family.timestamp_bits > 0,
+                        "a {} queue without valid bits writes times",
+                        family.kind
+                    );
+                    queue.record(&end)?;
+                    end.wait(patience())?;
+                    check!(end.elapsed_since(&begin)? >= 0, "time ran backwards");
+                }
+                Err(Error::Unsupported { reason, .. }) => {
+                    check!(!reason.is_empty(), "refused for no reason");
+                    // There may be one more condition than valid bits; a refusal is no promise broken
+                    // where the queue only transfers.
+                    check!(
+                        family.timestamp_bits == 0 || family.kind == syncline::QueueKind::Transfer,
+                        "a {} queue with {} valid bits writes no times: {reason}",
+                        family.kind,
+                        family.timestamp_bits
+                    );
+                    check!(begin.is_complete()?, "a refused record changed the fence");
+                    check_error!(begin.elapsed_since(&begin), Error::NotRecorded { .. });
+                }
+                Err(other) => return Err(other.into()),
+            }
+            queue.idle(patience())?;
+        }
+    }
+    Ok(())
+}
+
+/// Stamps come from pools: recorded again and again, and dropped half-way, they tell new times, and grow nothing.
+fn used_again<S: Subject>(world: &World<S>) -> Verdict {
+    let each = if world.is_pair() { 200 } else { 1000 };
+    for device in sides(world)? {
+        let queue = queue(device)?;
+        let start = device.timed_fence("start");
+        queue.record(&start)?;
+        let again = device.timed_fence("again");
+        let mut last = 0;
+        grows_nothing(|| {
+            for nth in 0..each {
+                queue.record(&again)?;
+                // Dropped while its stamp is not written yet.
+                let dropped = device.timed_fence("dropped");
+                queue.record(&dropped)?;
+                drop(dropped);
+                if nth % 50 == 0 {
+                    again.wait(patience())?;
+                    let now = again.elapsed_since(&start)?;
+                    check!(now >= last, "recorded anew at {now} ns, after {last} ns");
+                    last = now;
+                }
+            }
+            queue.idle(patience())?;
+            Ok(())
+        })?;
+        check!(last > 0, "all stamps tell the same time");
+    }
+    Ok(())
+}
