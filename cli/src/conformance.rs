@@ -8,20 +8,20 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use syncline_conformance::inventory::{Devices, cases};
 use syncline_conformance::report::{Ending, Record, Report};
-use syncline_conformance::{Runner, Settings};
+use syncline_conformance::{Runner, Settings, Suite as _};
 
 use crate::failure::Failure;
 use crate::output::say;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Only subjects whose name contains this (as --list prints them), or with the device of this index
+    /// Only the subject of this name, or those whose names contain it (as --list prints them), or with the device of this index
     #[arg(long)]
     device: Option<String>,
     /// Only cases whose name contains this, or that show this rule
     #[arg(long)]
     filter: Option<String>,
-    /// Run each case this often, until it does not pass
+    /// Run all cases this often, each until it does not pass
     #[arg(long, default_value_t = 1, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// List subjects and cases, and run nothing
@@ -33,12 +33,18 @@ pub(crate) struct Args {
     /// Write the full outcome as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Print a recorded JSON outcome as a page of rules by subjects, and run nothing
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    matrix: Option<PathBuf>,
     /// Load the Vulkan validation layer; what it complains about fails the case
     #[arg(long)]
     validation: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(path) = &args.matrix {
+        return page(path);
+    }
     let suite = Devices::new(crate::probe(args.validation)?);
     for reason in suite.left_out() {
         say!("skipped: {reason}");
@@ -55,8 +61,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .collect();
         let name = wanted.to_lowercase();
         let index: Option<usize> = wanted.parse().ok();
+        // A whole name means that one alone: every pair with the host contains "host".
+        let whole = subjects.iter().any(|subject| subject.name == *wanted);
         subjects.retain(|subject| match index {
             Some(index) => subject.involve(index),
+            None if whole => subject.name == *wanted,
             None => subject.name.to_lowercase().contains(&name),
         });
         if subjects.is_empty() {
@@ -106,25 +115,36 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Ending::Passed => format!("  passed   {:<50} {:.3} s", record.id, record.seconds),
             Ending::Failed => format!("  FAILED   {:<50} {reason}", record.id),
             Ending::Skipped => format!("  skipped  {:<50} {reason}", record.id),
+            Ending::Known => format!("  known    {:<50} {reason}", record.id),
         };
         bar.suspend(|| say!("{line}"));
         report.cases.push(record);
     };
     for subject in subjects {
         say!("\n{}", subject.name);
-        let mut runner = Runner::new(&subject.name, &settings);
-        for case in &cases {
-            bar.set_message(case.id);
-            let mut record = runner.run(case);
-            for _ in 1..args.repeat {
-                if record.outcome != Ending::Passed {
-                    break;
+        let expected = suite.expected(&subject.name);
+        let mut runner = Runner::new(&subject.name, &settings).expecting(expected);
+        let mut before: Vec<Option<Record>> = cases.iter().map(|_| None).collect();
+        for round in 1..=args.repeat {
+            for (case, before) in cases.iter().zip(&mut before) {
+                let mut seconds = 0.0;
+                match before.take() {
+                    Some(record) if record.outcome != Ending::Passed => {
+                        *before = Some(record);
+                        continue;
+                    }
+                    Some(record) => seconds = record.seconds,
+                    None => {}
                 }
-                let seconds = record.seconds;
-                record = runner.run(case);
+                bar.set_message(case.id);
+                let mut record = runner.run(case);
                 record.seconds += seconds;
+                let last = round == args.repeat || record.outcome != Ending::Passed;
+                if last {
+                    tell(record.clone());
+                }
+                *before = Some(record);
             }
-            tell(record);
         }
         tell(runner.finish());
     }
@@ -141,12 +161,28 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         )?;
     }
     let tally = report.tally();
-    say!("\n{tally}");
+    say!("\n{}", report.table());
+    match args.repeat {
+        1 => say!("{tally}"),
+        times => say!("{tally}; what passed did so {times} times"),
+    }
     Ok(if tally.failed == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(1)
     })
+}
+
+/// Prints a recorded run as a page.
+fn page(path: &Path) -> Result<ExitCode, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| read(path, &error))?;
+    let report = Report::from_json(&text).map_err(|error| read(path, &error))?;
+    crate::output::text(&report.page(&path.display().to_string()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path, error: &dyn std::error::Error) -> Failure {
+    Failure::Words(format!("{} cannot be read: {error}", path.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

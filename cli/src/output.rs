@@ -12,8 +12,13 @@ macro_rules! say {
 pub(crate) use say;
 
 /// Prints a line, or ends the command with exit code 2 if it cannot be written.
-pub(crate) fn line(text: Arguments<'_>) {
-    if let Err(error) = writeln!(io::stdout(), "{text}") {
+pub(crate) fn line(line: Arguments<'_>) {
+    text(&format!("{line}\n"));
+}
+
+/// Prints text as it is, or ends the command with exit code 2 if it cannot be written.
+pub(crate) fn text(text: &str) {
+    if let Err(error) = io::stdout().write_all(text.as_bytes()) {
         // `syncline info | head` has read what it wanted.
         if error.kind() != ErrorKind::BrokenPipe {
             eprintln!("error: cannot write to standard output: {error}");

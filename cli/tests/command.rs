@@ -171,6 +171,37 @@ fn conformance_counts_what_ran() {
 }
 
 #[test]
+fn conformance_repeats_and_shows_a_table() {
+    let file = scratch("table.json");
+    let path = file.to_str().expect("UTF-8");
+    let arguments = ["--device", "host", "--repeat", "3", "--filter", "F1"];
+    let (out, _) = ends_with(
+        0,
+        &[&["conformance", "--json", path], &arguments[..]].concat(),
+    );
+    let rows: Vec<Vec<&str>> = out
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert!(rows.contains(&vec!["F1", "ok"]), "{out}");
+    assert!(rows.contains(&vec!["1", "host"]), "{out}");
+    let last = out.lines().last().expect("a tally");
+    assert!(last.ends_with("; what passed did so 3 times"), "{last}");
+    let passed = out.lines().filter(|line| line.starts_with("  passed"));
+    assert_eq!(passed.count(), rows_of(&file), "{out}");
+
+    let (page, _) = ends_with(0, &["conformance", "--matrix", path]);
+    assert!(page.contains("| F1 | ok |"), "{page}");
+    let (_, error) = ends_with(2, &["conformance", "--matrix", "/nonexistent"]);
+    assert!(error.contains("/nonexistent"), "{error}");
+}
+
+fn rows_of(report: &Path) -> usize {
+    let report = json(&fs::read_to_string(report).expect("the report"));
+    report["cases"].as_array().expect("a list").len()
+}
+
+#[test]
 fn nobody_reading_is_no_panic() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);

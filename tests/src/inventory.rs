@@ -3,6 +3,7 @@
 use syncline::backend::Device as _;
 use syncline::{Found, Inventory, ProbeOptions};
 
+use crate::expected::{Expected, TABLE, expected};
 use crate::report::DeviceLine;
 use crate::runner::Suite;
 use crate::workload::Equipped;
@@ -181,6 +182,14 @@ impl Suite for Devices {
 
     fn cases(&self) -> Vec<Case<Equipped>> {
         cases()
+    }
+
+    fn expected(&self, subject: &str) -> Vec<Expected> {
+        let sides = self.sides();
+        let sides = sides.iter().find(|sides| sides.name == subject);
+        let devices = self.inventory.devices();
+        let infos = sides.map(|sides| [sides.left, sides.right].map(|side| devices[side].info()));
+        infos.map_or_else(Vec::new, |infos| expected(TABLE, &infos))
     }
 
     fn complaints(&self) -> Vec<String> {

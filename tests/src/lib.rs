@@ -11,6 +11,7 @@ pub mod case;
 pub mod cases;
 pub mod dice;
 pub mod executor;
+pub mod expected;
 pub mod footprint;
 pub mod inventory;
 pub mod report;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use syncline_conformance::expected::Expected;
 use syncline_conformance::report::{Ending, Record};
 use syncline_conformance::runner::{TEARDOWN, child};
 use syncline_conformance::workload::Equipped;
@@ -184,6 +185,22 @@ fn complaints() -> Result<(), Failed> {
     ended(&runner.finish(), Ending::Failed, false, "complaint 2")
 }
 
+fn known() -> Result<(), Failed> {
+    let expected = ["fails", "aborts", "skips", "passes"].map(|case| Expected {
+        case: case.into(),
+        why: "a driver's bug".into(),
+    });
+    let mut runner = runner("well behaved").expecting(expected.into());
+    let mut run = |id| runner.run_id(id, &["D1"]);
+    let why = "a driver's bug (as it should)";
+    ended(&run("fails"), Ending::Known, false, why)?;
+    ended(&run("aborts"), Ending::Known, true, "a driver's bug")?;
+    ended(&run("skips"), Ending::Skipped, false, "for a reason")?;
+    let why = "passes, but is expected to fail: a driver's bug";
+    ended(&run("passes"), Ending::Failed, false, why)?;
+    ended(&run("panics"), Ending::Failed, false, "panicked")
+}
+
 fn unknown() -> Result<(), Failed> {
     let mut runner = runner("nobody");
     let record = runner.run_id("passes", &["D1"]);
@@ -234,6 +251,7 @@ fn main() -> ExitCode {
         ("a_teardown_has_nothing_left_to_judge", nothing_left),
         ("a_subject_cannot_be_opened", unopened),
         ("complaints_fail_the_case_they_come_in", complaints),
+        ("expected_failures_are_told_apart", known),
         ("unknown_names_are_no_success", unknown),
     ];
     let trials = tests

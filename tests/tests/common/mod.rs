@@ -15,7 +15,7 @@ fn completion(record: Record) -> Result<Completion, Failed> {
     let reason = record.reason.unwrap_or_default();
     match record.outcome {
         Ending::Passed => Ok(Completion::Completed),
-        Ending::Skipped => Ok(Completion::ignored_with(reason)),
+        Ending::Skipped | Ending::Known => Ok(Completion::ignored_with(reason)),
         Ending::Failed => Err(Failed::from(reason)),
     }
 }
@@ -26,7 +26,8 @@ pub(crate) fn run(suite: &impl Suite, settings: &Settings) -> ExitCode {
     let mut runners = Vec::new();
     let mut trials = Vec::new();
     for subject in suite.subjects() {
-        let runner = Arc::new(Mutex::new(Runner::new(&subject, settings)));
+        let runner = Runner::new(&subject, settings).expecting(suite.expected(&subject));
+        let runner = Arc::new(Mutex::new(runner));
         runners.push(runner.clone());
         for case in suite.cases() {
             let (runner, tally) = (runner.clone(), tally.clone());

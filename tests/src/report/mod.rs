@@ -1,5 +1,7 @@
 //! What a run of the suite found: for people, as JSON, as JUnit XML.
 
+mod grid;
+
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +19,8 @@ pub enum Ending {
     Failed,
     /// The subject cannot run it.
     Skipped,
+    /// It failed, which is [expected](crate::expected) of this driver.
+    Known,
 }
 
 /// One case on one subject.
@@ -40,7 +44,7 @@ pub struct Record {
 }
 
 /// A device of the machine, as a report lists it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DeviceLine {
     /// Its number in the inventory.
     pub index: usize,
@@ -55,7 +59,7 @@ pub struct DeviceLine {
 }
 
 /// A whole run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// The commit that ran.
     pub commit: String,
@@ -78,6 +82,8 @@ pub struct Tally {
     pub failed: usize,
     /// Skipped.
     pub skipped: usize,
+    /// Failed, as is known.
+    pub known: usize,
 }
 
 impl fmt::Display for Tally {
@@ -86,7 +92,11 @@ impl fmt::Display for Tally {
             f,
             "{} passed, {} failed, {} skipped",
             self.passed, self.failed, self.skipped
-        )
+        )?;
+        match self.known {
+            0 => Ok(()),
+            known => write!(f, ", {known} failed as is known"),
+        }
     }
 }
 
@@ -97,6 +107,7 @@ impl Tally {
             Ending::Passed => self.passed += 1,
             Ending::Failed => self.failed += 1,
             Ending::Skipped => self.skipped += 1,
+            Ending::Known => self.known += 1,
         }
     }
 }
@@ -148,6 +159,26 @@ impl Report {
         tally
     }
 
+    /// A table of rules by subjects for a terminal, with the reasons for what did not pass below.
+    #[must_use]
+    pub fn table(&self) -> String {
+        grid::Grid::new(&self.cases).table()
+    }
+
+    /// The same as a page in Markdown; `recorded` says where this report lies.
+    #[must_use]
+    pub fn page(&self, recorded: &str) -> String {
+        grid::page(self, recorded)
+    }
+
+    /// A report that was written by [`Report::to_json`].
+    ///
+    /// # Errors
+    /// The parser's.
+    pub fn from_json(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
+
     /// As JSON.
     ///
     /// # Errors
@@ -181,7 +212,8 @@ impl Report {
                         status.set_message(reason);
                         status
                     }
-                    Ending::Skipped => {
+                    // JUnit has no word for it that would not count as a failure.
+                    Ending::Skipped | Ending::Known => {
                         let mut status = quick_junit::TestCaseStatus::skipped();
                         status.set_message(reason);
                         status

@@ -1,0 +1,124 @@
+//! What is known to fail, and on which drivers: a bug of the driver, not of ours, each with the reason.
+//!
+//! Such a failure does not fail a run. A case that passes although it stands here does: the entry is
+//! out of date.
+
+use syncline::Info;
+
+/// A case that is expected to fail on a subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// The case.
+    pub case: String,
+    /// Why it fails.
+    pub why: String,
+}
+
+/// One entry of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// What [`Info::driver`] begins with.
+    pub driver: &'static str,
+    /// The first version that fails; versions are compared number by number, as far as they are given.
+    pub from: &'static [u32],
+    /// The last that does; none if there is no newer one that works.
+    pub to: &'static [u32],
+    /// The case.
+    pub case: &'static str,
+    /// Why it fails.
+    pub why: &'static str,
+}
+
+/// The table. Every case that involves the driver, alone or on one side, is expected to fail.
+pub const TABLE: &[Entry] = &[];
+
+impl Entry {
+    /// True if `driver`, a name and then a version, is meant.
+    #[must_use]
+    pub fn is_about(&self, driver: &str) -> bool {
+        let Some(rest) = driver.strip_prefix(self.driver) else {
+            return false;
+        };
+        let version = version(rest);
+        // A prefix stands for everything that begins with it.
+        let cut = |bound: &[u32]| {
+            version
+                .iter()
+                .copied()
+                .take(bound.len())
+                .collect::<Vec<_>>()
+        };
+        cut(self.from) >= self.from.to_vec()
+            && (self.to.is_empty() || cut(self.to) <= self.to.to_vec())
+    }
+}
+
+/// The first dotted number of `text`.
+fn version(text: &str) -> Vec<u32> {
+    let digits = text.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let number = digits.split(|c: char| c != '.' && !c.is_ascii_digit());
+    let number = number.into_iter().next().unwrap_or_default();
+    number
+        .split('.')
+        .map_while(|part| part.parse().ok())
+        .collect()
+}
+
+/// What is expected to fail on a subject of these devices.
+#[must_use]
+pub fn expected(table: &[Entry], devices: &[&Info]) -> Vec<Expected> {
+    let concerned = |entry: &&Entry| devices.iter().any(|info| entry.is_about(&info.driver));
+    let entries = table.iter().filter(concerned);
+    entries
+        .map(|entry| Expected {
+            case: entry.case.into(),
+            why: format!(
+                "{} {:?} to {:?}: {}",
+                entry.driver, entry.from, entry.to, entry.why
+            ),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: Entry = Entry {
+        driver: "Mesa",
+        from: &[22, 3],
+        to: &[23],
+        case: "some.case",
+        why: "a bug",
+    };
+
+    #[test]
+    fn versions_are_numbers_and_not_text() {
+        for (driver, about) in [
+            ("Mesa 22.3", true),
+            ("Mesa 22.3.6 (LLVM 15.0.6)", true),
+            ("Mesa 22.10.1", true),
+            ("Mesa 23.9.9", true),
+            ("Mesa 22.2.9", false),
+            ("Mesa 24.0", false),
+            ("Mesa", false),
+            ("NVIDIA 22.3", false),
+        ] {
+            assert_eq!(OLD.is_about(driver), about, "{driver}");
+        }
+        let open = Entry { to: &[], ..OLD };
+        assert!(open.is_about("Mesa 99"));
+    }
+
+    #[test]
+    fn every_entry_names_a_case_and_says_why() {
+        let cases = crate::inventory::cases();
+        for entry in TABLE {
+            assert!(
+                cases.iter().any(|case| case.id == entry.case),
+                "{entry:?} is about no case"
+            );
+            assert!(entry.why.len() > 8 && !entry.driver.is_empty(), "{entry:?}");
+        }
+    }
+}
