@@ -4,49 +4,32 @@ use std::sync::Arc;
 use std::thread;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Error, Inventory, Memory, QueueKind, connect};
+use syncline::{Error, Memory, QueueKind, connect};
 
 use super::super::cause;
+use super::super::devices::{look, open_again};
 use super::bridge::{Relay, copy, fill};
 use crate::blocked::{blocked, join};
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
-use crate::user;
 use crate::workload::Equipped;
-use crate::{Settings, Subject as _, World, patience};
+use crate::{Subject as _, World, patience};
 
 equipped_cases! {
     "share.link_dropped_while_in_use": [X2 D4 T9] => dropped_link;
     "share.failure_reaches_both_sides": [E1 X2 E4] => failure;
 }
 
-/// Devices of its own, as another user of the library would open them beside those of `world`.
-fn open_again(world: &World<Equipped>, inventory: &Inventory) -> Result<(Device, Device), Stop> {
-    let open = |side: &user::Device<Equipped>| {
-        let info = side.info();
-        let same = |found: &&syncline::Found| {
-            let other = found.info();
-            (other.backend, &other.name, other.uuid) == (info.backend, &info.name, info.uuid)
-        };
-        match inventory.devices().iter().find(same) {
-            Some(found) => Ok(found.open()?),
-            None => Stop::fail(format!("a second look does not find {}", side.object())),
-        }
-    };
-    let left = open(&world.left)?;
-    let right = if world.is_pair() {
-        open(&world.right)?
-    } else {
-        left.clone()
-    };
-    Ok((left, right))
-}
-
 /// The link, the devices and the inventory are let go while work is held and under way; the counter and
 /// the buffer go on, and are then let go themselves, in either order.
 fn dropped_link(world: &World<Equipped>) -> Verdict {
     for queues_first in [false, true] {
-        let inventory = Inventory::probe(&crate::inventory::options(&Settings::from_env()));
-        let (left, right) = open_again(world, &inventory)?;
+        let inventory = look();
+        let left = open_again(&world.left, &inventory)?;
+        let right = if world.is_pair() {
+            open_again(&world.right, &inventory)?
+        } else {
+            left.clone()
+        };
         let link = connect(&left, &right);
         let (line, gate) = (link.timeline("line")?, link.timeline("gate")?);
         let carried = world.left.own(link.timeline("carried")?);

@@ -1,0 +1,163 @@
+//! D1, D3, D4: devices that are opened again, that objects outlive, and all of whose queues work.
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Memory, QueueKind};
+
+use super::{look, open_again};
+use crate::case::{Verdict, check, equipped_cases};
+use crate::cases::{DELAY, WORDS, copying, filling};
+use crate::footprint::grows_nothing;
+use crate::workload::Equipped;
+use crate::{Subject as _, World, patience};
+
+equipped_cases! {
+    "device.opened_again_and_again": [D1 D4 H2] => again;
+    "device.objects_keep_it_alive": [D4 T9] => objects_keep_it;
+    "device.every_kind_of_queue_does_work": [D3 Q1] => every_kind;
+}
+
+/// Open, use, let go, many times over: nothing is left, and the case's own device has noticed nothing.
+fn again(world: &World<Equipped>) -> Verdict {
+    const EACH: usize = 10;
+    let inventory = look();
+    grows_nothing(|| {
+        for _ in 0..EACH {
+            let device = open_again(&world.left, &inventory)?;
+            check!(
+                device.id() != world.left.id(),
+                "two openings are one device"
+            );
+            let queue = device.queue(QueueKind::Compute, "again")?;
+            let (line, fence) = (device.timeline("again")?, device.fence("again"));
+            queue.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+            queue.record(&fence)?;
+            line.signal(1)?;
+            fence.wait(patience())?;
+            line.at(2).wait(patience())?;
+            queue.idle(patience())?;
+        }
+        Ok(())
+    })?;
+    let said = inventory.validation_errors();
+    check!(said.is_empty(), "validation: {}", said.join("; "));
+    world.left.check()?;
+    let queue = world.left_queue("left")?;
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+    Ok(())
+}
+
+/// The device, and the look that found it, go first. Queue, timelines, fence and memory go on working, and
+/// then go themselves, in every order, with work under way.
+fn objects_keep_it(world: &World<Equipped>) -> Verdict {
+    const ORDERS: [[usize; 3]; 6] = [
+        [0, 1, 2],
+        [2, 1, 0],
+        [1, 0, 2],
+        [1, 2, 0],
+        [0, 2, 1],
+        [2, 0, 1],
+    ];
+    let tried = if world.is_pair() { 2 } else { ORDERS.len() };
+    for order in &ORDERS[..tried] {
+        let inventory = look();
+        let device = open_again(&world.left, &inventory)?;
+        let queue = device.queue(QueueKind::Compute, "kept")?;
+        let (line, gate) = (device.timeline("line")?, device.timeline("gate")?);
+        let fence = device.fence("fence");
+        let buffer = Memory::host_visible(&device, WORDS as u64 * 4)?;
+        queue.submit(
+            &[gate.at(1)],
+            filling::<Equipped>(&buffer, 5),
+            &[line.signal_at(1)],
+        )?;
+        queue.record(&fence)?;
+        drop((device, inventory));
+
+        gate.signal(1)?;
+        fence.wait(patience())?;
+        line.at(1).wait(patience())?;
+        let words = Equipped::read(&buffer);
+        check!(
+            words.iter().all(|&word| word == 5),
+            "work of a device without handles is wrong: {:?}",
+            words[0]
+        );
+        queue.device().check()?;
+        let another = queue.device().timeline("made later")?;
+        another.signal(1)?;
+        queue.submit(
+            &[another.at(1)],
+            filling::<Equipped>(&buffer, 6),
+            &[line.signal_at(2)],
+        )?;
+        queue.record(&fence)?;
+        let (last, recorded) = (line.at(2).keep(), fence.point()?);
+        let mut parts = (
+            Some(queue),
+            Some((line, gate, another)),
+            Some((fence, buffer)),
+        );
+        for part in order {
+            match part {
+                0 => drop(parts.0.take()),
+                1 => drop(parts.1.take()),
+                _ => drop(parts.2.take()),
+            }
+        }
+        last.point().wait(patience())?;
+        recorded.point().wait(patience())?;
+    }
+    world.left.check()?;
+    Ok(())
+}
+
+/// One queue of each kind: data goes from one to the next along a timeline, the last submitted first.
+fn every_kind(world: &World<Equipped>) -> Verdict {
+    for device in [&world.left, &world.right] {
+        let families = &device.info().capabilities.queues;
+        let queues = families
+            .iter()
+            .map(|family| device.queue(family.kind, family.kind.name()))
+            .collect::<syncline::Result<Vec<_>>>()?;
+        let line = device.timeline("line")?;
+        let buffers = (0..=queues.len())
+            .map(|_| device.buffer(WORDS))
+            .collect::<syncline::Result<Vec<_>>>()?;
+        for (nth, queue) in queues.iter().enumerate().rev() {
+            let value = nth as u64 + 1;
+            queue.submit(
+                &[line.at(value)],
+                copying::<Equipped>(&buffers[nth], &buffers[nth + 1]),
+                &[line.signal_at(value + 1)],
+            )?;
+        }
+        // Filled by the last of them, on a queue of its own.
+        let Some(last) = families.last() else {
+            continue;
+        };
+        let first = device.queue(last.kind, "first")?;
+        let (busy, to) = (device.clone(), buffers[0].clone());
+        first.submit(
+            &[],
+            move |recorder| {
+                busy.busy(recorder, DELAY / 3)?;
+                Equipped::fill(recorder, &to, 0xF1)
+            },
+            &[line.signal_at(1)],
+        )?;
+        line.at(queues.len() as u64 + 1).wait(patience())?;
+        for (nth, buffer) in buffers.iter().enumerate() {
+            let words = Equipped::read(buffer);
+            let wrong = words.iter().filter(|&&word| word != 0xF1).count();
+            check!(
+                wrong == 0,
+                "{wrong} words are wrong behind {nth} of {families:?} on {}",
+                device.object()
+            );
+        }
+        for queue in queues.iter().chain([&first]) {
+            queue.idle(patience())?;
+        }
+    }
+    Ok(())
+}

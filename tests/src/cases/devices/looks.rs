@@ -1,0 +1,142 @@
+//! D1, D2, D3: looking for devices, and what they tell.
+
+use std::thread;
+
+use syncline::{BackendKind, Inventory, ProbeOptions, QueueKind};
+
+use super::{look, open_again};
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "device.two_users_do_not_meet": [D1] => two_users;
+    "device.looked_for_from_many_threads": [D1] => from_many_threads;
+    "device.unknown_names_are_answered": [D1 E5] => unknown_name;
+    "device.identity": [D2] => identity;
+    "device.capabilities": [D3] => capabilities;
+}
+
+/// A second inventory, with devices of its own, beside the one that this case came from.
+fn two_users(world: &World<Equipped>) -> Verdict {
+    let inventory = look();
+    let other = open_again(&world.left, &inventory)?;
+    let other = crate::user::Device::new(Equipped::new(other)?);
+    check!(other.id() != world.left.id(), "two users got one device");
+    let line = other.timeline("other")?;
+    let (ours, theirs) = (
+        world.left_queue("ours")?,
+        other.queue(QueueKind::Compute, "theirs")?,
+    );
+    ours.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+    theirs.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    line.at(2).wait(patience())?;
+    theirs.idle(patience())?;
+    // Only a device that goes shows what it leaves behind.
+    drop((theirs, line, other));
+    let said = inventory.validation_errors();
+    check!(said.is_empty(), "validation: {}", said.join("; "));
+    drop(inventory);
+    world.left.check()?;
+    ours.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+    Ok(())
+}
+
+fn unknown_name(_: &World<Equipped>) -> Verdict {
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    for asked in ["no such device", "", "4711", "-1"] {
+        match inventory.select(asked) {
+            Err(error @ syncline::Error::NoSuchDevice { .. }) => {
+                let text = error.to_string();
+                for found in inventory.devices() {
+                    check!(
+                        text.contains(&found.info().name),
+                        "{text} does not name {}",
+                        found.info().name
+                    );
+                }
+            }
+            Err(other) => return Err(other.into()),
+            Ok(found) => return Stop::fail(format!("{asked:?} is {}", found.info().name)),
+        }
+    }
+    Ok(())
+}
+
+fn identity(world: &World<Equipped>) -> Verdict {
+    for device in [&world.left, &world.right] {
+        let info = device.info();
+        check!(
+            !info.name.is_empty() && !info.vendor.is_empty(),
+            "no name or no vendor"
+        );
+        check!(!info.driver.is_empty(), "no driver version");
+        check!(
+            info.uuid.is_some() == (info.backend != BackendKind::Host),
+            "a GPU has a UUID and the host has none, but: {:?}",
+            info.uuid
+        );
+        device.check()?;
+    }
+    let gpus = (world.left.info().uuid, world.right.info().uuid);
+    let same = world.left.info().same_gpu(world.right.info());
+    check!(
+        same == (gpus.0.is_some() && gpus.0 == gpus.1),
+        "GPUs are matched by something else than UUIDs"
+    );
+    Ok(())
+}
+
+fn capabilities(world: &World<Equipped>) -> Verdict {
+    for device in [&world.left, &world.right] {
+        let can = &device.info().capabilities;
+        check!(
+            can.max_value_difference > 1 << 30,
+            "values may differ by {} only",
+            can.max_value_difference
+        );
+        check!(!can.queues.is_empty(), "no queues");
+        check!(
+            can.timestamp_bits == 0 || can.timestamp_period_ns > 0.0,
+            "timestamps without a period"
+        );
+        for (what, reason) in &can.limits {
+            check!(
+                !what.is_empty() && reason.len() > 8,
+                "{what:?} is missing for no reason: {reason:?}"
+            );
+        }
+        // What it says it has, it makes.
+        for family in &can.queues {
+            let queue = device.queue(family.kind, "as promised")?;
+            queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+        }
+    }
+    Ok(())
+}
+
+/// Many threads look for devices at once: all see the same.
+fn from_many_threads(world: &World<Equipped>) -> Verdict {
+    let seen = |inventory: &Inventory| -> Vec<String> {
+        let devices = inventory.devices().iter();
+        let absent = inventory.unavailable().iter();
+        devices
+            .map(|found| format!("{:?} {:?}", found.info(), found.rejected()))
+            .chain(absent.map(ToString::to_string))
+            .collect()
+    };
+    let threads = if world.is_pair() { 2 } else { 8 };
+    let alone = seen(&look());
+    let together: Vec<Vec<String>> = thread::scope(|scope| {
+        let looking: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| seen(&look())))
+            .collect();
+        looking.into_iter().map(join).collect::<Result<_, Stop>>()
+    })?;
+    for list in together {
+        check!(list == alone, "one look finds {alone:?}, another {list:?}");
+    }
+    world.left.check()?;
+    Ok(())
+}

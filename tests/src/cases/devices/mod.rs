@@ -1,0 +1,51 @@
+//! D1–D6, Q8: what devices tell, how long they last, and what an application brings along.
+
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+mod adopted;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod life;
+mod looks;
+#[cfg(feature = "vulkan")]
+mod vulkan;
+
+use syncline::{Device, Inventory};
+
+use crate::case::Stop;
+use crate::workload::Equipped;
+use crate::{Case, Settings, user};
+
+/// The cases of this family; they need the devices of this project.
+#[must_use]
+pub fn cases() -> Vec<Case<Equipped>> {
+    let mut cases = looks::cases();
+    cases.extend(life::cases());
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    cases.extend(adopted::cases());
+    #[cfg(feature = "vulkan")]
+    cases.extend(vulkan::cases());
+    #[cfg(feature = "cuda")]
+    cases.extend(cuda::cases());
+    cases
+}
+
+/// A look of one's own for devices.
+pub(super) fn look() -> Inventory {
+    Inventory::probe(&crate::inventory::options(&Settings::from_env()))
+}
+
+/// Opens the device of `side` once more, as another user of the library would.
+pub(super) fn open_again(
+    side: &user::Device<Equipped>,
+    inventory: &Inventory,
+) -> Result<Device, Stop> {
+    let info = side.info();
+    let same = |found: &&syncline::Found| {
+        let other = found.info();
+        (other.backend, &other.name, other.uuid) == (info.backend, &info.name, info.uuid)
+    };
+    match inventory.devices().iter().find(same) {
+        Some(found) => Ok(found.open()?),
+        None => Stop::fail(format!("a second look does not find {}", side.object())),
+    }
+}
