@@ -231,11 +231,11 @@ impl<E: Enqueue> Lane<E> {
         }
         drop(state);
         quietly(|| drop(finished));
+        // What it waits for or signals may have failed before the graph knew of it: look now.
+        fence(Ordering::SeqCst);
         if idle {
             self.drive();
         } else {
-            // What it waits for may have failed before the wait was known to the graph.
-            fence(Ordering::SeqCst);
             self.clone().reconsider(number);
         }
         Ok(self.submitted(number))

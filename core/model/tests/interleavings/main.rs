@@ -13,6 +13,7 @@ mod queues;
 mod relays;
 mod signals;
 mod waits;
+mod watched;
 
 use std::cell::Cell;
 use std::io::Write;

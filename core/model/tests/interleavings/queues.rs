@@ -263,3 +263,37 @@ fn an_unlock_against_a_release() {
         queue.idle(FOREVER).unwrap();
     });
 }
+
+/// A submission signals a timeline that fails while the signal before its own is pending: its other signals learn of
+/// that, wherever it stands.
+#[test]
+fn a_failure_against_a_submission_that_signals() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let (gate, fails) = (timeline(device, "gate"), timeline(device, "fails"));
+        let out = timeline(device, "out");
+        let (first, second) = (
+            queue(device, "first", Completes::WhenRun),
+            queue(device, "second", Completes::InTheCall),
+        );
+        first
+            .submit(&[], |_| Ok(()), &[fails.signal_at(1)])
+            .unwrap();
+        let failing = fails.clone();
+        let failing = thread::spawn(move || failing.fail(planted()));
+        let submitted = second.submit(
+            &[gate.at(1)],
+            |_| Ok(()),
+            &[fails.signal_at(2), out.signal_at(1)],
+        );
+        match submitted {
+            Ok(_) => assert!(is_planted(&out.at(1).wait(FOREVER).unwrap_err())),
+            // Nobody signals what has failed.
+            Err(error) => assert!(is_planted(&error), "{error}"),
+        }
+        failing.join().unwrap();
+        assert!(first.driver().run());
+        gate.signal(1).unwrap();
+        second.idle(FOREVER).unwrap();
+    });
+}

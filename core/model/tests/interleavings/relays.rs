@@ -1,5 +1,8 @@
 //! Signals that the host makes for a queue on a device without a port.
 
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use syncline_model::DeviceId;
 
@@ -62,9 +65,15 @@ fn a_relay_against_its_predecessor() {
         second
             .submit(&[], |_| Ok(()), &[line.signal_at(2)])
             .unwrap();
-        let running = thread::spawn(move || assert!(first.driver().run()));
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = begun.clone();
+        let running = thread::spawn(move || {
+            begins.store(true, Ordering::Release);
+            assert!(first.driver().run());
+        });
         assert!(second.driver().run());
         line.at(2).wait(FOREVER).unwrap();
+        assert!(begun.load(Ordering::Acquire), "ahead of its predecessor");
         running.join().unwrap();
         assert_eq!(line.value().unwrap(), 2);
     });
