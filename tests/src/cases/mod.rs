@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::subject::RecorderOf;
 use crate::{Case, Subject};
 
-mod cycles;
 mod cost;
+mod cycles;
 mod descriptors;
 mod failure;
 mod fences;
