@@ -2,7 +2,30 @@
 //! stores of an atomic a load may still see. A case that hangs in any of them is a deadlock, which loom
 //! reports; so a lost wakeup cannot hide.
 //!
-//! Each case names the changes to the engine that it was seen to fail for.
+//! Changes to the engine that cases were seen to fail for, and one of those cases each:
+//!
+//! | change | case |
+//! |---|---|
+//! | `reached` is stored after the waiters are taken | `waits::a_signal_past_the_value_against_two_waits` |
+//! | `reached` is stored, or loaded, relaxed | `waits::a_wait_and_a_query_make_writes_visible` |
+//! | `pending` is stored after the waiters are taken | `futures::a_submission_against_a_future_of_pending` |
+//! | a registration does not look at the standing first | `ends::the_last_drop_against_a_submission` |
+//! | a wait parks without a look after it registered | `ends::the_last_drop_against_a_held_claim` |
+//! | a failure is noted after its waiters are taken | `waits::a_failure_against_a_wait` |
+//! | the last drop is noted after its waiters are taken | `waits::the_last_drop_against_a_wait` |
+//! | a ticket takes out another's registration | `waits::a_time_out_against_a_signal` |
+//! | host signals do not wait for each other | `signals::signals_in_a_row_from_two_threads` |
+//! | a host signal claims nothing | `signals::a_host_signal_against_a_queue` |
+//! | a signal that meets a failure says success | `waits::a_failure_against_a_signal_against_a_wait` |
+//! | a lane forgets that it was woken while it registered, or was driven | `ends::the_last_drop_against_a_submission` |
+//! | a lane forgets that the driver was unlocked meanwhile | `queues::an_unlock_against_a_submission` |
+//! | a submission overtakes what is being let go | `queues::a_release_against_the_next_submission` |
+//! | a dropped queue lets go of what its driver uses | `ends::the_drop_of_a_queue_against_a_completion` |
+//! | a relay does not try again where it cannot register | `relays::a_completion_against_a_relay` |
+//! | a failure is not told to held submissions, or told before it is noted | `queues::a_failure_against_a_submission_that_is_not_the_first` |
+//! | a fence between a failure and the look for who is held is missing | `queues::a_failure_against_a_submission_that_signals` |
+//! | a future does not look after it registered | `futures::a_failure_against_a_future` |
+//! | a future keeps its first waker, or takes a new one and does not look | `futures::a_signal_against_a_change_of_waker` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
