@@ -127,10 +127,14 @@ bugs! {
     FutureOfAllIsAny: T8;
     /// A future swallows failures.
     FutureSwallowsFailures: T8;
+    /// The time starts again with every value that comes.
+    TimeoutStartsAgain: T4;
     /// What is claimed counts as pending.
     ClaimedIsPending: T10 Q8;
     /// Pending means reached.
     PendingIsReached: T10;
+    /// A circle of held submissions is accepted.
+    CirclesAccepted: Q4;
     /// Claims of a rejected submission stay.
     RejectedClaimsStay: Q5;
     /// An error of work is swallowed.
@@ -145,6 +149,8 @@ bugs! {
     NothingIsHeld: Q8;
     /// A fence that was never recorded blocks.
     UnrecordedFenceBlocks: F1;
+    /// Wait captured late, on the host: it follows what the fence holds.
+    HostWaitCapturedLate: F2;
     /// Wait captured late, on a queue: it follows what the fence holds.
     QueueWaitCapturedLate: F2;
     /// A fence takes its first record only.

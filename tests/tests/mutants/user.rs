@@ -268,6 +268,17 @@ impl Subject for Mutant {
                 self.memory.waiting.fetch_sub(1, Ordering::SeqCst);
                 ended
             }
+            Bug::TimeoutStartsAgain => {
+                let mut before = None;
+                loop {
+                    match honest(timeout) {
+                        Err(Error::TimedOut { reached, .. }) if before != Some(reached) => {
+                            before = Some(reached);
+                        }
+                        ended => break ended,
+                    }
+                }
+            }
             Bug::SpinPollsOnce if mode == WaitMode::Spin => honest(Duration::ZERO),
             _ => honest(timeout),
         };
@@ -386,7 +397,8 @@ impl Subject for Mutant {
                 queue.submit(&fine, work, signals)
             }
             bug => match (bug, queue.submit(waits, work, signals)) {
-                (
+                (Bug::CirclesAccepted, Err(Error::Circular { .. }))
+                | (
                     Bug::LoserToldItWon,
                     Err(Error::SignalNotAboveReached { .. } | Error::SignalOverlapsClaim { .. }),
                 ) => Self::pretend(queue),
@@ -466,6 +478,16 @@ impl Subject for Mutant {
             Bug::UnrecordedFenceBlocks if unrecorded(fence) => {
                 thread::sleep(timeout.min(A_WHILE));
                 Err(timed_out(fence.object(), 0, timeout))
+            }
+            Bug::HostWaitCapturedLate => {
+                let start = Instant::now();
+                while !fence.is_complete()? {
+                    if start.elapsed() >= timeout {
+                        return fence.wait(Duration::ZERO);
+                    }
+                    thread::sleep(Duration::from_micros(100));
+                }
+                Ok(())
             }
             Bug::FailureIsSuccess => self.told(fence.wait_with(mode, timeout), timeout),
             _ => fence.wait_with(mode, timeout),
