@@ -376,6 +376,12 @@ impl Device {
             what: format!("memory of {} bytes", handle.size()),
             reason,
         };
+        if handle.length() > handle.size() {
+            let length = handle.length();
+            return Err(refused(format!(
+                "it is said to hold a buffer of {length} bytes"
+            )));
+        }
         let duplicate = handle
             .as_fd()
             .try_clone_to_owned()
@@ -424,7 +430,7 @@ impl Device {
         Ok(DeviceBuffer::new(
             self,
             pointer,
-            handle.size(),
+            handle.length(),
             memory::Kind::External(Raw(raw)),
         ))
     }

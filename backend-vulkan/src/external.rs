@@ -143,7 +143,8 @@ impl Device {
         let fd = take(&self.0, &memory.object, "vkGetMemoryFdKHR", fd)?;
         let origin = Origin::of(self.info());
         // SAFETY: just exported, with these properties.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin, memory.allocated, memory.dedicated) };
+        let handle =
+            unsafe { MemoryFd::from_fd(fd, origin, memory.allocated, size, memory.dedicated) };
         Ok((buffer, handle))
     }
 

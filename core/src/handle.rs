@@ -110,6 +110,8 @@ handle! {
     MemoryFd {
         /// Bytes of the whole allocation.
         size: u64,
+        /// Bytes of it, from its start, that are the buffer it was made for; drivers round allocations up.
+        length: u64,
         /// True if it was made for one buffer alone, which an importer must say too.
         dedicated: bool
     }

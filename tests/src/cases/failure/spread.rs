@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use syncline::Error;
 
@@ -214,7 +215,7 @@ fn fork<S: Subject>(world: &World<S>) -> Verdict {
 /// A failure goes down a chain of held submissions on a thread with little stack.
 fn long_chain<S: Subject>(world: &World<S>) -> Verdict {
     const STACK: usize = 256 << 10;
-    let links = if world.is_pair() { 256 } else { 4096 };
+    let most = if world.is_pair() { 256 } else { 4096 };
     let queues = [
         world.left_queue("left")?,
         world.right_queue("right")?,
@@ -223,12 +224,16 @@ fn long_chain<S: Subject>(world: &World<S>) -> Verdict {
     let ran = Arc::new(AtomicU32::new(0));
     let head = world.timeline("head")?;
     let mut lines = vec![head];
-    for link in 0..links {
+    // Some drivers take milliseconds for a timeline: there a chain of 256 has to do.
+    let start = Instant::now();
+    while lines.len() <= most && (lines.len() <= 256 || start.elapsed() < Duration::from_secs(1)) {
+        let link = lines.len() - 1;
         let next = world.timeline("link")?;
         let wait = [lines[link].at(1)];
         queues[link % 3].submit(&wait, count::<S>(&ran), &[next.signal_at(1)])?;
         lines.push(next);
     }
+    let links = lines.len() - 1;
     let failed = thread::scope(|scope| {
         thread::Builder::new()
             .stack_size(STACK)

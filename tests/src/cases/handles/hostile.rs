@@ -168,7 +168,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
     for (what, fd) in kinds()? {
         let number = fd.as_raw_fd();
         // SAFETY: not what it says; drivers are known to answer such descriptors with an error.
-        let handle = unsafe { syncline::MemoryFd::from_fd(fd, origin.clone(), 4096, false) };
+        let handle = unsafe { syncline::MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, false) };
         match cuda.import_memory(handle) {
             Ok(_) => return Stop::fail(format!("{what} was imported as memory")),
             Err(rejected) => {
