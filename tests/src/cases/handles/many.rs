@@ -41,7 +41,7 @@ fn nothing_leaks(world: &World<Equipped>) -> Verdict {
 
 /// Export, import, use of every tenth, and away with it.
 fn thousands(world: &World<Equipped>) -> Verdict {
-    const ROUND: usize = 1500;
+    const ROUND: usize = 1000;
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let own = exporter.queue(QueueKind::Compute, "exporter")?;
     let other = importer.queue(QueueKind::Compute, "importer")?;

@@ -17,6 +17,7 @@ use crate::{Subject, World, patience};
 cases! {
     "wait.times_out_never_early": [T4] => never_early;
     "wait.a_timed_out_wait_changes_nothing": [T4] => changes_nothing;
+    "wait.signals_below_prolong_nothing": [T4] => signals_below;
     "wait.longest_timeouts_saturate": [T4] => longest;
     "wait.timeouts_race_with_signals": [T4 T6] => race;
     "wait.time_out_says_what_it_saw": [T4 E5] => says_what_it_saw;
@@ -37,6 +38,36 @@ fn changes_nothing<S: Subject>(world: &World<S>) -> Verdict {
             "the value is {} after signal {n}",
             line.value()?
         );
+    }
+    Ok(())
+}
+
+/// Signals below its value may wake a waiting thread, but its time does not begin anew with each.
+fn signals_below<S: Subject>(world: &World<S>) -> Verdict {
+    const FAR: u64 = 1 << 30;
+    let short = Duration::from_millis(15);
+    for mode in [WaitMode::Spin, WaitMode::Block, WaitMode::Adaptive] {
+        let line = world.timeline("line")?;
+        let waiting = &line;
+        let (ended, in_time) = thread::scope(|scope| {
+            let waiter = scope.spawn(move || waiting.at(FAR).wait_with(mode, short));
+            let start = Instant::now();
+            let mut passed = 0;
+            while !waiter.is_finished() && start.elapsed() < patience() {
+                passed += 1;
+                line.signal(passed)?;
+                thread::sleep(Duration::from_millis(1));
+            }
+            let in_time = waiter.is_finished();
+            // Ends a wait that goes on and on.
+            line.signal(FAR)?;
+            Ok::<_, Stop>((join(waiter)?, in_time))
+        })?;
+        check!(
+            in_time,
+            "{mode:?}: a wait of {short:?} goes on for as long as there are signals below its value"
+        );
+        check_error!(ended, Error::TimedOut { value: FAR, .. });
     }
     Ok(())
 }
