@@ -2,13 +2,15 @@
 
 use std::any::Any;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::backend::{Device, Held, Queue, Submitted};
 use syncline::{
-    Blockers, Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Timeline, WaitMode,
+    Blockers, Claim, Error, Fence, KeptPoint, Point, QueueKind, Rejected, Result, Signal, Timeline,
+    WaitMode,
 };
 
 /// The queues of `S`.
@@ -321,6 +323,18 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// As there.
     fn elapsed(&self, start: &Fence, end: &Fence) -> Result<i64> {
         end.elapsed_since(start)
+    }
+
+    /// [`host::Device::import_descriptor`](syncline::host::Device::import_descriptor).
+    ///
+    /// # Errors
+    /// As there.
+    fn import_descriptor(
+        &self,
+        descriptor: OwnedFd,
+        label: &str,
+    ) -> Result<Fence, Rejected<OwnedFd>> {
+        syncline::host::Device::new().import_descriptor(Some(descriptor), label)
     }
 }
 

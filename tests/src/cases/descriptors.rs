@@ -28,6 +28,7 @@ cases! {
     "descriptor.recording_is_refused": [F8 E5] => recording;
     "descriptor.hang_up_is_not_success": [F8 E1 E2] => hang_up;
     "descriptor.hostile_kinds": [F8 X4 E5] => hostile;
+    "descriptor.closed_once": [F8 X4] => closed_once;
     "descriptor.a_thousand_leave_nothing": [F8 X4] => a_thousand;
     "descriptor.eventfd_hears_of_points": [F8 T10] => hears;
     "descriptor.out_and_in_again": [F8] => out_and_in;
@@ -54,8 +55,7 @@ fn pair<S: Subject>(world: &World<S>, label: &str) -> Result<(OwnedFd, Fence<S>)
 }
 
 fn import<S: Subject>(world: &World<S>, fd: OwnedFd, label: &str) -> syncline::Result<Fence<S>> {
-    let fence = host::Device::new().import_descriptor(Some(fd), label)?;
-    Ok(world.left.own_fence(fence))
+    Ok(world.left.import_descriptor(fd, label)?)
 }
 
 fn add(fd: &OwnedFd) -> Verdict {
@@ -265,6 +265,42 @@ fn hostile<S: Subject>(world: &World<S>) -> Verdict {
     let (theirs, fence) = pair(world, "still fine")?;
     add(&theirs)?;
     fence.wait(patience())?;
+    Ok(())
+}
+
+/// Whoever closes a descriptor too early, or twice, hits what has its number by then.
+fn closed_once<S: Subject>(world: &World<S>) -> Verdict {
+    let is_open =
+        |number: i32| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
+    let theirs = event()?;
+    let ours = twin(&theirs)?;
+    let number = ours.as_raw_fd();
+    let fence = import(world, ours, "closed once")?;
+    let next = event()?;
+    if next.as_raw_fd() == number {
+        // Nobody else may close it now: the fence will.
+        let _ = next.into_raw_fd();
+        return Stop::fail("the import closed a descriptor that the fence has");
+    }
+    add(&theirs)?;
+    fence.wait(patience())?;
+    drop(fence);
+    let start = Instant::now();
+    while is_open(number) {
+        check!(
+            start.elapsed() < patience(),
+            "a dropped fence keeps its descriptor"
+        );
+        std::thread::yield_now();
+    }
+    let reused = event()?;
+    let again = import(world, twin(&theirs)?, "another")?;
+    again.wait(patience())?;
+    drop(again);
+    if !is_open(reused.as_raw_fd()) {
+        let _ = reused.into_raw_fd();
+        return Stop::fail("a descriptor was closed twice, and took another with it");
+    }
     Ok(())
 }
 

@@ -96,6 +96,19 @@ impl<S: Subject> Device<S> {
         Fence::new(&self.0, library)
     }
 
+    /// A fence that stands for a descriptor.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn import_descriptor(
+        &self,
+        descriptor: std::os::fd::OwnedFd,
+        label: &str,
+    ) -> Result<Fence<S>, syncline::Rejected<std::os::fd::OwnedFd>> {
+        let fence = self.0.import_descriptor(descriptor, label)?;
+        Ok(self.own_fence(fence))
+    }
+
     /// A queue for `kind`.
     ///
     /// # Errors

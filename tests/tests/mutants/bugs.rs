@@ -159,6 +159,8 @@ bugs! {
     QueryBlocks: F3;
     /// A query always says no.
     QueryNeverTrue: F3;
+    /// Handle closed twice: an import closes the descriptor that the fence will close, too.
+    HandleClosedTwice: F8 X4;
     /// A fence of another device is accepted, and not recorded.
     ForeignFenceAccepted: F4;
     /// Times have no sign.

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Held, Queue as _, Submitted};
 use syncline::{
-    Blockers, Error, Fence, KeptPoint, Object, Point, Result, Signal, Timeline, WaitMode,
+    Blockers, Error, Fence, KeptPoint, Object, Point, Rejected, Result, Signal, Timeline, WaitMode,
 };
 use syncline_conformance::{Subject, Waiting};
 
@@ -492,6 +493,21 @@ impl Subject for Mutant {
             Bug::FailureIsSuccess => self.told(fence.wait_with(mode, timeout), timeout),
             _ => fence.wait_with(mode, timeout),
         }
+    }
+
+    #[allow(unsafe_code, reason = "closing what somebody else owns is the bug")]
+    fn import_descriptor(
+        &self,
+        descriptor: OwnedFd,
+        label: &str,
+    ) -> Result<Fence, Rejected<OwnedFd>> {
+        let number = descriptor.as_raw_fd();
+        let fence = syncline::host::Device::new().import_descriptor(Some(descriptor), label)?;
+        if self.bug == Bug::HandleClosedTwice {
+            // SAFETY: there is none; the fence owns it.
+            drop(unsafe { OwnedFd::from_raw_fd(number) });
+        }
+        Ok(fence)
     }
 
     fn elapsed(&self, start: &Fence, end: &Fence) -> Result<i64> {
