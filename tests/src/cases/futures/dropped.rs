@@ -145,7 +145,9 @@ fn on_the_way<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Whichever comes first: once the drop has returned, the waker is not called.
+/// Whichever comes first: once the drop has returned, no waker is called but the one that the signalling
+/// thread had in its hands by then. (To keep even that one back, the drop would have to wait for what a
+/// waker does, under whatever lock an executor drops futures.)
 fn against_a_signal<S: Subject>(world: &World<S>) -> Verdict {
     let rounds = if world.is_pair() { 100 } else { 400 };
     let queue = world.left_queue("left")?;
@@ -188,7 +190,7 @@ fn against_a_signal<S: Subject>(world: &World<S>) -> Verdict {
         })?;
         let after = count.woken();
         check!(
-            after == before,
+            after <= before + 1,
             "round {round}: wakers were called {} times after their futures were dropped",
             after - before
         );
