@@ -1,5 +1,7 @@
 //! T2 against a plain model of it: claims as a list of intervals.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use syncline::{Claim, Error};
@@ -257,10 +259,10 @@ impl<S: Subject> Game<S> {
 
     /// A submission that records itself now, and fails in that.
     fn reject(&mut self, queue: usize, value: u64) -> Verdict {
-        match self.model.judge(value, 0) {
+        let above = match self.model.judge(value, 0) {
             // It would be held, and its work called later.
             Ok(above) if above > self.model.reached => return Ok(()),
-            Ok(_) => {}
+            Ok(above) => above,
             Err(refused) => {
                 let signals = [self.line.signal_at(value)];
                 let found = self.queues[queue].submit(&[], |_| Ok(()), &signals);
@@ -268,13 +270,36 @@ impl<S: Subject> Game<S> {
                 agree(&what, Err::<(), _>(refused), found.map(|_| ()))?;
                 return self.settle();
             }
-        }
+        };
         let signals = [self.line.signal_at(value)];
-        let found = self.queues[queue].submit(&[], |_| Err(cause("refused")), &signals);
+        // The thread that released the queue's last submission may not be done with it: then it takes this one, too.
+        let (here, refused) = (
+            std::thread::current().id(),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let told = refused.clone();
+        let found = self.queues[queue].submit(
+            &[],
+            move |_| {
+                let refuse = std::thread::current().id() == here;
+                told.store(refuse, Ordering::SeqCst);
+                if refuse {
+                    Err(cause("refused"))
+                } else {
+                    Ok(())
+                }
+            },
+            &signals,
+        );
         match found {
-            Err(Error::Work(_)) => self.settle(),
-            other => Stop::fail(format!("work that failed at {value} gave {other:?}")),
+            Err(Error::Work(_)) => {}
+            Ok(_) if !refused.load(Ordering::SeqCst) => {
+                let by = Claimant::Submission { queue, gate: 0 };
+                self.model.claim(above, value, by);
+            }
+            other => return Stop::fail(format!("work that failed at {value} gave {other:?}")),
         }
+        self.settle()
     }
 
     fn claim(&mut self, value: u64, own_wait: u64) -> Verdict {
