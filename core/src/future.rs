@@ -156,7 +156,9 @@ impl Waiting {
             // The waker goes in before the second look: from then on nothing is missed. What has fired since
             // the last poll is settled, and the rest is still registered.
             Some(registered) => {
-                let before = registered.task.0.lock().replace(context.waker().clone());
+                // Cloned and dropped without the lock: both are an executor's own code.
+                let waker = context.waker().clone();
+                let before = registered.task.0.lock().replace(waker);
                 drop(before);
             }
             None => self.register(context.waker()),
