@@ -18,7 +18,8 @@
 //! * [`Enqueue::record`] and [`Enqueue::flush`] of one queue never run at the same time on two threads.
 //! * Every wait in a [`Batch`] has its signal reached or already with a driver: a backend never has to
 //!   park a queue for something that only the host can still provide.
-//! * No lock of the engine is held during any call.
+//! * No lock of the engine is held during any call but [`Port::signal`], which has the one that keeps the
+//!   host's signals of its timeline in order.
 //!
 //! The rules, with their ids, are in `docs/contract.md`.
 
@@ -325,7 +326,9 @@ pub trait Port: Any + Send + Sync {
     /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error; the timeline fails with it.
     fn poll(&self) -> Result<Option<u64>>;
 
-    /// Signals from the host. The engine has checked that the value is next, and calls one at a time.
+    /// Signals from the host. The engine has checked that the value is next, and calls one at a time: under
+    /// the lock that keeps the host's signals of this timeline in order. So it must not signal the same timeline,
+    /// nor wait for anything that needs another thread to.
     ///
     /// # Errors
     /// A driver error; the timeline fails with it.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use syncline::backend::{Device, Held, Queue, Submitted};
 use syncline::{
-    Blockers, Claim, Error, Fence, KeptPoint, Point, QueueKind, Rejected, Result, Signal, Timeline,
-    WaitMode,
+    Blockers, Claim, Error, Fence, KeptPoint, Notification, Point, QueueKind, Rejected, Result,
+    Signal, Timeline, WaitMode,
 };
 
 /// The queues of `S`.
@@ -25,8 +25,10 @@ pub type Waiting<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 /// A device under test. The author of a backend implements its first part, the little work that
 /// synchronization can be seen by, and the whole suite runs.
 ///
-/// Everything a case does with the library goes through the second part, whose methods only forward
-/// to it. A mutant overrides one of them to plant a bug where a user would see it.
+/// What a case does with the library goes through the second part, whose methods only forward
+/// to it. A mutant overrides one of them to plant a bug where a user would see it. There is none for what only says
+/// what something is (names, values of points, the devices of a timeline), for a [`Claim`] once it is made, and for
+/// what single cases do besides with their devices' own types.
 ///
 /// Buffers hold 32-bit words that the host can read at any time; a word that is being written may
 /// read as old or new.
@@ -99,7 +101,9 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// The backend's.
     fn open(latch: &Self::Latch) -> Result<()>;
 
-    /// A timeline for queues of this device and of `other`: natively shared where that is possible.
+    /// A timeline for queues of this device and of `other`: natively shared where that is possible. As it stands
+    /// here it has a port on this device alone, and queues of `other` take part through the engine; override it
+    /// if two devices can do better.
     ///
     /// # Errors
     /// The backend's.
@@ -145,6 +149,11 @@ pub trait Subject: Clone + Send + Sync + 'static {
         of.value()
     }
 
+    /// [`Timeline::frozen_value`].
+    fn frozen_value(&self, of: &Timeline) -> u64 {
+        of.frozen_value()
+    }
+
     /// [`Timeline::signal`].
     ///
     /// # Errors
@@ -180,6 +189,38 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// As there.
     fn is_pending(&self, point: Point<'_>) -> Result<bool> {
         point.is_pending()
+    }
+
+    /// [`Point::require_pending`].
+    ///
+    /// # Errors
+    /// As there.
+    fn require_pending(&self, point: Point<'_>) -> Result<()> {
+        point.require_pending()
+    }
+
+    /// [`Point::notify`].
+    ///
+    /// # Errors
+    /// As there.
+    fn notify(
+        &self,
+        point: Point<'_>,
+        eventfd: OwnedFd,
+    ) -> Result<Notification, Rejected<OwnedFd>> {
+        point.notify(eventfd)
+    }
+
+    /// [`Point::notify_pending`].
+    ///
+    /// # Errors
+    /// As there.
+    fn notify_pending(
+        &self,
+        point: Point<'_>,
+        eventfd: OwnedFd,
+    ) -> Result<Notification, Rejected<OwnedFd>> {
+        point.notify_pending(eventfd)
     }
 
     /// [`Point::wait_with`].
@@ -249,6 +290,11 @@ pub trait Subject: Clone + Send + Sync + 'static {
         W: for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, Self>) -> Result<()> + Send + 'static,
     {
         queue.submit(waits, work, signals)
+    }
+
+    /// [`Submitted::is_held`].
+    fn is_held(&self, submitted: Submitted<'_>) -> bool {
+        submitted.is_held()
     }
 
     /// [`Queue::record`].
@@ -331,15 +377,15 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// As there.
     fn import_descriptor(
         &self,
-        descriptor: OwnedFd,
+        descriptor: Option<OwnedFd>,
         label: &str,
     ) -> Result<Fence, Rejected<OwnedFd>> {
-        syncline::host::Device::new().import_descriptor(Some(descriptor), label)
+        syncline::host::Device::new().import_descriptor(descriptor, label)
     }
 }
 
-/// The first part of [`Subject`] for a type that wraps another subject in the field `$inner`: inside an
-/// `impl Subject`, beside the hooks that the wrapper overrides.
+/// The first part of [`Subject`], [`Subject::timeline_with`] included, for a type that wraps another subject in the
+/// field `$inner`: inside an `impl Subject`, beside the hooks that the wrapper overrides.
 #[macro_export]
 macro_rules! same_work {
     ($inner:ident: $subject:ty) => {
@@ -403,6 +449,15 @@ macro_rules! same_work {
 
         fn open(latch: &Self::Latch) -> ::syncline::Result<()> {
             <$subject as $crate::Subject>::open(latch)
+        }
+
+        fn timeline_with(
+            &self,
+            other: &Self,
+            label: &str,
+            initial: u64,
+        ) -> ::syncline::Result<::syncline::Timeline> {
+            $crate::Subject::timeline_with(&self.$inner, &other.$inner, label, initial)
         }
     };
 }

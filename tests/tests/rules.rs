@@ -69,3 +69,24 @@ fn case_ids_are_unique() {
         assert!(ids.insert(case.id), "{} stands twice", case.id);
     }
 }
+
+/// The page for authors of backends names the rules that no case for any backend shows.
+#[test]
+fn rules_that_are_left_to_an_author_are_named() {
+    const PAGE: &str = include_str!("../../docs/write-a-backend.md");
+    const BEGIN: &str = "but not all: ";
+    let (_, list) = PAGE.split_once(BEGIN).expect("the list");
+    let (list, _) = list.split_once(", and what").expect("its end");
+    let named: BTreeSet<_> = list
+        .split([',', ' '])
+        .filter(|id| stated().contains(id))
+        .collect();
+    let cases = syncline_conformance::cases::all::<syncline_conformance::workload::Equipped>();
+    let shown: BTreeSet<&str> = cases.iter().flat_map(|case| case.rules).copied().collect();
+    let left: BTreeSet<_> = status()
+        .into_iter()
+        .filter(|(id, status)| *status == "implemented" && !shown.contains(id))
+        .map(|(id, _)| id)
+        .collect();
+    assert_eq!(named, left);
+}

@@ -171,7 +171,7 @@ fn unopened() -> Result<(), Failed> {
     let mut runner = runner("cannot be opened");
     for _ in 0..2 {
         let record = runner.run_id("passes", &["D1"]);
-        ended(&record, Ending::Failed, false, "cannot be opened")?;
+        ended(&record, Ending::Failed, true, "cannot be opened")?;
     }
     Ok(())
 }
@@ -198,7 +198,7 @@ fn known() -> Result<(), Failed> {
     ended(&run("skips"), Ending::Skipped, false, "for a reason")?;
     let why = "passes, but is expected to fail: a driver's bug";
     ended(&run("passes"), Ending::Failed, false, why)?;
-    ended(&run("panics"), Ending::Failed, false, "panicked")
+    ended(&run("panics"), Ending::Failed, true, "panicked")
 }
 
 fn unknown() -> Result<(), Failed> {
@@ -207,7 +207,7 @@ fn unknown() -> Result<(), Failed> {
     ended(&record, Ending::Failed, true, "exit status: 2")?;
     let mut runner = self::runner("well behaved");
     let record = runner.run_id("no such case", &["D1"]);
-    ended(&record, Ending::Failed, false, "no such case")
+    ended(&record, Ending::Failed, true, "no such case")
 }
 
 fn main() -> ExitCode {
@@ -222,7 +222,7 @@ fn main() -> ExitCode {
         ("a_case_skips", || case("skips", S, false, "for a reason")),
         ("a_case_hangs", || case("hangs", F, true, "hung: killed")),
         ("a_case_aborts", || case("aborts", F, true, "signal: 6")),
-        ("a_case_panics", || case("panics", F, false, "panicked")),
+        ("a_case_panics", || case("panics", F, true, "panicked")),
         ("a_case_exits", || {
             case("exits", F, true, "ended in the case: exit status: 0")
         }),

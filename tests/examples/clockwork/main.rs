@@ -20,7 +20,8 @@ fn main() -> ExitCode {
     let suite = ClockworkSuite::default();
     let mut tally = Tally::default();
     for subject in suite.subjects() {
-        let mut runner = Runner::new(&subject, &settings);
+        let known = suite.expected(&subject);
+        let mut runner = Runner::new(&subject, &settings).expecting(known);
         let mut records: Vec<_> = suite.cases().iter().map(|case| runner.run(case)).collect();
         records.push(runner.finish());
         for record in records {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
-use syncline::{Error, Rejected, host};
+use syncline::{Error, Notification, Rejected};
 
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::footprint::grows_nothing;
@@ -31,6 +31,7 @@ cases! {
     "descriptor.closed_once": [F8 X4] => closed_once;
     "descriptor.a_thousand_leave_nothing": [F8 X4] => a_thousand;
     "descriptor.eventfd_hears_of_points": [F8 T10] => hears;
+    "descriptor.pending_is_told_before_reached": [F8 T10] => pending_first;
     "descriptor.out_and_in_again": [F8] => out_and_in;
 }
 
@@ -55,7 +56,7 @@ fn pair<S: Subject>(world: &World<S>, label: &str) -> Result<(OwnedFd, Fence<S>)
 }
 
 fn import<S: Subject>(world: &World<S>, fd: OwnedFd, label: &str) -> syncline::Result<Fence<S>> {
-    Ok(world.left.import_descriptor(fd, label)?)
+    Ok(world.left.import_descriptor(Some(fd), label)?)
 }
 
 fn add(fd: &OwnedFd) -> Verdict {
@@ -158,10 +159,8 @@ fn drained<S: Subject>(world: &World<S>) -> Verdict {
 
 fn minus_one<S: Subject>(world: &World<S>) -> Verdict {
     let right = world.right_queue("right")?;
-    let done = host::Device::new().import_descriptor(None, "nothing to wait for");
-    let fence = world
-        .left
-        .own_fence(done.map_err(|rejected| rejected.error)?);
+    let done = world.left.import_descriptor(None, "nothing to wait for");
+    let fence = done.map_err(|rejected| rejected.error)?;
     check!(fence.is_complete()?, "-1 is not complete");
     fence.wait(Duration::ZERO)?;
     right.wait(&fence)?;
@@ -226,7 +225,6 @@ fn hostile<S: Subject>(world: &World<S>) -> Verdict {
     let memory = rustix::fs::memfd_create(c"memory", MemfdFlags::CLOEXEC).map_err(system)?;
     // SAFETY: no process has that many descriptors; what comes back is forgotten before it is closed.
     let closed = unsafe { OwnedFd::from_raw_fd(1_000_000) };
-    let device = host::Device::new();
     for (what, fd) in [
         ("a closed descriptor", closed),
         ("a program", open("/proc/self/exe", OFlags::RDONLY)?),
@@ -241,7 +239,7 @@ fn hostile<S: Subject>(world: &World<S>) -> Verdict {
         ("the writing end of a pipe", writer),
     ] {
         let number = fd.as_raw_fd();
-        match device.import_descriptor(Some(fd), what) {
+        match world.left.import_descriptor(Some(fd), what) {
             Ok(_) => return Stop::fail(format!("{what} became a fence")),
             Err(Rejected { handle, error }) => {
                 let back = handle.into_raw_fd();
@@ -306,14 +304,10 @@ fn closed_once<S: Subject>(world: &World<S>) -> Verdict {
 
 fn a_thousand<S: Subject>(world: &World<S>) -> Verdict {
     let right = world.right_queue("right")?;
-    let device = host::Device::new();
     let round = || -> Verdict {
         for n in 0..1000 {
             let theirs = event()?;
-            let fence = device
-                .import_descriptor(Some(twin(&theirs)?), "one of many")
-                .map_err(|rejected| rejected.error)?;
-            let fence = world.left.own_fence(fence);
+            let fence = import(world, twin(&theirs)?, "one of many")?;
             match n % 4 {
                 0 => {}
                 1 => check!(!fence.is_complete()?, "complete, and nobody signalled"),
@@ -342,9 +336,9 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
     let tell = |value, pending: bool| -> Result<_, Stop> {
         let (point, eventfd) = (line.at(value), twin(&ours)?);
         let told = if pending {
-            point.library().notify_pending(eventfd)
+            point.notify_pending(eventfd)
         } else {
-            point.library().notify(eventfd)
+            point.notify(eventfd)
         };
         Ok(told.map_err(|rejected| rejected.error)?)
     };
@@ -370,13 +364,31 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
     );
     let (reader, _writer) = rustix::pipe::pipe().map_err(system)?;
     check_error!(
-        line.at(9)
-            .library()
-            .notify(reader)
-            .map_err(|rejected| rejected.error),
+        line.at(9).notify(reader).map_err(|rejected| rejected.error),
         Error::Import { .. }
     );
     check!(take(&ours) == 0, "told more often than asked");
+    Ok(())
+}
+
+fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
+    let gate = world.left.gate()?;
+    let (left, line) = (world.left_queue("left")?, world.timeline("line")?);
+    let (pending, reached) = (event()?, event()?);
+    let tell = |told: Result<Notification, Rejected<_>>| told.map_err(|rejected| rejected.error);
+    tell(line.at(1).notify_pending(twin(&pending)?))?.detach();
+    tell(line.at(1).notify(twin(&reached)?))?.detach();
+    left.block(&gate)?;
+    left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    heard(&pending, 1, "a point that is pending")?;
+    std::thread::sleep(SHORT);
+    check!(
+        take(&reached) == 0,
+        "told of a point that is pending as if it were reached"
+    );
+    gate.open()?;
+    heard(&reached, 1, "a point that was reached")?;
+    check!(line.at(1).is_reached()?, "told before the point came");
     Ok(())
 }
 
@@ -384,7 +396,7 @@ fn out_and_in<S: Subject>(world: &World<S>) -> Verdict {
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let (line, gate) = (world.timeline("line")?, world.timeline("gate")?);
     let ours = event()?;
-    let told = line.at(1).library().notify(twin(&ours)?);
+    let told = line.at(1).notify(twin(&ours)?);
     told.map_err(|rejected| rejected.error)?.detach();
     let fence = import(world, ours, "there and back")?;
     let sent = right.submit(&[fence.point()?.point()], |_| Ok(()), &[])?;

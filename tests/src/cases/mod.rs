@@ -12,6 +12,7 @@ mod failure;
 mod fences;
 mod futures;
 mod planted;
+mod ports;
 mod queues;
 mod rejections;
 mod stress;
@@ -43,6 +44,7 @@ pub(crate) const WORDS: usize = 1024;
 #[must_use]
 pub fn all<S: Subject>() -> Vec<Case<S>> {
     let families = [
+        ports::cases(),
         timelines::cases(),
         waits::cases(),
         futures::cases(),

@@ -36,7 +36,8 @@ pub struct Record {
     pub outcome: Ending,
     /// Why, if it did not pass.
     pub reason: Option<String>,
-    /// True if that is the end of its process, by a hang or a crash, and not the verdict of the case.
+    /// True if that is no verdict of the case: its process hung or crashed, it panicked, its subject could not
+    /// be opened.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
     /// How long it took.

@@ -21,6 +21,9 @@ pub(super) struct Answer {
     pub(super) id: String,
     pub(super) outcome: Ending,
     pub(super) reason: Option<String>,
+    /// True if the case came to no verdict of its own.
+    #[serde(default)]
+    pub(super) lost: bool,
 }
 
 impl Answer {
@@ -31,10 +34,12 @@ impl Answer {
             Err(Stop::Skipped(reason)) => (Ending::Skipped, Some(reason)),
         };
         let id = id.into();
+        let lost = false;
         Self {
             id,
             outcome,
             reason,
+            lost,
         }
     }
 
@@ -97,13 +102,19 @@ pub fn serve<L: Suite>(suite: &L, subject: &str) -> ExitCode {
         }
     };
     for id in std::io::stdin().lines().map_while(Result::ok) {
-        let verdict = match (&world, cases.iter().find(|case| case.id == id)) {
-            (Err(error), _) => Stop::fail(format!("the subject cannot be opened: {error}")),
-            (Ok(_), None) => Stop::fail("there is no such case"),
+        let judged = match (&world, cases.iter().find(|case| case.id == id)) {
+            (Err(error), _) => Err(format!("the subject cannot be opened: {error}")),
+            (Ok(_), None) => Err("there is no such case".into()),
             (Ok(world), Some(case)) => catch_unwind(AssertUnwindSafe(|| world.run(case)))
-                .unwrap_or_else(|_| Stop::fail("the case panicked")),
+                .map_err(|_| "the case panicked".into()),
         };
-        if Answer::new(&id, heard(verdict)).say().is_err() {
+        let lost = judged.is_err();
+        let verdict = judged.unwrap_or_else(Stop::fail);
+        let answer = Answer {
+            lost,
+            ..Answer::new(&id, heard(verdict))
+        };
+        if answer.say().is_err() {
             return ExitCode::FAILURE;
         }
     }

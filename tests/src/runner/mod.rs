@@ -16,7 +16,7 @@
 //!     let settings = Settings::default();
 //!     let suite = Devices::probe(&settings);
 //!     for subject in suite.subjects() {
-//!         let mut runner = Runner::new(&subject, &settings);
+//!         let mut runner = Runner::new(&subject, &settings).expecting(suite.expected(&subject));
 //!         for case in suite.cases() {
 //!             println!("{subject} {} {:?}", case.id, runner.run(&case).outcome);
 //!         }
@@ -168,7 +168,7 @@ impl Runner {
         ended: Result<Answer, Lost>,
     ) -> Record {
         let (outcome, reason, lost) = match ended {
-            Ok(answer) => (answer.outcome, answer.reason, false),
+            Ok(answer) => (answer.outcome, answer.reason, answer.lost),
             Err(Lost(reason)) => (Ending::Failed, Some(reason), true),
         };
         let why = self.expected.iter().find(|known| known.case == id);

@@ -148,8 +148,8 @@ impl<'q, S: Subject> Submitted<'q, S> {
 
     /// [`syncline::backend::Submitted::is_held`].
     #[must_use]
-    pub const fn is_held(self) -> bool {
-        self.library.is_held()
+    pub fn is_held(self) -> bool {
+        self.on.is_held(self.library)
     }
 }
 

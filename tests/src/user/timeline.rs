@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::future::IntoFuture;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use syncline::{Blockers, Claim, DeviceId, Error, Object, Result, Signal, WaitMode};
+use syncline::{
+    Blockers, Claim, DeviceId, Error, Notification, Object, Rejected, Result, Signal, WaitMode,
+};
 
 use crate::Subject;
 use crate::subject::Waiting;
@@ -42,7 +45,7 @@ impl<S: Subject> Timeline<S> {
     /// [`syncline::Timeline::frozen_value`].
     #[must_use]
     pub fn frozen_value(&self) -> u64 {
-        self.library.frozen_value()
+        self.on.frozen_value(&self.library)
     }
 
     /// [`syncline::Timeline::value`].
@@ -157,7 +160,32 @@ impl<'t, S: Subject> Point<'t, S> {
     /// # Errors
     /// As there.
     pub fn require_pending(self) -> Result<()> {
-        self.library.require_pending()
+        match self.on {
+            Some(on) => on.require_pending(self.library),
+            None => self.library.require_pending(),
+        }
+    }
+
+    /// [`syncline::Point::notify`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn notify(self, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
+        match self.on {
+            Some(on) => on.notify(self.library, eventfd),
+            None => self.library.notify(eventfd),
+        }
+    }
+
+    /// [`syncline::Point::notify_pending`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn notify_pending(self, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
+        match self.on {
+            Some(on) => on.notify_pending(self.library, eventfd),
+            None => self.library.notify_pending(eventfd),
+        }
     }
 
     /// [`syncline::Point::wait`].

@@ -96,13 +96,13 @@ impl<S: Subject> Device<S> {
         Fence::new(&self.0, library)
     }
 
-    /// A fence that stands for a descriptor.
+    /// A fence that stands for a descriptor; for `None`, which is nothing to wait for, it is complete.
     ///
     /// # Errors
     /// The library's.
     pub fn import_descriptor(
         &self,
-        descriptor: std::os::fd::OwnedFd,
+        descriptor: Option<std::os::fd::OwnedFd>,
         label: &str,
     ) -> Result<Fence<S>, syncline::Rejected<std::os::fd::OwnedFd>> {
         let fence = self.0.import_descriptor(descriptor, label)?;

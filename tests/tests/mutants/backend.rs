@@ -12,16 +12,29 @@ use syncline::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, S
 
 use crate::bugs::Bug;
 use crate::clockwork::device::Port;
-use crate::clockwork::driver::Command;
+use crate::clockwork::driver::{Command, TICK};
 use crate::clockwork::queue::{Channel, Stamp};
 use crate::clockwork::{Device, Recorder};
 use crate::lock;
+
+/// How far apart values of a timeline may lie: there are some beyond it, and some on either side of 2⁶³.
+const LIMIT: u64 = 3 << 62;
 
 /// A clockwork machine with a bug in its backend, or with none.
 #[derive(Clone)]
 pub(crate) struct PlantedDevice {
     pub(crate) inner: Device,
+    info: Arc<Info>,
     pub(crate) bug: Bug,
+}
+
+impl PlantedDevice {
+    pub(crate) fn new(inner: Device, bug: Bug) -> Self {
+        let mut info = backend::Device::info(&inner).clone();
+        info.capabilities.max_value_difference = LIMIT;
+        let info = Arc::new(info);
+        Self { inner, info, bug }
+    }
 }
 
 impl backend::Device for PlantedDevice {
@@ -36,7 +49,7 @@ impl backend::Device for PlantedDevice {
     }
 
     fn info(&self) -> &Info {
-        self.inner.info()
+        &self.info
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
@@ -47,6 +60,10 @@ impl backend::Device for PlantedDevice {
         Ok(Attachment {
             port: Box::new(PlantedPort(*port, self.bug)),
             watch: Some(Arc::new(PlantedWatch(watch))),
+            max_value_difference: match self.bug {
+                Bug::DifferenceUnlimited => u64::MAX,
+                _ => LIMIT,
+            },
             ..attachment
         })
     }
@@ -280,7 +297,7 @@ impl Enqueue for Planted {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         match self.bug {
             Bug::LockedQueueWakesNobody if count == 1 => Flush::Busy(list),
-            Bug::FullQueueDropsTheList if count == 2 => Flush::Done,
+            Bug::ThirdListIsLost if count == 2 => Flush::Done,
             Bug::LaterSubmissionsOvertake => {
                 // Every other list goes behind the one after it.
                 let late = lock(&self.late).take();
@@ -327,6 +344,13 @@ pub(crate) struct PlantedStamp {
     early: OnceLock<Instant>,
 }
 
+impl PlantedStamp {
+    /// The time as its lowest 20 bits tell it.
+    fn cut(&self) -> Result<i64> {
+        Ok(self.inner.read()? % ((TICK as i64) << 20))
+    }
+}
+
 impl backend::Stamp for PlantedStamp {
     fn nanoseconds_since(&self, start: &dyn backend::Stamp) -> Result<i64> {
         let start: &dyn Any = start;
@@ -336,8 +360,9 @@ impl backend::Stamp for PlantedStamp {
         }
         let right = self.inner.nanoseconds_since(&*start.inner)?;
         Ok(match self.bug {
-            Bug::WrongTickPeriod => right / 40 * 41,
-            Bug::TicksForNanoseconds => right / 40,
+            Bug::WrongTickPeriod => right / TICK as i64 * (TICK as i64 + 1),
+            Bug::TicksForNanoseconds => right / TICK as i64,
+            Bug::TicksWrapAround => self.cut()? - start.cut()?,
             _ => right,
         })
     }

@@ -55,16 +55,20 @@ bugs! {
     DropFreesEarly: Q6 T9;
     /// What a submission uses never goes.
     KeptForEver: Q6;
-    /// Lost wakeup: a lane that found its driver queue locked is never woken.
+    /// Lost wakeup: the second list of every queue finds it locked, and nobody wakes the lane.
     LockedQueueWakesNobody: Q1 Q7;
-    /// A driver queue that is full loses a submission.
-    FullQueueDropsTheList: Q1 Q7;
+    /// The third list of every queue is lost.
+    ThirdListIsLost: Q1 Q7;
     /// Device times are scaled wrongly, by one part in forty.
     WrongTickPeriod: F5;
     /// Device times are ticks.
     TicksForNanoseconds: F5;
     /// Times are the host's, taken when the fence is recorded.
-    TimeIsWrittenAtTheCall: F5;
+    TimeIsWrittenAtTheCall: F5 M1;
+    /// Ticks are cut to 20 bits, and start again from 0.
+    TicksWrapAround: M1;
+    /// Timelines do not know how far apart the device can tell values.
+    DifferenceUnlimited: T7;
 
     // --- Where a user would see it --------------------------------------------------------------
     /// A value read once is lower the next time.
@@ -83,7 +87,7 @@ bugs! {
     ReachedOneLate: T1 T6;
     /// A host signal below the value is accepted, and does nothing.
     LateSignalAccepted: T2 T1;
-    /// Of two equal signals both are told that they won.
+    /// A queue's signal that comes second is accepted, and not made: both are told that they won.
     LoserToldItWon: T2;
     /// A host signal jumps over what is claimed.
     HostSignalIgnoresClaims: T2;
@@ -107,12 +111,16 @@ bugs! {
     AnyPrefersFailures: T5;
     /// All waits for the points one by one, and so misses a failure behind an open one.
     AllWaitsInTurn: T5;
-    /// All swallows failures of points that are not the first.
+    /// All leaves out the points that have failed.
     AllSwallowsFailures: T5;
-    /// Lost wakeup: a thread that waits already is not woken.
+    /// Lost wakeup: a thread that waits already looks again only when its time is over.
     WakeupLost: T6;
-    /// One of several threads that wait is woken.
+    /// One of several threads that wait is woken; the others look again when their time is over.
     OneOfManyWoken: T6;
+    /// A point is never said to be reached.
+    ReachedNeverTrue: T1;
+    /// A port is asked whenever somebody names a point.
+    PointsAskThePort: H2;
     /// A spinning wait polls once.
     SpinPollsOnce: T4 F3;
     /// The last handle of a timeline cancels nothing.
@@ -133,8 +141,20 @@ bugs! {
     ClaimedIsPending: T10 Q8;
     /// Pending means reached.
     PendingIsReached: T10;
+    /// A future of what is pending comes when it is reached.
+    FuturePendingIsReached: T10;
     /// A circle of held submissions is accepted.
     CirclesAccepted: Q4;
+    /// Nobody is said to wait for anybody.
+    NobodyBlocks: Q4;
+    /// Every queue of a device is the first one.
+    OneQueueForAll: Q2;
+    /// A queue's position is a point that is reached.
+    PositionIsReached: Q7;
+    /// A claim begins at the highest value taken, whatever its owner waits for.
+    ClaimIgnoresOwnWait: T2;
+    /// What is over leaves memory behind: a little with every submission.
+    SubmissionsLeak: H2;
     /// Claims of a rejected submission stay.
     RejectedClaimsStay: Q5;
     /// An error of work is swallowed.
@@ -143,6 +163,10 @@ bugs! {
     WorkPanicSwallowed: Q6;
     /// Waiting for a queue to be idle does nothing.
     IdleReturnsAtOnce: Q6 Q7 T9 F6;
+    /// A point that is held counts as pending where that is required.
+    PendingIsNeverRequired: Q8;
+    /// A submission does not tell that it is held.
+    HeldIsNotTold: Q2;
     /// Settling does nothing.
     SettleReturnsAtOnce: Q8;
     /// Nothing is ever said to be held.
@@ -153,16 +177,26 @@ bugs! {
     HostWaitCapturedLate: F2;
     /// Wait captured late, on a queue: it follows what the fence holds.
     QueueWaitCapturedLate: F2;
+    /// Captured late: the point of a fence follows what the fence holds.
+    FencePointCapturedLate: F2;
+    /// A queue's wait for a fence adds nothing.
+    QueueWaitForgotten: F2;
     /// A fence takes its first record only.
     RecordedOnce: F2 F6;
     /// A query waits.
     QueryBlocks: F3;
     /// A query always says no.
     QueryNeverTrue: F3;
-    /// Handle closed twice: an import closes the descriptor that the fence will close, too.
+    /// An import closes the descriptor that the fence still has.
+    HandleClosedAtOnce: F8 X4;
+    /// Handle closed twice: the number of a descriptor is closed once more after the fence has closed it.
     HandleClosedTwice: F8 X4;
     /// A fence of another device is accepted, and not recorded.
     ForeignFenceAccepted: F4;
+    /// An eventfd that is to hear of a point that is reached hears of it when it is pending.
+    ToldWhenPending: F8;
+    /// Fences take no times, whatever they were made for.
+    NoFenceIsTimed: F5 M1;
     /// Times have no sign.
     ElapsedHasNoSign: F5;
     /// A fence without times has elapsed nothing.
@@ -177,6 +211,8 @@ bugs! {
     FailureToldOnce: E1;
     /// The last cause of a failure is told, not the first.
     LastCauseWins: E1;
+    /// A failed timeline does not tell where it stopped.
+    FrozenValueForgotten: E1;
     /// A failed timeline still has a value.
     FailedValueIsFine: E1;
     /// What was reached is not reached any more once the timeline has failed.

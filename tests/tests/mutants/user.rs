@@ -3,19 +3,17 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::future::Future;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Held, Queue as _, Submitted};
 use syncline::{
-    Blockers, Error, Fence, KeptPoint, Object, Point, Rejected, Result, Signal, Timeline, WaitMode,
+    Blockers, Claim, Error, Fence, KeptPoint, Notification, Object, Point, QueueKind, Rejected,
+    Result, Signal, Timeline, WaitMode,
 };
 use syncline_conformance::{Subject, Waiting};
 
@@ -23,10 +21,8 @@ use crate::backend::{PlantedDevice, PlantedQueue};
 use crate::bugs::Bug;
 use crate::clockwork::suite::Clockwork;
 use crate::clockwork::{Buffer, Recorder};
+use crate::late::{A_WHILE, Leaky, Sleeper, follow, sleep_through};
 use crate::lock;
-
-/// Long enough for what a mutant does behind a user's back, short enough to be gone soon.
-const A_WHILE: Duration = Duration::from_secs(5);
 
 /// The subject of every mutant, and of the honest device.
 #[derive(Clone)]
@@ -46,6 +42,12 @@ struct Memory {
     causes: Mutex<HashMap<u64, Error>>,
     /// The timelines whose failure was told.
     told: Mutex<HashSet<u64>>,
+    /// The queue that stands for all.
+    queue: OnceLock<PlantedQueue>,
+    /// What nobody needs.
+    leaked: Mutex<Vec<[u8; 512]>>,
+    /// A descriptor that was imported, and what the system calls the object behind it.
+    imported: Mutex<Option<(RawFd, String)>>,
     /// The fences that were recorded.
     recorded: Mutex<HashSet<u64>>,
 }
@@ -103,15 +105,6 @@ impl Mutant {
         }
     }
 
-    /// Sleeps through the wake-up: the answer is the one from before, when the time is over.
-    fn sleep_through(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
-        let early = point.wait(Duration::ZERO);
-        if matches!(early, Err(Error::TimedOut { .. })) {
-            thread::sleep(timeout.min(A_WHILE));
-        }
-        early
-    }
-
     /// A submission of nothing, for one that should have been refused.
     fn pretend<'q>(queue: &'q PlantedQueue) -> Result<Submitted<'q>> {
         queue.submit(&[], |_| Ok(()), &[])
@@ -120,6 +113,13 @@ impl Mutant {
 
 fn unrecorded(fence: &Fence) -> bool {
     fence.point().is_ok_and(|kept| kept.point().value() == 0)
+}
+
+/// Tells the eventfds of the system apart.
+fn behind_descriptor(number: RawFd) -> Option<String> {
+    let all = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+    let line = all.lines().find(|line| line.starts_with("eventfd-id:"))?;
+    Some(line.to_owned())
 }
 
 fn timed_out(object: &Object, value: u64, waited: Duration) -> Error {
@@ -190,10 +190,30 @@ impl Subject for Mutant {
         Ok(line)
     }
 
+    fn queue(&self, kind: QueueKind, label: &str) -> Result<PlantedQueue> {
+        let queue = self.device.queue(kind, label)?;
+        Ok(match self.bug {
+            Bug::OneQueueForAll => self.memory.queue.get_or_init(|| queue).clone(),
+            _ => queue,
+        })
+    }
+
+    fn fence(&self, label: &str, timed: bool) -> Fence {
+        if timed && self.bug != Bug::NoFenceIsTimed {
+            self.device.timed_fence(label)
+        } else {
+            self.device.fence(label)
+        }
+    }
+
     fn at<'t>(&self, of: &'t Timeline, value: u64) -> Point<'t> {
         let now = of.frozen_value();
         let reached_if = |reached: bool| of.at(if reached { value.min(now) } else { value });
         match self.bug {
+            Bug::PointsAskThePort => {
+                let _ = of.value();
+                of.at(value)
+            }
             Bug::PointsTruncated => of.at(value & u64::from(u32::MAX)),
             Bug::CyclicCompare32 => {
                 reached_if((now as u32).wrapping_sub(value as u32).cast_signed() >= 0)
@@ -224,6 +244,13 @@ impl Subject for Mutant {
         }
     }
 
+    fn frozen_value(&self, of: &Timeline) -> u64 {
+        match self.bug {
+            Bug::FrozenValueForgotten if of.value().is_err() => 0,
+            _ => of.frozen_value(),
+        }
+    }
+
     fn signal(&self, of: &Timeline, value: u64) -> Result<()> {
         match (self.bug, of.signal(value)) {
             (Bug::LateSignalAccepted, Err(Error::SignalNotAboveReached { .. }))
@@ -245,6 +272,38 @@ impl Subject for Mutant {
         }
     }
 
+    fn claim(&self, of: &Timeline, value: u64, own_wait: u64) -> Result<Claim> {
+        match self.bug {
+            Bug::ClaimIgnoresOwnWait => of.claim(value, 0),
+            _ => of.claim(value, own_wait),
+        }
+    }
+
+    fn is_reached(&self, point: Point<'_>) -> Result<bool> {
+        match self.bug {
+            Bug::ReachedNeverTrue => point.is_reached().map(|_| false),
+            _ => point.is_reached(),
+        }
+    }
+
+    fn require_pending(&self, point: Point<'_>) -> Result<()> {
+        match self.bug {
+            Bug::PendingIsNeverRequired => Ok(()),
+            _ => point.require_pending(),
+        }
+    }
+
+    fn notify(
+        &self,
+        point: Point<'_>,
+        eventfd: OwnedFd,
+    ) -> Result<Notification, Rejected<OwnedFd>> {
+        match self.bug {
+            Bug::ToldWhenPending => point.notify_pending(eventfd),
+            _ => point.notify(eventfd),
+        }
+    }
+
     fn is_pending(&self, point: Point<'_>) -> Result<bool> {
         match self.bug {
             Bug::ClaimedIsPending => Ok(true),
@@ -258,13 +317,13 @@ impl Subject for Mutant {
         let ended = match self.bug {
             Bug::TimeoutEarly => honest(timeout / 2),
             Bug::TimeoutInMilliseconds => honest(Duration::from_millis(timeout.as_millis() as u64)),
-            Bug::WakeupLost => self.sleep_through(point, timeout),
+            Bug::WakeupLost => sleep_through(point, timeout),
             Bug::OneOfManyWoken => {
                 let others = self.memory.waiting.fetch_add(1, Ordering::SeqCst);
                 let ended = if others == 0 {
                     honest(timeout)
                 } else {
-                    self.sleep_through(point, timeout)
+                    sleep_through(point, timeout)
                 };
                 self.memory.waiting.fetch_sub(1, Ordering::SeqCst);
                 ended
@@ -347,10 +406,7 @@ impl Subject for Mutant {
             }
             Bug::FutureNeverWakes => Box::pin(Sleeper(honest)),
             Bug::FutureSwallowsFailures => Box::pin(async move { honest.await.or(Ok(())) }),
-            Bug::CancelledWaiterStillCalled => Box::pin(Leaky {
-                inner: Some(honest),
-                waker: None,
-            }),
+            Bug::CancelledWaiterStillCalled => Box::pin(Leaky::new(honest)),
             _ => honest,
         }
     }
@@ -367,6 +423,20 @@ impl Subject for Mutant {
         }
     }
 
+    fn await_pending(&self, point: Point<'_>) -> Waiting<()> {
+        match self.bug {
+            Bug::FuturePendingIsReached => Box::pin(syncline::future::all(&[point])),
+            _ => Box::pin(point.pending()),
+        }
+    }
+
+    fn blockers(&self, point: Point<'_>) -> Blockers {
+        match self.bug {
+            Bug::NobodyBlocks => Blockers::default(),
+            _ => point.blockers(),
+        }
+    }
+
     fn submit<'q, W>(
         &self,
         queue: &'q PlantedQueue,
@@ -378,6 +448,9 @@ impl Subject for Mutant {
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
     {
         let made = SIGNALS.take();
+        if self.bug == Bug::SubmissionsLeak {
+            lock(&self.memory.leaked).push([1; 512]);
+        }
         match self.bug {
             Bug::WorkErrorSwallowed => {
                 let quiet = |recorder: &mut Recorder| work(recorder).or(Ok(()));
@@ -426,6 +499,31 @@ impl Subject for Mutant {
         }
     }
 
+    fn is_held(&self, submitted: Submitted<'_>) -> bool {
+        match self.bug {
+            Bug::HeldIsNotTold => false,
+            _ => submitted.is_held(),
+        }
+    }
+
+    fn wait_on(&self, queue: &PlantedQueue, fence: &Fence) -> Result<()> {
+        match self.bug {
+            Bug::QueueWaitForgotten => fence.point().map(|_| ()),
+            Bug::QueueWaitCapturedLate => {
+                let late = follow(&self.device, fence)?;
+                queue.submit(&[late.point()], |_| Ok(()), &[]).map(|_| ())
+            }
+            _ => queue.wait(fence),
+        }
+    }
+
+    fn position<'q>(&self, queue: &'q PlantedQueue) -> Point<'q> {
+        match self.bug {
+            Bug::PositionIsReached => Point::EMPTY,
+            _ => queue.position(),
+        }
+    }
+
     fn held(&self, queue: &PlantedQueue) -> Held {
         match self.bug {
             Bug::NothingIsHeld => Held::default(),
@@ -448,21 +546,10 @@ impl Subject for Mutant {
     }
 
     fn fence_point(&self, fence: &Fence) -> Result<KeptPoint> {
-        if self.bug != Bug::QueueWaitCapturedLate {
-            return fence.point();
+        match self.bug {
+            Bug::FencePointCapturedLate => follow(&self.device, fence),
+            _ => fence.point(),
         }
-        // Stands for whatever the fence holds when it is asked.
-        let late = self.device.timeline("late")?;
-        let point = late.at(1).keep();
-        let fence = fence.clone();
-        thread::spawn(move || {
-            let start = Instant::now();
-            while !fence.is_complete().unwrap_or(true) && start.elapsed() < A_WHILE {
-                thread::sleep(Duration::from_millis(1));
-            }
-            late.signal(1)
-        });
-        Ok(point)
     }
 
     fn is_complete(&self, fence: &Fence) -> Result<bool> {
@@ -498,14 +585,30 @@ impl Subject for Mutant {
     #[allow(unsafe_code, reason = "closing what somebody else owns is the bug")]
     fn import_descriptor(
         &self,
-        descriptor: OwnedFd,
+        descriptor: Option<OwnedFd>,
         label: &str,
     ) -> Result<Fence, Rejected<OwnedFd>> {
+        let Some(descriptor) = descriptor else {
+            return syncline::host::Device::new().import_descriptor(None, label);
+        };
         let number = descriptor.as_raw_fd();
-        let fence = syncline::host::Device::new().import_descriptor(Some(descriptor), label)?;
+        // SAFETY: there is none; somebody else owns it.
+        let close = |number| unsafe { libc::close(number) };
         if self.bug == Bug::HandleClosedTwice {
-            // SAFETY: there is none; the fence owns it.
-            drop(unsafe { OwnedFd::from_raw_fd(number) });
+            let mut imported = lock(&self.memory.imported);
+            // Only when the fence has closed it: until then its number stands for the same object.
+            if let Some((before, _)) = imported
+                .take_if(|(before, behind)| behind_descriptor(*before).as_ref() != Some(behind))
+            {
+                close(before);
+            }
+            if let Some(behind) = behind_descriptor(number) {
+                *imported = Some((number, behind));
+            }
+        }
+        let fence = syncline::host::Device::new().import_descriptor(Some(descriptor), label)?;
+        if self.bug == Bug::HandleClosedAtOnce {
+            close(number);
         }
         Ok(fence)
     }
@@ -519,57 +622,5 @@ impl Subject for Mutant {
             }
             (_, elapsed) => elapsed,
         }
-    }
-}
-
-/// A future that is polled, and never wakes its task.
-struct Sleeper<T>(Waiting<T>);
-
-impl<T> Future for Sleeper<T> {
-    type Output = Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<T>> {
-        let nobody = Waker::noop();
-        self.0.as_mut().poll(&mut Context::from_waker(nobody))
-    }
-}
-
-/// A future that stays registered when it is dropped.
-struct Leaky {
-    inner: Option<Waiting<()>>,
-    waker: Option<Waker>,
-}
-
-impl Future for Leaky {
-    type Output = Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.waker = Some(context.waker().clone());
-        match &mut self.inner {
-            None => Poll::Pending,
-            Some(inner) => {
-                let polled = inner.as_mut().poll(context);
-                if polled.is_ready() {
-                    self.inner = None;
-                }
-                polled
-            }
-        }
-    }
-}
-
-impl Drop for Leaky {
-    fn drop(&mut self) {
-        let (Some(mut inner), Some(waker)) = (self.inner.take(), self.waker.take()) else {
-            return;
-        };
-        thread::spawn(move || {
-            let start = Instant::now();
-            let mut context = Context::from_waker(Waker::noop());
-            while inner.as_mut().poll(&mut context).is_pending() && start.elapsed() < A_WHILE {
-                thread::sleep(Duration::from_millis(1));
-            }
-            waker.wake();
-        });
     }
 }

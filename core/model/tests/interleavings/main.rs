@@ -1,6 +1,7 @@
-//! Small cases of the engine, each run by loom in every order that its threads can take, down to which of the
-//! stores of an atomic a load may still see. A case that hangs in any of them is a deadlock, which loom
-//! reports; so a lost wakeup cannot hide.
+//! Small cases of the engine, each run by loom in every order that its threads can take with at most so many
+//! interruptions as the case says (two to five, not counting where they block or end), down to which of the
+//! stores of an atomic a load may still see. A case that hangs in any of them is a deadlock, which loom reports;
+//! so a lost wakeup that needs no more interruptions cannot hide.
 //!
 //! Changes to the engine that cases were seen to fail for, and one of those cases each:
 //!

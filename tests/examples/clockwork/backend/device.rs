@@ -94,7 +94,20 @@ fn info() -> Info {
             timestamp_period_ns: TICK as f64,
             max_value_difference: u64::MAX,
             queues: vec![family],
-            limits: vec![("exports", "its counters have no handles that travel".into())],
+            limits: [
+                ("exports", "its counters have no handles that travel"),
+                ("imports", "it takes no objects of others"),
+                (
+                    "calibrated clock",
+                    "its clock cannot be read together with the host's",
+                ),
+                (
+                    "stream memory operations",
+                    "its lists wait for counters, and write no others",
+                ),
+            ]
+            .map(|(what, why)| (what, why.into()))
+            .into(),
             ..Capabilities::default()
         },
     }

@@ -1,0 +1,75 @@
+//! Counters by themselves: what a timeline is made of, without the engine that knows its own signals.
+
+use syncline::Error;
+
+use crate::case::{Verdict, cases, check, check_error};
+use crate::{Subject, World};
+
+cases! {
+    "port.shows_what_the_host_signals": [T1] => shows;
+    "port.keeps_to_the_limit_of_its_device": [T7 D3] => limit;
+}
+
+/// The engine takes a signal that it made itself for reached. Who else reads the counter, a driver or another
+/// process, has only what is in it.
+fn shows<S: Subject>(world: &World<S>) -> Verdict {
+    for side in [&world.left, &world.right] {
+        for initial in [0, 7, u64::from(u32::MAX) - 1] {
+            let port = side.port(initial)?.port;
+            // A counter that the host cannot read has nothing to show.
+            let is_at = |value| -> Verdict {
+                let read = port.poll()?;
+                check!(
+                    read.is_none_or(|read| read == value),
+                    "a counter at {value} reads as {read:?}"
+                );
+                Ok(())
+            };
+            is_at(initial)?;
+            let mut value = initial;
+            for step in [1, 1, 2, 1000] {
+                value += step;
+                port.signal(value)?;
+                is_at(value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the device says of itself holds for its timelines.
+fn limit<S: Subject>(world: &World<S>) -> Verdict {
+    for side in [&world.left, &world.right] {
+        let stated = side.info().capabilities.max_value_difference;
+        let counter = side.port(0)?.max_value_difference;
+        check!(
+            counter <= stated,
+            "the device tells apart what is {stated} apart, and its counter says {counter}"
+        );
+        let line = side.timeline("line")?;
+        let queue = side.queue(syncline::QueueKind::Compute, "queue")?;
+        // All ones is no value.
+        let Some(beyond) = counter.checked_add(1).filter(|&value| value < u64::MAX) else {
+            continue;
+        };
+        check!(!line.at(counter).is_reached()?, "{counter} is reached");
+        check_error!(
+            queue.submit(&[line.at(beyond)], |_| Ok(()), &[]),
+            Error::ValueOutOfRange { asked, reached: 0, largest, .. }
+                if (asked, largest) == (beyond, counter)
+        );
+        check_error!(
+            line.signal(beyond),
+            Error::ValueOutOfRange { asked, reached: 0, largest, .. }
+                if (asked, largest) == (beyond, counter)
+        );
+        line.signal(counter)?;
+        line.signal(beyond)?;
+        check!(
+            line.value()? == beyond,
+            "signalled to {beyond}, it is at {}",
+            line.value()?
+        );
+    }
+    Ok(())
+}
