@@ -15,6 +15,7 @@ mod clockwork;
 mod backend;
 mod bugs;
 mod late;
+mod memory;
 mod user;
 
 use std::process::ExitCode;

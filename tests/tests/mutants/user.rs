@@ -1,19 +1,17 @@
 //! A subject with a bug where a user would see it, or with a bug in its backend.
 
 use std::any::Any;
-use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Held, Queue as _, Submitted};
 use syncline::{
-    Blockers, Claim, Error, Fence, KeptPoint, Notification, Object, Point, QueueKind, Rejected,
-    Result, Signal, Timeline, WaitMode,
+    Blockers, Claim, Error, Fence, KeptPoint, Notification, Point, QueueKind, Rejected, Result,
+    Signal, Timeline, WaitMode,
 };
 use syncline_conformance::{Subject, Waiting};
 
@@ -23,6 +21,7 @@ use crate::clockwork::suite::Clockwork;
 use crate::clockwork::{Buffer, Recorder};
 use crate::late::{A_WHILE, Leaky, Sleeper, follow, sleep_through};
 use crate::lock;
+use crate::memory::{Memory, SIGNALS, timed_out};
 
 /// The subject of every mutant, and of the honest device.
 #[derive(Clone)]
@@ -30,31 +29,6 @@ pub(crate) struct Mutant {
     device: PlantedDevice,
     bug: Bug,
     memory: Arc<Memory>,
-}
-
-/// What some bugs remember.
-#[derive(Default)]
-struct Memory {
-    reads: AtomicU64,
-    waiting: AtomicUsize,
-    timelines: Mutex<Vec<Timeline>>,
-    /// The last cause that each timeline was failed with, by the timeline's id.
-    causes: Mutex<HashMap<u64, Error>>,
-    /// The timelines whose failure was told.
-    told: Mutex<HashSet<u64>>,
-    /// The queue that stands for all.
-    queue: OnceLock<PlantedQueue>,
-    /// What nobody needs.
-    leaked: Mutex<Vec<[u8; 512]>>,
-    /// A descriptor that was imported, and what the system calls the object behind it.
-    imported: Mutex<Option<(RawFd, String)>>,
-    /// The fences that were recorded.
-    recorded: Mutex<HashSet<u64>>,
-}
-
-thread_local! {
-    /// The signals that this thread made since its last submission.
-    static SIGNALS: RefCell<Vec<(Timeline, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Mutant {
@@ -66,45 +40,6 @@ impl Mutant {
         }
     }
 
-    /// What a wait has to say, changed by what is wrong with failures.
-    fn told(&self, ended: Result<()>, timeout: Duration) -> Result<()> {
-        let Err(Error::Failed {
-            timeline,
-            value,
-            cause,
-        }) = ended
-        else {
-            return ended;
-        };
-        let failed = |cause| {
-            Err(Error::Failed {
-                timeline: timeline.clone(),
-                value,
-                cause,
-            })
-        };
-        let memory = &self.memory;
-        match self.bug {
-            Bug::FailureIsSuccess => Ok(()),
-            Bug::FailureToldOnce if !lock(&memory.told).insert(timeline.id()) => {
-                Err(timed_out(&timeline, value, timeout))
-            }
-            Bug::LastCauseWins => match lock(&memory.causes).get(&timeline.id()) {
-                Some(last) => failed(Arc::new(last.clone())),
-                None => failed(cause),
-            },
-            Bug::CauseIsReplaced if !lock(&memory.causes).contains_key(&timeline.id()) => {
-                failed(Arc::new(Error::NothingToWaitFor))
-            }
-            Bug::ErrorsNameNobody => Err(Error::Failed {
-                timeline: Object::new("timeline", ""),
-                value,
-                cause,
-            }),
-            _ => failed(cause),
-        }
-    }
-
     /// A submission of nothing, for one that should have been refused.
     fn pretend<'q>(queue: &'q PlantedQueue) -> Result<Submitted<'q>> {
         queue.submit(&[], |_| Ok(()), &[])
@@ -113,24 +48,6 @@ impl Mutant {
 
 fn unrecorded(fence: &Fence) -> bool {
     fence.point().is_ok_and(|kept| kept.point().value() == 0)
-}
-
-/// Tells the eventfds of the system apart.
-fn behind_descriptor(number: RawFd) -> Option<String> {
-    let all = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
-    let line = all.lines().find(|line| line.starts_with("eventfd-id:"))?;
-    Some(line.to_owned())
-}
-
-fn timed_out(object: &Object, value: u64, waited: Duration) -> Error {
-    Error::TimedOut {
-        object: object.clone(),
-        value,
-        reached: 0,
-        pending: 0,
-        waited,
-        blockers: Blockers::default(),
-    }
 }
 
 impl Subject for Mutant {
@@ -353,7 +270,7 @@ impl Subject for Mutant {
                 _ => {}
             }
         }
-        self.told(ended, timeout)
+        self.memory.told(self.bug, ended, timeout)
     }
 
     fn wait_pending(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
@@ -577,7 +494,10 @@ impl Subject for Mutant {
                 }
                 Ok(())
             }
-            Bug::FailureIsSuccess => self.told(fence.wait_with(mode, timeout), timeout),
+            Bug::FailureIsSuccess => {
+                let ended = fence.wait_with(mode, timeout);
+                self.memory.told(self.bug, ended, timeout)
+            }
             _ => fence.wait_with(mode, timeout),
         }
     }
@@ -594,17 +514,10 @@ impl Subject for Mutant {
         let number = descriptor.as_raw_fd();
         // SAFETY: there is none; somebody else owns it.
         let close = |number| unsafe { libc::close(number) };
-        if self.bug == Bug::HandleClosedTwice {
-            let mut imported = lock(&self.memory.imported);
-            // Only when the fence has closed it: until then its number stands for the same object.
-            if let Some((before, _)) = imported
-                .take_if(|(before, behind)| behind_descriptor(*before).as_ref() != Some(behind))
-            {
-                close(before);
-            }
-            if let Some(behind) = behind_descriptor(number) {
-                *imported = Some((number, behind));
-            }
+        if self.bug == Bug::HandleClosedTwice
+            && let Some(before) = self.memory.closed_before(number)
+        {
+            close(before);
         }
         let fence = syncline::host::Device::new().import_descriptor(Some(descriptor), label)?;
         if self.bug == Bug::HandleClosedAtOnce {

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::slow_fill;
-use crate::case::{Verdict, cases, check};
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, cases, check};
 use crate::cases::{WORDS, filling, is_filled};
 use crate::dice::Dice;
 use crate::user::{Queue, Timeline};
@@ -157,16 +160,41 @@ fn flood<S: Subject>(
     for (queue, ..) in &queues {
         close(queue)?;
     }
-    for n in 1..=each {
-        for (queue, line, buffer) in &queues {
-            let (ran, buffer) = (ran.clone(), buffer.clone());
-            let work = move |recorder: &mut RecorderOf<'_, S>| {
-                ran.fetch_add(1, Ordering::Relaxed);
-                S::fill(recorder, &buffer, n)
-            };
-            queue.submit(&[], work, &[line.signal_at(n.into())])?;
+    let taken = AtomicU32::new(0);
+    let submit_all = || -> Verdict {
+        for n in 1..=each {
+            for (queue, line, buffer) in &queues {
+                let (ran, buffer) = (ran.clone(), buffer.clone());
+                let work = move |recorder: &mut RecorderOf<'_, S>| {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                    S::fill(recorder, &buffer, n)
+                };
+                queue.submit(&[], work, &[line.signal_at(n.into())])?;
+                taken.fetch_add(1, Ordering::Relaxed);
+            }
         }
-    }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let submitter = scope.spawn(submit_all);
+        let (mut seen, mut since) = (0, Instant::now());
+        while !submitter.is_finished() && since.elapsed() < patience() {
+            thread::sleep(Duration::from_millis(1));
+            let now = taken.load(Ordering::Relaxed);
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+        }
+        if !submitter.is_finished() {
+            // Or the scope would never end.
+            open()?;
+            return Stop::fail(format!(
+                "behind a closed gate submission {} blocks its caller",
+                seen + 1
+            ));
+        }
+        join(submitter)?
+    })?;
     for (queue, line, buffer) in &queues {
         check!(
             line.value()? == 0 && is_filled::<S>(buffer, 0),
