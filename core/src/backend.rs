@@ -122,10 +122,17 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// other queues but not to this one.
     ///
     /// # Errors
-    /// If the submission is refused nothing has changed: signal values out of order, a device that is
+    /// If the submission is refused nothing has changed:
+    /// [`Error::SignalNotAboveReached`](crate::Error::SignalNotAboveReached),
+    /// [`Error::SignalOverlapsClaim`](crate::Error::SignalOverlapsClaim),
+    /// [`Error::SignalBehindOwnWait`](crate::Error::SignalBehindOwnWait),
+    /// [`Error::DuplicateSignal`](crate::Error::DuplicateSignal) and
+    /// [`Error::ValueOutOfRange`](crate::Error::ValueOutOfRange) for values out of order,
+    /// [`Error::Failed`](crate::Error::Failed) for a signal of a timeline that has failed,
+    /// [`Error::Circular`](crate::Error::Circular), [`Error::Reentrant`](crate::Error::Reentrant), a device that is
     /// lost, an error that `work` returned. A wait on a timeline that has failed is no error here,
-    /// whether it failed before or after the call: the submission does not run, and the timelines
-    /// that it would have signalled fail with the same cause.
+    /// whether it failed before or after the call, and whatever the submission signals: it does not run, and the
+    /// timelines that it would have signalled fail with the same cause.
     fn submit<'q, W>(
         &'q self,
         waits: &[Point<'_>],
@@ -139,15 +146,20 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// issued on an earlier record are not moved.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice); a driver error. The fence is unchanged then.
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice); [`Error::ForeignFence`](crate::Error::ForeignFence);
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a time on a queue without timestamps;
+    /// [`Error::Reentrant`](crate::Error::Reentrant); a driver error. The fence is unchanged then.
     fn record(&self, fence: &Fence) -> Result<()>;
 
     /// Lets everything submitted later wait for `fence` as it is now; adds nothing if it was never recorded. A
     /// fence of a graph capture becomes an edge of that graph.
     ///
+    /// A fence that fails holds nothing back: like every failed wait it ends the one submission that waits, which
+    /// here is empty. Work that must not run then names the fence's [`point`](Fence::point) among its own waits.
+    ///
     /// # Errors
     /// As [`Queue::submit`]; [`Error::Captured`](crate::Error::Captured) where the queue has no part in
-    /// that capture.
+    /// that capture, [`Error::CaptureEnded`](crate::Error::CaptureEnded) after it.
     fn wait(&self, fence: &Fence) -> Result<()> {
         let point = fence.point()?;
         if point.is_empty() {

@@ -63,6 +63,11 @@ pub enum Signaller {
     Outside,
     /// Nobody has claimed the value yet.
     Nobody,
+    /// Nobody ever will: the timeline has failed, or its last handle has gone.
+    Never {
+        /// The first cause of the failure, in words.
+        cause: String,
+    },
 }
 
 impl Blockers {
@@ -99,12 +104,17 @@ pub(crate) fn blockers(of: &Arc<Shared>, value: u64) -> Blockers {
         if matches!(standing, Standing::Reached) || !told.insert((of.object.id(), value)) {
             continue;
         }
-        let by = if matches!(standing, Standing::Pending) {
-            Signaller::Driver {
+        let by = match standing {
+            Standing::Pending => Signaller::Driver {
                 queue: of.last_submitter(),
-            }
-        } else {
-            match graph::signaller(&of, value) {
+            },
+            Standing::Failed(cause) => Signaller::Never {
+                cause: cause.to_string(),
+            },
+            Standing::Cancelled => Signaller::Never {
+                cause: of.cancelled(value).to_string(),
+            },
+            Standing::Reached | Standing::Open => match graph::signaller(&of, value) {
                 Some((by, waits)) => {
                     next.extend(waits);
                     by
@@ -112,7 +122,7 @@ pub(crate) fn blockers(of: &Arc<Shared>, value: u64) -> Blockers {
                 None if of.is_signalled_outside() => Signaller::Outside,
                 None if of.is_claimed(value) => Signaller::Application,
                 None => Signaller::Nobody,
-            }
+            },
         };
         steps.push(step(&of, value, by));
         if steps.len() == LONGEST {
@@ -152,6 +162,7 @@ impl fmt::Display for Signaller {
             Self::Outside => f.write_str("somebody outside"),
             Self::Application => f.write_str("a claim of the application"),
             Self::Nobody => f.write_str("nobody yet"),
+            Self::Never { cause } => write!(f, "nobody any more: {cause}"),
         }
     }
 }

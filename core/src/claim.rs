@@ -81,7 +81,8 @@ impl Claims {
 /// The right to signal one value by a submission that the application makes itself.
 ///
 /// Claim first, submit to the driver with the point's raw semaphore, then call
-/// [`Claim::submitted`]. A claim that is dropped before that is withdrawn, and nothing has changed.
+/// [`Claim::submitted`]. A claim that is dropped before that is withdrawn: its values are free again, to be claimed
+/// or signalled by anybody. What was claimed above it meanwhile stays above it, and waits for them.
 #[must_use = "a claim that is dropped is withdrawn"]
 #[derive(Debug)]
 pub struct Claim {

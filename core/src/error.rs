@@ -70,25 +70,41 @@ impl fmt::Debug for Object {
 /// No error itself, so that the source of an [`Error::Work`] is the application's error, to be
 /// found by its type, and not something that wraps it.
 #[derive(Clone)]
-pub struct WorkError(Arc<dyn std::error::Error + Send + Sync>);
+pub struct WorkError {
+    error: Arc<dyn std::error::Error + Send + Sync>,
+    queue: Option<Object>,
+}
+
+impl WorkError {
+    /// The queue whose work returned it; `None` if it did not come from work.
+    #[must_use]
+    pub const fn queue(&self) -> Option<&Object> {
+        self.queue.as_ref()
+    }
+
+    fn place(&self) -> String {
+        let queue = self.queue.as_ref();
+        queue.map_or_else(String::new, |queue| format!(" on {queue}"))
+    }
+}
 
 impl std::ops::Deref for WorkError {
     type Target = dyn std::error::Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
-        &*self.0
+        &*self.error
     }
 }
 
 impl fmt::Display for WorkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
+        fmt::Display::fmt(&self.error, f)
     }
 }
 
 impl fmt::Debug for WorkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(&self.error, f)
     }
 }
 
@@ -254,7 +270,7 @@ pub enum Error {
         message: String,
     },
     /// Work returned an error of the application's own.
-    #[error("work failed: {0}")]
+    #[error("work{place} failed: {error}", place = .0.place(), error = .0)]
     Work(#[source] WorkError),
     /// A timeline that can never advance again was waited for or signalled.
     #[error("{timeline} failed before it reached {value}: {cause}")]
@@ -302,7 +318,7 @@ pub enum Error {
     NothingToWaitFor,
     /// The signal of this point is not yet with the driver, so a raw handle to it would mislead.
     #[error(
-        "{object}: value {value} is not pending yet (pending up to {pending}); its submission is still held"
+        "{object}: value {value} is not pending yet (pending up to {pending}): whoever is to signal it has not handed that to a driver"
     )]
     NotPending {
         /// The timeline or fence.
@@ -365,7 +381,7 @@ pub enum Error {
     /// A handle was refused.
     #[error("{object} cannot import {what}: {reason}")]
     Import {
-        /// The device that was to import it.
+        /// What was to take it: a device, or the point of a timeline that an eventfd was to hear of.
         object: Object,
         /// What was offered.
         what: String,
@@ -377,7 +393,18 @@ pub enum Error {
 impl Error {
     /// Wraps an application's own error, for work to return.
     pub fn work(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Work(WorkError(Arc::new(error)))
+        Self::Work(WorkError {
+            error: Arc::new(error),
+            queue: None,
+        })
+    }
+
+    /// As it came out of work on `queue`.
+    pub(crate) fn on(mut self, queue: &Object) -> Self {
+        if let Self::Work(WorkError { queue: known, .. }) = &mut self {
+            known.get_or_insert_with(|| queue.clone());
+        }
+        self
     }
 
     /// True for a wait that ended early; nothing has changed then, and it can be repeated.

@@ -31,6 +31,8 @@ struct Cell {
     owner: Object,
     timed: bool,
     mark: Mutex<Mark>,
+    /// The last stamp that could not be written, and why.
+    lost: Mutex<Option<(Arc<dyn Stamp>, Error)>>,
 }
 
 /// What a fence holds.
@@ -68,6 +70,7 @@ impl Fence {
             owner: owner.clone(),
             timed,
             mark: Mutex::new(mark),
+            lost: Mutex::new(None),
         }))
     }
 
@@ -93,8 +96,8 @@ impl Fence {
     /// reached, if it was never recorded. Later records do not move it.
     ///
     /// # Errors
-    /// [`Error::Captured`]: it was recorded into a graph capture, where it has no position. A driver error, if
-    /// the driver has to be asked for the position.
+    /// [`Error::Captured`] and [`Error::CaptureEnded`]: it was recorded into a graph capture, where it has no
+    /// position. A driver error, if the driver has to be asked for the position.
     pub fn point(&self) -> Result<KeptPoint> {
         let mark = match &*self.0.mark.lock() {
             Mark::Empty => return Ok(KeptPoint::default()),
@@ -117,7 +120,7 @@ impl Fence {
     /// True if everything before the record has finished, or if it was never recorded. Never blocks.
     ///
     /// # Errors
-    /// The failure of the queue it was recorded on; [`Error::Captured`].
+    /// The failure of the queue it was recorded on; [`Error::Captured`]; [`Error::CaptureEnded`].
     pub fn is_complete(&self) -> Result<bool> {
         match self.native_mark() {
             None => self.point()?.point().is_reached(),
@@ -128,7 +131,7 @@ impl Fence {
     /// Blocks this thread until the fence, as recorded at the call, is complete.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; the failure of the queue it was recorded on; [`Error::Captured`].
+    /// [`Error::TimedOut`]; the failure of the queue it was recorded on; [`Error::Captured`]; [`Error::CaptureEnded`].
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
@@ -146,7 +149,8 @@ impl Fence {
     ///
     /// # Errors
     /// [`Error::WrongDevice`], [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`],
-    /// [`Error::Captured`], or an earlier fault of the queue, which is not hidden.
+    /// [`Error::Captured`], [`Error::CaptureEnded`], or an earlier fault, which is not hidden: the failure of the
+    /// queue, or what kept a held record from writing its time.
     pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
         if start.0.device != self.0.device {
             return Err(Error::WrongDevice {
@@ -188,6 +192,19 @@ impl Fence {
         self.put(Mark::Native(mark));
     }
 
+    /// The recorded submission that was to write `stamp` has been refused. Perhaps before the record returns.
+    pub(crate) fn lose(&self, stamp: Arc<dyn Stamp>, cause: Error) {
+        let before = self.0.lost.lock().replace((stamp, cause));
+        drop(before);
+    }
+
+    /// Why `stamp` will never be written, if that is so.
+    fn loss(&self, stamp: &Arc<dyn Stamp>) -> Option<Error> {
+        let lost = self.0.lost.lock();
+        let (of, cause) = lost.as_ref()?;
+        Arc::ptr_eq(of, stamp).then(|| cause.clone())
+    }
+
     fn put(&self, mark: Mark) {
         let before = std::mem::replace(&mut *self.0.mark.lock(), mark);
         // The old stamp goes back to its pool outside the lock.
@@ -209,7 +226,8 @@ impl Fence {
         if !complete {
             return Err(Error::NotReady { fence: fence() });
         }
-        stamp.ok_or_else(|| Error::TimingDisabled { fence: fence() })
+        let stamp = stamp.ok_or_else(|| Error::TimingDisabled { fence: fence() })?;
+        self.loss(&stamp).map_or(Ok(stamp), Err)
     }
 }
 

@@ -22,7 +22,8 @@ impl Point<'_> {
     /// See eventfd(2); what Linux offers for its own timelines as `DRM_IOCTL_SYNCOBJ_EVENTFD`.
     ///
     /// # Errors
-    /// [`Error::Import`] and the descriptor, still open, if it is not an eventfd.
+    /// With the descriptor, still open: [`Error::Import`] if it is not an eventfd, [`Error::ValueOutOfRange`] if
+    /// no device can tell the value from others.
     pub fn notify(self, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
         self.notify_at(Stage::Reached, eventfd)
     }
@@ -36,15 +37,18 @@ impl Point<'_> {
     }
 
     fn notify_at(self, stage: Stage, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
-        if let Err(reason) = require_eventfd(&eventfd) {
+        let usable = require_eventfd(&eventfd).map_err(|reason| {
             let object = self
                 .of
                 .map_or_else(|| Object::new("empty point", ""), |of| of.object.clone());
-            let error = Error::Import {
+            Error::Import {
                 object,
                 what: format!("descriptor {} to notify", eventfd.as_raw_fd()),
                 reason,
-            };
+            }
+        });
+        let legal = usable.and_then(|()| self.of.map_or(Ok(()), |of| of.check_wait(self.value)));
+        if let Err(error) = legal {
             return Err(Rejected {
                 handle: eventfd,
                 error,
@@ -55,7 +59,7 @@ impl Point<'_> {
             listener.wake();
             return Ok(Notification(None));
         };
-        of.refresh_to(self.value);
+        of.refresh_for(stage, self.value);
         match of.register(self.value, stage, listener.clone()) {
             Some(ticket) => Ok(Notification(Some((of.clone(), ticket)))),
             None => {
@@ -79,8 +83,8 @@ fn require_eventfd(fd: &OwnedFd) -> Result<(), String> {
     }
 }
 
-/// A notification that has been asked for. Dropping it takes it back: unless it has been made already, the
-/// eventfd is not touched any more, and closed.
+/// A notification that has been asked for. Dropping it takes it back, and closes the eventfd; one that another
+/// thread is just making is made, and the eventfd closed behind it.
 #[must_use = "a notification that is dropped is taken back"]
 pub struct Notification(Option<(Arc<Shared>, Ticket)>);
 
@@ -119,5 +123,9 @@ impl Wake for Listener {
         {
             let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
         }
+    }
+
+    fn is_prompt(&self) -> bool {
+        true
     }
 }

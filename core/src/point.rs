@@ -30,7 +30,9 @@ impl<'t> Point<'t> {
         self.value
     }
 
-    /// True once the value is reached. Never blocks; a load if that is known already.
+    /// True once the value is reached. A load if that is known already. Never waits for a device; but if it is the
+    /// first to see a value, what that releases runs on this thread before it returns: the recording of held
+    /// submissions, and wakers. So hold no lock that such work takes.
     ///
     /// # Errors
     /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be.
@@ -44,10 +46,12 @@ impl<'t> Point<'t> {
 
     /// Blocks this thread until the value is reached: spins briefly, then parks.
     ///
-    /// `timeout` of zero polls; a long one saturates. Never returns early.
+    /// `timeout` of zero polls ([`Point::is_reached`] does so for less); a long one saturates. Never returns early.
+    /// Like that it may run what a new value releases.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] (nothing has changed then), [`Error::Failed`] or [`Error::Cancelled`].
+    /// [`Error::TimedOut`] (nothing has changed then), [`Error::Failed`] or [`Error::Cancelled`];
+    /// [`Error::ValueOutOfRange`] if no device can tell the value from others.
     pub fn wait(self, timeout: Duration) -> Result<()> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
@@ -70,12 +74,14 @@ impl<'t> Point<'t> {
         wait_stage(of, self.value, Stage::Pending, timeout)
     }
 
-    /// True once the value is pending or reached. Never blocks.
+    /// True once the value is pending or reached; of what is signalled beyond the engine only the latter shows.
+    /// Never blocks, but see [`Point::is_reached`].
     ///
     /// # Errors
     /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be.
     pub fn is_pending(self) -> Result<bool> {
         let Some(of) = self.of else { return Ok(true) };
+        of.refresh_for(Stage::Pending, self.value);
         let standing = of.standing(self.value).into_result(of, self.value)?;
         Ok(matches!(standing, Standing::Reached | Standing::Pending))
     }

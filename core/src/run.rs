@@ -9,12 +9,20 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::sync::{contain, per_thread};
 
 /// Something that a timeline can wake: a parked thread, a lane of held submissions, a relay.
 pub(crate) trait Wake: Send + Sync {
     /// Called at most once per registration, with no lock of the engine held. May run user work.
     fn wake(self: Arc<Self>);
+
+    /// True if it only tells a thread or a descriptor. Then it is called at once, whoever is waking and with whatever
+    /// in his hands: somebody who sleeps does not wait until others' work has been recorded.
+    fn is_prompt(&self) -> bool {
+        false
+    }
 }
 
 struct RunQueue {
@@ -36,20 +44,28 @@ per_thread! { static RUN: RefCell<RunQueue> = RefCell::new(RunQueue::new()) }
 /// Runs `woken` and everything they wake in turn, unless this thread is already doing so further
 /// up its stack: then that caller runs them next.
 pub(crate) fn wake_all(woken: impl IntoIterator<Item = Arc<dyn Wake>>) {
-    let mut woken = woken.into_iter().peekable();
-    if woken.peek().is_none() {
+    let prompted = |wake: Arc<dyn Wake>| {
+        if wake.is_prompt() {
+            wake.wake();
+            None
+        } else {
+            Some(wake)
+        }
+    };
+    let mut woken: SmallVec<[_; 4]> = woken.into_iter().filter_map(prompted).collect();
+    if woken.is_empty() {
         return;
     }
     // On a thread that is being torn down there is no queue any more; plain calls are then right.
     let outermost = RUN.try_with(|run| {
         let mut run = run.borrow_mut();
-        run.ready.extend(woken.by_ref());
+        run.ready.extend(woken.drain(..));
         !std::mem::replace(&mut run.active, true)
     });
     match outermost {
         Ok(true) => drain(),
         Ok(false) => {}
-        Err(_) => woken.for_each(Wake::wake),
+        Err(_) => woken.into_iter().for_each(Wake::wake),
     }
 }
 

@@ -31,7 +31,7 @@ pub enum WaitMode {
 /// How long an adaptive wait polls: about what waking a parked thread costs.
 const SPIN: Duration = Duration::from_micros(30);
 
-/// How often a waiting thread looks for itself where it cannot be woken by a watcher, being one.
+/// How often a waiting thread looks for itself where no watcher can wake it: it is one, or there is none.
 const OWN_LOOK: Duration = Duration::from_micros(200);
 
 /// How many of a list of points must be reached.
@@ -45,7 +45,7 @@ pub(crate) enum Quantity {
 ///
 /// # Errors
 /// The failure of the lowest failed point as soon as there is one, even if others are outstanding;
-/// [`Error::TimedOut`] naming the first point not reached; [`Error::Cancelled`].
+/// [`Error::TimedOut`] naming the first point not reached; [`Error::Cancelled`]; [`Error::ValueOutOfRange`].
 pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
     wait_points(
         points,
@@ -62,7 +62,7 @@ pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::NothingToWaitFor`] for an empty list; the failure of the lowest failed point if none is
-/// reached; [`Error::TimedOut`].
+/// reached; [`Error::TimedOut`]; [`Error::ValueOutOfRange`] for a value that no device can tell from others.
 pub fn wait_any(points: &[Point<'_>], timeout: Duration) -> Result<usize> {
     wait_points(
         points,
@@ -91,12 +91,15 @@ pub(crate) fn wait_points(
         decide(points, quantity, stage)
     };
     let answer = wait_until(Instant::now(), timeout, mode, look, |parker, tickets| {
+        let mut alone = on_watcher_thread();
         for point in points {
             if let Some(of) = point.of {
                 let ticket = of.register(point.value, stage, parker.clone());
                 tickets.extend(ticket.map(|ticket| (of, ticket)));
+                alone |= of.is_unwatched();
             }
         }
+        alone
     })?;
     if let Some(index) = answer {
         return Ok(index);
@@ -150,9 +153,7 @@ pub(crate) fn refresh_all(points: &[Point<'_>], stage: Stage) -> Result<()> {
     for point in points {
         if let Some(of) = point.of {
             of.check_wait(point.value)?;
-            if stage == Stage::Reached {
-                of.refresh_to(point.value);
-            }
+            of.refresh_for(stage, point.value);
         }
     }
     Ok(())
@@ -186,13 +187,14 @@ pub(crate) fn decide(
     }
 }
 
-/// Spins, then parks, until `look` has an answer or the time is over (`None`).
+/// Spins, then parks, until `look` has an answer or the time is over (`None`). `register` tells whether this thread
+/// cannot rely on being woken.
 fn wait_until<'p, T>(
     start: Instant,
     timeout: Duration,
     mode: WaitMode,
     mut look: impl FnMut() -> Result<Option<T>>,
-    register: impl FnOnce(&Arc<dyn Wake>, &mut SmallVec<[(&'p Arc<Shared>, Ticket); 4]>),
+    register: impl FnOnce(&Arc<dyn Wake>, &mut SmallVec<[(&'p Arc<Shared>, Ticket); 4]>) -> bool,
 ) -> Result<Option<T>> {
     // No deadline at all where the sum overflows: further away than any clock goes.
     let deadline = start.checked_add(timeout);
@@ -231,7 +233,7 @@ fn wait_until<'p, T>(
     let parker = Parker::current();
     let mut registered = Registered(SmallVec::new());
     parker.woken.store(false, Ordering::Relaxed);
-    register(&(parker.clone() as Arc<dyn Wake>), &mut registered.0);
+    let alone = register(&(parker.clone() as Arc<dyn Wake>), &mut registered.0);
     loop {
         if let Some(answer) = look()? {
             return Ok(Some(answer));
@@ -241,7 +243,7 @@ fn wait_until<'p, T>(
             return Ok(None);
         }
         let mut left = deadline.map(|deadline| deadline - now);
-        if on_watcher_thread() {
+        if alone {
             left = Some(left.map_or(OWN_LOOK, |left| left.min(OWN_LOOK)));
         }
         parker.park(left);
@@ -284,5 +286,9 @@ impl Wake for Parker {
     fn wake(self: Arc<Self>) {
         self.woken.store(true, Ordering::Release);
         self.thread.unpark();
+    }
+
+    fn is_prompt(&self) -> bool {
+        true
     }
 }

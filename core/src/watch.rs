@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Port, Watch};
-use crate::run::{Wake, wake_all};
+use crate::error::Error;
+use crate::run::{PutOff, Wake, wake_all};
 use crate::state::Shared;
-use crate::sync::{Condvar, Instant, Mutex, per_thread, spawn, system_time, yield_now};
+use crate::sync::{Condvar, Instant, Mutex, Ordering, per_thread, spawn, system_time, yield_now};
 
 /// How long one watch lasts at most; a device that dies without a word is noticed in this time.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// How long a lane waits before it tries a driver again that took no submissions.
+/// How long a lane waits before it tries a driver again that took no submissions, and the thread after a driver
+/// could not be watched.
 const RETRY: Duration = Duration::from_millis(2);
 
 /// How long a timeline's last handle waits at most for the watching thread to let go of the timeline.
@@ -29,6 +31,8 @@ struct Inner {
     changed: Condvar,
     /// A list was made, or the thread parks.
     listed: Condvar,
+    /// The thread is wanted, and the system would not start it. Never modelled: a model's threads all start.
+    blind: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Default)]
@@ -85,6 +89,11 @@ impl Watcher {
         self.tell(device, |state| state.incoming.extend(timeline));
     }
 
+    /// True while the thread is wanted and the system would not start it: nobody is woken by what drivers signal.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.0.blind.load(Ordering::Acquire)
+    }
+
     /// Wakes `lane` in a few milliseconds, once, however often it is asked for until then.
     pub(crate) fn retry(&self, device: &dyn Watch, lane: Arc<dyn Wake>) {
         self.tell(device, |state| {
@@ -101,8 +110,9 @@ impl Watcher {
         if !state.started {
             let inner = self.0.clone();
             let spawned = spawn("syncline-watch", move || inner.run());
-            // Without a thread the waiting threads still poll by themselves; the next call tries again.
+            // Without a thread those who wait look for themselves; each new registration tries again.
             state.started = spawned.is_ok();
+            self.0.blind.store(spawned.is_err(), Ordering::Release);
         }
         let watching = state.watching;
         drop(state);
@@ -215,14 +225,26 @@ impl Inner {
             // Held submissions released below may drop the last handle of the device: let go of it first.
             drop(device);
             let mut moved = false;
-            for timeline in &watched {
-                match &result {
-                    Ok(()) => {
-                        let before = timeline.reached();
-                        moved |= timeline.refresh() > before;
+            {
+                // What the first of them releases must not keep the rest from hearing.
+                let _put_off = PutOff::new();
+                for timeline in &watched {
+                    match &result {
+                        Err(lost @ Error::DeviceLost { .. }) => {
+                            timeline.fail(Arc::new(lost.clone()));
+                        }
+                        // Whose port it is that cannot be watched shows when each is asked by itself.
+                        Ok(()) | Err(_) => {
+                            let before = timeline.reached();
+                            moved |= timeline.refresh() > before;
+                        }
                     }
-                    Err(error) => timeline.fail(Arc::new(error.clone())),
                 }
+            }
+            if result.is_err() && !moved {
+                let state = self.state.lock();
+                drop(self.changed.wait_timeout(state, RETRY));
+                continue;
             }
             if !moved {
                 // A counter may be ahead of the memory behind it, and then the watch ends at once.

@@ -183,6 +183,47 @@ fn a_long_circle_is_spelled_out() {
 }
 
 #[test]
+fn a_signal_that_the_host_makes_holds_up_only_who_waits_for_it() {
+    let (home, away) = (Device::new(), Device::new());
+    let (v, h) = (queue(&home, "v"), queue(&away, "h"));
+    let [u, w] = ["u", "w"].map(|label| home.timeline(label).unwrap());
+    let t = home.timeline("t").unwrap();
+    link(&v, &[u.at(1)], &[]).unwrap();
+    link(&v, &[], &[t.signal_at(1)]).unwrap();
+    // Its signal of t has to wait for the one before, which is behind u. The submission itself has not.
+    link(&h, &[w.at(1)], &[t.signal_at(2)]).unwrap();
+    let told = t.at(2).blockers().to_string();
+    for word in ["the host, once submission 1", "\"h\"", "\"u\"", "\"w\""] {
+        assert!(told.contains(word), "{word} is missing: {told}");
+    }
+    link(&h, &[], &[u.signal_at(1)]).unwrap();
+    w.signal(1).unwrap();
+    t.at(2).wait(LONG).unwrap();
+    // But whoever waits for that signal, and must come before it, closes a circle.
+    let [x, y] = ["x", "y"].map(|label| home.timeline(label).unwrap());
+    link(&h, &[x.at(1)], &[y.signal_at(1)]).unwrap();
+    let told = circle(link(&v, &[y.at(1)], &[x.signal_at(1)]));
+    assert!(told.contains("the host, once submission 3"), "{told}");
+    x.signal(1).unwrap();
+    y.at(1).wait(LONG).unwrap();
+}
+
+#[test]
+fn nobody_brings_a_value_of_a_failed_timeline() {
+    let device = Device::new();
+    let a = queue(&device, "a");
+    let [bad, gate] = ["bad", "gate"].map(|label| device.timeline(label).unwrap());
+    link(&a, &[gate.at(1)], &[bad.signal_at(1)]).unwrap();
+    bad.fail(Error::work(std::io::Error::other("the cause")));
+    let told = bad.at(1).blockers();
+    let never =
+        |by: &Signaller| matches!(by, Signaller::Never { cause } if cause.contains("the cause"));
+    assert!(never(&told.steps()[0].by), "{told}");
+    gate.signal(1).unwrap();
+    a.idle(LONG).unwrap();
+}
+
+#[test]
 fn a_failure_reaches_submissions_whose_turn_has_not_come() {
     let device = Device::new();
     let a = queue(&device, "a");

@@ -405,6 +405,28 @@ fn a_descriptor_is_closed_once() {
 }
 
 #[test]
+fn an_eventfd_hears_of_no_value_that_cannot_come() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let timeline = device.timeline("line").unwrap();
+    let ours = event();
+    let refused = timeline.at(u64::MAX).notify(twin(&ours)).unwrap_err();
+    assert!(
+        matches!(
+            refused.error,
+            Error::ValueOutOfRange {
+                asked: u64::MAX,
+                ..
+            }
+        ),
+        "{}",
+        refused.error
+    );
+    // Back, and open.
+    rustix::io::fcntl_getfd(&refused.handle).unwrap();
+}
+
+#[test]
 fn an_eventfd_hears_of_points() {
     let _alone = alone();
     let device = host::Device::new();

@@ -185,13 +185,15 @@ struct Script {
     /// What it lets go of too early would be seen here.
     used: Arc<()>,
     keeps: bool,
+    stampless: bool,
     dead: AtomicBool,
     recorded: AtomicU64,
 }
 
 struct Scripted(Arc<Script>);
 
-struct NoStamp;
+/// Cannot be written if true.
+struct NoStamp(bool);
 impl Stamp for NoStamp {
     fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
         Ok(0)
@@ -249,11 +251,11 @@ impl Enqueue for Scripted {
     }
 
     fn stamp(&self) -> Result<Arc<NoStamp>> {
-        Ok(Arc::new(NoStamp))
+        Ok(Arc::new(NoStamp(self.0.stampless)))
     }
 
-    fn write_stamp((): &mut (), _: &Arc<NoStamp>) -> Result<()> {
-        Ok(())
+    fn write_stamp((): &mut (), stamp: &Arc<NoStamp>) -> Result<()> {
+        if stamp.0 { Err(lost()) } else { Ok(()) }
     }
 }
 
@@ -398,6 +400,124 @@ fn a_destructor_that_panics_harms_no_queue() {
     queue.idle(LONG).unwrap();
     queue.submit(&[], nothing, &[last.signal_at(1)]).unwrap();
     last.at(1).wait(LONG).unwrap();
+}
+
+/// Panics when it is dropped, and so does what that panic carries.
+struct Cluster;
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            std::panic::panic_any(Cluster);
+        }
+    }
+}
+
+#[test]
+fn refused_work_whose_destructors_panic_harms_no_queue() {
+    let device = Device::new();
+    for held in [false, true] {
+        let queue = device.queue(QueueKind::Compute, "q").unwrap();
+        let [gate, line, last] =
+            ["gate", "line", "last"].map(|label| device.timeline(label).unwrap());
+        let waits = if held { &[gate.at(1)][..] } else { &[] };
+        let refuse = |recorder: &mut syncline_core::host::Recorder| {
+            recorder.keep(Arc::new(Bomb));
+            Err(Error::work(std::io::Error::other("refused")))
+        };
+        let submitted = queue.submit(waits, refuse, &[line.signal_at(1)]);
+        assert_eq!(submitted.is_ok(), held);
+        gate.signal(1).unwrap();
+        if held {
+            let ended = line.at(1).wait(LONG);
+            assert!(matches!(ended, Err(Error::Failed { .. })), "{ended:?}");
+        }
+        queue.submit(&[], nothing, &[last.signal_at(1)]).unwrap();
+        last.at(1).wait(LONG).unwrap();
+        queue.idle(LONG).unwrap();
+    }
+}
+
+#[test]
+fn what_a_panic_carries_may_panic_too() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let [recording, running, last] =
+        ["recording", "running", "last"].map(|label| device.timeline(label).unwrap());
+    let panics = |_: &mut syncline_core::host::Recorder| std::panic::panic_any(Cluster);
+    let refused = queue.submit(&[], panics, &[recording.signal_at(1)]);
+    assert!(matches!(refused, Err(Error::WorkPanicked { .. })));
+    let panics = |recorder: &mut syncline_core::host::Recorder| {
+        recorder.run(|| std::panic::panic_any(Cluster));
+        Ok(())
+    };
+    queue.submit(&[], panics, &[running.signal_at(1)]).unwrap();
+    assert!(matches!(
+        running.at(1).wait(LONG),
+        Err(Error::Failed { .. })
+    ));
+    queue.submit(&[], nothing, &[last.signal_at(1)]).unwrap();
+    last.at(1).wait(LONG).unwrap();
+}
+
+#[test]
+fn a_label_may_hold_anything() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "a\0b").unwrap();
+    let line = device.timeline("c\0d").unwrap();
+    queue.submit(&[], nothing, &[line.signal_at(1)]).unwrap();
+    line.at(1).wait(LONG).unwrap();
+}
+
+#[test]
+fn a_wait_on_a_failed_timeline_skips_whatever_the_submission_signals() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let [frames, other] = ["frames", "other"].map(|label| device.timeline(label).unwrap());
+    frames.fail(lost());
+    let ran = Arc::new(AtomicBool::new(false));
+    let noted = ran.clone();
+    let work = move |_: &mut _| {
+        noted.store(true, Ordering::SeqCst);
+        Ok(())
+    };
+    // The most common shape: after n, n + 1.
+    let signals = [frames.signal_at(2), other.signal_at(1)];
+    queue.submit(&[frames.at(1)], work, &signals).unwrap();
+    let ended = other.at(1).wait(LONG);
+    assert!(
+        matches!(&ended, Err(Error::Failed { cause, .. }) if matches!(**cause, Error::DeviceLost { .. })),
+        "{ended:?}"
+    );
+    queue.idle(LONG).unwrap();
+    assert!(!ran.load(Ordering::SeqCst));
+    // Without such a wait it is refused, and nothing has changed.
+    let third = device.timeline("third").unwrap();
+    let signals = [third.signal_at(1), frames.signal_at(2)];
+    let refused = queue.submit(&[], nothing, &signals);
+    assert!(matches!(refused, Err(Error::Failed { .. })));
+    third.signal(1).unwrap();
+}
+
+#[test]
+fn a_time_that_a_held_record_could_not_write_is_told() {
+    let script = Arc::new(Script {
+        stampless: true,
+        ..Script::default()
+    });
+    let device = Device::new();
+    let lane = scripted(&script, device.id());
+    let gate = bare(device.id(), "gate");
+    let fence = device.timed_fence("timed");
+    lane.submit(&[gate.at(1)], nothing, &[]).unwrap();
+    lane.record(&fence).unwrap();
+    gate.signal(1).unwrap();
+    for signal in std::mem::take(&mut *script.taken.lock().unwrap()) {
+        signal.complete();
+    }
+    fence.wait(LONG).unwrap();
+    let told = fence.elapsed_since(&fence);
+    assert!(matches!(told, Err(Error::DeviceLost { .. })), "{told:?}");
 }
 
 /// Fails its timeline in the middle of a host signal.

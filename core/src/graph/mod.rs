@@ -1,8 +1,8 @@
 //! Who waits for whom among the submissions that are held on the host.
 //!
-//! A node is a submission that a lane holds, or one with the driver whose signals the host has yet to
-//! make. It depends on the node that has claimed what it waits for, and on the node that has claimed
-//! the predecessor of what it signals itself. A queue's own timeline is a timeline like any other here
+//! A node is a submission that a lane holds, or a signal that the host has yet to make for one, which waits for
+//! the submission's end. It depends on the node that has claimed what it waits for, and on the node that has
+//! claimed the predecessor of what it signals itself. A queue's own timeline is a timeline like any other here
 //! (submission `n` claims `n` of it), so the order within a queue needs no edges of its own.
 //!
 //! A wait that no node has claimed has no edge: a signal may still come. Hence a circle of edges is one
@@ -50,21 +50,34 @@ pub(crate) trait Holder: Send + Sync {
     fn reconsider(self: Arc<Self>, number: u64);
 }
 
-/// What a submission is to the graph.
+/// What a submission, or a signal that the host makes for it, is to the graph.
 pub(crate) struct Node {
     pub(crate) queue: Object,
     pub(crate) number: u64,
+    /// The host makes its claims, once the submission has finished.
+    pub(crate) by_host: bool,
     pub(crate) holder: Weak<dyn Holder>,
     pub(crate) waits: SmallVec<[KeptPoint; 4]>,
     /// The queue's own timeline among them.
     pub(crate) claims: SmallVec<[(Arc<Shared>, Interval); 4]>,
 }
 
-/// A submission's place in the graph, given up on drop.
+impl Node {
+    fn signaller(&self) -> Signaller {
+        let (queue, submission) = (self.queue.clone(), self.number);
+        if self.by_host {
+            Signaller::Host { queue, submission }
+        } else {
+            Signaller::Held { queue, submission }
+        }
+    }
+}
+
+/// A place in the graph, given up on drop.
 pub(crate) struct Place(NodeId);
 
 impl Place {
-    /// Takes the place of a submission with what it waits for and claims.
+    /// Takes the place of a node with what it waits for and claims.
     ///
     /// # Errors
     /// The circle that it would close; the graph is unchanged then.
@@ -76,10 +89,9 @@ impl Place {
         })
     }
 
-    /// The submission waits for nothing any more, and keeps only those claims that `keep` says:
-    /// `sent` if the driver has it, else it will be skipped.
-    pub(crate) fn reduce(&self, sent: bool, keep: impl Fn(&Arc<Shared>) -> bool) {
-        let removed = GRAPH.lock().reduce(self.0, sent, keep);
+    /// The node waits for nothing any more, and keeps only those claims that `keep` says.
+    pub(crate) fn reduce(&self, keep: impl Fn(&Arc<Shared>) -> bool) {
+        let removed = GRAPH.lock().reduce(self.0, keep);
         drop(removed);
     }
 }
@@ -105,20 +117,6 @@ pub(crate) fn signaller(of: &Arc<Shared>, value: u64) -> Option<(Signaller, Poin
 struct Stored {
     node: Node,
     rank: i128,
-    /// The driver has it, and only signals that the host makes are left.
-    sent: bool,
-}
-
-impl Stored {
-    fn signaller(&self) -> Signaller {
-        let queue = self.node.queue.clone();
-        let submission = self.node.number;
-        if self.sent {
-            Signaller::Host { queue, submission }
-        } else {
-            Signaller::Held { queue, submission }
-        }
-    }
 }
 
 struct Refused {
@@ -228,11 +226,7 @@ impl Graph {
             of.add_held_wait();
             self.claims.insert((of.object.id(), *upto), (*above, id));
         }
-        self.nodes[id] = Some(Stored {
-            node,
-            rank,
-            sent: false,
-        });
+        self.nodes[id] = Some(Stored { node, rank });
         Ok(id)
     }
 
@@ -315,7 +309,7 @@ impl Graph {
                 continue;
             };
             let through = self.dependencies(waiting).find(|&(other, ..)| other == id);
-            steps.extend(through.map(|(_, of, value)| step(of, value, signaller.signaller())));
+            steps.extend(through.map(|(_, of, value)| step(of, value, signaller.node.signaller())));
             waiting = &signaller.node;
         }
         let claimed = |of: &Arc<Shared>, value| {
@@ -329,22 +323,12 @@ impl Graph {
             .filter_map(|wait| Some((wait.of.as_ref()?, wait.value)));
         let order = waiting.claims.iter().map(|(of, claim)| (of, claim.above));
         let last = waits.chain(order).find(|&(of, value)| claimed(of, value));
-        let this = || Signaller::Held {
-            queue: node.queue.clone(),
-            submission: node.number,
-        };
-        steps.extend(last.map(|(of, value)| step(of, value, this())));
+        steps.extend(last.map(|(of, value)| step(of, value, node.signaller())));
         Blockers::new(steps)
     }
 
-    fn reduce(
-        &mut self,
-        id: NodeId,
-        sent: bool,
-        keep: impl Fn(&Arc<Shared>) -> bool,
-    ) -> Option<Node> {
+    fn reduce(&mut self, id: NodeId, keep: impl Fn(&Arc<Shared>) -> bool) -> Option<Node> {
         let stored = self.nodes.get_mut(id)?.as_mut()?;
-        stored.sent = sent;
         let waits = std::mem::take(&mut stored.node.waits);
         let (kept, gone) = std::mem::take(&mut stored.node.claims)
             .into_iter()
@@ -353,6 +337,7 @@ impl Graph {
         let removed = Node {
             queue: stored.node.queue.clone(),
             number: stored.node.number,
+            by_host: stored.node.by_host,
             holder: stored.node.holder.clone(),
             waits,
             claims: gone,
@@ -418,7 +403,7 @@ impl Graph {
             .claims
             .iter()
             .map(|(of, claim)| (of.clone(), claim.above));
-        Some((stored.signaller(), waits.chain(order).collect()))
+        Some((node.signaller(), waits.chain(order).collect()))
     }
 }
 

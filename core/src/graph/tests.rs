@@ -18,6 +18,7 @@ fn node(waits: &[(&Arc<Shared>, u64)], claims: &[(&Arc<Shared>, u64, u64)]) -> N
     Node {
         queue: Object::new("queue", "q"),
         number: 1,
+        by_host: false,
         holder: Weak::<Nobody>::new(),
         waits: waits.iter().map(keep).collect(),
         claims: claims.iter().map(own).collect(),

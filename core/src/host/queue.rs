@@ -129,7 +129,8 @@ impl Worker {
         let (tasks, received) = channel();
         let name = object.clone();
         std::thread::Builder::new()
-            .name(format!("syncline-{}", object.label()))
+            // A label may hold anything, the name of a thread no NUL.
+            .name(format!("syncline-{}", object.label().replace('\0', "?")))
             .spawn(move || work(&name, &received))
             .map_err(|error| Error::Native {
                 object: object.clone(),
@@ -243,7 +244,7 @@ fn run(queue: &Object, jobs: Jobs, ready: Result<()>) -> Result<()> {
         jobs.try_for_each(|job| {
             catch_unwind(AssertUnwindSafe(job)).map_err(|payload| Error::WorkPanicked {
                 queue: queue.clone(),
-                message: panic_message(&*payload),
+                message: panic_message(payload),
             })
         })
     });

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::places::Places;
 use super::send::{Sent, owned};
 use super::{Lane, fail_all};
 use crate::backend::{Enqueue, Keep, KeptPoints};
 use crate::claim::Interval;
-use crate::error::{Error, Failure, Result};
-use crate::graph::{Holder, Node, Place};
+use crate::error::{Failure, Result};
+use crate::graph::Holder;
 use crate::point::{KeptPoint, Point};
 use crate::run::{Wake, quietly};
 use crate::state::{Shared, Standing};
@@ -60,8 +61,7 @@ pub(super) struct Entry<E: Enqueue> {
     pub(super) waits: KeptPoints,
     pub(super) claims: OwnedClaims,
     pub(super) job: Job<E>,
-    /// Its place among those who wait for each other.
-    pub(super) place: Option<Place>,
+    pub(super) places: Places,
 }
 
 /// Claims that a submission holds for as long as it is held.
@@ -135,7 +135,7 @@ impl<E: Enqueue> Lane<E> {
         }
         for (of, claim) in claims {
             // A signal that the host will make waits for its predecessor then, not now.
-            if of.port_on(self.device).is_none() {
+            if self.is_relayed(of) {
                 continue;
             }
             match of.standing(claim.above) {
@@ -170,7 +170,7 @@ impl<E: Enqueue> Lane<E> {
         prepared: E::Prepared,
         keep: Keep,
         claims: OwnedClaims,
-        place: Option<Place>,
+        places: Places,
     ) {
         let job = Job::Prepared(prepared, keep);
         let entry = Entry {
@@ -178,7 +178,7 @@ impl<E: Enqueue> Lane<E> {
             waits: KeptPoints::new(),
             claims,
             job,
-            place,
+            places,
         };
         self.state.lock().held.push_front(entry);
     }
@@ -262,21 +262,19 @@ impl<E: Enqueue> Lane<E> {
             number,
             claims,
             job,
-            place,
+            mut places,
             ..
         } = entry;
         fail_all(&claims, cause);
         // A number that cannot pass either is one of a queue that has failed: nobody counts on.
         if !matches!(job, Job::Pass(_)) {
-            if let Some(place) = &place {
-                self.keep_only_position(place);
-            }
+            places.keep_only_turn(self.own_shared());
             let pass = Entry {
                 number,
                 waits: KeptPoints::new(),
                 claims: SmallVec::new(),
                 job: Job::Pass(Keep::default()),
-                place,
+                places,
             };
             self.state.lock().held.push_front(pass);
         }
@@ -301,71 +299,33 @@ impl<E: Enqueue> Lane<E> {
             waits,
             claims,
             job,
-            place,
+            places,
         } = entry;
         let taken: SmallVec<[Taken<'_>; 4]> = claims.iter().map(|(of, c)| (of, *c)).collect();
         let sent = match job {
             Job::Work(work) => {
                 let waits: SmallVec<[Point<'_>; 4]> = waits.iter().map(KeptPoint::point).collect();
-                self.send(number, &waits, work, &taken, place)
+                self.send(number, &waits, work, &taken, places)
             }
-            Job::Prepared(prepared, keep) => self.flush(number, prepared, keep, &taken, place),
+            Job::Prepared(prepared, keep) => self.flush(number, prepared, keep, &taken, places),
             Job::Pass(keep) => {
-                self.pass_over(number, keep, place);
+                self.pass_over(number, keep, places);
                 return self.front_is_prepared();
             }
         };
         match sent {
             Sent::Done => false,
-            Sent::Busy(prepared, keep, place) => {
-                self.put_back(number, prepared, keep, owned(&taken), place);
+            Sent::Busy(prepared, keep, places) => {
+                self.put_back(number, prepared, keep, owned(&taken), places);
                 true
             }
             Sent::Refused(error, keep) => {
                 // Nobody is left to take an error, so those who wait get it.
                 fail_all(&claims, &error.into_cause());
-                self.pass_over(number, keep, None);
+                self.pass_over(number, keep, Places::default());
                 self.front_is_prepared()
             }
         }
-    }
-
-    /// A submission that will be skipped: what is left of it for others to wait for is its turn.
-    fn keep_only_position(&self, place: &Place) {
-        place.reduce(false, |of| Arc::ptr_eq(of, self.own_shared()));
-    }
-
-    /// Takes the place of a submission among those who wait for each other, with its position on the
-    /// queue as one more claim.
-    ///
-    /// # Errors
-    /// [`Error::Circular`]; nothing has changed then.
-    pub(super) fn take_place(
-        self: &Arc<Self>,
-        number: u64,
-        waits: &[Point<'_>],
-        claims: &[Taken<'_>],
-    ) -> Result<Place> {
-        let turn = Interval {
-            above: number - 1,
-            upto: number,
-        };
-        let mut claims = owned(claims);
-        claims.push((self.own_shared().clone(), turn));
-        let waits = waits.iter().filter(|wait| wait.of.is_some());
-        let this: Arc<dyn Holder> = self.clone();
-        Place::take(Node {
-            queue: self.object.clone(),
-            number,
-            holder: Arc::downgrade(&this),
-            waits: waits.map(|wait| wait.keep()).collect(),
-            claims,
-        })
-        .map_err(|circle| Error::Circular {
-            queue: self.object.clone(),
-            submission: number,
-            circle,
-        })
     }
 
     pub(super) fn front_is_prepared(&self) -> bool {
@@ -416,9 +376,7 @@ impl<E: Enqueue> Holder for Lane<E> {
             job = std::mem::replace(&mut entry.job, Job::Pass(Keep::default()));
             _waits = std::mem::take(&mut entry.waits);
             claims = std::mem::take(&mut entry.claims);
-            if let Some(place) = &entry.place {
-                self.keep_only_position(place);
-            }
+            entry.places.keep_only_turn(self.own_shared());
         }
         fail_all(&claims, &cause);
         quietly(|| drop(job));

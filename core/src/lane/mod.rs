@@ -5,6 +5,7 @@
 //! on his thread, from the run-queue.
 
 mod hold;
+mod places;
 mod relay;
 mod send;
 
@@ -27,6 +28,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, current, fence};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
 use hold::{Entry, Job, State, Taken, Verdict};
+use send::owned;
 
 /// What became of a submission.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +39,8 @@ pub struct Submitted<'q> {
 
 impl<'q> Submitted<'q> {
     /// The queue's position behind the submission: reached once it, and everything before it on the
-    /// queue, is finished or was skipped because of a failure.
+    /// queue, is finished or was skipped because of a failure. Signals that the host makes, on timelines without
+    /// a port for the queue, come after it.
     pub const fn end(self) -> Point<'q> {
         self.end
     }
@@ -136,11 +139,16 @@ impl<E: Enqueue> Lane<E> {
             return Ok(());
         }
         let stamp = self.driver.stamp()?;
-        let written = stamp.clone();
-        let position = self
-            .submit(&[], move |recorder| E::write_stamp(recorder, &written), &[])?
-            .end
-            .keep();
+        let (written, told) = (stamp.clone(), fence.clone());
+        // If the record is held, nobody is left to take an error but who asks the fence for its time.
+        let write = move |recorder: &mut E::Recorder<'_>| {
+            let result = E::write_stamp(recorder, &written);
+            if let Err(error) = &result {
+                told.lose(written, error.clone());
+            }
+            result
+        };
+        let position = self.submit(&[], write, &[])?.end.keep();
         fence.mark(position, Some(stamp as Arc<dyn Stamp>));
         Ok(())
     }
@@ -193,13 +201,8 @@ impl<E: Enqueue> Lane<E> {
             Verdict::Ready
         };
         let held = !(idle && matches!(verdict, Verdict::Ready));
-        let relayed = |&(of, _): &Taken<'_>| of.port_on(self.device).is_none();
-        let place = if held || claims.iter().any(relayed) {
-            let place = self.take_place(number, waits, &claims);
-            Some(place.inspect_err(|_| withdraw_all(&claims))?)
-        } else {
-            None
-        };
+        let places = self.take_places(number, waits, &claims, held);
+        let places = places.inspect_err(|_| withdraw_all(&claims))?;
         state.last = number;
         self.last.store(number, Ordering::Relaxed);
         let finished = state.take_finished(self.own_shared().reached());
@@ -208,7 +211,7 @@ impl<E: Enqueue> Lane<E> {
             state.driving = Some(me);
             drop(state);
             quietly(|| drop(finished));
-            let refused = self.send_now(number, waits, work, &claims, place).err();
+            let refused = self.send_now(number, waits, work, &claims, places).err();
             self.drive();
             return refused.map_or_else(|| Ok(self.submitted(number)), Err);
         }
@@ -219,12 +222,9 @@ impl<E: Enqueue> Lane<E> {
                 .filter(|p| p.of.is_some())
                 .map(|p| p.keep())
                 .collect(),
-            claims: claims
-                .iter()
-                .map(|&(of, claim)| (of.clone(), claim))
-                .collect(),
+            claims: owned(&claims),
             job: Job::Work(Box::new(work)),
-            place,
+            places,
         });
         if idle {
             state.driving = Some(me);
@@ -254,9 +254,11 @@ impl<E: Enqueue> Lane<E> {
         for wait in waits {
             if let Some(of) = wait.of {
                 of.check_wait(wait.value)?;
-                if of.port_on(self.device).is_none() {
-                    of.refresh_to(wait.value);
-                }
+                let needed = match of.port_on(self.device) {
+                    Some(_) => Stage::Pending,
+                    None => Stage::Reached,
+                };
+                of.refresh_for(needed, wait.value);
             }
         }
         for signal in signals {
@@ -346,6 +348,8 @@ fn claim_all<'s>(
         };
         match claim {
             Ok(claim) => taken.push((signal.of, claim)),
+            // It will be skipped, as it is if the timeline fails a moment later.
+            Err(Error::Failed { .. }) if is_hopeless(waits) => {}
             Err(error) => {
                 withdraw_all(&taken);
                 return Err(error);
@@ -353,6 +357,12 @@ fn claim_all<'s>(
         }
     }
     Ok(taken)
+}
+
+/// True if a submission that waits for these can never run.
+fn is_hopeless(waits: &[Point<'_>]) -> bool {
+    let hopeless = |wait: &Point<'_>| wait.of.is_some_and(|of| of.hopeless(wait.value).is_some());
+    waits.iter().any(hopeless)
 }
 
 /// Takes the claims of a refused submission back. The caller holds these timelines, so this wakes nobody.
@@ -368,11 +378,14 @@ fn fail_all(claims: &[(Arc<Shared>, Interval)], cause: &Failure) {
     }
 }
 
-/// What a caught panic said.
-pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+/// What a caught panic said. The payload is the application's own, and so may panic when it is dropped.
+pub(crate) fn panic_message(payload: Box<dyn std::any::Any + Send>) -> String {
     let text = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a payload that is not text".into())
+    let message = text
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a payload that is not text".into());
+    quietly(|| drop(payload));
+    message
 }

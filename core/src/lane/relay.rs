@@ -14,8 +14,8 @@ pub(super) struct Relay {
     pub(super) number: u64,
     pub(super) of: Arc<Shared>,
     pub(super) claim: Interval,
-    /// The submission's place among those who wait for each other, given up with the last signal.
-    pub(super) _place: Option<Arc<Place>>,
+    /// The signal's place among those who wait for each other, given up once it is made.
+    pub(super) _place: Option<Place>,
 }
 
 impl Wake for Relay {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::hold::{Entry, Job, Taken};
+use super::places::Places;
 use super::relay::Relay;
 use super::{Lane, panic_message};
 use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
 use crate::claim::Interval;
 use crate::error::{Error, Result};
-use crate::graph::Place;
 use crate::info::DeviceId;
 use crate::point::{Completion, NativePoint, Point};
 use crate::run::{Wake, wake_all};
@@ -21,7 +21,7 @@ use crate::sync::Ordering;
 /// What became of an attempt to hand a submission to the driver.
 pub(super) enum Sent<E: Enqueue> {
     Done,
-    Busy(E::Prepared, Keep, Option<Place>),
+    Busy(E::Prepared, Keep, Places),
     Refused(Error, Keep),
 }
 
@@ -36,22 +36,27 @@ impl<E: Enqueue> Lane<E> {
         waits: &[Point<'_>],
         work: W,
         claims: &[Taken<'_>],
-        place: Option<Place>,
+        places: Places,
     ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
     {
-        match self.send(number, waits, work, claims, place) {
+        match self.send(number, waits, work, claims, places) {
             Sent::Done => Ok(()),
-            Sent::Busy(prepared, keep, place) => {
-                self.put_back(number, prepared, keep, owned(claims), place);
+            Sent::Busy(prepared, keep, mut places) => {
+                // It is held now, if only by a lock: whoever asks must find it. It waits for nobody in the
+                // graph, so it closes no circle.
+                if places.submission.is_none() {
+                    places.submission = self.take_submission(number, &[], claims).ok();
+                }
+                self.put_back(number, prepared, keep, owned(claims), places);
                 Ok(())
             }
             Sent::Refused(error, keep) => {
                 for (of, claim) in claims {
                     of.withdraw(*claim);
                 }
-                self.pass_over(number, keep, None);
+                self.pass_over(number, keep, Places::default());
                 Err(error)
             }
         }
@@ -64,7 +69,7 @@ impl<E: Enqueue> Lane<E> {
         waits: &[Point<'_>],
         work: W,
         claims: &[Taken<'_>],
-        place: Option<Place>,
+        places: Places,
     ) -> Sent<E>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
@@ -94,7 +99,7 @@ impl<E: Enqueue> Lane<E> {
             .collect();
         let relayed: SmallVec<[Completion; 2]> = claims
             .iter()
-            .filter(|(of, _)| of.port_on(self.device).is_none())
+            .filter(|(of, _)| self.is_relayed(of))
             .map(|(of, claim)| Completion::new(of, claim.upto))
             .collect();
         let own = self.own_shared();
@@ -112,18 +117,26 @@ impl<E: Enqueue> Lane<E> {
         };
 
         let mut keep = Keep::default();
-        let recorded = self.driver.record(&batch, &mut keep, |recorder| {
-            catch_unwind(AssertUnwindSafe(|| work(recorder))).unwrap_or_else(|payload| {
-                Err(Error::WorkPanicked {
-                    queue: self.object.clone(),
-                    message: panic_message(&*payload),
-                })
-            })
+        // Around the work, so that the backend can undo what it had begun; and around all of it, since what
+        // is dropped in there, the work's own captures among it, is the application's and may panic too.
+        let recorded = self.guarded(|| {
+            let work = |recorder: &mut E::Recorder<'_>| self.guarded(|| work(recorder));
+            self.driver.record(&batch, &mut keep, work)
         });
-        match recorded {
-            Ok(prepared) => self.flush(number, prepared, keep, claims, place),
+        match recorded.map_err(|error| error.on(&self.object)) {
+            Ok(prepared) => self.flush(number, prepared, keep, claims, places),
             Err(error) => Sent::Refused(error, keep),
         }
+    }
+
+    /// Runs what may panic for the application's sake: that is a refusal then.
+    fn guarded<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|payload| {
+            Err(Error::WorkPanicked {
+                queue: self.object.clone(),
+                message: panic_message(payload),
+            })
+        })
     }
 
     /// Hands a recorded submission to the driver, and lets the timelines know.
@@ -133,13 +146,14 @@ impl<E: Enqueue> Lane<E> {
         prepared: E::Prepared,
         keep: Keep,
         claims: &[Taken<'_>],
-        place: Option<Place>,
+        places: Places,
     ) -> Sent<E> {
         let waker = || Waker(self.clone() as Arc<dyn Wake>);
-        match self.driver.flush(prepared, &waker) {
-            Flush::Done => {}
-            Flush::Busy(prepared) => return Sent::Busy(prepared, keep, place),
-            Flush::Refused(error) => return Sent::Refused(error, keep),
+        // A driver that refuses it drops what was prepared: closures of the application, on the host.
+        match self.guarded(|| Ok(self.driver.flush(prepared, &waker))) {
+            Ok(Flush::Done) => {}
+            Ok(Flush::Busy(prepared)) => return Sent::Busy(prepared, keep, places),
+            Ok(Flush::Refused(error)) | Err(error) => return Sent::Refused(error, keep),
         }
         if !keep.is_empty() {
             self.state.lock().kept.push_back((number, keep));
@@ -147,35 +161,33 @@ impl<E: Enqueue> Lane<E> {
         }
         let domain = self.driver.order_domain();
         let own = self.own_shared();
-        let relayed = |of: &Arc<Shared>| of.port_on(self.device).is_none();
-        // Until the host has made its signals, others wait for this submission.
-        let place = place
-            .filter(|_| claims.iter().any(|(of, _)| relayed(of)))
-            .map(|place| {
-                place.reduce(true, |of| !Arc::ptr_eq(of, own) && relayed(of));
-                Arc::new(place)
-            });
-        own.promote(
-            Interval {
-                above: number - 1,
-                upto: number,
-            },
-            domain,
-            Some(&self.object),
-        );
-        for &(of, claim) in claims {
-            if !relayed(of) {
-                of.promote(claim, domain, Some(&self.object));
-            } else {
-                let relay = Relay {
-                    own: own.clone(),
-                    number,
-                    of: of.clone(),
-                    claim,
-                    _place: place.clone(),
-                };
-                wake_all([Arc::new(relay) as Arc<dyn Wake>]);
-            }
+        // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
+        let Places {
+            submission,
+            relayed,
+        } = places;
+        drop(submission);
+        let (relays, natives): (SmallVec<[_; 4]>, SmallVec<[_; 4]>) =
+            claims.iter().partition(|(of, _)| self.is_relayed(of));
+        for &(of, claim) in natives {
+            of.promote(claim, domain, Some(&self.object));
+        }
+        // After its signals: who sees the position reached finds them reached, too.
+        let turn = Interval {
+            above: number - 1,
+            upto: number,
+        };
+        own.promote(turn, domain, Some(&self.object));
+        let mut places = relayed.into_iter();
+        for &(of, claim) in relays {
+            let relay = Relay {
+                own: own.clone(),
+                number,
+                of: of.clone(),
+                claim,
+                _place: places.next(),
+            };
+            wake_all([Arc::new(relay) as Arc<dyn Wake>]);
         }
         Sent::Done
     }
@@ -183,14 +195,14 @@ impl<E: Enqueue> Lane<E> {
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
     /// position goes on and what the driver may already use of it is kept until then. Stays at the front if
     /// the driver takes none now: the caller drives on, and so finds it.
-    pub(super) fn pass_over(self: &Arc<Self>, number: u64, mut kept: Keep, place: Option<Place>) {
+    pub(super) fn pass_over(self: &Arc<Self>, number: u64, mut kept: Keep, places: Places) {
         if !self.driver.ready() {
             let pass = Entry {
                 number,
                 waits: SmallVec::new(),
                 claims: SmallVec::new(),
                 job: Job::Pass(kept),
-                place,
+                places,
             };
             self.state.lock().held.push_front(pass);
             return;
@@ -209,18 +221,19 @@ impl<E: Enqueue> Lane<E> {
             end,
         };
         let sent = match self.driver.record(&batch, &mut kept, |_| Ok(())) {
-            Ok(prepared) => self.flush(number, prepared, kept, &[], place),
+            Ok(prepared) => self.flush(number, prepared, kept, &[], places),
             Err(error) => Sent::Refused(error, kept),
         };
         match sent {
             Sent::Done => {}
-            Sent::Busy(prepared, keep, place) => {
-                self.put_back(number, prepared, keep, SmallVec::new(), place);
+            Sent::Busy(prepared, keep, places) => {
+                self.put_back(number, prepared, keep, SmallVec::new(), places);
             }
-            // Not even that: the queue itself is gone.
+            // Not even that: the queue itself is gone. The driver may still use what was kept, so that stays
+            // for as long as the queue.
             Sent::Refused(error, keep) => {
+                self.state.lock().kept.push_back((number, keep));
                 own.fail(error.into_cause());
-                drop(keep);
             }
         }
     }

@@ -295,6 +295,18 @@ impl Shared {
         }
     }
 
+    /// As [`Shared::refresh_to`], as far as a wait for `stage` needs it: that a signal from beyond the engine is
+    /// pending shows only in the counter.
+    pub(crate) fn refresh_for(&self, stage: Stage, value: u64) {
+        let asks = match stage {
+            Stage::Reached => true,
+            Stage::Pending => self.pending() < value && self.raw_claims.load(Ordering::Relaxed) > 0,
+        };
+        if asks {
+            self.refresh_to(value);
+        }
+    }
+
     /// Notes that `value` is reached; wakes and releases whoever waited for it.
     pub(crate) fn advance(&self, value: u64) {
         wake_all(self.advance_quietly(value));
@@ -310,11 +322,12 @@ impl Shared {
         if state.failure.is_some() || value <= self.reached() {
             return Woken::new();
         }
-        self.reached.store(value, Ordering::Release);
+        // First what is pending: nobody, with or without the lock, may see a value reached but not pending.
         if self.pending() < value {
             self.pending_domain.store(0, Ordering::Release);
             self.pending.store(value, Ordering::Release);
         }
+        self.reached.store(value, Ordering::Release);
         state.claims.settle(value);
         state.waiters.take_settled(value, self.pending())
     }

@@ -8,11 +8,12 @@ use crate::sync::Ordering;
 impl Shared {
     /// If the watcher must be told: whether the timeline is new to it.
     pub(super) fn needs_watch(&self, state: &mut State) -> Option<bool> {
-        self.watch()?;
+        let device = self.watch()?;
         let target = self.target(state)?;
         let fresh = state.watched.is_none();
         if state.watched.is_some_and(|watched| watched <= target) {
-            return None;
+            // Told already; but a thread that could not be started may be by now.
+            return device.watcher().is_blind().then_some(false);
         }
         state.watched = Some(target);
         Some(fresh)
@@ -35,6 +36,12 @@ impl Shared {
                 .watcher()
                 .want(&**device, fresh.then(|| self.clone()));
         }
+    }
+
+    /// True if nobody will notice what the home's driver signals, but for those who look themselves.
+    pub(crate) fn is_unwatched(&self) -> bool {
+        self.watch()
+            .is_some_and(|device| device.watcher().is_blind())
     }
 
     /// Asked by the watcher each round: the value to look for, or `None` to forget this timeline.

@@ -64,7 +64,13 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io:
 
 /// Lets a panic of `action`, reported by the panic hook, go no further.
 pub(crate) fn contain(action: impl FnOnce()) {
-    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(action));
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(action)) {
+        // What was thrown may panic itself when it is dropped, and what that throws, too: there it ends.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(again);
+        }
+    }
 }
 
 /// The time as those outside the engine know it.

@@ -427,9 +427,10 @@ impl World {
         if waits.iter().any(|&wait| !self.in_range(wait)) {
             refusals.insert(Refusal::OutOfRange);
         }
+        let hopeless = waits.iter().any(|&wait| self.hopeless(wait).is_some());
         let mut claimed: Vec<Signal> = Vec::new();
-        for &(line, upto) in signals {
-            if claimed.iter().any(|other| other.line == line) {
+        for (index, &(line, upto)) in signals.iter().enumerate() {
+            if signals[..index].iter().any(|&(other, _)| other == line) {
                 refusals.insert(Refusal::Duplicate);
             }
             let own = waits.iter().filter_map(|&wait| match wait {
@@ -438,6 +439,11 @@ impl World {
             });
             match self.lines[line].claimable(upto, own.max().unwrap_or(0)) {
                 Ok(above) => claimed.push(Signal { line, above, upto }),
+                // It will be skipped, so it need not signal what has failed already.
+                Err(why)
+                    if hopeless
+                        && self.lines[line].failed.is_some()
+                        && !why.contains(&Refusal::BehindOwnWait) => {}
                 Err(why) => refusals.extend(why),
             }
         }
@@ -461,10 +467,8 @@ impl World {
             self.lines[signal.line].claims.insert(signal.upto, claim);
         }
         let at_once = self.queues[queue].held.is_empty() && self.may_go(queue, &submission);
-        let mut signals = submission.signals.iter();
-        let relayed = signals.any(|signal| !self.is_native(queue, Place::Line(signal.line, 1)));
         self.queues[queue].last = number;
-        if (!at_once || relayed) && self.is_circular(queue, &submission) {
+        if self.is_circular(queue, &submission, !at_once) {
             *self = before;
             return Err(BTreeSet::from([Refusal::Circular]));
         }
@@ -671,39 +675,41 @@ impl World {
 
     // ---- Circles ----
 
-    /// Whether `new`, the next submission of `queue`, would wait for itself by way of others. It depends on who
-    /// has claimed what it waits for and what its signals follow, and on the one before it on its queue.
-    fn is_circular(&self, queue: usize, new: &Submission) -> bool {
-        struct Node<'w> {
+    /// Whether `new`, the next submission of `queue`, would wait for itself by way of others, or a signal that the
+    /// host makes for it. A submission that is held depends on who has claimed what it waits for and what its signals
+    /// follow, and on the one before it on its queue; a signal of the host on its submission and on what it follows.
+    fn is_circular(&self, queue: usize, new: &Submission, held: bool) -> bool {
+        struct Node {
             turn: Option<(usize, u64)>,
-            waits: &'w [Place],
+            waits: Vec<Place>,
             signals: Vec<Signal>,
         }
-        let held = |queue, submission: &'_ Submission| Node {
-            turn: Some((queue, submission.number)),
-            waits: &[],
-            signals: submission.signals.clone(),
-        };
-        let mut nodes = vec![Node {
-            waits: &new.waits,
-            ..held(queue, new)
-        }];
-        for (queue, it) in self.queues.iter().enumerate() {
-            nodes.extend(it.held.iter().map(|submission| Node {
-                waits: &submission.waits,
-                ..held(queue, submission)
-            }));
-        }
-        let mut relayed: BTreeMap<(usize, u64), Vec<Signal>> = BTreeMap::new();
-        for relay in &self.relays {
-            let key = (relay.queue, relay.number);
-            relayed.entry(key).or_default().push(relay.signal);
-        }
-        nodes.extend(relayed.into_values().map(|signals| Node {
+        let by_host = |queue, number, signal| Node {
             turn: None,
-            waits: &[],
-            signals,
-        }));
+            waits: vec![Place::Turn(queue, number)],
+            signals: vec![signal],
+        };
+        let nodes_of = |queue, submission: &Submission, held: bool| {
+            let signals = submission.signals.iter().copied();
+            let (native, relayed): (Vec<_>, Vec<_>) =
+                signals.partition(|signal| self.is_native(queue, Place::Line(signal.line, 1)));
+            let itself = held.then(|| Node {
+                turn: Some((queue, submission.number)),
+                waits: submission.waits.clone(),
+                signals: native,
+            });
+            let relayed = relayed.into_iter();
+            let relayed = relayed.map(|signal| by_host(queue, submission.number, signal));
+            itself.into_iter().chain(relayed).collect::<Vec<_>>()
+        };
+        let mut nodes = nodes_of(queue, new, held);
+        let fresh = nodes.len();
+        for (queue, it) in self.queues.iter().enumerate() {
+            let held = it.held.iter();
+            nodes.extend(held.flat_map(|submission| nodes_of(queue, submission, true)));
+        }
+        let relays = self.relays.iter();
+        nodes.extend(relays.map(|relay| by_host(relay.queue, relay.number, relay.signal)));
         let claimant = |place: Place| {
             nodes.iter().position(|node| match place {
                 Place::Empty => false,
@@ -713,7 +719,7 @@ impl World {
                 Place::Turn(queue, number) => node.turn == Some((queue, number)),
             })
         };
-        let dependencies = |node: &Node<'_>| -> Vec<usize> {
+        let dependencies = |node: &Node| -> Vec<usize> {
             let order = node.signals.iter();
             let order = order.map(|signal| Place::Line(signal.line, signal.above));
             let before = node
@@ -722,17 +728,19 @@ impl World {
             let places = node.waits.iter().copied().chain(order).chain(before);
             places.filter_map(claimant).collect()
         };
-        let mut open = dependencies(&nodes[0]);
-        let mut seen = BTreeSet::new();
-        while let Some(next) = open.pop() {
-            if next == 0 {
-                return true;
+        (0..fresh).any(|start| {
+            let mut open = dependencies(&nodes[start]);
+            let mut seen = BTreeSet::new();
+            while let Some(next) = open.pop() {
+                if next == start {
+                    return true;
+                }
+                if seen.insert(next) {
+                    open.extend(dependencies(&nodes[next]));
+                }
             }
-            if seen.insert(next) {
-                open.extend(dependencies(&nodes[next]));
-            }
-        }
-        false
+            false
+        })
     }
 
     // ---- Seen from outside ----

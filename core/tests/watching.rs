@@ -1,0 +1,339 @@
+//! The thread that watches a device whose driver signals by itself, and what it tells to whom.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use syncline_core::backend::{
+    Attachment, Batch, Device as _, Enqueue, Flush, Keep, Lane, Port, Queue as _, Stamp, Waker,
+    Watch, Watcher,
+};
+use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline, host};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A device whose counters advance when the test says so.
+#[derive(Default)]
+struct Driver {
+    watcher: Watcher,
+    nudged: Mutex<bool>,
+    changed: Condvar,
+    /// What `watch` answers.
+    cannot_watch: AtomicBool,
+    /// Called by each nudge.
+    on_nudge: Mutex<Option<Box<dyn Fn() + Send>>>,
+}
+
+impl Driver {
+    /// The counter's driver tells the host.
+    fn tick(&self) {
+        *self.nudged.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn timeline(
+        self: &Arc<Self>,
+        device: DeviceId,
+        label: &str,
+        outside: bool,
+    ) -> (Timeline, Arc<Counter>) {
+        let counter = Arc::new(Counter::default());
+        let port = Box::new(At(counter.clone()));
+        let line = Timeline::new(label, 0, |_| {
+            let attachment = Attachment {
+                device,
+                port,
+                watch: Some(self.clone() as Arc<dyn Watch>),
+                max_value_difference: u64::MAX,
+                signalled_elsewhere: outside,
+            };
+            Ok([attachment].into_iter().collect())
+        });
+        (line.unwrap(), counter)
+    }
+}
+
+impl Watch for Driver {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+        if self.cannot_watch.load(Ordering::SeqCst) {
+            return Err(trouble("watching"));
+        }
+        let mut nudged = self.nudged.lock().unwrap();
+        loop {
+            let reached = |&(port, value): &(&dyn Port, u64)| {
+                port.poll()
+                    .is_ok_and(|reached| reached.is_some_and(|reached| reached >= value))
+            };
+            if std::mem::take(&mut *nudged) || ports.iter().any(reached) {
+                return Ok(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            nudged = self.changed.wait_timeout(nudged, left).unwrap().0;
+        }
+    }
+
+    fn nudge(&self) {
+        if let Some(check) = &*self.on_nudge.lock().unwrap() {
+            check();
+        }
+        self.tick();
+    }
+}
+
+fn trouble(call: &'static str) -> Error {
+    Error::Native {
+        object: Object::new("counter", ""),
+        call,
+        code: 2,
+        name: "OUT_OF_MEMORY".into(),
+    }
+}
+
+#[derive(Default)]
+struct Counter {
+    value: AtomicU64,
+    broken: AtomicBool,
+}
+
+struct At(Arc<Counter>);
+
+impl Port for At {
+    fn poll(&self) -> Result<Option<u64>> {
+        if self.0.broken.load(Ordering::SeqCst) {
+            return Err(trouble("reading"));
+        }
+        Ok(Some(self.0.value.load(Ordering::SeqCst)))
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        self.0.value.store(value, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_signal_from_outside_is_pending_once_it_is_there() {
+    let driver = Arc::new(Driver::default());
+    let device = DeviceId::new();
+    let (line, counter) = driver.timeline(device, "imported", true);
+    assert!(!line.at(1).is_pending().unwrap());
+    counter.value.store(1, Ordering::SeqCst);
+    assert!(line.at(1).is_pending().unwrap());
+    counter.value.store(2, Ordering::SeqCst);
+    line.at(2).wait_pending(Duration::ZERO).unwrap();
+    counter.value.store(3, Ordering::SeqCst);
+    line.at(3).require_pending().unwrap();
+    // A submission that waits for it is not held either.
+    counter.value.store(4, Ordering::SeqCst);
+    let lane = lane(&driver, device);
+    assert!(
+        !lane
+            .submit(&[line.at(4)], |()| Ok(()), &[])
+            .unwrap()
+            .is_held()
+    );
+}
+
+#[test]
+fn what_cannot_be_watched_harms_only_what_cannot_be_read() {
+    let driver = Arc::new(Driver::default());
+    let device = DeviceId::new();
+    let (sound, counter) = driver.timeline(device, "sound", true);
+    let (broken, other) = driver.timeline(device, "broken", true);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| sound.at(1).wait(LONG));
+        let failing = scope.spawn(|| broken.at(1).wait(LONG));
+        std::thread::sleep(Duration::from_millis(5));
+        driver.cannot_watch.store(true, Ordering::SeqCst);
+        other.broken.store(true, Ordering::SeqCst);
+        driver.tick();
+        let error = failing.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Failed { .. }), "{error}");
+        counter.value.store(1, Ordering::SeqCst);
+        waiting
+            .join()
+            .unwrap()
+            .expect("it has nothing to do with the other");
+    });
+}
+
+#[test]
+fn those_who_sleep_do_not_wait_for_what_others_record() {
+    let device = host::Device::new();
+    let queue = device.queue(QueueKind::Compute, "held").unwrap();
+    let line = device.timeline("line").unwrap();
+    let (woke, heard) = channel();
+    let in_time = Arc::new(AtomicBool::new(false));
+    let noted = in_time.clone();
+    // Registered first, so that it is released first: and it stays in the signaller's hands until the other is awake.
+    let record = move |_: &mut host::Recorder| {
+        noted.store(heard.recv_timeout(LONG).is_ok(), Ordering::SeqCst);
+        Ok(())
+    };
+    queue.submit(&[line.at(1)], record, &[]).unwrap();
+    std::thread::scope(|scope| {
+        let asleep = scope.spawn(|| {
+            line.at(1)
+                .wait_with(syncline_core::WaitMode::Block, 2 * LONG)
+                .unwrap();
+            woke.send(()).unwrap();
+        });
+        while !asleep.is_finished() && line.value().unwrap() == 0 {
+            // Parked or not, it must not depend on the signaller: so the moment does not matter.
+            std::thread::sleep(Duration::from_millis(20));
+            line.signal(1).unwrap();
+        }
+    });
+    assert!(
+        in_time.load(Ordering::SeqCst),
+        "the sleeper was woken only after the work"
+    );
+}
+
+#[test]
+fn one_timelines_work_does_not_delay_what_is_told_of_another() {
+    let driver = Arc::new(Driver::default());
+    let near = DeviceId::new();
+    let device = host::Device::new();
+    let queue = device.queue(QueueKind::Compute, "held").unwrap();
+    let (first, one) = driver.timeline(near, "first", true);
+    let (second, two) = driver.timeline(near, "second", true);
+    let (woke, heard) = channel();
+    let in_time = Arc::new(AtomicBool::new(false));
+    let noted = in_time.clone();
+    let record = move |_: &mut host::Recorder| {
+        noted.store(heard.recv_timeout(LONG).is_ok(), Ordering::SeqCst);
+        Ok(())
+    };
+    // The watching thread releases it.
+    queue.submit(&[first.at(1)], record, &[]).unwrap();
+    let parked = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            parked.store(true, Ordering::SeqCst);
+            second
+                .at(1)
+                .wait_with(syncline_core::WaitMode::Block, 2 * LONG)
+                .unwrap();
+            woke.send(()).unwrap();
+        });
+        while !parked.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        one.value.store(1, Ordering::SeqCst);
+        two.value.store(1, Ordering::SeqCst);
+        driver.tick();
+    });
+    queue.idle(LONG).unwrap();
+    assert!(
+        in_time.load(Ordering::SeqCst),
+        "the other timeline's waiter had to wait for the work"
+    );
+}
+
+/// Signals the counters of a submission as soon as it has it.
+struct Prompt(Arc<Driver>);
+
+struct NoStamp;
+impl Stamp for NoStamp {
+    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+        Ok(0)
+    }
+}
+
+impl Enqueue for Prompt {
+    type Recorder<'a> = ();
+    type Prepared = Vec<(Arc<Counter>, u64)>;
+    type Stamp = NoStamp;
+
+    fn order_domain(&self) -> u64 {
+        7
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Self::Prepared>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        work(&mut ())?;
+        let signals = batch.signals.iter().chain([&batch.end]);
+        Ok(signals
+            .map(|signal| (signal.port::<At>().unwrap().0.clone(), signal.value()))
+            .collect())
+    }
+
+    fn flush(&self, prepared: Self::Prepared, _: &dyn Fn() -> Waker) -> Flush<Self::Prepared> {
+        for (counter, value) in prepared {
+            counter.value.store(value, Ordering::SeqCst);
+        }
+        self.0.tick();
+        Flush::Done
+    }
+
+    fn stamp(&self) -> Result<Arc<NoStamp>> {
+        Ok(Arc::new(NoStamp))
+    }
+
+    fn write_stamp((): &mut (), _: &Arc<NoStamp>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn lane(driver: &Arc<Driver>, device: DeviceId) -> Arc<Lane<Prompt>> {
+    let (own, _) = driver.timeline(device, "position", false);
+    Lane::new(
+        Object::new("queue", "prompt"),
+        device,
+        own,
+        Prompt(driver.clone()),
+    )
+}
+
+#[test]
+fn a_position_is_reached_after_the_signals_before_it() {
+    let driver = Arc::new(Driver::default());
+    let device = DeviceId::new();
+    let lane = lane(&driver, device);
+    let (line, _) = driver.timeline(device, "line", false);
+    let (outside, _) = driver.timeline(device, "keeps the thread watching", true);
+    let gate = host::Device::new().timeline("gate").unwrap();
+    let eventfd = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    lane.submit(&[gate.at(1)], |()| Ok(()), &[line.signal_at(1)])
+        .unwrap();
+    let _told = lane.position().notify(eventfd()).unwrap();
+    let _kept = outside.at(1).notify(eventfd()).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    // As soon as the position is pending, the watching thread is told of it: a call into this driver from the
+    // middle of the release, where everything is executed already.
+    let (nudges, early) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    {
+        let (nudges, early) = (nudges.clone(), early.clone());
+        let (position, signal) = (lane.position().keep(), line.at(1).keep());
+        *driver.on_nudge.lock().unwrap() = Some(Box::new(move || {
+            nudges.fetch_add(1, Ordering::SeqCst);
+            if position.point().is_reached().unwrap() && !signal.point().is_reached().unwrap() {
+                early.store(true, Ordering::SeqCst);
+            }
+        }));
+    }
+    gate.signal(1).unwrap();
+    driver.on_nudge.lock().unwrap().take();
+    assert!(nudges.load(Ordering::SeqCst) > 0, "nobody was told");
+    assert!(
+        !early.load(Ordering::SeqCst),
+        "the position came before the signal"
+    );
+}
