@@ -193,7 +193,7 @@ fn a_signal_that_the_host_makes_holds_up_only_who_waits_for_it() {
     // Its signal of t has to wait for the one before, which is behind u. The submission itself has not.
     link(&h, &[w.at(1)], &[t.signal_at(2)]).unwrap();
     let told = t.at(2).blockers().to_string();
-    for word in ["the host, once submission 1", "\"h\"", "\"u\"", "\"w\""] {
+    for word in ["submission 1 of host queue \"h\"", "\"u\"", "\"w\""] {
         assert!(told.contains(word), "{word} is missing: {told}");
     }
     link(&h, &[], &[u.signal_at(1)]).unwrap();
@@ -203,7 +203,7 @@ fn a_signal_that_the_host_makes_holds_up_only_who_waits_for_it() {
     let [x, y] = ["x", "y"].map(|label| home.timeline(label).unwrap());
     link(&h, &[x.at(1)], &[y.signal_at(1)]).unwrap();
     let told = circle(link(&v, &[y.at(1)], &[x.signal_at(1)]));
-    assert!(told.contains("the host, once submission 3"), "{told}");
+    assert!(told.contains("submission 3 of host queue \"h\""), "{told}");
     x.signal(1).unwrap();
     y.at(1).wait(LONG).unwrap();
 }

@@ -63,13 +63,16 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn signaller(&self) -> Signaller {
-        let (queue, submission) = (self.queue.clone(), self.number);
-        if self.by_host {
-            Signaller::Host { queue, submission }
-        } else {
-            Signaller::Held { queue, submission }
-        }
+    /// What it waits for: its points, and the signals before its own.
+    fn points(&self) -> impl Iterator<Item = (&Arc<Shared>, u64)> {
+        let waits = self.waits.iter();
+        let waits = waits.filter_map(|wait| Some((wait.of.as_ref()?, wait.value)));
+        let order = self.claims.iter().map(|(of, claim)| (of, claim.above));
+        waits.chain(order)
+    }
+
+    fn is_of_the_same_submission(&self, other: &Self) -> bool {
+        self.queue == other.queue && self.number == other.number
     }
 }
 
@@ -162,14 +165,26 @@ impl Graph {
         &'n self,
         node: &'n Node,
     ) -> impl Iterator<Item = (NodeId, &'n Arc<Shared>, u64)> {
-        let waits = node
-            .waits
-            .iter()
-            .filter_map(|wait| Some((wait.of.as_ref()?, wait.value)));
-        let order = node.claims.iter().map(|(of, claim)| (of, claim.above));
-        waits
-            .chain(order)
+        node.points()
             .filter_map(|(of, value)| Some((self.claimant(of.object.id(), value)?, of, value)))
+    }
+
+    /// The submission that `node` is a signal of, if it is one that the host makes and the submission is held.
+    fn held_part(&self, node: &Node) -> Option<&Node> {
+        let mut parts = self.dependencies(node).map(|(id, ..)| self.stored(id));
+        let found =
+            parts.find_map(|part| part.filter(|part| part.node.is_of_the_same_submission(node)));
+        found.map(|part| &part.node).filter(|_| node.by_host)
+    }
+
+    /// Who it is, in an answer. A signal of a held submission is made by that, whoever makes it in the end.
+    fn name(&self, node: &Node) -> Signaller {
+        let (queue, submission) = (node.queue.clone(), node.number);
+        if node.by_host && self.held_part(node).is_none() {
+            Signaller::Host { queue, submission }
+        } else {
+            Signaller::Held { queue, submission }
+        }
     }
 
     /// What depends on `node`.
@@ -309,7 +324,10 @@ impl Graph {
                 continue;
             };
             let through = self.dependencies(waiting).find(|&(other, ..)| other == id);
-            steps.extend(through.map(|(_, of, value)| step(of, value, signaller.node.signaller())));
+            // From a submission to its own signals is no step.
+            let through = through.filter(|_| !signaller.node.is_of_the_same_submission(waiting));
+            let name = || self.name(&signaller.node);
+            steps.extend(through.map(|(_, of, value)| step(of, value, name())));
             waiting = &signaller.node;
         }
         let claimed = |of: &Arc<Shared>, value| {
@@ -317,13 +335,8 @@ impl Graph {
                 Arc::ptr_eq(own, of) && claim.above < value && value <= claim.upto
             })
         };
-        let waits = waiting
-            .waits
-            .iter()
-            .filter_map(|wait| Some((wait.of.as_ref()?, wait.value)));
-        let order = waiting.claims.iter().map(|(of, claim)| (of, claim.above));
-        let last = waits.chain(order).find(|&(of, value)| claimed(of, value));
-        steps.extend(last.map(|(of, value)| step(of, value, node.signaller())));
+        let last = waiting.points().find(|&(of, value)| claimed(of, value));
+        steps.extend(last.map(|(of, value)| step(of, value, self.name(node))));
         Blockers::new(steps)
     }
 
@@ -393,18 +406,20 @@ impl Graph {
 
     /// Who will bring `of` to `value`, and the points that he waits for himself.
     fn signaller(&self, of: &Arc<Shared>, value: u64) -> Option<(Signaller, Points)> {
-        let stored = self.stored(self.claimant(of.object.id(), value)?)?;
-        let node = &stored.node;
-        let waits = node
-            .waits
-            .iter()
-            .filter_map(|wait| Some((wait.of.clone()?, wait.value)));
-        let order = node
-            .claims
-            .iter()
-            .map(|(of, claim)| (of.clone(), claim.above));
-        Some((node.signaller(), waits.chain(order).collect()))
+        let node = &self.stored(self.claimant(of.object.id(), value)?)?.node;
+        let waits = match self.held_part(node) {
+            Some(submission) => {
+                let order = node.claims.iter().map(|(of, claim)| (of, claim.above));
+                owned(submission.points().chain(order))
+            }
+            None => owned(node.points()),
+        };
+        Some((self.name(node), waits))
     }
+}
+
+fn owned<'n>(points: impl Iterator<Item = (&'n Arc<Shared>, u64)>) -> Points {
+    points.map(|(of, value)| (of.clone(), value)).collect()
 }
 
 struct Reconsider {

@@ -98,11 +98,11 @@ fn foresee(nodes: &[Node], failed: &[usize]) -> Vec<Fate> {
 }
 
 fn by_host(index: usize) -> String {
-    format!("work failed: timeline {index}")
+    format!("timeline {index}")
 }
 
 fn by_work(index: usize) -> String {
-    format!("work failed: node {index}")
+    format!("node {index}")
 }
 
 /// The first of `failed` that reaches `index`.
@@ -218,7 +218,10 @@ fn check_line<'c, S: Subject>(
     };
     match line.at(1).wait(patience) {
         Err(Error::Failed { cause: found, .. }) => {
-            let found = found.to_string();
+            let found = match &*found {
+                Error::Work(found) => found.to_string(),
+                other => return Stop::fail(format!("node {node}: {other}")),
+            };
             check!(
                 causes.any(|cause| *cause == found),
                 "the timeline of node {node} failed of {found:?}"
