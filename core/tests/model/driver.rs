@@ -86,7 +86,12 @@ impl Stamp for Bare {
 }
 
 /// A timeline with bare ports on `devices`.
-pub(crate) fn bare_line(devices: &[DeviceId], label: &str, largest_difference: u64) -> Timeline {
+pub(crate) fn bare_line(
+    devices: &[DeviceId],
+    label: &str,
+    first: u64,
+    largest_difference: u64,
+) -> Timeline {
     let attachments = devices.iter().map(|&device| Attachment {
         device,
         port: Box::new(Bare),
@@ -94,12 +99,12 @@ pub(crate) fn bare_line(devices: &[DeviceId], label: &str, largest_difference: u
         max_value_difference: largest_difference,
         signalled_elsewhere: false,
     });
-    Timeline::new(label, 0, |_| Ok(attachments.collect())).unwrap()
+    Timeline::new(label, first, |_| Ok(attachments.collect())).unwrap()
 }
 
 /// A timeline that the application signals too, by counting up what comes with it.
-pub(crate) fn raw_line(device: DeviceId, label: &str) -> (Timeline, Arc<AtomicU64>) {
-    let value = Arc::new(AtomicU64::new(0));
+pub(crate) fn raw_line(device: DeviceId, label: &str, first: u64) -> (Timeline, Arc<AtomicU64>) {
+    let value = Arc::new(AtomicU64::new(first));
     let port = Counter {
         value: value.clone(),
         reader: std::thread::current().id(),
@@ -111,7 +116,7 @@ pub(crate) fn raw_line(device: DeviceId, label: &str) -> (Timeline, Arc<AtomicU6
         max_value_difference: u64::MAX,
         signalled_elsewhere: false,
     };
-    let line = Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect()));
+    let line = Timeline::new(label, first, |_| Ok([attachment].into_iter().collect()));
     (line.unwrap(), value)
 }
 
@@ -141,7 +146,7 @@ pub(crate) fn queue(device: DeviceId, label: &str) -> Arc<Lane<Driver>> {
         domain: object.id(),
         state: Mutex::default(),
     };
-    let own = bare_line(&[device], &format!("{label} (position)"), u64::MAX);
+    let own = bare_line(&[device], &format!("{label} (position)"), 0, u64::MAX);
     Lane::new(object, device, own, driver)
 }
 

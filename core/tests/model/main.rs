@@ -38,6 +38,9 @@ const RAW: usize = 1;
 const NARROW: usize = 3;
 const DIFFERENCE: u64 = 4;
 
+/// Where each timeline begins; the model counts from 0. Its values cross what 32 bits hold, and what a sign takes away.
+const FIRST: [u64; 4] = [(1 << 32) - 3, (1 << 31) - 3, 0, (1 << 63) - 3];
+
 /// The devices of the queues.
 const QUEUES: [usize; 3] = [0, 0, 1];
 
@@ -197,6 +200,7 @@ struct Awaited {
 
 /// A claim that is with the application.
 struct Raw {
+    value: u64,
     claim: Claim,
     above: u64,
     submitted: bool,
@@ -239,16 +243,17 @@ impl Bench {
             world.add_line(homes, difference);
             let homes: Vec<DeviceId> = homes.iter().map(|&home| devices[home]).collect();
             lines.push(if index == RAW {
-                let (line, count) = driver::raw_line(homes[0], &label);
+                let (line, count) = driver::raw_line(homes[0], &label, FIRST[index]);
                 counter = count;
                 line
             } else {
-                driver::bare_line(&homes, &label, difference)
+                driver::bare_line(&homes, &label, FIRST[index], difference)
             });
         }
         let points = lines
             .iter()
-            .map(|line| (1..=VALUES).map(|v| line.at(v).keep()).collect());
+            .zip(FIRST)
+            .map(|(line, first)| (1..=VALUES).map(|v| line.at(first + v).keep()).collect());
         let queues = QUEUES.iter().enumerate().map(|(index, &device)| {
             world.add_queue(device, ROOM);
             driver::queue(devices[device], &format!("queue {index}"))
@@ -382,7 +387,7 @@ impl Bench {
             Operation::Signal(line, value) => {
                 if let Some(handle) = &self.lines[*line] {
                     let expected = self.world.signal(*line, *value);
-                    agree(handle.signal(*value), &expected)?;
+                    agree(handle.signal(FIRST[*line] + *value), &expected)?;
                 }
             }
             Operation::Fail(line) => {
@@ -488,7 +493,9 @@ impl Bench {
         let waits: Vec<Point<'_>> = kept.iter().map(KeptPoint::point).collect();
         let made: Vec<Signal<'_>> = signals
             .iter()
-            .filter_map(|&(line, value)| Some(self.lines[line].as_ref()?.signal_at(value)))
+            .filter_map(|&(line, value)| {
+                Some(self.lines[line].as_ref()?.signal_at(FIRST[line] + value))
+            })
             .collect();
         let got = self.queues[queue].submit(&waits, work, &made);
         let got = got.map(|submitted| submitted.end().value());
@@ -501,12 +508,13 @@ impl Bench {
         match operation {
             Operation::Claim { value, own_wait } => {
                 if let Some(handle) = &self.lines[RAW] {
-                    let claimed = handle.claim(*value, *own_wait);
+                    let claimed = handle.claim(FIRST[RAW] + *value, FIRST[RAW] + *own_wait);
                     let expected = self.world.claim(RAW, *value, *own_wait);
-                    let above = claimed.as_ref().map(Claim::predecessor);
+                    let above = claimed.as_ref().map(|c| c.predecessor() - FIRST[RAW]);
                     agree(above.map_err(Clone::clone), &expected)?;
                     self.raw.extend(claimed.ok().map(|claim| Raw {
-                        above: claim.predecessor(),
+                        value: *value,
+                        above: claim.predecessor() - FIRST[RAW],
                         claim,
                         submitted: false,
                     }));
@@ -514,7 +522,7 @@ impl Bench {
             }
             Operation::Submitted => {
                 if let Some(raw) = self.raw.iter_mut().find(|raw| !raw.submitted) {
-                    let expected = self.world.submitted(RAW, raw.claim.value(), raw.above);
+                    let expected = self.world.submitted(RAW, raw.value, raw.above);
                     raw.submitted = expected.is_ok();
                     agree(raw.claim.submitted(), &expected.map_err(one))?;
                 }
@@ -522,16 +530,16 @@ impl Bench {
             Operation::DropClaim => {
                 if let Some(index) = self.raw.iter().rposition(|raw| !raw.submitted) {
                     let raw = self.raw.remove(index);
-                    self.world.withdraw(RAW, raw.claim.value());
+                    self.world.withdraw(RAW, raw.value);
                     drop(raw);
                 }
             }
             _ => {
                 if let Some(index) = self.raw.iter().position(|raw| raw.submitted) {
-                    let (value, above) = (self.raw[index].claim.value(), self.raw[index].above);
+                    let (value, above) = (self.raw[index].value, self.raw[index].above);
                     if self.world.executed(RAW, value, above) {
                         self.raw.remove(index);
-                        self.counter.store(value, Ordering::SeqCst);
+                        self.counter.store(FIRST[RAW] + value, Ordering::SeqCst);
                         // The engine knows as soon as somebody asks.
                         let point = &self.points[RAW][value as usize - 1];
                         prop_assert!(point.point().is_reached().unwrap());
