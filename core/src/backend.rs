@@ -31,6 +31,8 @@ use smallvec::SmallVec;
 
 pub use crate::lane::{Held, Lane, Submitted};
 pub use crate::point::{Completion, NativePoint};
+pub use crate::room::Room;
+use crate::room::Taken;
 pub use crate::timeline::{Attachment, Attachments};
 pub use crate::watch::Watcher;
 use crate::{
@@ -236,6 +238,13 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// that a driver whose queue is full never blocks the thread that must open a gate.
     const MAX_IN_FLIGHT: u64 = u64::MAX;
 
+    /// What this queue has in flight besides counts here, together with that of every queue which names the
+    /// same room: for drivers that block on what submissions are made of, or where queues share what fills up.
+    /// Always the same one.
+    fn room(&self) -> Option<&Arc<Room>> {
+        None
+    }
+
     /// Identifies the driver queue, unique in the process and never 0. Signals of one driver queue
     /// keep their order without a wait.
     fn order_domain(&self) -> u64;
@@ -291,31 +300,56 @@ impl std::fmt::Debug for Waker {
     }
 }
 
-/// What a submission keeps alive until the device has finished with it.
+/// What a submission keeps until the device has finished with it: objects alive, and room in the driver taken.
 #[derive(Default)]
-pub struct Keep(SmallVec<[Arc<dyn Any + Send + Sync>; 2]>);
+pub struct Keep {
+    objects: SmallVec<[Arc<dyn Any + Send + Sync>; 2]>,
+    units: u64,
+    taken: Option<Taken>,
+}
 
 impl Keep {
     /// Adds one object.
     pub fn push(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        self.0.push(object);
+        self.objects.push(object);
     }
 
-    /// True if nothing is kept.
+    /// Takes so many more units of the queue's [room](Enqueue::room), for what has gone or will go to the driver.
+    pub fn take_room(&mut self, units: u64) {
+        self.units = self.units.saturating_add(units);
+    }
+
+    /// True if no object is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.objects.is_empty()
+    }
+
+    /// How many units of room it takes.
+    pub(crate) const fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// It takes them of `room`, from now until it is dropped.
+    pub(crate) fn occupy(&mut self, room: &Arc<Room>) {
+        self.taken = Some(Taken::new(room, self.units));
+    }
+
+    /// The room that it has taken, to be given back at once.
+    pub(crate) fn take_back(&mut self) -> Option<Taken> {
+        self.taken.take()
     }
 
     /// Moves everything `other` keeps into this one.
     pub fn append(&mut self, other: &mut Self) {
-        self.0.append(&mut other.0);
+        self.objects.append(&mut other.objects);
+        self.take_room(std::mem::take(&mut other.units));
     }
 }
 
 impl std::fmt::Debug for Keep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Keep({})", self.0.len())
+        write!(f, "Keep({})", self.objects.len())
     }
 }
 

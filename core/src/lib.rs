@@ -26,6 +26,7 @@ mod info;
 mod lane;
 mod notify;
 mod point;
+mod room;
 mod run;
 mod state;
 mod sync;

@@ -101,6 +101,8 @@ pub(super) type Lacks = SmallVec<[(KeptPoint, Stage); 2]>;
 /// Whether a submission can go.
 pub(super) enum Verdict {
     Ready,
+    /// It could, but the driver has no room for it.
+    Full,
     /// The lane registers for all of them: the failure of any one decides.
     Blocked(Lacks),
     /// It never can: a timeline that it waits for has failed.
@@ -156,10 +158,12 @@ impl<E: Enqueue> Lane<E> {
             Standing::Failed(cause) => return Verdict::Skip(cause),
             _ => block(own, room, Stage::Reached),
         }
-        if lacks.is_empty() {
-            Verdict::Ready
-        } else {
+        if !lacks.is_empty() {
             Verdict::Blocked(lacks)
+        } else if self.driver.room().is_some_and(|room| room.is_full()) {
+            Verdict::Full
+        } else {
+            Verdict::Ready
         }
     }
 
@@ -215,6 +219,20 @@ impl<E: Enqueue> Lane<E> {
                         return;
                     }
                     drop(state);
+                }
+                continue;
+            }
+            if matches!(verdict, Verdict::Full) {
+                drop(state);
+                // Still driven by this thread, as above.
+                let this: Arc<dyn Wake> = self.clone();
+                let room = self.driver.room();
+                if room.is_some_and(|room| room.wait_for(&this)) {
+                    let mut state = self.state.lock();
+                    if !state.again {
+                        state.driving = None;
+                        return;
+                    }
                 }
                 continue;
             }

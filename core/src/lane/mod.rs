@@ -22,6 +22,7 @@ use crate::fence::Fence;
 use crate::graph::Holder as _;
 use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point, Signal};
+use crate::room::Sharer;
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::Shared;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, current, fence};
@@ -57,7 +58,7 @@ impl<'q> Submitted<'q> {
 pub struct Held {
     /// How many there are.
     pub count: usize,
-    /// What the first of them waits for; `None` if it is only the driver queue's lock.
+    /// What the first of them waits for; `None` if it is only the driver queue's lock, or room in the driver.
     pub waiting_for: Option<KeptPoint>,
 }
 
@@ -68,9 +69,11 @@ pub struct Lane<E: Enqueue> {
     /// Signalled once per submission; its value is the number of submissions finished.
     own: Timeline,
     driver: Arc<E>,
-    /// Copies of the state's `last` and whether it has `kept`, to be read without its lock.
+    /// Copies of the state's `last` and of whether objects may be among its `kept`, to be read without its lock.
     last: AtomicU64,
     keeps: AtomicBool,
+    /// See [`Sharer::followed`].
+    followed: AtomicBool,
     state: Mutex<State<E>>,
 }
 
@@ -78,15 +81,21 @@ impl<E: Enqueue> Lane<E> {
     /// The lane of one queue. `own` is a fresh timeline at 0 of the queue's device.
     #[must_use]
     pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
-        Arc::new(Self {
+        let lane = Arc::new(Self {
             object,
             device,
             own,
             driver: Arc::new(driver),
             last: AtomicU64::new(0),
             keeps: AtomicBool::new(false),
+            followed: AtomicBool::new(false),
             state: Mutex::new(State::default()),
-        })
+        });
+        if let Some(room) = lane.driver.room() {
+            let this: Arc<dyn Sharer> = lane.clone();
+            room.join(Arc::downgrade(&this));
+        }
+        lane
     }
 
     /// The queue's name.
@@ -206,7 +215,7 @@ impl<E: Enqueue> Lane<E> {
         state.last = number;
         self.last.store(number, Ordering::Relaxed);
         let finished = state.take_finished(self.own_shared().reached());
-        self.keeps.store(!state.kept.is_empty(), Ordering::Relaxed);
+        self.note_what_is_kept(&state);
         if !held {
             state.driving = Some(me);
             drop(state);
@@ -270,7 +279,9 @@ impl<E: Enqueue> Lane<E> {
             .load(Ordering::Relaxed)
             .saturating_sub(own.reached())
             >= E::MAX_IN_FLIGHT;
-        if crowded || self.keeps.load(Ordering::Relaxed) {
+        if self.driver.room().is_some_and(|room| room.is_full()) {
+            self.give_back();
+        } else if crowded || self.keeps.load(Ordering::Relaxed) {
             own.refresh();
         }
         Ok(())
@@ -279,17 +290,49 @@ impl<E: Enqueue> Lane<E> {
     /// Drops what finished submissions kept.
     fn let_go(&self) {
         if self.keeps.load(Ordering::Relaxed) {
-            let reached = self.own_shared().refresh();
-            let mut state = self.state.lock();
-            let finished = state.take_finished(reached);
-            self.keeps.store(!state.kept.is_empty(), Ordering::Relaxed);
-            drop(state);
-            quietly(|| drop(finished));
+            self.give_back();
+        }
+    }
+
+    fn note_what_is_kept(&self, state: &State<E>) {
+        if state.kept.is_empty() {
+            self.keeps.store(false, Ordering::Relaxed);
         }
     }
 
     fn own_shared(&self) -> &Arc<Shared> {
         self.own.shared()
+    }
+}
+
+impl<E: Enqueue> Sharer for Lane<E> {
+    fn progress(&self) -> &Arc<Shared> {
+        self.own_shared()
+    }
+
+    fn give_back(&self) {
+        let own = self.own_shared();
+        let reached = own.refresh();
+        let failed = own.failure().is_some();
+        let mut state = self.state.lock();
+        let finished = state.take_finished(reached);
+        // A queue that has failed gets no further: what it took is not waited for.
+        let given_up: SmallVec<[_; 4]> = match failed {
+            true => state
+                .kept
+                .iter_mut()
+                .filter_map(|(_, keep)| keep.take_back())
+                .collect(),
+            false => SmallVec::new(),
+        };
+        self.note_what_is_kept(&state);
+        drop(state);
+        quietly(|| drop(finished));
+        drop(given_up);
+    }
+
+    fn followed(&self) -> &AtomicBool {
+        &self.followed
     }
 }
 

@@ -144,7 +144,7 @@ impl<E: Enqueue> Lane<E> {
         self: &Arc<Self>,
         number: u64,
         prepared: E::Prepared,
-        keep: Keep,
+        mut keep: Keep,
         claims: &[Taken<'_>],
         places: Places,
     ) -> Sent<E> {
@@ -155,9 +155,18 @@ impl<E: Enqueue> Lane<E> {
             Ok(Flush::Busy(prepared)) => return Sent::Busy(prepared, keep, places),
             Ok(Flush::Refused(error)) | Err(error) => return Sent::Refused(error, keep),
         }
-        if !keep.is_empty() {
+        let units = keep.units();
+        let room = self.driver.room().filter(|_| units > 0);
+        if let Some(room) = room {
+            keep.occupy(room);
+        }
+        if room.is_some() || !keep.is_empty() {
+            let objects = !keep.is_empty();
             self.state.lock().kept.push_back((number, keep));
-            self.keeps.store(true, Ordering::Relaxed);
+            // Room alone is looked at when there is none left.
+            if objects {
+                self.keeps.store(true, Ordering::Relaxed);
+            }
         }
         let domain = self.driver.order_domain();
         let own = self.own_shared();
@@ -178,6 +187,10 @@ impl<E: Enqueue> Lane<E> {
             upto: number,
         };
         own.promote(turn, domain, Some(&self.object));
+        // Pending first: who finds no room then finds what to wait for.
+        if let Some(room) = room {
+            room.count(units);
+        }
         let mut places = relayed.into_iter();
         for &(of, claim) in relays {
             let relay = Relay {

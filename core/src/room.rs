@@ -1,0 +1,190 @@
+//! Room in a driver: how much several queues may have in flight together before it blocks a caller.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+
+use crate::run::{Wake, wake_all};
+use crate::state::Shared;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::waiters::Stage;
+
+/// What queues that share a part of a driver may have in flight together, in units of the backend's own.
+///
+/// Once as much as the bound is in flight, further submissions of these queues are held on the host until
+/// something has finished, so that the driver, which blocks its caller when it is full, never blocks the thread
+/// that must open a gate (Q2). How much a submission takes is known only when it is recorded: the bound lies below
+/// what the driver takes by as much as one submission may need, and a submission larger than that can block.
+///
+/// A backend makes one for each part of its driver that fills up by itself, names it in
+/// [`Enqueue::room`](crate::backend::Enqueue::room), and says in [`Keep::take_room`](crate::backend::Keep::take_room)
+/// what each submission takes.
+pub struct Room {
+    bound: u64,
+    /// Can be below zero for a moment: a submission may finish before it is counted.
+    taken: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sharers: SmallVec<[Weak<dyn Sharer>; 4]>,
+    /// Lanes that found no room.
+    waiting: Vec<Arc<dyn Wake>>,
+}
+
+/// A lane that shares a room.
+pub(crate) trait Sharer: Send + Sync {
+    /// Its own timeline, which advances with what finishes.
+    fn progress(&self) -> &Arc<Shared>;
+
+    /// Gives back what finished submissions took, and everything if the queue has failed.
+    fn give_back(&self);
+
+    /// Whether somebody is registered to give back once it gets on.
+    fn followed(&self) -> &AtomicBool;
+}
+
+impl Room {
+    /// Room for `bound` units.
+    #[must_use]
+    pub fn new(bound: u64) -> Arc<Self> {
+        Arc::new(Self {
+            bound,
+            taken: AtomicU64::new(0),
+            state: Mutex::default(),
+        })
+    }
+
+    /// How much is in flight, as far as is known.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::SeqCst).cast_signed().max(0) as u64
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.taken() >= self.bound
+    }
+
+    pub(crate) fn join(&self, lane: Weak<dyn Sharer>) {
+        let mut state = self.state.lock();
+        state.sharers.retain(|sharer| sharer.strong_count() > 0);
+        state.sharers.push(lane);
+    }
+
+    /// Registers `lane` to be woken once there is room. False if there is by now.
+    pub(crate) fn wait_for(self: &Arc<Self>, lane: &Arc<dyn Wake>) -> bool {
+        {
+            let mut state = self.state.lock();
+            if !state.waiting.iter().any(|known| Arc::ptr_eq(known, lane)) {
+                state.waiting.push(lane.clone());
+            }
+        }
+        // Whoever gives back lets the number down first and then looks for who waits: one sees the other.
+        if self.is_full() {
+            self.follow_all();
+        }
+        if self.is_full() {
+            return true;
+        }
+        // What is not waited for must not be kept alive.
+        let mut state = self.state.lock();
+        state.waiting.retain(|known| !Arc::ptr_eq(known, lane));
+        false
+    }
+
+    /// Sees to it that somebody notices when submissions finish.
+    fn follow_all(self: &Arc<Self>) {
+        // The last handle of a lane may be dropped here, which is never done under a lock.
+        let sharers: SmallVec<[Arc<dyn Sharer>; 8]> = {
+            let state = self.state.lock();
+            state.sharers.iter().filter_map(Weak::upgrade).collect()
+        };
+        for sharer in sharers {
+            self.follow(&sharer);
+        }
+    }
+
+    fn follow(self: &Arc<Self>, sharer: &Arc<dyn Sharer>) {
+        if sharer.followed().swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let progress = sharer.progress();
+        loop {
+            sharer.give_back();
+            let next = progress.reached() + 1;
+            if progress.failure().is_some() || progress.pending() < next {
+                break;
+            }
+            let follower = Arc::new(Follower {
+                room: self.clone(),
+                sharer: Arc::downgrade(sharer),
+            });
+            if progress.register(next, Stage::Reached, follower).is_some() {
+                return;
+            }
+        }
+        sharer.followed().store(false, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Room({} of {} taken)", self.taken(), self.bound)
+    }
+}
+
+/// Woken when a lane that shares a room has got on.
+struct Follower {
+    room: Arc<Room>,
+    sharer: Weak<dyn Sharer>,
+}
+
+impl Wake for Follower {
+    fn wake(self: Arc<Self>) {
+        if let Some(sharer) = self.sharer.upgrade() {
+            sharer.followed().store(false, Ordering::SeqCst);
+            sharer.give_back();
+        }
+        // All of them: what has filled the room since may be another's.
+        if !self.room.state.lock().waiting.is_empty() {
+            self.room.follow_all();
+        }
+    }
+}
+
+/// What one submission takes of a room, until it is dropped.
+pub(crate) struct Taken {
+    room: Arc<Room>,
+    units: u64,
+}
+
+impl Taken {
+    /// Not counted yet: [`Room::count`] does that, so that whoever finds the room full also finds
+    /// the submission in flight that has filled it.
+    pub(crate) fn new(room: &Arc<Room>, units: u64) -> Self {
+        let room = room.clone();
+        Self { room, units }
+    }
+}
+
+impl Room {
+    /// Counts what a submission takes that is in flight now.
+    pub(crate) fn count(&self, units: u64) {
+        self.taken.fetch_add(units, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let room = &*self.room;
+        let before = room.taken.fetch_sub(self.units, Ordering::SeqCst);
+        let after = before.wrapping_sub(self.units).cast_signed();
+        let was_full = before.cast_signed().max(0) as u64 >= room.bound;
+        if was_full && (after.max(0) as u64) < room.bound {
+            let woken = std::mem::take(&mut room.state.lock().waiting);
+            wake_all(woken);
+        }
+    }
+}
