@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         None => demo::run(&cli.demo),
     };
     ended.unwrap_or_else(|failure| {
-        eprintln!("error: {failure}");
+        output::complain(format_args!("error: {failure}"));
         ExitCode::from(2)
     })
 }

@@ -1,4 +1,4 @@
-//! Lines on standard output.
+//! Lines on standard output and standard error.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -21,8 +21,15 @@ pub(crate) fn text(text: &str) {
     if let Err(error) = io::stdout().write_all(text.as_bytes()) {
         // `syncline info | head` has read what it wanted.
         if error.kind() != ErrorKind::BrokenPipe {
-            eprintln!("error: cannot write to standard output: {error}");
+            complain(format_args!(
+                "error: cannot write to standard output: {error}"
+            ));
         }
         process::exit(2);
     }
+}
+
+/// Prints a line on standard error. If nobody reads that either, there is nobody to tell.
+pub(crate) fn complain(line: Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
