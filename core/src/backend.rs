@@ -249,9 +249,10 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// keep their order without a wait.
     fn order_domain(&self) -> u64;
 
-    /// Asked before a held submission is handed over: false puts it off, and the device's watcher asks again
-    /// every few milliseconds. For queues that an application lends and may use in a way for a while that
-    /// leaves no room for submissions. A submission that was never held is refused by its record instead.
+    /// Asked before each record: false puts the submission off, and the device's watcher asks again every few
+    /// milliseconds. Each true is followed by one [`Enqueue::record`] on the same thread, so that a backend can
+    /// take a lock in the one and release it in the other. For queues that an application lends, and may use
+    /// for a while in a way that leaves no place for submissions.
     fn ready(&self) -> bool {
         true
     }
@@ -365,8 +366,13 @@ pub trait Port: Any + Send + Sync {
         Ok(())
     }
 
-    /// The value it has reached, or `None` if the host cannot read it (the engine then knows the value
-    /// from its own signals or from another port).
+    /// Whether the host can read the value here: a timeline's home must be such a port.
+    fn is_readable(&self) -> bool {
+        true
+    }
+
+    /// The value it has reached, or `None` if the host [cannot read it](Port::is_readable) (the engine then knows
+    /// the value from its own signals or from another port).
     ///
     /// # Errors
     /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error; the timeline fails with it.
@@ -425,6 +431,11 @@ pub trait NativeMark: Any + Send + Sync {
     /// # Errors
     /// [`Error::Captured`](crate::Error::Captured), or a driver error.
     fn point(&self, fence: &Object) -> Result<KeptPoint>;
+
+    /// False if nothing has ever been recorded, so that there is nothing to wait for (F1).
+    fn is_recorded(&self) -> bool {
+        true
+    }
 
     /// True if waiting for `fence` now would end at once. Never blocks.
     ///

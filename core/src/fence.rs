@@ -83,7 +83,11 @@ impl Fence {
     /// True if it was ever recorded, or stands for an object of another API.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        !matches!(*self.0.mark.lock(), Mark::Empty)
+        match &*self.0.mark.lock() {
+            Mark::Empty => false,
+            Mark::Recorded { .. } | Mark::Foreign(_) => true,
+            Mark::Native(mark) => mark.is_recorded(),
+        }
     }
 
     /// True if its records write a time.

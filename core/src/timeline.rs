@@ -34,7 +34,8 @@ impl Timeline {
     /// A timeline over the ports that `attach` makes at the given initial value; the first is its home.
     ///
     /// # Errors
-    /// [`Error::ValueOutOfRange`] for `u64::MAX`; [`Error::Unsupported`] without any port; what `attach` returns.
+    /// [`Error::ValueOutOfRange`] for `u64::MAX`; [`Error::Unsupported`] without any port, or if the host cannot read
+    /// the first one; what `attach` returns.
     pub fn new(
         label: &str,
         initial: u64,
@@ -50,11 +51,18 @@ impl Timeline {
             });
         }
         let attachments = attach(initial)?;
-        if attachments.is_empty() {
+        let refused = match attachments.first() {
+            None => Some("a timeline needs a port on at least one device"),
+            Some(home) if !home.port.is_readable() => Some(
+                "nobody would ever see it advance: the host cannot read its first port; put one that it can before it",
+            ),
+            Some(_) => None,
+        };
+        if let Some(reason) = refused {
             return Err(Error::Unsupported {
                 object,
                 asked: "exist".into(),
-                reason: "a timeline needs a port on at least one device".into(),
+                reason: reason.into(),
             });
         }
         Ok(Self(Arc::new(Owner(Arc::new(Shared::new(

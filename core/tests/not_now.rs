@@ -67,6 +67,8 @@ struct Lent {
     number: u64,
     taken: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
+    /// The next record fails, because the stream is taken in the middle of it.
+    interrupts: Arc<AtomicBool>,
 }
 
 impl Enqueue for Lent {
@@ -87,7 +89,12 @@ impl Enqueue for Lent {
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
-        if self.taken.load(Ordering::SeqCst) {
+        assert!(
+            !self.taken.load(Ordering::SeqCst),
+            "never without being asked"
+        );
+        if self.interrupts.swap(false, Ordering::SeqCst) {
+            self.taken.store(true, Ordering::SeqCst);
             return Err(taken());
         }
         work(&mut ())?;
@@ -122,6 +129,7 @@ struct Setup {
     lane: Arc<Lane<Lent>>,
     taken: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
+    interrupts: Arc<AtomicBool>,
     words: Arc<Words>,
     device: DeviceId,
 }
@@ -133,13 +141,16 @@ fn setup() -> Setup {
         number: 1,
         taken: taken.clone(),
         asked: Arc::clone(&asked),
+        interrupts: Arc::default(),
     };
+    let interrupts = lent.interrupts.clone();
     let own = timeline(&words, device, "position");
     let lane = Lane::new(Object::new("queue", "lent"), device, own, lent);
     Setup {
         lane,
         taken,
         asked,
+        interrupts,
         words,
         device,
     }
@@ -192,10 +203,25 @@ fn what_is_released_meanwhile_goes_later_by_itself() {
 }
 
 #[test]
-fn a_refused_submission_does_not_take_the_queue_with_it() {
+fn what_could_go_at_once_waits_too() {
     let setup = setup();
     let done = timeline(&setup.words, setup.device, "done");
     setup.taken.store(true, Ordering::SeqCst);
+    for n in 1..=2 {
+        let sent = setup.lane.submit(&[], |()| Ok(()), &[done.signal_at(n)]);
+        assert!(sent.unwrap().is_held());
+    }
+    assert_eq!(setup.lane.held().count, 2);
+    setup.taken.store(false, Ordering::SeqCst);
+    done.at(2).wait(LONG).unwrap();
+    setup.lane.idle(LONG).unwrap();
+}
+
+#[test]
+fn a_refused_submission_does_not_take_the_queue_with_it() {
+    let setup = setup();
+    let done = timeline(&setup.words, setup.device, "done");
+    setup.interrupts.store(true, Ordering::SeqCst);
     let refused = setup
         .lane
         .submit(&[], |()| Ok(()), &[done.signal_at(1)])

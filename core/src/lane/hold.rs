@@ -262,7 +262,7 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Puts a submission back to the front while its driver takes none; the device's watcher tries again.
-    fn put_off(self: &Arc<Self>, entry: Entry<E>) {
+    pub(super) fn put_off(self: &Arc<Self>, entry: Entry<E>) {
         {
             let mut state = self.state.lock();
             state.held.push_front(entry);
@@ -327,7 +327,7 @@ impl<E: Enqueue> Lane<E> {
             }
             Job::Prepared(prepared, keep) => self.flush(number, prepared, keep, &taken, places),
             Job::Pass(keep) => {
-                self.pass_over(number, keep, places);
+                self.pass(number, keep, places);
                 return self.front_is_prepared();
             }
         };

@@ -29,6 +29,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, current, fence};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
 use hold::{Entry, Job, State, Taken, Verdict};
+use places::Places;
 use send::owned;
 
 /// What became of a submission.
@@ -167,14 +168,15 @@ impl<E: Enqueue> Lane<E> {
     ///
     /// # Errors
     /// As for [`Lane::record`], and what `make` returns. The fence is unchanged then.
-    pub fn record_natively(
+    pub fn record_natively<M: NativeMark>(
         &self,
         fence: &Fence,
-        make: impl FnOnce() -> Result<Arc<dyn NativeMark>>,
-    ) -> Result<()> {
+        make: impl FnOnce() -> Result<Arc<M>>,
+    ) -> Result<Arc<M>> {
         fence.require_recordable(self.device, &self.object)?;
-        fence.mark_natively(make()?);
-        Ok(())
+        let mark = make()?;
+        fence.mark_natively(mark.clone());
+        Ok(mark)
     }
 
     /// See [`Queue::submit`](crate::backend::Queue::submit).
@@ -220,21 +222,16 @@ impl<E: Enqueue> Lane<E> {
             state.driving = Some(me);
             drop(state);
             quietly(|| drop(finished));
+            if !self.driver.ready() {
+                self.put_off(held_entry(number, waits, &claims, work, places));
+                return Ok(self.submitted(number));
+            }
             let refused = self.send_now(number, waits, work, &claims, places).err();
             self.drive();
             return refused.map_or_else(|| Ok(self.submitted(number)), Err);
         }
-        state.held.push_back(Entry {
-            number,
-            waits: waits
-                .iter()
-                .filter(|p| p.of.is_some())
-                .map(|p| p.keep())
-                .collect(),
-            claims: owned(&claims),
-            job: Job::Work(Box::new(work)),
-            places,
-        });
+        let entry = held_entry(number, waits, &claims, work, places);
+        state.held.push_back(entry);
         if idle {
             state.driving = Some(me);
         }
@@ -343,10 +340,22 @@ impl<E: Enqueue> Drop for Lane<E> {
         let own = self.own.shared();
         own.refresh();
         let state = std::mem::take(&mut *self.state.lock());
-        let orphan = Orphan {
+        let mut orphan = Orphan {
             _driver: self.driver.clone(),
-            _kept: state.kept,
+            kept: state.kept,
         };
+        let failed = own.failure();
+        if failed.is_some_and(|cause| !matches!(*cause, Error::DeviceLost { .. })) {
+            // The queue has failed, not its device: what the driver has of it may still run, and nobody will ever
+            // tell when that has finished. Leaking what it uses is the only sound end.
+            let room = orphan
+                .kept
+                .iter_mut()
+                .filter_map(|(_, keep)| keep.take_back());
+            room.for_each(drop);
+            std::mem::forget(orphan);
+            return;
+        }
         // If it is finished, or the device is lost, the orphan is dropped here.
         let _ = own.register(state.last, Stage::Reached, Arc::new(orphan));
     }
@@ -361,11 +370,32 @@ impl<E: Enqueue> std::fmt::Debug for Lane<E> {
 /// What a dropped queue leaves behind until its work is finished.
 struct Orphan<E: Enqueue> {
     _driver: Arc<E>,
-    _kept: VecDeque<(u64, Keep)>,
+    kept: VecDeque<(u64, Keep)>,
 }
 
 impl<E: Enqueue> Wake for Orphan<E> {
     fn wake(self: Arc<Self>) {}
+}
+
+/// A submission that is held until its time comes.
+fn held_entry<E: Enqueue, W>(
+    number: u64,
+    waits: &[Point<'_>],
+    claims: &[Taken<'_>],
+    work: W,
+    places: Places,
+) -> Entry<E>
+where
+    W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
+{
+    let waits = waits.iter().filter(|point| point.of.is_some());
+    Entry {
+        number,
+        waits: waits.map(|point| point.keep()).collect(),
+        claims: owned(claims),
+        job: Job::Work(Box::new(work)),
+        places,
+    }
 }
 
 /// Claims every signal of a submission, or none.

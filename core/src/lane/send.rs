@@ -208,7 +208,7 @@ impl<E: Enqueue> Lane<E> {
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
     /// position goes on and what the driver may already use of it is kept until then. Stays at the front if
     /// the driver takes none now: the caller drives on, and so finds it.
-    pub(super) fn pass_over(self: &Arc<Self>, number: u64, mut kept: Keep, places: Places) {
+    pub(super) fn pass_over(self: &Arc<Self>, number: u64, kept: Keep, places: Places) {
         if !self.driver.ready() {
             let pass = Entry {
                 number,
@@ -220,6 +220,11 @@ impl<E: Enqueue> Lane<E> {
             self.state.lock().held.push_front(pass);
             return;
         }
+        self.pass(number, kept, places);
+    }
+
+    /// As [`Lane::pass_over`], for a driver that has just said that it is ready.
+    pub(super) fn pass(self: &Arc<Self>, number: u64, mut kept: Keep, places: Places) {
         let own = self.own_shared();
         let end = NativePoint {
             of: own,
