@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{BinaryFd, Error, Fence, Object, QueueKind, Rejected, Result};
+use syncline_core::{BinaryFd, Error, Fence, HandleKind, Object, QueueKind, Rejected, Result};
 
 use crate::device::Device;
 use crate::external::{Kind, Semaphore, signal_binary, wait_binary};
-use crate::queue::{Queue, Recorder};
+use crate::queue::{EXTERNAL, Queue, Recorder};
 
 /// A binary semaphore of another API, which this device waits for and signals. Cheap to clone.
 #[derive(Clone)]
@@ -30,14 +30,15 @@ impl Device {
     /// The binary semaphore that `handle` carries.
     ///
     /// # Errors
-    /// [`Error::CannotShare`] if it comes from another GPU, before any driver is asked; a driver error. The
-    /// handle comes back with it, still open.
+    /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes none, before
+    /// any driver is asked; a driver error. The handle comes back with it, still open.
     pub fn import_binary(
         &self,
         handle: BinaryFd,
         label: &str,
     ) -> Result<BinarySemaphore, Rejected<BinaryFd>> {
-        if let Err(error) = self.require_same_gpu(handle.origin(), "a binary semaphore") {
+        let kind = HandleKind::BinaryOpaqueFd;
+        if let Err(error) = self.require(handle.origin(), kind, "a binary semaphore") {
             return Err(Rejected { handle, error });
         }
         let semaphore = self.import_semaphore(handle, Kind::Binary)?;
@@ -81,6 +82,7 @@ impl BinarySemaphore {
         let semaphore = self.0.semaphore.clone();
         let work = move |recorder: &mut Recorder| {
             wait_binary(recorder.line_stream(), &semaphore)?;
+            recorder.count(EXTERNAL);
             recorder.keep(semaphore);
             Ok(())
         };
@@ -124,6 +126,7 @@ impl Recorder {
     pub unsafe fn signal_binary(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
         signal_binary(self.line_stream(), &semaphore.0.semaphore)?;
+        self.count(EXTERNAL);
         self.keep(semaphore.0.semaphore.clone());
         Ok(())
     }

@@ -19,6 +19,9 @@ pub(crate) struct Captured {
     capture: u64,
     /// Where it was recorded. That stream is captured for as long as the capture lasts.
     line: Weak<Line>,
+    /// The same, where that keeps the stream alive too: the queue may go before the capture ends. An application's stream
+    /// that has no owner here may be gone with the queue.
+    _kept: Option<Arc<Line>>,
 }
 
 impl NativeMark for Captured {
@@ -36,7 +39,8 @@ impl Captured {
             // The queue is gone, and its stream may be too: nobody can say.
             return Ok(false);
         };
-        let now = line.stream.capture()?;
+        let _turn = line.stream.turn().try_enter_again();
+        let now = line.stream.ask_for_capture()?;
         Ok(matches!(now, Capture::Active { id, .. } if id == self.capture))
     }
 }
@@ -49,14 +53,18 @@ impl Queue {
         match (line.stream.capture()?, graph_fence) {
             (Capture::None, None) => self.lane().record(fence),
             (Capture::None, Some(graph_fence)) => graph_fence.record(self, fence),
-            (Capture::Active { id, .. }, None) => self.lane().record_natively(fence, || {
-                let _bound = line.device.context().bind()?;
-                Ok(Arc::new(Captured {
-                    mark: line.device.plain_events().record(&line.stream)?,
-                    capture: id,
-                    line: Arc::downgrade(line),
-                }))
-            }),
+            (Capture::Active { id, .. }, None) => {
+                let make = || {
+                    let _bound = line.device.context().bind()?;
+                    Ok(Arc::new(Captured {
+                        mark: line.device.plain_events().record(&line.stream)?,
+                        capture: id,
+                        line: Arc::downgrade(line),
+                        _kept: line.keeps_stream().then(|| line.clone()),
+                    }))
+                };
+                self.lane().record_natively(fence, make).map(|_| ())
+            }
             (Capture::Active { .. }, Some(_)) => Err(self.capturing(
                 &format!("record {}", fence.object()),
                 "graphs record or wait for this fence at each launch: use record_external, or another fence",
@@ -73,6 +81,13 @@ impl Queue {
         let captured = mark
             .as_deref()
             .and_then(|mark| (mark as &dyn Any).downcast_ref::<Captured>());
+        if captured.is_some() && self.line().stream.is_legacy() {
+            // The driver would invalidate the capture.
+            return Err(self.capturing(
+                &format!("wait for {}", fence.object()),
+                "the legacy default stream cannot become part of a capture",
+            ));
+        }
         let here = self.line().stream.capture()?;
         let asked = || format!("wait for {}", fence.object());
         match (captured, here) {
@@ -109,6 +124,9 @@ impl Queue {
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::Active { .. } | Capture::None => {
                 let line = self.line();
+                // So that no submission is in the middle of its record.
+                let _turn = line.stream.turn().enter();
+                let _bound = line.device.context().bind()?;
                 line.stream.lend();
                 line.stream.wait(&captured.mark)
             }

@@ -87,16 +87,30 @@ impl Context {
     /// # Errors
     /// A driver error.
     pub(crate) fn bind(&self) -> Result<Bound<'_>> {
+        let mut before = null_mut();
+        // SAFETY: writes one handle.
+        unsafe { self.driver.ctx_get_current(&raw mut before) }.map_err(|code| self.error(code))?;
         // SAFETY: the context is alive.
         unsafe { self.driver.ctx_push_current(self.raw.0) }.map_err(|code| self.error(code))?;
         Ok(Bound {
             context: self,
+            before,
             _this_thread: PhantomData,
         })
     }
 
-    /// Lets queries on this thread pass while another thread captures a stream into a graph, which
-    /// they would otherwise break. What is queried here is never part of a capture.
+    /// As [`Context::bind`], for what has nothing to do with streams that somebody captures: making, freeing,
+    /// loading and copying on our own account.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn bind_apart(&self) -> Result<(Bound<'_>, CaptureMode<'_>)> {
+        Ok((self.bind()?, self.allow_during_capture()))
+    }
+
+    /// Lets calls on this thread pass while a stream is captured into a graph in the driver's "global" mode, by
+    /// any thread: the driver refuses then whatever may synchronize (`cuMemFree`, `cuModuleUnload` and queries
+    /// among it), and invalidates that capture. What is called here is never part of a capture.
     pub(crate) fn allow_during_capture(&self) -> CaptureMode<'_> {
         let mut mode = CAPTURE_MODE_RELAXED;
         // SAFETY: exchanges one integer with the thread's own setting.
@@ -115,6 +129,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if let Some(device) = self.retained {
+            let _mode = self.allow_during_capture();
             // SAFETY: retained once, released once. At process exit the driver may be gone already,
             // and then says so; there is nothing left to release.
             let _ = unsafe { self.driver.device_primary_ctx_release(device) };
@@ -125,15 +140,25 @@ impl Drop for Context {
 /// The context is current on this thread; dropping it restores what the caller had.
 pub(crate) struct Bound<'c> {
     context: &'c Context,
+    /// What was current before; null for none.
+    before: sys::CUcontext,
     _this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
-        let mut popped = null_mut();
+        let driver = &self.context.driver;
+        let (mut popped, mut now) = (null_mut(), null_mut());
         // SAFETY: pops what `bind` pushed on this thread. Work that has set another context current has
-        // replaced the pushed one, so the caller's lies below in either case.
-        let _ = unsafe { self.context.driver.ctx_pop_current(&raw mut popped) };
+        // replaced the pushed one, so the caller's lies below. But setting none pops the pushed one
+        // (and a context pushed by work hides it): then what is current now is not what the caller had.
+        let _ = unsafe { driver.ctx_pop_current(&raw mut popped) };
+        // SAFETY: writes one handle.
+        let known = unsafe { driver.ctx_get_current(&raw mut now) }.is_ok();
+        if known && now != self.before {
+            // SAFETY: what was current on this thread when `bind` was called; null for none.
+            let _ = unsafe { driver.ctx_set_current(self.before) };
+        }
     }
 }
 

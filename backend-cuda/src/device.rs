@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{self, Attachment, Port, Watch};
+use syncline_core::backend::{self, Attachment, Port, Room, Watch};
 use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
 
 use crate::context::Context;
@@ -20,6 +20,13 @@ use crate::stream::Stream;
 const SPIN: Duration = Duration::from_micros(20);
 /// Then it sleeps in proportion to the time waited, within these bounds.
 const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+
+/// So many commands may be in flight before further submissions are held. The driver (580.159) takes 1021 for each
+/// of its hardware connections and then blocks the caller, until something has finished; any number of streams
+/// lie on one, and nobody tells which, so the number is for all of them together. What is left is for the
+/// next submission, for those of other threads at that moment, and for what the application does itself. Event
+/// records, waits for events and host functions count as nothing: the driver took ten thousands of them.
+const COMMANDS: u64 = 480;
 
 /// A CUDA context with what the engine needs of it. Cheap to clone; usable from any thread.
 ///
@@ -39,6 +46,7 @@ pub(crate) struct Inner {
     plain_events: Arc<Pool>,
     timed_events: Arc<Pool>,
     let_go: Arc<LetGo>,
+    room: Arc<Room>,
     /// Adopted streams in use, by address.
     streams: Mutex<HashMap<usize, Weak<Stream>>>,
 }
@@ -65,6 +73,7 @@ impl Device {
             timed_events: Pool::timed(&context),
             context,
             let_go: Arc::default(),
+            room: Room::new(COMMANDS),
             streams: Mutex::default(),
         })))
     }
@@ -79,6 +88,11 @@ impl Device {
 
     pub(crate) fn timed_events(&self) -> &Pool {
         &self.0.timed_events
+    }
+
+    /// What all queues may have in flight together.
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.0.room
     }
 
     /// Where graphs put the events that they have kept.
@@ -162,8 +176,12 @@ impl Watch for Inner {
         let started = Instant::now();
         loop {
             for &(port, value) in ports {
-                if port.poll()?.is_some_and(|reached| reached >= value) {
-                    return Ok(());
+                match port.poll() {
+                    Ok(reached) if reached.is_some_and(|reached| reached >= value) => return Ok(()),
+                    Ok(_) => {}
+                    Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
+                    // One port's own: the engine asks each port next, and fails the timeline of this one alone.
+                    Err(_) => return Ok(()),
                 }
             }
             let now = Instant::now();

@@ -155,6 +155,8 @@ symbols! {
         device_primary_ctx_retain(context: *mut sys::CUcontext, device: sys::CUdevice)
             = "cuDevicePrimaryCtxRetain";
         device_primary_ctx_release(device: sys::CUdevice) = "cuDevicePrimaryCtxRelease_v2";
+        ctx_get_current(context: *mut sys::CUcontext) = "cuCtxGetCurrent";
+        ctx_set_current(context: sys::CUcontext) = "cuCtxSetCurrent";
         ctx_push_current(context: sys::CUcontext) = "cuCtxPushCurrent_v2";
         ctx_pop_current(context: *mut sys::CUcontext) = "cuCtxPopCurrent_v2";
         thread_exchange_stream_capture_mode(mode: *mut c_uint) = "cuThreadExchangeStreamCaptureMode";

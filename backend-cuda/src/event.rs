@@ -3,13 +3,14 @@
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::Result;
 
 use crate::context::Context;
 use crate::driver::{Code, Raw};
+use crate::lock;
 use crate::stream::Stream;
 
 /// Plain events cost a seventh of timed ones to record.
@@ -44,28 +45,28 @@ impl Pool {
         })
     }
 
-    /// Records an event that nobody else uses at the stream's present position. It is never recorded
-    /// again while the mark exists. The context is current if the stream is a default stream.
+    /// An event that nobody else uses while the mark exists, to be [recorded](Stream::record) once.
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn record(&self, stream: &Stream) -> Result<Mark> {
-        let free = self
-            .free
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+    pub(crate) fn take(&self) -> Result<Mark> {
+        let free = lock(&self.free).pop();
         let event = match free {
             Some(event) => event,
             None => Arc::new(self.create()?),
         };
-        let mark = Mark(event);
-        mark.0.done.store(false, Ordering::Relaxed);
-        let driver = self.context.driver();
-        // SAFETY: both are alive and of this context. Waits that were issued on an earlier record of
-        // the event captured it at their call.
-        unsafe { driver.event_record(mark.0.raw.0, stream.raw()) }
-            .map_err(|code| self.context.error(code))?;
+        event.done.store(false, Ordering::Relaxed);
+        Ok(Mark(event))
+    }
+
+    /// Records such an event at the stream's present position. The context is current if the stream is a default
+    /// stream.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn record(&self, stream: &Stream) -> Result<Mark> {
+        let mark = self.take()?;
+        stream.record(&mark)?;
         Ok(mark)
     }
 
@@ -78,8 +79,7 @@ impl Pool {
     }
 
     fn create(&self) -> Result<Event> {
-        let _bound = self.context.bind()?;
-        let _mode = self.context.allow_during_capture();
+        let _bound = self.context.bind_apart()?;
         let mut raw = null_mut();
         // SAFETY: writes one handle; destroyed on drop.
         unsafe { self.context.driver().event_create(&raw mut raw, self.flags) }
@@ -104,6 +104,7 @@ struct Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        let _mode = self.context.allow_during_capture();
         // SAFETY: nobody has the handle any more; a pending event may be destroyed. An error means
         // that the context or the driver has gone first.
         let _ = unsafe { self.context.driver().event_destroy(self.raw.0) };
@@ -125,7 +126,8 @@ impl Mark {
         self.0.done.load(Ordering::Acquire)
     }
 
-    /// True if everything before it has finished. Never blocks; any or no context may be current.
+    /// True if everything before it has finished. Never blocks; any or no context may be current. The caller
+    /// has [allowed](Context::allow_during_capture) queries.
     ///
     /// # Errors
     /// A driver error, a lost device among them.
@@ -160,7 +162,7 @@ impl Mark {
     /// A driver error, a lost device among them.
     pub(crate) fn milliseconds_since(&self, start: &Self) -> Result<Option<f32>> {
         let context = &*self.0.context;
-        let _bound = context.bind()?;
+        let _bound = context.bind_apart()?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive; writes one number.
         let asked: Result<(), Code> = unsafe {
@@ -184,8 +186,7 @@ impl Drop for Mark {
             return;
         }
         if let Some(pool) = self.0.pool.upgrade() {
-            let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
-            free.push(self.0.clone());
+            lock(&pool.free).push(self.0.clone());
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys;
 use smallvec::SmallVec;
 use syncline_core::backend::{Attachment, Device as _, Port};
-use syncline_core::{Error, MemoryFd, Object, Origin, Rejected, Result, TimelineFd};
+use syncline_core::{Error, HandleKind, MemoryFd, Object, Origin, Rejected, Result, TimelineFd};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -65,7 +65,7 @@ impl Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind() else {
+        let Ok(_bound) = self.context.bind_apart() else {
             return;
         };
         // SAFETY: imported once, destroyed once, and nothing that uses it is outstanding.
@@ -109,7 +109,9 @@ impl ExternalPort {
         }
     }
 
-    /// The raw semaphore, for work that the application submits itself.
+    /// The raw semaphore, for waits that the application submits itself. To signal it, claim the value and use
+    /// [`Device::submit_claimed`]: behind a bare `cuSignalExternalSemaphoresAsync` the host would take a value
+    /// for reached whose memory it cannot see yet.
     #[must_use]
     pub fn raw(&self) -> sys::CUexternalSemaphore {
         self.semaphore.raw.0
@@ -117,6 +119,10 @@ impl ExternalPort {
 }
 
 impl Port for ExternalPort {
+    fn is_readable(&self) -> bool {
+        false
+    }
+
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
     }
@@ -178,20 +184,24 @@ impl<'p> External<'p> {
         self.values.push(value);
     }
 
-    /// Before [`External::signal`]: the signals may show from now on.
-    pub(crate) fn announce(&self) {
-        self.ports
-            .iter()
-            .zip(&self.values)
-            .for_each(|(port, &value)| port.announce(value));
+    fn each(&self) -> impl Iterator<Item = (&'p ExternalPort, u64)> {
+        let ports = self.ports.iter().copied();
+        ports.zip(self.values.iter().copied())
     }
 
-    /// After it: `mark` stands behind the signals; none if they were not made.
-    pub(crate) fn settle(&self, mark: Option<&Mark>) {
-        self.ports
-            .iter()
-            .zip(&self.values)
-            .for_each(|(port, &value)| port.settle(value, mark));
+    /// Signals all of them once what was submitted to `stream` before is finished, and records `mark` behind that.
+    ///
+    /// # Errors
+    /// A driver error; no signal has been made then, unless it is the stream itself that has failed between them and
+    /// the mark.
+    pub(crate) fn make(&self, stream: &Stream, mark: &Mark) -> Result<()> {
+        // The signals may show from now on.
+        self.each().for_each(|(port, value)| port.announce(value));
+        let made = self.signal(stream).and_then(|()| stream.record(mark));
+        let behind = made.is_ok().then_some(mark);
+        self.each()
+            .for_each(|(port, value)| port.settle(value, behind));
+        made
     }
 
     /// Makes what is submitted to `stream` later wait for all of them.
@@ -209,7 +219,7 @@ impl<'p> External<'p> {
     ///
     /// # Errors
     /// A driver error; no part of the call has happened then.
-    pub(crate) fn signal(&self, stream: &Stream) -> Result<()> {
+    fn signal(&self, stream: &Stream) -> Result<()> {
         if self.values.is_empty() {
             return Ok(());
         }
@@ -293,10 +303,11 @@ impl Device {
     /// This device's part in a timeline whose semaphore `handle` carries.
     ///
     /// # Errors
-    /// [`Error::CannotShare`] if it comes from another GPU, before any driver is asked; a driver error. The
-    /// handle comes back with it, still open.
+    /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes no
+    /// timelines, before any driver is asked; a driver error. The handle comes back with it, still open.
     pub fn import_timeline(&self, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
-        if let Err(error) = self.require_same_gpu(handle.origin(), "a timeline semaphore") {
+        let kind = HandleKind::TimelineOpaqueFd;
+        if let Err(error) = self.require(handle.origin(), kind, "a timeline semaphore") {
             return Err(Rejected { handle, error });
         }
         let port = ExternalPort {
@@ -335,7 +346,7 @@ impl Device {
             reserved: [0; 16],
         };
         let mut raw = null_mut();
-        let imported = context.bind().and_then(|_bound| {
+        let imported = context.bind_apart().and_then(|_bound| {
             // SAFETY: the handle's type says that the descriptor is such a semaphore's; it is open. The driver
             // takes it only if it succeeds.
             unsafe {
@@ -359,11 +370,11 @@ impl Device {
     /// The memory that `handle` carries, as one buffer.
     ///
     /// # Errors
-    /// [`Error::CannotShare`] if it comes from another GPU, before any driver is asked; a driver error. The
-    /// handle comes back with it, still open.
+    /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes no
+    /// memory, before any driver is asked; a driver error. The handle comes back with it, still open.
     pub fn import_memory(&self, handle: MemoryFd) -> Result<DeviceBuffer, Rejected<MemoryFd>> {
         let imported = self
-            .require_same_gpu(handle.origin(), "memory")
+            .require(handle.origin(), HandleKind::MemoryOpaqueFd, "memory")
             .and_then(|()| self.map_memory(&handle));
         // The driver has taken a duplicate, so on success ours is closed here.
         imported.map_err(|error| Rejected { handle, error })
@@ -387,7 +398,7 @@ impl Device {
             .try_clone_to_owned()
             .map_err(|error| refused(error.to_string()))?;
         let context = self.context();
-        let _bound = context.bind()?;
+        let _bound = context.bind_apart()?;
         let desc = sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
             type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
             handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
@@ -439,32 +450,73 @@ impl Device {
         ))
     }
 
-    /// Drivers do not check it, and what comes of it is undefined.
-    pub(crate) fn require_same_gpu(&self, origin: &Origin, what: &'static str) -> Result<()> {
-        let own = Origin::of(self.info());
-        if own.uuid.is_some() && own.uuid == origin.uuid {
+    /// Refuses handles of other GPUs, and of kinds that this one does not take. Drivers do not check the first, and
+    /// what comes of it is undefined.
+    pub(crate) fn require(
+        &self,
+        origin: &Origin,
+        kind: HandleKind,
+        what: &'static str,
+    ) -> Result<()> {
+        let info = self.info();
+        let own = Origin::of(info);
+        if own.uuid.is_none() || own.uuid != origin.uuid {
+            return Err(Error::CannotShare {
+                left: origin.to_string(),
+                right: own.to_string(),
+                what,
+                reason: "an opaque handle works only on the GPU that exported it".into(),
+            });
+        }
+        if info.capabilities.imports.contains(&kind) {
             return Ok(());
         }
-        Err(Error::CannotShare {
-            left: origin.to_string(),
-            right: own.to_string(),
-            what,
-            reason: "an opaque handle works only on the GPU that exported it".into(),
+        let mut limits = info.capabilities.limits.iter();
+        let reason = limits.find(|(limit, _)| *limit == "imports");
+        Err(Error::Unsupported {
+            object: self.object().clone(),
+            asked: format!("import {what}"),
+            reason: reason.map_or_else(
+                || "the driver does not offer it".into(),
+                |(_, reason)| reason.clone(),
+            ),
         })
     }
 }
 
 /// Closes the duplicate of `of` that a driver has refused as memory, unless that has closed it: NVIDIA's (580.159)
 /// does for some kinds, although a semaphore that it refuses stays open. What has its number by then is somebody else's.
+/// Where the kernel does not tell whether the two are one open file, it is left alone: a leak, at worst.
 fn close_if_still_ours(duplicate: OwnedFd, of: &MemoryFd) {
-    let file = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
-    let same = rustix::fs::fstat(&duplicate)
-        .ok()
-        .zip(rustix::fs::fstat(of).ok())
-        .is_some_and(|(left, right)| file(left) == file(right));
-    if same {
+    // Anonymous files (semaphores, eventfds, GPU memory) all have one inode, so that says nothing.
+    if same_file(&duplicate, of) {
         drop(duplicate);
     } else {
         let _ = duplicate.into_raw_fd();
+    }
+}
+
+/// True if both descriptors stand for one open file, as far as the kernel tells: `kcmp` with `KCMP_FILE`.
+fn same_file(left: &impl AsRawFd, right: &impl AsFd) -> bool {
+    const KCMP_FILE: libc::c_int = 0;
+    let (left, right) = (left.as_raw_fd(), right.as_fd().as_raw_fd());
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: compares two entries of this process's own table, and says so if there is none.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, process, process, KCMP_FILE, left, right) };
+    order == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same_file;
+
+    #[test]
+    fn anonymous_files_are_told_apart() {
+        let eventfd = || rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let (one, other) = (eventfd(), eventfd());
+        let again = one.try_clone().unwrap();
+        assert!(!same_file(&one, &other));
+        // Some sandboxes forbid the call, and then nothing is the same.
+        assert!(same_file(&one, &again) || !same_file(&one, &one));
     }
 }

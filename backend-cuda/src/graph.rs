@@ -4,7 +4,8 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Device as _, NativeMark, Queue as _};
@@ -12,11 +13,14 @@ use syncline_core::{Error, Fence, KeptPoint, Object, QueueKind, Result};
 
 use crate::device::Device;
 use crate::event::Mark;
+use crate::lock;
 use crate::queue::{Queue, Recorder};
 use crate::stream::Capture;
 
 /// The driver need not wait for a destructor.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
+/// What the launch of a graph takes in commands, if the work says no more.
+const GRAPH: u64 = 64;
 /// The graph takes the reference over.
 const MOVE: u32 = 1;
 
@@ -26,8 +30,11 @@ pub(crate) struct GraphFence {
     event: Mark,
     /// The last record by a queue, which may be held: the event knows nothing of it until then.
     last: Mutex<KeptPoint>,
-    /// Where positions are taken of the event, as it is at the time; made when first needed.
-    queue: Mutex<Option<Queue>>,
+    /// Something records it: a queue has, or a graph does.
+    recorded: AtomicBool,
+    /// Where positions are taken of the event, as it is at the time; made when needed. Each waits for one position
+    /// at a time, so that no position is reached later than the record that it stands for.
+    queues: Mutex<Vec<Queue>>,
 }
 
 /// Events that graphs have let go of. The driver says so in a callback, where nothing may be destroyed.
@@ -36,7 +43,7 @@ pub(crate) struct LetGo(Mutex<Vec<Mark>>);
 
 impl LetGo {
     fn events(&self) -> MutexGuard<'_, Vec<Mark>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Gives the events back to their pool.
@@ -53,6 +60,9 @@ struct Kept {
 }
 
 /// Called by the driver when the last graph that keeps `kept` is gone.
+///
+/// # Safety
+/// `kept` came from `Box::into_raw`, as a [`Kept`], and this is the only call with it.
 unsafe extern "C" fn let_go(kept: *mut c_void) {
     // SAFETY: made by `GraphFence::keep_in`, and given back once.
     let Kept { event, let_go } = *unsafe { Box::from_raw(kept.cast::<Kept>()) };
@@ -72,6 +82,7 @@ impl GraphFence {
 
     /// Makes `fence` one of these, of the position that it holds now.
     fn made_of(fence: &Fence, device: &Device) -> Result<Arc<Self>> {
+        let recorded = fence.is_recorded();
         // A place in a capture is none; a fresh event is complete, as is a fence never recorded.
         let position = match fence.native_mark() {
             Some(_) => KeptPoint::default(),
@@ -81,31 +92,42 @@ impl GraphFence {
             device: device.clone(),
             event: device.plain_events().fresh()?,
             last: Mutex::default(),
-            queue: Mutex::default(),
+            recorded: AtomicBool::new(recorded),
+            queues: Mutex::default(),
         });
         if !position.point().is_reached()? {
             let event = graph_fence.event.clone();
-            let queue = graph_fence.queue()?;
             let work = move |r: &mut Recorder| r.line_stream().record(&event);
-            let end = queue.submit(&[position.point()], work, &[])?.end().keep();
-            *graph_fence.last() = end;
+            *graph_fence.last() = graph_fence.take_position(&position, work)?;
         }
         Ok(graph_fence)
     }
 
     fn last(&self) -> MutexGuard<'_, KeptPoint> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.last)
     }
 
-    fn queue(&self) -> Result<Queue> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = &*queue {
-            return Ok(queue.clone());
-        }
-        let _mode = self.device.context().allow_during_capture();
-        let made = self.device.queue(QueueKind::Transfer, "positions")?;
-        *queue = Some(made.clone());
-        Ok(made)
+    /// The end of a submission that comes behind `after` and nothing else.
+    fn take_position(
+        &self,
+        after: &KeptPoint,
+        work: impl FnOnce(&mut Recorder) -> Result<()> + Send + 'static,
+    ) -> Result<KeptPoint> {
+        // Out of the list while it is in use: nobody else's position gets behind this one.
+        let mut queues = std::mem::take(&mut *lock(&self.queues));
+        let idle = queues
+            .iter()
+            .position(|queue| queue.position().is_reached().unwrap_or(false));
+        let queue = idle.map(|index| queues.swap_remove(index));
+        lock(&self.queues).append(&mut queues);
+        let queue = match queue {
+            Some(queue) => queue,
+            None => self.device.queue(QueueKind::Transfer, "positions")?,
+        };
+        let taken = queue.submit(&[after.point()], work, &[]);
+        let taken = taken.map(|sent| sent.end().keep());
+        lock(&self.queues).push(queue);
+        taken
     }
 
     /// A record by a queue that is not being captured: the next launch waits for it.
@@ -115,8 +137,10 @@ impl GraphFence {
             let work = move |r: &mut Recorder| r.line_stream().record(&event);
             let end = queue.submit(&[], work, &[])?.end().keep();
             *self.last() = end;
+            self.recorded.store(true, Ordering::Release);
             Ok(self.clone())
-        })
+        })?;
+        Ok(())
     }
 
     /// Lets `graph`, and whatever is instantiated from it, keep the event.
@@ -168,8 +192,11 @@ impl NativeMark for GraphFence {
         let event = self.event.clone();
         // The wait captures the event as it is: a later launch does not move it.
         let work = move |r: &mut Recorder| r.line_stream().wait(&event);
-        let queue = self.queue()?;
-        Ok(queue.submit(&[last.point()], work, &[])?.end().keep())
+        self.take_position(&last, work)
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Acquire)
     }
 
     fn is_complete(&self, _fence: &Object) -> Result<bool> {
@@ -193,11 +220,13 @@ impl Queue {
     /// See `cuEventRecordWithFlags` with `CU_EVENT_RECORD_EXTERNAL`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the stream is not being captured; [`Error::Capturing`] if the capture has been
-    /// invalidated; [`Error::WrongDevice`], [`Error::ForeignFence`]; a driver error.
+    /// [`Error::Unsupported`] if the stream is not being captured, or for a timed fence; [`Error::Capturing`] if the
+    /// capture has been invalidated; [`Error::WrongDevice`], [`Error::ForeignFence`]; a driver error.
     pub fn record_external(&self, fence: &Fence) -> Result<()> {
         let graph_fence = self.of_graph(fence, "record")?;
-        self.line().stream.record_external(&graph_fence.event)
+        self.line().stream.record_external(&graph_fence.event)?;
+        graph_fence.recorded.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Into a capture: each launch of the graph waits, when it gets there, for `fence` as it is then: for the
@@ -227,20 +256,25 @@ impl Queue {
                 });
             }
         };
+        if fence.is_timed() {
+            return Err(Error::Unsupported {
+                object: self.object().clone(),
+                asked: asked(),
+                reason:
+                    "it is timed, and what a graph records has no time; use a fence without timing"
+                        .into(),
+            });
+        }
         let device = self.device();
-        let mut made = None;
-        self.lane().record_natively(fence, || {
+        let make = || {
             let graph_fence = match GraphFence::of(fence) {
                 Some(known) => known,
                 None => GraphFence::made_of(fence, &device)?,
             };
             graph_fence.keep_in(graph)?;
-            made = Some(graph_fence.clone());
             Ok(graph_fence)
-        })?;
-        made.ok_or_else(|| Error::NotRecorded {
-            fence: fence.object().clone(),
-        })
+        };
+        self.lane().record_natively(fence, make)
     }
 }
 
@@ -248,7 +282,8 @@ impl Recorder {
     /// Launches a graph behind the submission's waits and before its signals. To everybody else the submission
     /// begins with every wait in the graph and ends with every signal in it.
     ///
-    /// See `cuGraphLaunch`.
+    /// See `cuGraphLaunch`. Every node of a graph is a command to the driver; a graph is taken to have 64 of them
+    /// at most: [say](Recorder::commands) how many more there are.
     ///
     /// # Errors
     /// A driver error.
@@ -259,9 +294,10 @@ impl Recorder {
     /// for by itself is pending with the driver.
     pub unsafe fn launch_graph(&mut self, graph: sys::CUgraphExec) -> Result<()> {
         let stream = self.line_stream();
-        let context = stream.context();
+        let driver = stream.context().driver();
         // SAFETY: the caller's promise; the stream is alive.
-        unsafe { context.driver().graph_launch(graph, stream.raw()) }
-            .map_err(|code| context.error(code))
+        unsafe { driver.graph_launch(graph, stream.raw()) }.map_err(|code| stream.error(code))?;
+        self.count(GRAPH);
+        Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //! | `probe` | what devices there are, and what each can do |
 //! | `device` | an opened device, and the watch over its events |
 //! | `context`, `stream`, `event` | the driver's objects, owned or borrowed |
+//! | `turn` | who has a stream to himself: the engine, or the application |
 //! | `queue` | how one submission becomes driver calls |
 //! | `port` | a timeline as a ring of events |
 //! | `capture`, `graph` | fences in a graph capture; fences that each launch of a graph records or waits for |
@@ -36,6 +37,7 @@ mod queue;
 mod raw;
 mod stream;
 mod timing;
+mod turn;
 
 pub use binary::BinarySemaphore;
 pub use device::Device;
@@ -50,6 +52,13 @@ pub use raw::{EventGuard, StreamGuard};
 
 /// The raw types that appear in this crate's `unsafe` functions and raw handles.
 pub use cudarc::driver::sys;
+
+/// Locks. No user code runs under the locks of this crate, so what a panic left behind is whole.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 const _: () = {
     const fn shared<T: Send + Sync>() {}

@@ -48,7 +48,7 @@ impl Device {
     pub fn buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
         let size = self.whole_words(bytes)?;
         let context = self.context();
-        let _bound = context.bind()?;
+        let _bound = context.bind_apart()?;
         let mut pointer = 0;
         // SAFETY: writes one address; freed on drop.
         unsafe { context.driver().mem_alloc(&raw mut pointer, size) }
@@ -65,7 +65,7 @@ impl Device {
         let size = self.whole_words(bytes)?;
         let context = self.context();
         let driver = context.driver();
-        let _bound = context.bind()?;
+        let _bound = context.bind_apart()?;
         let mut host = null_mut();
         // SAFETY: writes one address; freed on drop.
         unsafe { driver.mem_host_alloc(&raw mut host, size, PINNED) }
@@ -190,7 +190,7 @@ impl DeviceBuffer {
     }
 
     fn transfer(&self, copy: impl FnOnce(&Memory) -> Result<(), Code>) -> Result<()> {
-        let _bound = self.0.context.bind()?;
+        let _bound = self.0.context.bind_apart()?;
         copy(&self.0).map_err(|code| self.0.context.error(code))
     }
 
@@ -222,7 +222,7 @@ impl DeviceBuffer {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind() else {
+        let Ok(_bound) = self.context.bind_apart() else {
             return;
         };
         let driver = self.context.driver();

@@ -46,7 +46,7 @@ impl Device {
             reason: error.to_string(),
         })?;
         let context = self.context();
-        let _bound = context.bind()?;
+        let _bound = context.bind_apart()?;
         let mut raw = null_mut();
         // SAFETY: nul-terminated text; writes one handle, unloaded on drop.
         unsafe {
@@ -73,7 +73,7 @@ impl Module {
     pub fn function(&self, name: &CStr) -> Result<Function> {
         let context = &self.0.context;
         let driver = context.driver();
-        let _bound = context.bind()?;
+        let _bound = context.bind_apart()?;
         let mut raw = null_mut();
         // SAFETY: the module is loaded; nul-terminated name; writes one handle, which lives with the module.
         unsafe { driver.module_get_function(&raw mut raw, self.0.raw.0, name.as_ptr()) }
@@ -118,7 +118,7 @@ impl Function {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind() else {
+        let Ok(_bound) = self.context.bind_apart() else {
             return;
         };
         // SAFETY: loaded once, unloaded once; its functions keep it, and launches keep them.

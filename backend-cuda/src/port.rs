@@ -98,12 +98,12 @@ impl EventPort {
     /// that stream signals it itself.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the value was claimed and submitted without an event to wait for.
+    /// `unseen`, if the value was claimed and submitted without an event to wait for.
     pub(crate) fn awaited(
         &self,
         value: u64,
         domain: Option<u64>,
-        timeline: &Object,
+        unseen: impl FnOnce() -> Error,
     ) -> Result<Option<Mark>> {
         if self.reached() >= value {
             return Ok(None);
@@ -114,12 +114,17 @@ impl EventPort {
             Some(entry) if domain.is_some() && entry.domain == domain => Ok(None),
             Some(entry) => Ok(Some(entry.mark.clone())),
             None if self.reached() >= value => Ok(None),
-            None => Err(Error::Unsupported {
-                object: timeline.clone(),
-                asked: format!("be waited for at {value}"),
-                reason: "no event stands for the value".into(),
-            }),
+            None => Err(unseen()),
         }
+    }
+}
+
+/// The error for a value of `timeline` that cannot be waited for.
+pub(crate) fn no_event(timeline: &Object, value: u64) -> Error {
+    Error::Unsupported {
+        object: timeline.clone(),
+        asked: format!("be waited for at {value}"),
+        reason: "no event stands for the value".into(),
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "launches work, which the driver cannot check")]
 
 use std::any::Any;
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -9,19 +10,25 @@ use std::time::Duration;
 
 use cudarc::driver::sys;
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Submitted, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted, Waker,
 };
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
 
 use crate::context::Owner;
 use crate::device::Device;
 use crate::driver::Code;
+use crate::event::Mark;
 use crate::external::{External, ExternalPort};
 use crate::memory::DeviceBuffer;
 use crate::module::Function;
-use crate::port::EventPort;
+use crate::port::{EventPort, no_event};
 use crate::stream::{Capture, Stream};
 use crate::timing::Stamp;
+
+/// What the wait for an external semaphore, or its signal, takes in commands.
+pub(crate) const EXTERNAL: u64 = 2;
+/// What work that was given the raw stream is taken to have put there, if it does not say.
+const UNSAID: u64 = 4;
 
 /// Runs submissions in the order of one stream.
 #[derive(Clone, Debug)]
@@ -43,15 +50,11 @@ impl Queue {
         let feed = Feed(Arc::new(Line {
             object: object.clone(),
             stream,
-            _owner: owner,
+            owner,
             device: device.clone(),
         }));
         let lane = Lane::new(object, device.id(), own, feed);
         Ok(Self { device, lane })
-    }
-
-    pub(crate) fn raw_stream(&self) -> sys::CUstream {
-        self.line().stream.raw()
     }
 
     pub(crate) const fn lane(&self) -> &Arc<Lane<Feed>> {
@@ -84,7 +87,7 @@ impl backend::Queue for Queue {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
     {
-        // Here too, because a refusal by the lane would leave the queue's position without an event.
+        // What meets a capture later than here waits for its end.
         self.line().stream.refuse_capture("take a submission")?;
         self.lane.submit(waits, work, signals)
     }
@@ -120,13 +123,44 @@ impl backend::Queue for Queue {
 pub struct Recorder {
     line: Arc<Line>,
     keep: Keep,
+    /// What the work has put into the stream, as far as it is known.
+    commands: u64,
+    /// Said by the work, for what it puts there by itself.
+    said: u64,
+    raw: Cell<bool>,
 }
 
 impl Recorder {
-    /// The stream. The work that is put there runs after the submission's waits and before its signals.
+    /// The stream. The work that is put there runs after the submission's waits and before its signals. If it
+    /// is captured into a graph there, that ends before the work returns.
+    ///
+    /// If more than four commands are put there, [say so](Recorder::commands).
     #[must_use]
     pub fn stream(&self) -> sys::CUstream {
+        self.raw.set(true);
+        self.line.stream.lend();
         self.line.stream.raw()
+    }
+
+    /// Says that the work puts so many commands into the [stream](Recorder::stream) by itself: launches, copies,
+    /// fills, memory operations, each node of a launched graph. What goes through the methods of this type is counted by them.
+    ///
+    /// CUDA blocks whoever submits while about a thousand commands stand on one of its hardware connections, which
+    /// all streams of a process share. So further submissions are held on the host while 480 commands of the
+    /// device's queues are in flight. For that, one submission has 500 commands at most; a larger one is
+    /// split, or never sent behind work that waits for this thread.
+    pub const fn commands(&mut self, commands: u64) {
+        self.said = self.said.saturating_add(commands);
+    }
+
+    /// What the submission takes of the device's room.
+    fn units(&self) -> u64 {
+        let said = if self.raw.get() && self.said == 0 {
+            UNSAID
+        } else {
+            self.said
+        };
+        self.commands.saturating_add(said)
     }
 
     pub(crate) fn line_stream(&self) -> &Stream {
@@ -162,7 +196,7 @@ impl Recorder {
                 buffer.pointer(),
                 value,
                 buffer.words(),
-                self.stream(),
+                self.line.stream.raw(),
             )
         };
         self.done(done)
@@ -192,7 +226,7 @@ impl Recorder {
                 to.pointer(),
                 from.pointer(),
                 from.words() * 4,
-                self.stream(),
+                self.line.stream.raw(),
             )
         };
         self.done(done)
@@ -229,7 +263,7 @@ impl Recorder {
                 block[1],
                 block[2],
                 0,
-                self.stream(),
+                self.line.stream.raw(),
                 params.as_mut_ptr(),
                 null_mut(),
             )
@@ -237,8 +271,15 @@ impl Recorder {
         self.done(done)
     }
 
-    fn done(&self, result: Result<(), Code>) -> Result<()> {
-        result.map_err(|code| self.line.stream.context().error(code))
+    /// One command more, if the driver took it.
+    fn done(&mut self, result: Result<(), Code>) -> Result<()> {
+        result.map_err(|code| self.line.stream.error(code))?;
+        self.count(1);
+        Ok(())
+    }
+
+    pub(crate) const fn count(&mut self, commands: u64) {
+        self.commands = self.commands.saturating_add(commands);
     }
 }
 
@@ -254,17 +295,23 @@ pub(crate) struct Feed(Arc<Line>);
 pub(crate) struct Line {
     object: Object,
     pub(crate) stream: Arc<Stream>,
-    _owner: Owner,
+    owner: Owner,
     pub(crate) device: Device,
 }
 
 impl Line {
+    /// True if the stream lives as long as this.
+    pub(crate) fn keeps_stream(&self) -> bool {
+        self.stream.is_owned() || self.owner.is_some()
+    }
+
     fn wait(&self, points: &[NativePoint<'_>], keep: &mut Keep) -> Result<()> {
         let mut external = External::default();
         for point in points {
             if let Some(port) = point.port::<EventPort>() {
                 let domain = Some(self.stream.domain());
-                if let Some(mark) = port.awaited(point.value(), domain, point.object())? {
+                let unseen = || no_event(point.object(), point.value());
+                if let Some(mark) = port.awaited(point.value(), domain, unseen)? {
                     self.stream.wait(&mark)?;
                 }
             } else {
@@ -276,20 +323,15 @@ impl Line {
 
     /// External signals, then the event that stands for everything, so that what the signals use is
     /// not let go before they are made. Until the event is recorded nothing is signalled that the
-    /// engine could see.
-    fn signal(&self, batch: &Batch<'_>, keep: &mut Keep) -> Result<()> {
+    /// engine could see. The event was taken before: nothing is left to fail behind the signals but the stream itself.
+    fn signal(&self, batch: &Batch<'_>, mark: Mark, keep: &mut Keep) -> Result<()> {
         let mut external = External::default();
         for signal in batch.signals {
             if signal.port::<EventPort>().is_none() {
                 self.push(&mut external, *signal, keep)?;
             }
         }
-        external.announce();
-        let mark = external
-            .signal(&self.stream)
-            .and_then(|()| self.device.plain_events().record(&self.stream));
-        external.settle(mark.as_ref().ok());
-        let mark = mark?;
+        external.make(&self.stream, &mark)?;
         for signal in batch.signals.iter().chain([&batch.end]) {
             if let Some(port) = signal.port::<EventPort>() {
                 port.push(signal.value(), mark.clone(), Some(self.stream.domain()));
@@ -312,6 +354,7 @@ impl Line {
                 reason: "its port on this device was not made by this backend".into(),
             })?;
         to.push(port, point.value());
+        keep.take_room(EXTERNAL);
         keep.push(port.semaphore().clone());
         Ok(())
     }
@@ -321,20 +364,33 @@ impl Enqueue for Feed {
     type Recorder<'a> = Recorder;
     type Prepared = ();
     type Stamp = Stamp;
-    /// A stream takes about a thousand commands behind a closed gate and then blocks the caller.
+    /// For submissions without any command, so that what they keep is bounded too.
     const MAX_IN_FLIGHT: u64 = 512;
+
+    fn room(&self) -> Option<&Arc<Room>> {
+        Some(self.0.device.room())
+    }
 
     fn order_domain(&self) -> u64 {
         self.0.stream.domain()
     }
 
-    /// A stream that is being captured takes none: an event recorded there would belong to the graph.
+    /// A stream that the application has taken for itself takes none, and none that is being captured: an event
+    /// recorded there would belong to the graph. Takes the stream's turn, which the record gives up.
     fn ready(&self) -> bool {
+        let stream = &self.0.stream;
+        if !stream.turn().try_enter() {
+            return false;
+        }
         // If the driver does not say, the record meets the error.
-        !matches!(
-            self.0.stream.capture(),
+        let captured = matches!(
+            stream.capture(),
             Ok(Capture::Active { .. } | Capture::Unusable(_))
-        )
+        );
+        if captured {
+            drop(stream.turn().taken());
+        }
+        !captured
     }
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
@@ -342,20 +398,30 @@ impl Enqueue for Feed {
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
     {
         let line = &self.0;
+        // Taken by `ready`.
+        let _turn = line.stream.turn().taken();
         // For the work, and for the legacy default stream, which is the current context's.
         let _bound = line.device.context().bind()?;
-        line.stream.refuse_capture("take a submission")?;
+        let mark = line.device.plain_events().take()?;
         line.wait(batch.waits, keep)?;
         let mut recorder = Recorder {
             line: line.clone(),
             keep: Keep::default(),
+            commands: 0,
+            said: 0,
+            raw: Cell::new(false),
         };
         let worked = work(&mut recorder);
         // Also if it failed: the driver may have taken a part.
         keep.append(&mut recorder.keep);
+        keep.take_room(recorder.units());
         worked?;
+        if recorder.raw.get() {
+            // The work may have begun a capture and left it open.
+            line.stream.refuse_capture("end a submission")?;
+        }
         line.wait(batch.order, keep)?;
-        line.signal(batch, keep)
+        line.signal(batch, mark, keep)
     }
 
     fn flush(&self, (): (), _lane: &dyn Fn() -> Waker) -> Flush<()> {
@@ -369,6 +435,7 @@ impl Enqueue for Feed {
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
         let line = &recorder.line;
         stamp.write(line.device.timed_events().record(&line.stream)?);
+        recorder.count(1);
         Ok(())
     }
 }

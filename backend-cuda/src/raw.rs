@@ -1,20 +1,21 @@
 //! Adoption of what an application already has, and raw handles out.
 #![allow(unsafe_code, reason = "takes raw handles")]
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, sys};
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{Claim, Error, Object, Point, Result, Timeline};
+use syncline_core::{Claim, Error, Fence, Object, Point, Result, Timeline};
 
 use crate::context::{Context, Owner};
 use crate::device::Device;
-use crate::driver::Driver;
+use crate::driver::{Driver, Raw};
 use crate::event::Mark;
-use crate::port::EventPort;
+use crate::external::{External, ExternalPort};
+use crate::port::{EventPort, no_event};
 use crate::queue::Queue;
 use crate::stream::{Stream, foreign};
+use crate::turn::Held;
 
 impl Device {
     /// A device over cudarc's context, which is kept.
@@ -94,6 +95,33 @@ impl Device {
         Queue::new(self.clone(), shared, owner, label)
     }
 
+    /// A fence for what `event` was recorded for last: an event of the application's own, or of another library. The
+    /// fence is complete once that is, at once if the event was never recorded; later records do not move it (adopt
+    /// the event again for those). It is waited for like any other fence; recording it is refused. Makes a
+    /// stream for the purpose.
+    ///
+    /// The event is only lent, and only for the call: it may be recorded again or destroyed once this has returned.
+    ///
+    /// See `cuStreamWaitEvent`.
+    ///
+    /// # Errors
+    /// A driver error.
+    ///
+    /// # Safety
+    /// `event` is a live event of this process, and was not recorded in a stream capture last.
+    pub unsafe fn adopt_event(&self, event: sys::CUevent, label: &str) -> Result<Fence> {
+        // Driver calls that never block. The stream finishes what is in it after its handle has gone.
+        let stream = Stream::new(self.context(), label)?;
+        // SAFETY: the caller's promise.
+        unsafe { stream.wait_raw(&Raw(event)) }?;
+        let occurred = self.timeline(label)?;
+        let mut claim = occurred.claim(1, 0)?;
+        // SAFETY: a claim of that timeline, and a live stream.
+        unsafe { self.submit_claimed(&occurred, &mut claim, stream.raw()) }?;
+        let point = occurred.at(1).keep();
+        Ok(Fence::foreign(self.id(), self.object(), label, point))
+    }
+
     /// The raw event behind a pending or reached `point` of a timeline with its home on this device, for
     /// a stream that the application drives itself: `cuStreamWaitEvent` waits for the point. A point that
     /// is reached already has no event any more.
@@ -109,30 +137,38 @@ impl Device {
         let port = point
             .port::<EventPort>(self.id())
             .ok_or_else(|| self.no_events(format!("give an event for {point:?}")))?;
-        let mark = port.awaited(point.value(), None, self.object())?;
+        let mark = port.awaited(point.value(), None, || {
+            self.no_events(format!("give an event for {point:?}"))
+        })?;
         Ok(mark.map(EventGuard))
     }
 
     /// Signals `claim` of `timeline` behind what the application has put into `stream` itself, and
-    /// tells the engine.
+    /// tells the engine. The timeline has its home on this device, or was [imported](Device::import_timeline): then
+    /// this signals the semaphore too.
     ///
     /// # Errors
     /// [`Error::NotPending`] if the claim's predecessor is still held (wait for
-    /// [`Claim::wait_ready`] first); [`Error::Unsupported`] if the timeline has no events on this device;
+    /// [`Claim::wait_ready`] first); [`Error::Unsupported`] if the timeline has no port on this device;
     /// [`Error::Capturing`] if the stream is being captured; [`Error::WrongDevice`]; a driver error. The claim stays open then. Once it
     /// has succeeded further calls do nothing.
     ///
     /// # Safety
-    /// `claim` is one of `timeline`, and `stream` is a live stream, the legacy default stream included.
+    /// `claim` is one of `timeline`, and `stream` is a live stream, the legacy default stream included. An
+    /// imported timeline is kept until the stream has made the signal.
     pub unsafe fn submit_claimed(
         &self,
         timeline: &Timeline,
         claim: &mut Claim,
         stream: sys::CUstream,
     ) -> Result<()> {
-        let port = timeline
-            .port::<EventPort>(self.id())
-            .ok_or_else(|| self.no_events(format!("signal {}", timeline.object())))?;
+        let (own, imported) = (
+            timeline.port::<EventPort>(self.id()),
+            timeline.port::<ExternalPort>(self.id()),
+        );
+        if own.is_none() && imported.is_none() {
+            return Err(self.no_events(format!("signal {}", timeline.object())));
+        }
         if timeline.at(claim.value()).is_pending()? {
             return Ok(());
         }
@@ -145,14 +181,25 @@ impl Device {
             unsafe { Stream::adopted(self.context(), stream, "the application's", self.object()) }
         })?;
         stream.refuse_capture("signal a claimed value")?;
-        if let Some(mark) =
-            port.awaited(before.value(), Some(stream.domain()), timeline.object())?
-        {
-            stream.wait(&mark)?;
+        let mark = self.plain_events().take()?;
+        if let Some(port) = own {
+            let unseen = || no_event(timeline.object(), before.value());
+            if let Some(mark) = port.awaited(before.value(), Some(stream.domain()), unseen)? {
+                stream.wait(&mark)?;
+            }
+            stream.record(&mark)?;
+            // The application's stream may be gone tomorrow: a later wait never skips this event.
+            port.push(claim.value(), mark, None);
+        } else if let Some(port) = imported {
+            if !before.is_reached()? {
+                let mut wait = External::default();
+                wait.push(port, before.value());
+                wait.wait(&stream)?;
+            }
+            let mut signal = External::default();
+            signal.push(port, claim.value());
+            signal.make(&stream, &mark)?;
         }
-        let mark = self.plain_events().record(&stream)?;
-        // The application's stream may be gone tomorrow: a later wait never skips this event.
-        port.push(claim.value(), mark, None);
         claim.submitted()
     }
 
@@ -160,32 +207,44 @@ impl Device {
         Error::Unsupported {
             object: self.object().clone(),
             asked,
-            reason: "only timelines with their home on this device are made of its events".into(),
+            reason: "only timelines with their home on this device are made of its events, and only those imported here besides are signalled by its streams".into(),
         }
     }
 }
 
 impl Queue {
-    /// The raw stream. Raw work that is to come behind everything submitted here must not be put there
+    /// The raw stream, to the application alone while the guard lives: submissions to this queue are held until
+    /// then, and go a few milliseconds later at most. Blocks while another thread submits to the stream or holds a guard
+    /// of it; the same thread may have several. Raw work needs the guard only where it must not mix with
+    /// submissions of other threads, and above all where a capture begins, and where it ends.
+    ///
+    /// Raw work that is to come behind everything submitted here must not be put there
     /// while the guard tells of held submissions:
-    /// [`Queue::settle`](syncline_core::backend::Queue::settle) drains them.
+    /// [`Queue::settle`](syncline_core::backend::Queue::settle), before taking the guard, drains them.
     #[must_use]
     pub fn stream(&self) -> StreamGuard<'_> {
-        self.line().stream.lend();
+        let stream = &self.line().stream;
+        let turn = stream.turn().enter();
+        stream.lend();
         StreamGuard {
-            raw: self.raw_stream(),
+            raw: stream.raw(),
             held: self.held().count,
-            _queue: PhantomData,
+            _turn: turn,
         }
     }
 }
 
-/// A queue's raw stream. The queue keeps it alive.
-#[derive(Debug)]
+/// A queue's raw stream, which the queue keeps alive, and to which it submits nothing while this lives.
 pub struct StreamGuard<'q> {
     raw: sys::CUstream,
     held: usize,
-    _queue: PhantomData<&'q Queue>,
+    _turn: Held<'q>,
+}
+
+impl std::fmt::Debug for StreamGuard<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StreamGuard({:p}, {} held)", self.raw, self.held)
+    }
 }
 
 impl StreamGuard<'_> {

@@ -11,6 +11,7 @@ use syncline_core::{Error, Object, Result};
 use crate::context::Context;
 use crate::driver::{Code, Raw};
 use crate::event::Mark;
+use crate::turn::Turn;
 
 const NON_BLOCKING: u32 = 1;
 /// `CU_STREAM_LEGACY`; null means the same to the functions that this crate calls.
@@ -27,6 +28,8 @@ pub(crate) struct Stream {
     owned: bool,
     /// An application has, or had, the stream to capture it. Nobody asks the driver about others.
     lent: AtomicBool,
+    /// Taken for each submission, and by the application for its own calls.
+    turn: Turn,
 }
 
 /// Whether a stream is being captured into a graph.
@@ -55,7 +58,7 @@ impl Stream {
     /// # Errors
     /// A driver error.
     pub(crate) fn new(context: &Arc<Context>, label: &str) -> Result<Self> {
-        let _bound = context.bind()?;
+        let _bound = context.bind_apart()?;
         let mut raw = null_mut();
         // SAFETY: writes one handle; destroyed on drop.
         unsafe { context.driver().stream_create(&raw mut raw, NON_BLOCKING) }
@@ -66,6 +69,7 @@ impl Stream {
             raw: Raw(raw),
             owned: true,
             lent: AtomicBool::new(false),
+            turn: Turn::default(),
         })
     }
 
@@ -108,6 +112,7 @@ impl Stream {
             raw: Raw(raw),
             owned: false,
             lent: AtomicBool::new(true),
+            turn: Turn::default(),
         })
     }
 
@@ -128,6 +133,25 @@ impl Stream {
         self.raw.0
     }
 
+    pub(crate) const fn is_owned(&self) -> bool {
+        self.owned
+    }
+
+    pub(crate) const fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    /// True for the legacy default stream, which cannot be captured, and which streams that synchronize with it
+    /// cannot be captured beside.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.raw.0.addr() == LEGACY
+    }
+
+    /// The typed error for a result on this stream.
+    pub(crate) fn error(&self, code: Code) -> Error {
+        self.context.driver().error(&self.object, code)
+    }
+
     /// Unique among the streams of this process that are in use, and never 0.
     pub(crate) fn domain(&self) -> u64 {
         self.object.id()
@@ -138,13 +162,21 @@ impl Stream {
     /// # Errors
     /// A driver error.
     pub(crate) fn wait(&self, mark: &Mark) -> Result<()> {
+        // SAFETY: the mark keeps its event.
+        unsafe { self.wait_raw(&Raw(mark.raw())) }
+    }
+
+    /// As [`Stream::wait`], for an event that is not ours.
+    ///
+    /// # Errors
+    /// A driver error.
+    ///
+    /// # Safety
+    /// `event` is a live event.
+    pub(crate) unsafe fn wait_raw(&self, event: &Raw<sys::CUevent_st>) -> Result<()> {
+        let driver = self.context.driver();
         // SAFETY: both are alive; the wait captures the event's record now.
-        unsafe {
-            self.context
-                .driver()
-                .stream_wait_event(self.raw.0, mark.raw(), 0)
-        }
-        .map_err(|code| self.context.error(code))
+        unsafe { driver.stream_wait_event(self.raw.0, event.0, 0) }.map_err(|code| self.error(code))
     }
 
     /// Asks the stream whether it is idle, only to hear whether its context is still sound.
@@ -155,19 +187,20 @@ impl Stream {
         let _mode = self.context.allow_during_capture();
         // SAFETY: the stream is alive.
         match unsafe { self.context.driver().stream_query(self.raw.0) } {
-            Err(code) if !code.is_not_ready() => Err(self.context.error(code)),
+            Err(code) if !code.is_not_ready() => Err(self.error(code)),
             _ => Ok(()),
         }
     }
 
-    /// Records `mark` again at the stream's present position.
+    /// Records `mark` at the stream's present position. Waits issued on an earlier record of its event captured that
+    /// at their call.
     ///
     /// # Errors
     /// A driver error.
     pub(crate) fn record(&self, mark: &Mark) -> Result<()> {
         // SAFETY: both are alive and of this context.
         unsafe { self.context.driver().event_record(mark.raw(), self.raw.0) }
-            .map_err(|code| self.context.error(code))
+            .map_err(|code| self.error(code))
     }
 
     /// Into a capture: each launch of the graph records `mark`, which the graph keeps.
@@ -178,7 +211,7 @@ impl Stream {
         let driver = self.context.driver();
         // SAFETY: both are alive and of this context.
         unsafe { driver.event_record_with_flags(mark.raw(), self.raw.0, EXTERNAL) }
-            .map_err(|code| self.context.error(code))
+            .map_err(|code| self.error(code))
     }
 
     /// Into a capture: each launch of the graph waits for `mark`, which the graph keeps.
@@ -189,7 +222,7 @@ impl Stream {
         let driver = self.context.driver();
         // SAFETY: both are alive.
         unsafe { driver.stream_wait_event(self.raw.0, mark.raw(), EXTERNAL) }
-            .map_err(|code| self.context.error(code))
+            .map_err(|code| self.error(code))
     }
 
     /// Somebody else may capture it from now on.
@@ -197,7 +230,9 @@ impl Stream {
         self.lent.store(true, Ordering::Release);
     }
 
-    /// Whether it is being captured. Harms no capture.
+    /// Whether it is being captured. Harms no capture. While another thread has the stream to himself nobody asks:
+    /// the capture may begin or end at that moment, and the driver (580.159) has crashed on that. What is submitted
+    /// then waits for its turn, and is asked for again.
     ///
     /// # Errors
     /// A driver error.
@@ -205,6 +240,17 @@ impl Stream {
         if !self.lent.load(Ordering::Acquire) {
             return Ok(Capture::None);
         }
+        match self.turn.try_enter_again() {
+            Some(_turn) => self.ask_for_capture(),
+            None => Ok(Capture::None),
+        }
+    }
+
+    /// As [`Stream::capture`], but asks in any case.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn ask_for_capture(&self) -> Result<Capture> {
         // The legacy default stream is the current context's.
         let _bound = self.context.bind()?;
         let (mut status, mut id, mut graph) = (0, 0, null_mut());
@@ -228,7 +274,7 @@ impl Stream {
             Err(code) if code.is_capture_implicit() => Ok(Capture::Unusable(
                 "a stream that it synchronizes with is being captured",
             )),
-            Err(code) => Err(self.context.error(code)),
+            Err(code) => Err(self.error(code)),
         }
     }
 
@@ -254,6 +300,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.owned {
+            let _mode = self.context.allow_during_capture();
             // SAFETY: ours, and nobody has the handle any more; the driver finishes what is in it. An
             // error means that the context or the driver has gone first.
             let _ = unsafe { self.context.driver().stream_destroy(self.raw.0) };

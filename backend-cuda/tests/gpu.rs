@@ -469,6 +469,184 @@ fn a_closed_gate_never_blocks_the_submitter() {
     assert_eq!(buffer.read_words().unwrap(), [SUBMISSIONS as u32]);
 }
 
+/// Runs `submit` behind closed gates, which somebody else opens if that does not end: a driver that is full blocks
+/// whoever submits. True if it ended by itself.
+fn ends_by_itself(gates: Vec<Gate>, submit: impl FnOnce() + Send) -> bool {
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            submit();
+            let _ = ended.send(());
+        });
+        let by_itself = end.recv_timeout(Duration::from_secs(4)).is_ok();
+        drop(gates);
+        by_itself
+    })
+}
+
+fn commands_and_not_submissions_are_bounded() {
+    let gpu = gpu();
+    let buffer = gpu.device.host_buffer(4).unwrap();
+    for (queues, submissions, commands) in [(1, 600, 2), (1, 400, 8), (16, 120, 6), (64, 40, 4)] {
+        let queues: Vec<Queue> = (0..queues).map(|_| gpu.queue("full")).collect();
+        let gates = queues.iter().map(|queue| gpu.gated(queue)).collect();
+        let by_itself = ends_by_itself(gates, || {
+            for _ in 0..submissions {
+                for queue in &queues {
+                    let filled = buffer.clone();
+                    let work = move |r: &mut Recorder| {
+                        (0..commands).try_for_each(|value| r.memset_d32(&filled, value))
+                    };
+                    queue.submit(&[], work, &[]).unwrap();
+                }
+            }
+        });
+        let count = queues.len();
+        assert!(
+            by_itself,
+            "{commands} commands in each of {submissions} submissions to {count} queues"
+        );
+        for queue in &queues {
+            queue.idle(LIMIT).unwrap();
+        }
+        assert_eq!(buffer.read_words().unwrap(), [commands - 1]);
+    }
+}
+
+fn what_another_queue_has_in_flight_counts_and_goes() {
+    let gpu = gpu();
+    let (gated, other) = (gpu.queue("gated"), gpu.queue("other"));
+    let buffer = gpu.device.host_buffer(4).unwrap();
+    let fill = |queue: &Queue| {
+        let filled = buffer.clone();
+        let work = move |r: &mut Recorder| r.memset_d32(&filled, 5);
+        queue.submit(&[], work, &[]).unwrap().is_held()
+    };
+    let gate = gpu.gated(&gated);
+    while !fill(&gated) {}
+    assert!(fill(&other), "there is room left");
+    gate.open();
+    // Nobody asks the first queue how far it is.
+    other.position().wait(LIMIT).unwrap();
+    gated.idle(LIMIT).unwrap();
+}
+
+fn the_callers_context_survives_work_that_sets_none() {
+    fn set(context: sys::CUcontext) {
+        // SAFETY: none, or the device's own, which lives.
+        let set = unsafe { sys::cuCtxSetCurrent(context) };
+        assert_eq!(set, sys::CUresult::CUDA_SUCCESS);
+    }
+    let gpu = gpu();
+    let current = || {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let asked = unsafe { sys::cuCtxGetCurrent(&raw mut context) };
+        assert_eq!(asked, sys::CUresult::CUDA_SUCCESS);
+        context
+    };
+    let queue = gpu.queue("rude");
+    for before in [gpu.device.raw_context(), std::ptr::null_mut()] {
+        set(before);
+        let rude = |_: &mut Recorder| {
+            set(std::ptr::null_mut());
+            Ok(())
+        };
+        queue.submit(&[], rude, &[]).unwrap();
+        assert_eq!(current(), before);
+        queue.idle(LIMIT).unwrap();
+        assert_eq!(current(), before);
+    }
+    set(std::ptr::null_mut());
+}
+
+fn native_errors_name_the_stream() {
+    let gpu = gpu();
+    let queue = gpu.queue("named");
+    let delay = gpu.delay.clone();
+    let mut time = 1_u64;
+    let nothing = move |r: &mut Recorder| {
+        let mut params = [(&raw mut time).cast::<c_void>()];
+        // SAFETY: as for `launch`; no blocks at all are refused.
+        unsafe { r.launch(&delay, [0; 3], [1; 3], &mut params) }
+    };
+    let refused = queue.submit(&[], nothing, &[]).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::Native { .. }), "{refused:?}");
+    assert!(
+        refused.to_string().contains("stream \"named\""),
+        "{refused}"
+    );
+    queue.idle(LIMIT).unwrap();
+}
+
+fn an_applications_event_becomes_a_fence() {
+    let gpu = gpu();
+    let (busy, waiter) = (gpu.queue("busy"), gpu.queue("waiter"));
+    let mut event = std::ptr::null_mut();
+    let ok = |result| assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
+    // SAFETY: the context lives to the end of the test.
+    ok(unsafe { sys::cuCtxSetCurrent(gpu.device.raw_context()) });
+    // SAFETY: writes one handle.
+    ok(unsafe { sys::cuEventCreate(&raw mut event, 0) });
+    // SAFETY: a live event, never recorded.
+    let never = unsafe { gpu.device.adopt_event(event, "never recorded") }.unwrap();
+    never.wait(LIMIT).unwrap();
+    let gate = gpu.gated(&busy);
+    // SAFETY: a live event and stream.
+    ok(unsafe { sys::cuEventRecord(event, busy.stream().raw()) });
+    // SAFETY: as above.
+    let fence = unsafe { gpu.device.adopt_event(event, "the application's") }.unwrap();
+    assert!(!fence.is_complete().unwrap());
+    // A later record moves nothing, and the event may go.
+    // SAFETY: as above.
+    ok(unsafe { sys::cuEventRecord(event, waiter.stream().raw()) });
+    // SAFETY: made above, destroyed once.
+    ok(unsafe { sys::cuEventDestroy_v2(event) });
+    waiter.wait(&fence).unwrap();
+    let waited = fence.wait(Duration::from_millis(20));
+    assert!(waited.unwrap_err().is_timeout());
+    assert!(!waiter.position().is_reached().unwrap());
+    assert!(matches!(
+        busy.record(&fence),
+        Err(Error::ForeignFence { .. })
+    ));
+    gate.open();
+    fence.wait(LIMIT).unwrap();
+    waiter.idle(LIMIT).unwrap();
+    // SAFETY: none is current.
+    ok(unsafe { sys::cuCtxSetCurrent(std::ptr::null_mut()) });
+}
+
+fn a_guarded_stream_takes_no_submissions() {
+    let gpu = gpu();
+    let queue = gpu.queue("guarded");
+    let timeline = gpu.device.timeline("done").unwrap();
+    let guard = queue.stream();
+    // The same thread may take it again.
+    assert_eq!(queue.stream().raw(), guard.raw());
+    for value in 1..=3 {
+        let sent = std::thread::scope(|scope| {
+            let submit = || {
+                let signal = [timeline.signal_at(value)];
+                queue.submit(&[], |_| Ok(()), &signal).unwrap().is_held()
+            };
+            scope.spawn(submit).join().unwrap()
+        });
+        assert!(sent);
+    }
+    assert!(
+        timeline
+            .at(1)
+            .wait(Duration::from_millis(20))
+            .unwrap_err()
+            .is_timeout()
+    );
+    assert_eq!(queue.held().count, 3);
+    drop(guard);
+    timeline.at(3).wait(LIMIT).unwrap();
+    queue.idle(LIMIT).unwrap();
+}
+
 fn raw_handles_say_what_is_held() {
     let gpu = gpu();
     let (queue, gate) = (gpu.queue("raw"), gpu.device.timeline("gate").unwrap());
@@ -690,6 +868,12 @@ fn main() -> std::process::ExitCode {
         failing_work_signals_nothing_and_the_queue_goes_on,
         everything_may_be_dropped_in_flight,
         a_closed_gate_never_blocks_the_submitter,
+        commands_and_not_submissions_are_bounded,
+        what_another_queue_has_in_flight_counts_and_goes,
+        the_callers_context_survives_work_that_sets_none,
+        native_errors_name_the_stream,
+        an_applications_event_becomes_a_fence,
+        a_guarded_stream_takes_no_submissions,
         raw_handles_say_what_is_held,
         hostile_handles_stay_with_the_caller,
         another_gpus_handles_are_refused_unasked,

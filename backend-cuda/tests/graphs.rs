@@ -577,6 +577,254 @@ fn graphs_keep_what_they_need_and_no_longer() {
     drop(graph);
 }
 
+fn housekeeping_harms_no_global_capture() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured");
+    let module = || setup.device.module(include_str!("kernels.ptx")).unwrap();
+    let words = setup.memory();
+    let mut kept = Some((setup.memory(), setup.words(), module()));
+    for elsewhere in [false, true] {
+        let recording = Recording::begin(&queue, GLOBAL);
+        set(recording.stream, &words, 1);
+        let gone = kept.take();
+        let housekeeping = || {
+            drop(gone);
+            let made = (setup.memory(), setup.words(), module());
+            made.0.write_words(&[7; 4]).unwrap();
+            assert_eq!(made.0.read_words().unwrap()[..4], [7; 4]);
+            made.2.function(c"delay").unwrap();
+            let other = setup.queue("made meanwhile");
+            let (start, end) = (
+                setup.device.timed_fence("start"),
+                setup.device.timed_fence("end"),
+            );
+            other.record(&start).unwrap();
+            other.record(&end).unwrap();
+            end.wait(LIMIT).unwrap();
+            end.elapsed_since(&start).unwrap();
+            drop((start, end, other));
+            made
+        };
+        kept = Some(if elsewhere {
+            std::thread::scope(|scope| scope.spawn(housekeeping).join().unwrap())
+        } else {
+            housekeeping()
+        });
+        let graph = Arc::new(recording.end());
+        queue.submit(&[], launch(&graph), &[]).unwrap();
+        queue.idle(LIMIT).unwrap();
+    }
+}
+
+fn the_legacy_stream_cannot_join_a_capture() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured");
+    // SAFETY: the legacy default stream is always there.
+    let legacy = unsafe { setup.device.adopt_raw_stream(null_mut(), None, "legacy") }.unwrap();
+    let place = setup.device.fence("place");
+    for mode in [THREAD_LOCAL, GLOBAL] {
+        let recording = Recording::begin(&queue, mode);
+        queue.record(&place).unwrap();
+        let refused = legacy.wait(&place);
+        assert!(
+            matches!(refused, Err(Error::Capturing { .. })),
+            "{refused:?}"
+        );
+        drop(recording.end());
+    }
+    legacy.submit(&[], |_| Ok(()), &[]).unwrap();
+    legacy.idle(LIMIT).unwrap();
+}
+
+fn waits_for_a_graph_fence_do_not_wait_for_each_other() {
+    let setup = Setup::new();
+    setup.make_current();
+    let (queue, other) = (setup.queue("captured"), setup.queue("other"));
+    let fence = setup.device.fence("again and again");
+    let gate = Gate::closed();
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    gate.put_into(recording.stream);
+    queue.record_external(&fence).unwrap();
+    let graph = Arc::new(recording.end());
+    for _ in 0..3 {
+        gate.close();
+        queue.submit(&[], launch(&graph), &[]).unwrap();
+        let early = fence.point().unwrap();
+        assert!(!early.point().is_reached().unwrap());
+        // Recorded again where nothing is in the way: complete at once, although the launch is not through.
+        other.record(&fence).unwrap();
+        other.idle(LIMIT).unwrap();
+        let (slow, latch) = (setup.queue("slow"), setup.device.timeline("latch").unwrap());
+        slow.submit(&[latch.at(1)], |_| Ok(()), &[]).unwrap();
+        slow.record(&fence).unwrap();
+        let late = fence.point().unwrap();
+        assert!(!late.point().is_reached().unwrap());
+        latch.signal(1).unwrap();
+        late.point().wait(Duration::from_secs(2)).unwrap();
+        assert!(!early.point().is_reached().unwrap());
+        gate.open();
+        early.point().wait(LIMIT).unwrap();
+        queue.idle(LIMIT).unwrap();
+        slow.idle(LIMIT).unwrap();
+    }
+}
+
+fn a_capture_that_work_leaves_open_is_refused() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured by work");
+    let done = setup.device.timeline("done").unwrap();
+    let words = setup.memory();
+    let begun = |r: &mut Recorder| {
+        // SAFETY: a live stream.
+        ok(unsafe { sys::cuStreamBeginCapture_v2(r.stream(), RELAXED) });
+        Ok(())
+    };
+    let refused = queue.submit(&[], begun, &[done.signal_at(1)]).map(|_| ());
+    assert!(
+        matches!(refused, Err(Error::Capturing { .. })),
+        "{refused:?}"
+    );
+    let stream = queue.stream().raw();
+    set(stream, &words, 3);
+    drop(Recording { stream }.end());
+    queue.submit(&[], |_| Ok(()), &[done.signal_at(1)]).unwrap();
+    done.at(1).wait(LIMIT).unwrap();
+    queue.idle(LIMIT).unwrap();
+}
+
+fn no_submission_gets_into_a_capture_that_begins() {
+    const ROUNDS: usize = 300;
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured now and then");
+    let (words, ended) = (setup.words(), AtomicBool::new(false));
+    let sent = std::thread::scope(|scope| {
+        let submitter = scope.spawn(|| {
+            let mut sent = 0_u32;
+            while !ended.load(Ordering::SeqCst) {
+                let filled = words.clone();
+                let work = move |r: &mut Recorder| r.memset_d32(&filled, 1);
+                match queue.submit(&[], work, &[]) {
+                    Ok(_) => sent += 1,
+                    Err(Error::Capturing { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(sent)
+        });
+        for _ in 0..ROUNDS {
+            let guard = queue.stream();
+            let stream = guard.raw();
+            // SAFETY: a live stream.
+            ok(unsafe { sys::cuStreamBeginCapture_v2(stream, RELAXED) });
+            drop(guard);
+            std::thread::sleep(Duration::from_micros(50));
+            let _guard = queue.stream();
+            let mut graph = null_mut();
+            // SAFETY: begun by this thread; writes one handle.
+            ok(unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) });
+            let mut nodes = 0;
+            // SAFETY: just captured; writes one number.
+            ok(unsafe { sys::cuGraphGetNodes(graph, null_mut(), &raw mut nodes) });
+            // SAFETY: nobody else has it.
+            ok(unsafe { sys::cuGraphDestroy(graph) });
+            if nodes > 0 {
+                ended.store(true, Ordering::SeqCst);
+                panic!("{nodes} nodes of a submission are in a capture");
+            }
+        }
+        ended.store(true, Ordering::SeqCst);
+        submitter.join().unwrap()
+    });
+    assert!(sent.unwrap() > 0);
+    queue.idle(LIMIT).unwrap();
+}
+
+fn a_queue_may_go_before_its_capture_ends() {
+    let setup = Setup::new();
+    setup.make_current();
+    let context = cudarc::driver::CudaContext::new(0).unwrap();
+    let stream = context.new_stream().unwrap();
+    let device = Device::adopt(&context).unwrap();
+    let (queue, joins) = (
+        device.adopt_stream(&stream, "captured").unwrap(),
+        device.queue(QueueKind::Compute, "joins").unwrap(),
+    );
+    let (place, back) = (device.fence("place"), device.fence("back"));
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    queue.record(&place).unwrap();
+    drop(queue);
+    joins.wait(&place).unwrap();
+    joins.record(&back).unwrap();
+    let again = device.adopt_stream(&stream, "captured").unwrap();
+    again.wait(&back).unwrap();
+    drop(recording.end());
+}
+
+fn a_timed_fence_stays_timed_and_one_never_recorded_stays_so() {
+    let setup = Setup::new();
+    setup.make_current();
+    let (queue, other) = (setup.queue("captured"), setup.queue("other"));
+    let (timed, never) = (
+        setup.device.timed_fence("timed"),
+        setup.device.fence("never"),
+    );
+    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    for refused in [queue.record_external(&timed), queue.wait_external(&timed)] {
+        assert!(
+            matches!(refused, Err(Error::Unsupported { .. })),
+            "{refused:?}"
+        );
+    }
+    queue.wait_external(&never).unwrap();
+    assert!(!never.is_recorded());
+    // F1, as before the graph knew of it.
+    queue.wait(&never).unwrap();
+    drop(recording.end());
+    other.record(&timed).unwrap();
+    timed.wait(LIMIT).unwrap();
+    assert_eq!(timed.elapsed_since(&timed).unwrap(), 0);
+    other.record(&never).unwrap();
+    assert!(never.is_recorded());
+    never.wait(LIMIT).unwrap();
+}
+
+fn an_event_that_cannot_be_asked_fails_its_own_timeline() {
+    let setup = Setup::new();
+    setup.make_current();
+    let (left, right) = (setup.queue("left"), setup.queue("right"));
+    let (broken, whole) = (
+        setup.device.timeline("broken").unwrap(),
+        setup.device.timeline("whole").unwrap(),
+    );
+    let gates = [Gate::closed(), Gate::closed()];
+    for (queue, timeline, gate) in [(&left, &broken, &gates[0]), (&right, &whole, &gates[1])] {
+        gate.put_into(queue.stream().raw());
+        queue
+            .submit(&[], |_| Ok(()), &[timeline.signal_at(1)])
+            .unwrap();
+    }
+    let event = setup.device.event(broken.at(1)).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        let waits = [&broken, &whole].map(|line| scope.spawn(|| line.at(1).wait(LIMIT)));
+        std::thread::sleep(SHORT);
+        // What an application must not do with it: recorded into a capture, it cannot be asked any more.
+        let captured = setup.queue("captured");
+        let recording = Recording::begin(&captured, RELAXED);
+        // SAFETY: a live event and stream.
+        ok(unsafe { sys::cuEventRecord(event.raw(), recording.stream) });
+        let [failed, fine] = waits;
+        let error = failed.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Failed { .. }), "{error:?}");
+        let _ = recording.try_end();
+        gates.iter().for_each(OpensOnDrop::open);
+        fine.join().unwrap().unwrap();
+    });
+}
+
 fn another_devices_fence_is_refused() {
     let setup = Setup::new();
     setup.make_current();
@@ -623,6 +871,14 @@ fn main() -> std::process::ExitCode {
         a_held_record_of_an_external_fence_is_not_complete,
         graphs_keep_what_they_need_and_no_longer,
         another_devices_fence_is_refused,
+        housekeeping_harms_no_global_capture,
+        the_legacy_stream_cannot_join_a_capture,
+        waits_for_a_graph_fence_do_not_wait_for_each_other,
+        a_capture_that_work_leaves_open_is_refused,
+        no_submission_gets_into_a_capture_that_begins,
+        a_queue_may_go_before_its_capture_ends,
+        a_timed_fence_stays_timed_and_one_never_recorded_stays_so,
+        an_event_that_cannot_be_asked_fails_its_own_timeline,
     ]);
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

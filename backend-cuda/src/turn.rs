@@ -1,0 +1,129 @@
+//! Who has a stream to himself: the engine for one submission, or the application.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+
+use crate::lock;
+
+/// A lock without a guard, which the engine only ever tries, and which a thread of the application can take again
+/// while it has it.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// The thread that has it; 0 for none.
+    owner: AtomicUsize,
+    /// How often the owner has taken it.
+    depth: AtomicU64,
+    /// How many threads block.
+    waiting: AtomicUsize,
+    changed: (Mutex<()>, Condvar),
+}
+
+/// A number for this thread, unlike that of any other that lives.
+fn me() -> usize {
+    thread_local! { static HERE: u8 = const { 0 } }
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
+impl Turn {
+    /// Takes it if nobody has it, not even this thread. For the engine.
+    pub(crate) fn try_enter(&self) -> bool {
+        let taken = self
+            .owner
+            .compare_exchange(0, me(), Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok();
+        if taken {
+            self.depth.store(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Takes it, or blocks until nobody else has it.
+    pub(crate) fn enter(&self) -> Held<'_> {
+        if let Some(held) = self.try_enter_again() {
+            return held;
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut guard = lock(&self.changed.0);
+        // Whoever leaves looks for who waits after that: one of the two sees the other.
+        while !self.try_enter() {
+            guard = self
+                .changed
+                .1
+                .wait(guard)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        Held(self)
+    }
+
+    /// Takes it if nobody else has it. Never blocks.
+    pub(crate) fn try_enter_again(&self) -> Option<Held<'_>> {
+        if self.owner.load(Ordering::Relaxed) == me() {
+            self.depth.fetch_add(1, Ordering::Relaxed);
+            return Some(Held(self));
+        }
+        self.try_enter().then(|| Held(self))
+    }
+
+    /// What [`Turn::try_enter`] took, to be given up with what is returned.
+    pub(crate) const fn taken(&self) -> Held<'_> {
+        Held(self)
+    }
+}
+
+/// The turn, until it is dropped.
+pub(crate) struct Held<'t>(&'t Turn);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.0.depth.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        self.0.owner.store(0, Ordering::SeqCst);
+        if self.0.waiting.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.0.changed.0));
+            self.0.changed.1.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_takes_it_again_and_the_engine_never_waits() {
+        let turn = Turn::default();
+        let first = turn.enter();
+        let second = turn.enter();
+        assert!(!turn.try_enter());
+        drop(first);
+        assert!(!turn.try_enter());
+        drop(second);
+        assert!(turn.try_enter());
+        assert!(!turn.try_enter());
+        drop(turn.taken());
+        assert!(turn.try_enter());
+    }
+
+    #[test]
+    fn others_wait_for_it() {
+        let (turn, left) = (Turn::default(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let held = turn.enter();
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let _held = turn.enter();
+                    assert!(left.load(Ordering::SeqCst));
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            left.store(true, Ordering::SeqCst);
+            drop(held);
+        });
+        assert!(turn.try_enter());
+    }
+}
