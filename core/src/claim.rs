@@ -1,82 +1,13 @@
-//! Who may signal which values: the claims of a timeline.
+//! Submissions that the application makes itself.
 
-use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(doc)]
 use crate::Error;
 use crate::error::Result;
-use crate::state::Shared;
+use crate::state::{Interval, Shared};
 use crate::waiters::Stage;
-use std::sync::Arc;
-use std::time::Duration;
-
-/// One claim: the values in `(above, upto]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Interval {
-    pub(crate) above: u64,
-    pub(crate) upto: u64,
-}
-
-/// The claims of one timeline that are not pending yet, lowest first, never overlapping. What is
-/// pending needs no entry: it lies without a gap between the reached and the pending value.
-#[derive(Debug, Default)]
-pub(crate) struct Claims(SmallVec<[Interval; 4]>);
-
-impl Claims {
-    /// Claims up to `upto` for a submission whose own highest wait on the timeline is `own_wait`,
-    /// on a timeline where everything up to `settled` is pending or reached.
-    ///
-    /// The claim reaches down to the highest value that is waited for by the submission itself, or
-    /// claimed by somebody else, or settled. So a consumer that is submitted first leaves room for
-    /// its producer, and a signaller that waits for an old value claims nothing already given away.
-    ///
-    /// # Errors
-    /// The interval that already holds `upto`.
-    pub(crate) fn take(
-        &mut self,
-        upto: u64,
-        own_wait: u64,
-        settled: u64,
-    ) -> Result<Interval, Interval> {
-        let at = self.0.partition_point(|claim| claim.upto < upto);
-        if let Some(&next) = self.0.get(at)
-            && next.above < upto
-        {
-            return Err(next);
-        }
-        let below = at.checked_sub(1).map_or(0, |i| self.0[i].upto);
-        let claim = Interval {
-            above: below.max(own_wait).max(settled),
-            upto,
-        };
-        self.0.insert(at, claim);
-        Ok(claim)
-    }
-
-    /// Takes the claim on `upto` back, or notes that it has become pending.
-    pub(crate) fn remove(&mut self, upto: u64) {
-        if let Ok(at) = self.0.binary_search_by_key(&upto, |claim| claim.upto) {
-            self.0.remove(at);
-        }
-    }
-
-    /// Forgets what is settled.
-    pub(crate) fn settle(&mut self, settled: u64) {
-        let done = self.0.partition_point(|claim| claim.upto <= settled);
-        self.0.drain(..done);
-    }
-
-    /// The claim that the next host signal must not run into.
-    pub(crate) fn lowest(&self) -> Option<Interval> {
-        self.0.first().copied()
-    }
-
-    /// True if some claim will bring the timeline to `value`.
-    pub(crate) fn covers(&self, value: u64) -> bool {
-        let at = self.0.partition_point(|claim| claim.upto < value);
-        self.0.get(at).is_some_and(|claim| claim.above < value)
-    }
-}
 
 /// The right to signal one value by a submission that the application makes itself.
 ///
@@ -150,38 +81,5 @@ impl Drop for Claim {
             self.of.drop_raw_claim();
             self.of.withdraw(self.interval);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn consumer_first_leaves_room_for_the_producer() {
-        let mut claims = Claims::default();
-        assert_eq!(claims.take(2, 1, 0), Ok(Interval { above: 1, upto: 2 }));
-        assert_eq!(claims.take(1, 0, 0), Ok(Interval { above: 0, upto: 1 }));
-        assert_eq!(claims.lowest(), Some(Interval { above: 0, upto: 1 }));
-    }
-
-    #[test]
-    fn equal_and_enclosed_signals_are_refused() {
-        let mut claims = Claims::default();
-        let five = claims.take(5, 0, 0).unwrap();
-        assert_eq!(claims.take(5, 0, 0), Err(five));
-        assert_eq!(claims.take(3, 0, 0), Err(five));
-        assert_eq!(claims.take(6, 0, 0), Ok(Interval { above: 5, upto: 6 }));
-        claims.remove(5);
-        assert_eq!(claims.take(3, 0, 0), Ok(Interval { above: 0, upto: 3 }));
-        assert!(claims.covers(6) && !claims.covers(4) && claims.covers(1));
-    }
-
-    #[test]
-    fn an_old_wait_claims_nothing_that_is_given_away() {
-        let mut claims = Claims::default();
-        assert_eq!(claims.take(9, 3, 6), Ok(Interval { above: 6, upto: 9 }));
-        claims.settle(9);
-        assert_eq!(claims.lowest(), None);
     }
 }

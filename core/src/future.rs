@@ -16,10 +16,10 @@ use crate::backend::KeptPoints;
 use crate::error::{Error, Result};
 use crate::point::{KeptPoint, Point};
 use crate::run::Wake;
-use crate::state::Shared;
+use crate::state::Registered;
 use crate::sync::Mutex;
 use crate::wait::{Quantity, decide, refresh_all};
-use crate::waiters::{Stage, Ticket};
+use crate::waiters::Stage;
 
 /// Completes once every one of its points is reached, or pending if it came from [`Point::pending`]; with an
 /// error as soon as one cannot be. Made by awaiting a [`Point`], and by [`all`].
@@ -118,21 +118,23 @@ struct Waiting {
     points: KeptPoints,
     quantity: Quantity,
     stage: Stage,
-    registered: Option<Registered>,
+    listening: Option<Listening>,
 }
 
-struct Registered {
-    task: Arc<Task>,
-    tickets: SmallVec<[(Arc<Shared>, Ticket); 1]>,
+/// While the future is pending. The fields are dropped in this order: first the waker, so that a wake that has not
+/// got as far as that finds nobody.
+struct Listening {
+    task: Listener,
+    _registered: Registered,
 }
 
-impl Drop for Registered {
+/// The future's own handle of its task.
+struct Listener(Arc<Task>);
+
+impl Drop for Listener {
     fn drop(&mut self) {
-        // First the waker: a wake that has not got as far as that must find nobody.
-        let waker = self.task.0.lock().take();
-        for (of, ticket) in self.tickets.drain(..) {
-            of.unregister(ticket);
-        }
+        // An executor's code: not under the lock.
+        let waker = self.0.0.lock().take();
         drop(waker);
     }
 }
@@ -143,29 +145,29 @@ impl Waiting {
             points: points.iter().map(|point| point.keep()).collect(),
             quantity,
             stage,
-            registered: None,
+            listening: None,
         }
     }
 
     fn poll(&mut self, context: &Context<'_>) -> Poll<Result<usize>> {
         if let Some(ended) = self.look() {
-            self.registered = None;
+            self.listening = None;
             return Poll::Ready(ended);
         }
-        match &self.registered {
+        match &self.listening {
             // The waker goes in before the second look: from then on nothing is missed. What has fired since
             // the last poll is settled, and the rest is still registered.
-            Some(registered) => {
+            Some(listening) => {
                 // Cloned and dropped without the lock: both are an executor's own code.
                 let waker = context.waker().clone();
-                let before = registered.task.0.lock().replace(waker);
+                let before = listening.task.0.0.lock().replace(waker);
                 drop(before);
             }
             None => self.register(context.waker()),
         }
         match self.look() {
             Some(ended) => {
-                self.registered = None;
+                self.listening = None;
                 Poll::Ready(ended)
             }
             None => Poll::Pending,
@@ -174,14 +176,16 @@ impl Waiting {
 
     fn register(&mut self, waker: &Waker) {
         let task = Arc::new(Task(Mutex::new(Some(waker.clone()))));
-        let mut tickets = SmallVec::new();
+        let mut registered = Registered::default();
         for point in &self.points {
             if let Some(of) = &point.of {
-                let ticket = of.register(point.value, self.stage, task.clone());
-                tickets.extend(ticket.map(|ticket| (of.clone(), ticket)));
+                registered.add(of.clone(), point.value, self.stage, task.clone());
             }
         }
-        self.registered = Some(Registered { task, tickets });
+        self.listening = Some(Listening {
+            task: Listener(task),
+            _registered: registered,
+        });
     }
 
     fn look(&self) -> Option<Result<usize>> {

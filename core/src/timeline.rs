@@ -15,7 +15,8 @@ use crate::state::Shared;
 /// A 64-bit counter that only grows, which queues of any backend and the host signal and wait for.
 ///
 /// A handle is the right to signal: when the last one goes, waits that no claim covers end with
-/// [`Error::Cancelled`]. Points of it own only memory.
+/// [`Error::Cancelled`]. Points of it own only memory. Dropping that last handle may take a moment, 50 ms at the
+/// very most, while the device's watching thread lets go of it.
 ///
 /// See VkSemaphore with `VK_SEMAPHORE_TYPE_TIMELINE` (Vulkan 1.3, 7.4.1) for the semantics this
 /// keeps, and `docs/contract.md` (T1–T10) for what is added.

@@ -4,16 +4,14 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::run::Wake;
-use crate::state::Shared;
+use crate::state::{Registered, Shared};
 use crate::sync::{
     AtomicBool, CAN_SPIN, Instant, Ordering, Thread, current, park, park_timeout, per_thread,
 };
-use crate::waiters::{Stage, Ticket};
+use crate::waiters::Stage;
 use crate::watch::on_watcher_thread;
 
 /// How a thread waits. What CUDA fixes when an event is made is chosen here per wait.
@@ -90,12 +88,11 @@ pub(crate) fn wait_points(
         refresh_all(points, stage)?;
         decide(points, quantity, stage)
     };
-    let answer = wait_until(Instant::now(), timeout, mode, look, |parker, tickets| {
+    let answer = wait_until(Instant::now(), timeout, mode, look, |parker, registered| {
         let mut alone = on_watcher_thread();
         for point in points {
             if let Some(of) = point.of {
-                let ticket = of.register(point.value, stage, parker.clone());
-                tickets.extend(ticket.map(|ticket| (of, ticket)));
+                registered.add(of, point.value, stage, parker.clone());
                 alone |= of.is_unwatched();
             }
         }
@@ -194,7 +191,7 @@ fn wait_until<'p, T>(
     timeout: Duration,
     mode: WaitMode,
     mut look: impl FnMut() -> Result<Option<T>>,
-    register: impl FnOnce(&Arc<dyn Wake>, &mut SmallVec<[(&'p Arc<Shared>, Ticket); 4]>) -> bool,
+    register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> bool,
 ) -> Result<Option<T>> {
     // No deadline at all where the sum overflows: further away than any clock goes.
     let deadline = start.checked_add(timeout);
@@ -221,19 +218,10 @@ fn wait_until<'p, T>(
         return Ok(None);
     }
 
-    /// Takes every registration back, however the wait ends.
-    struct Registered<'p>(SmallVec<[(&'p Arc<Shared>, Ticket); 4]>);
-    impl Drop for Registered<'_> {
-        fn drop(&mut self) {
-            for (of, ticket) in self.0.drain(..) {
-                of.unregister(ticket);
-            }
-        }
-    }
     let parker = Parker::current();
-    let mut registered = Registered(SmallVec::new());
+    let mut registered = Registered::default();
     parker.woken.store(false, Ordering::Relaxed);
-    let alone = register(&(parker.clone() as Arc<dyn Wake>), &mut registered.0);
+    let alone = register(&(parker.clone() as Arc<dyn Wake>), &mut registered);
     loop {
         if let Some(answer) = look()? {
             return Ok(Some(answer));

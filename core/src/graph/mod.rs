@@ -23,11 +23,10 @@ use std::sync::{Arc, Weak};
 use smallvec::SmallVec;
 
 use crate::blockers::{Blockers, Signaller, step};
-use crate::claim::Interval;
 use crate::error::Object;
 use crate::point::KeptPoint;
 use crate::run::Wake;
-use crate::state::Shared;
+use crate::state::{Interval, Shared};
 use crate::sync::{Mutex, per_process};
 
 per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }

@@ -9,14 +9,13 @@ use super::places::Places;
 use super::send::{Sent, owned};
 use super::{Lane, fail_all};
 use crate::backend::{Enqueue, Keep, KeptPoints};
-use crate::claim::Interval;
 use crate::error::{Failure, Result};
 use crate::graph::Holder;
 use crate::point::{KeptPoint, Point};
 use crate::run::{Wake, quietly};
-use crate::state::{Shared, Standing};
+use crate::state::{Interval, Registered, Shared, Standing};
 use crate::sync::{ThreadId, current};
-use crate::waiters::{Stage, Ticket};
+use crate::waiters::Stage;
 
 pub(super) struct State<E: Enqueue> {
     /// The number of the last submission accepted.
@@ -81,19 +80,6 @@ pub(super) enum Job<E: Enqueue> {
 
 /// A claim that a submission holds while it is on the caller's stack.
 pub(super) type Taken<'s> = (&'s Arc<Shared>, Interval);
-
-/// Registrations of a lane, to be taken back before it registers again.
-#[derive(Default)]
-pub(super) struct Registered(SmallVec<[(Arc<Shared>, Ticket); 2]>);
-
-impl Drop for Registered {
-    /// Takes timelines' locks, so never under the lane's own.
-    fn drop(&mut self) {
-        for (of, ticket) in self.0.drain(..) {
-            of.unregister(ticket);
-        }
-    }
-}
 
 /// What a submission lacks, in the order of its waits; never empty.
 pub(super) type Lacks = SmallVec<[(KeptPoint, Stage); 2]>;
@@ -303,9 +289,10 @@ impl<E: Enqueue> Lane<E> {
     pub(super) fn register(self: &Arc<Self>, lacks: &Lacks) -> Option<Registered> {
         let mut registered = Registered::default();
         for (point, stage) in lacks {
-            let of = point.of.as_ref()?;
-            let ticket = of.register(point.value, *stage, self.clone() as Arc<dyn Wake>)?;
-            registered.0.push((of.clone(), ticket));
+            let of = point.of.clone()?;
+            if !registered.add(of, point.value, *stage, self.clone()) {
+                return None;
+            }
         }
         Some(registered)
     }

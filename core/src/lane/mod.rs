@@ -16,7 +16,6 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::backend::{Enqueue, Keep, NativeMark, Stamp};
-use crate::claim::Interval;
 use crate::error::{Error, Failure, Object, Result};
 use crate::fence::Fence;
 use crate::graph::Holder as _;
@@ -24,7 +23,7 @@ use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point, Signal};
 use crate::room::Sharer;
 use crate::run::{PutOff, Wake, quietly};
-use crate::state::Shared;
+use crate::state::{Interval, Shared};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, current, fence};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;

@@ -8,11 +8,10 @@ use super::Lane;
 use super::hold::{OwnedClaims, Taken};
 use super::send::owned;
 use crate::backend::{Enqueue, KeptPoints};
-use crate::claim::Interval;
 use crate::error::{Error, Result};
 use crate::graph::{Holder, Node, Place};
 use crate::point::Point;
-use crate::state::Shared;
+use crate::state::{Interval, Shared};
 
 /// One for the submission while it is held, and one for each signal that the host will make for it: such a
 /// signal waits for the submission and for its predecessor, but the submission waits for no predecessor of it.

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::claim::Interval;
 use crate::graph::Place;
 use crate::run::Wake;
-use crate::state::{Shared, Standing};
+use crate::state::{Interval, Shared, Standing};
 use crate::waiters::Stage;
 
 /// Makes a signal from the host once a queue that has no port for it has done its work.

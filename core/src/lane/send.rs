@@ -10,12 +10,11 @@ use super::places::Places;
 use super::relay::Relay;
 use super::{Lane, panic_message};
 use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
-use crate::claim::Interval;
 use crate::error::{Error, Result};
 use crate::info::DeviceId;
 use crate::point::{Completion, NativePoint, Point};
 use crate::run::{Wake, wake_all};
-use crate::state::Shared;
+use crate::state::{Interval, Shared};
 use crate::sync::Ordering;
 
 /// What became of an attempt to hand a submission to the driver.

@@ -1,19 +1,25 @@
 //! The host-side state behind every timeline: its value, its claims, its failure.
 
+mod claims;
 mod signals;
 mod watching;
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::backend::{Port, Watch};
-use crate::claim::Claims;
 use crate::error::{Error, Failure, Object, Result};
 use crate::info::DeviceId;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::timeline::Attachments;
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
+
+use claims::Claims;
+pub(crate) use claims::Interval;
 
 /// How a value of a timeline stands.
 #[derive(Debug, Clone)]
@@ -64,6 +70,34 @@ impl State {
         } = self;
         let closed = *closed;
         waiters.take_unserved(|value| !closed || value <= pending || claims.covers(value))
+    }
+}
+
+/// Registrations of one who waits. They are taken back on drop, however the wait ends: that takes timelines' locks,
+/// so never under another lock.
+pub(crate) struct Registered<S: Borrow<Arc<Shared>> = Arc<Shared>>(SmallVec<[(S, Ticket); 4]>);
+
+impl<S: Borrow<Arc<Shared>>> Registered<S> {
+    /// Registers `wake` with `of`. False if it need not or must not wait any more.
+    pub(crate) fn add(&mut self, of: S, value: u64, stage: Stage, wake: Arc<dyn Wake>) -> bool {
+        let ticket = of.borrow().register(value, stage, wake);
+        let registered = ticket.is_some();
+        self.0.extend(ticket.map(|ticket| (of, ticket)));
+        registered
+    }
+}
+
+impl<S: Borrow<Arc<Shared>>> Default for Registered<S> {
+    fn default() -> Self {
+        Self(SmallVec::new())
+    }
+}
+
+impl<S: Borrow<Arc<Shared>>> Drop for Registered<S> {
+    fn drop(&mut self) {
+        for (of, ticket) in self.0.drain(..) {
+            of.borrow().unregister(ticket);
+        }
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Shared, State};
-use crate::claim::Interval;
+use super::{Interval, Shared, State};
 use crate::error::{Error, Object, Result};
 use crate::run::wake_all;
 use crate::sync::Ordering;
