@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::blockers::Blockers;
 use crate::info::{BackendKind, next_id};
+use crate::waiters::Stage;
 
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -297,11 +298,13 @@ pub enum Error {
     },
     /// A wait ended before its point was reached.
     #[error(
-        "timed out after {waited:?} waiting for {object} to reach {value} (reached {reached}, pending up to {pending}): {blockers}"
+        "timed out after {waited:?} waiting for {object} {stage} {value} (reached {reached}, pending up to {pending}): {blockers}"
     )]
     TimedOut {
         /// What was waited for.
         object: Object,
+        /// How far the value had to come.
+        stage: Stage,
         /// The value waited for.
         value: u64,
         /// The value it has.

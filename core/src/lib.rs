@@ -50,4 +50,5 @@ pub use point::{KeptPoint, Point, Signal};
 pub use sync::Memory;
 pub use timeline::Timeline;
 pub use wait::{WaitMode, wait_all, wait_any};
+pub use waiters::Stage;
 pub use watch::Watcher;

@@ -134,6 +134,7 @@ fn timed_out(of: &Arc<Shared>, value: u64, stage: Stage, waited: Duration) -> Op
     };
     (come < value).then(|| Error::TimedOut {
         object: of.object.clone(),
+        stage,
         value,
         reached,
         pending,

@@ -127,6 +127,8 @@ fn a_signal_from_outside_is_pending_once_it_is_there() {
     let device = DeviceId::new();
     let (line, counter) = driver.timeline(device, "imported", true);
     assert!(!line.at(1).is_pending().unwrap());
+    let told = line.at(1).wait_pending(Duration::ZERO).unwrap_err();
+    assert!(told.to_string().contains("to be pending at 1"), "{told}");
     counter.value.store(1, Ordering::SeqCst);
     assert!(line.at(1).is_pending().unwrap());
     counter.value.store(2, Ordering::SeqCst);
