@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use syncline::cuda::{self, sys};
 use syncline::{Device, Error, Memory, Queue, QueueKind, Recorder, host};
 
-use super::WORDS;
+use super::{DELAY, LONG_DELAY, WORDS};
 use crate::case::{Case, Stop, Verdict, check, check_error};
 use crate::user;
 use crate::workload::Equipped;
@@ -185,7 +185,8 @@ fn set(stream: sys::CUstream, buffer: &Memory, value: u32) -> Verdict {
     })
 }
 
-/// A place in a graph where the device waits for the host, for at most as long as a case waits for anything.
+/// A place in a graph where the device waits for the host: for longer than a case waits for anything, but not
+/// for ever, so that a case that fails does not hang.
 struct Gate(Arc<AtomicBool>);
 
 impl Gate {
@@ -206,7 +207,7 @@ impl Gate {
             // SAFETY: the case keeps it until the stream is through.
             let gate = unsafe { &*gate.cast::<AtomicBool>() };
             let start = Instant::now();
-            while !gate.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(20) {
+            while !gate.load(Ordering::SeqCst) && start.elapsed() < 2 * patience() {
                 std::thread::sleep(Duration::from_micros(100));
             }
         }
@@ -481,7 +482,28 @@ fn each_waits(world: &World<Equipped>) -> Verdict {
             "the launch did not wait for the record"
         );
     }
-    producer.idle(patience())?;
+    // The record is with the driver, and nothing but the wait in the graph holds the launch back. Without
+    // it the producer, who takes his time, writes last.
+    for delay in [LONG_DELAY, DELAY] {
+        let (device, cleared) = (world.left.clone(), buffer.clone());
+        producer.submit(
+            &[],
+            move |recorder| {
+                device.busy(recorder, delay)?;
+                Equipped::fill(recorder, &cleared, 1)
+            },
+            &[],
+        )?;
+        producer.record(&fence)?;
+        producer.settle(patience())?;
+        queue.submit(&[], graph.launch(), &[])?;
+        queue.idle(patience())?;
+        producer.idle(patience())?;
+        check!(
+            Equipped::read(&buffer).iter().all(|&word| word == 7),
+            "the wait in the graph did not hold the launch back"
+        );
+    }
     Ok(())
 }
 
