@@ -6,16 +6,17 @@
 )]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use syncline::{BinaryFd, BinarySemaphore, Device, Error, HandleKind, Origin, Uuid, host};
 
 use crate::case::{Case, Stop, Verdict, check, check_error};
 use crate::footprint::grows_nothing;
-use crate::user::{self, wait_all};
+use crate::user::{self, wait_all, wait_any};
 use crate::workload::Equipped;
 use crate::{Subject, World, patience};
 
-use super::WORDS;
+use super::{DELAY, WORDS, copying};
 
 /// The cases of this family; they need a device with binary semaphores.
 #[must_use]
@@ -129,7 +130,7 @@ fn produce(
     let (buffer, semaphore) = (buffer.clone(), of.signals.clone());
     let device = of.signaller.clone();
     let work = move |recorder: &mut syncline::Recorder<'_>| {
-        device.busy(recorder, super::DELAY / 10)?;
+        device.busy(recorder, DELAY)?;
         Equipped::fill(recorder, &buffer, value)?;
         // SAFETY: a case consumes each signal before it makes the next.
         unsafe { recorder.signal_semaphore(&semaphore) }
@@ -137,19 +138,23 @@ fn produce(
     queue.submit(&[], work, &[]).map(|_| ())
 }
 
+/// Queues and a worker wait for the fence alone; the first of them to get past it finds the data there.
 fn consumed_once(world: &World<Equipped>) -> Verdict {
+    const ROUNDS: u32 = 8;
+    let kind = syncline::QueueKind::Compute;
     for semaphore in semaphores(world)? {
-        let kind = syncline::QueueKind::Compute;
         let producer = semaphore.signaller.queue(kind, "producer")?;
         let waiters = [
             semaphore.waiter.queue(kind, "waiter")?,
             semaphore.waiter.queue(kind, "waiter too")?,
-            semaphore.signaller.queue(kind, "waiter there")?,
         ];
+        // On the side that has the buffer, which it copies behind its wait.
+        let copier = semaphore.signaller.queue(kind, "waiter there")?;
         let host = host::Device::new();
         let worker = syncline::backend::Device::queue(&host, kind, "worker")?;
         let buffer = semaphore.signaller.buffer(WORDS)?;
-        for value in 1..=20 {
+        let copy = semaphore.signaller.buffer(WORDS)?;
+        for value in 1..=ROUNDS {
             produce(&semaphore, &producer, &buffer, value)?;
             // SAFETY: just submitted, and nobody else waits for it.
             let fence = unsafe { semaphore.waits.pending("produced") }?;
@@ -159,8 +164,34 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
                 queue.wait(&fence)?;
                 ends.push(queue.position().keep());
             }
+            copier.wait(&fence)?;
+            ends.push(copier.position().keep());
+            copier.submit(&[], copying::<Equipped>(&buffer, &copy), &[])?;
             syncline::backend::Queue::wait(&worker, fence.library())?;
+            let found = Arc::new(Mutex::new(Vec::new()));
+            let (looks, looked) = (buffer.clone(), found.clone());
+            let look = move |recorder: &mut host::Recorder| {
+                recorder.run(move || *lock(&looked) = Equipped::read(&looks));
+                Ok(())
+            };
+            syncline::backend::Queue::submit(&worker, &[], look, &[])?;
             let point = fence.point()?;
+
+            // Before anything else has waited for the fence.
+            let points: Vec<_> = ends.iter().map(|end| end.point()).collect();
+            let first = wait_any(&points, patience())?;
+            let whose = [
+                "the first waiter",
+                "the second waiter",
+                "the signaller's own queue",
+            ][first];
+            all_are(&Equipped::read(&buffer), value, whose)?;
+            wait_all(&points, patience())?;
+            copier.idle(patience())?;
+            all_are(&Equipped::read(&copy), value, "the copy behind the wait")?;
+            syncline::backend::Queue::idle(&worker, patience())?;
+            all_are(&lock(&found), value, "a worker of the host")?;
+
             // The fence may go: what waits for it waits on.
             if value % 2 == 0 {
                 drop(fence);
@@ -169,18 +200,22 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
                 check!(fence.is_complete()?, "not complete after the wait for it");
             }
             point.point().wait(patience())?;
-            let words = Equipped::read(&buffer);
-            check!(
-                words.iter().all(|&word| word == value),
-                "the fence came before the work in front of the signal: {value} was to be written"
-            );
-            let points: Vec<_> = ends.iter().map(|end| end.point()).collect();
-            wait_all(&points, patience())?;
-            syncline::backend::Queue::idle(&worker, patience())?;
         }
         producer.idle(patience())?;
     }
     Ok(())
+}
+
+fn all_are(words: &[u32], value: u32, whose: &str) -> Verdict {
+    check!(
+        words.len() == WORDS && words.iter().all(|&word| word == value),
+        "{whose} got past the fence before the work in front of the signal: {value} was to be written"
+    );
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn recording(world: &World<Equipped>) -> Verdict {
