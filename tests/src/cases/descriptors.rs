@@ -331,7 +331,7 @@ fn a_thousand<S: Subject>(world: &World<S>) -> Verdict {
 
 fn hears<S: Subject>(world: &World<S>) -> Verdict {
     let (left, line) = (world.left_queue("left")?, world.timeline("line")?);
-    let gate = world.timeline("gate")?;
+    let (gate, still) = (world.timeline("gate")?, world.left.gate()?);
     let ours = event()?;
     let tell = |value, pending: bool| -> Result<_, Stop> {
         let (point, eventfd) = (line.at(value), twin(&ours)?);
@@ -347,12 +347,23 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
     tell(1, true)?.detach();
     tell(3, false)?.detach();
     let taken_back = tell(1, false)?;
-    left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
-    std::thread::sleep(SHORT);
-    check!(take(&ours) == 0, "told before the point came");
+    let latch = still.latch();
+    left.submit(
+        &[gate.at(1)],
+        move |recorder| latch.block(recorder),
+        &[line.signal_at(1)],
+    )?;
     drop(taken_back);
+    check!(take(&ours) == 0, "told of a point that is only claimed");
     gate.signal(1)?;
-    heard(&ours, 3, "a point that was reached")?;
+    // The device has it and stands still: whoever hears now of a point that is reached was told too early.
+    heard(&ours, 1, "a point that is pending")?;
+    check!(
+        take(&ours) == 0,
+        "told of a pending point as of a reached one"
+    );
+    still.open()?;
+    heard(&ours, 2, "a point that was reached")?;
     // What is there already is told at once.
     tell(1, true)?.detach();
     heard(&ours, 1, "a point that is reached")?;
