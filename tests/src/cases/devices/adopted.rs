@@ -2,18 +2,22 @@
 
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
-use std::time::Duration;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Error, QueueKind};
+use syncline::{Device, Error, Queue, QueueKind};
 
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::workload::Equipped;
-use crate::{World, patience};
+use crate::{World, patience, user};
 
 equipped_cases! {
     "adopted.handles_of_an_application": [D4 D5] => adopted;
+    "adopted.owners_are_kept_while_needed": [D4] => owners;
     "adopted.own_submission_takes_part": [D5 Q8 T2] => own_submission;
+    "adopted.guard_tells_what_is_held": [Q8] => guard_tells;
+    "adopted.no_raw_event_of_a_held_fence": [Q8 F2] => no_raw_event;
     #[cfg(feature = "cuda")]
     "adopted.default_streams": [D6] => default_streams;
 }
@@ -24,10 +28,25 @@ fn adopted(world: &World<Equipped>) -> Verdict {
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => {
             let queue = device.queue(QueueKind::Compute, "owner")?;
+            let raw = queue.stream().raw();
             // SAFETY: the stream is alive, and its owner outlives the queue made of it.
-            let adopted =
-                unsafe { device.adopt_raw_stream(queue.stream().raw(), None, "adopted") }?;
-            both_work(world, &queue, &adopted)
+            let adopted = unsafe { device.adopt_raw_stream(raw, None, "adopted") }?;
+            check!(
+                adopted.stream().raw() == raw,
+                "adopted as {raw:p}, and given back as {:p}",
+                adopted.stream().raw()
+            );
+            both_work(world, &queue, &adopted)?;
+            // It was only lent.
+            adopted.idle(patience())?;
+            drop(adopted);
+            check!(
+                queue.stream().raw() == raw,
+                "the application's stream is another one now"
+            );
+            both_work(world, &queue, &queue)?;
+            queue.idle(patience())?;
+            Ok(())
         }
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => {
@@ -45,6 +64,11 @@ fn adopted(world: &World<Equipped>) -> Verdict {
             };
             // SAFETY: handles of a device that the owner keeps; the queue is locked for the adopted one.
             let adopted = unsafe { syncline::vulkan::Device::adopt(info) }?;
+            check!(
+                adopted.raw().handle() == device.raw().handle()
+                    && adopted.physical() == device.physical(),
+                "another device is given back than was adopted"
+            );
             let second = adopted.queue_of_family(guard.family(), "adopted")?;
             let line = adopted.timeline("line")?;
             let held = queue.submit(&[line.at(1)], |_| Ok(()), &[])?;
@@ -77,6 +101,89 @@ fn both_work(
     adopted.submit(&[line.at(2)], |_| Ok(()), &[line.signal_at(3)])?;
     line.at(3).wait(patience())?;
     Ok(())
+}
+
+/// What an application gives along with a handle, to keep it alive, is kept as long as anything can still use
+/// the handle, and then let go.
+fn owners(world: &World<Equipped>) -> Verdict {
+    match world.left.library() {
+        Device::Host(_) => Stop::skip("the host has no handles"),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => super::cuda::owners(world, device),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(device) => super::vulkan::owners(device),
+    }
+}
+
+/// Whoever waits for `owner` to go sees it go.
+pub(super) fn let_go<T: ?Sized>(owner: &Weak<T>, of: &str) -> Verdict {
+    let start = Instant::now();
+    while owner.strong_count() > 0 {
+        check!(
+            start.elapsed() < patience(),
+            "the owner of {of} is never let go"
+        );
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// The guard that lends a raw queue counts what the driver does not have yet.
+fn guard_tells(world: &World<Equipped>) -> Verdict {
+    let queue = world.left_queue("left")?;
+    let gate = world.timeline("gate")?;
+    let held = || match queue.library() {
+        #[cfg(feature = "cuda")]
+        Queue::Cuda(queue) => Ok(queue.stream().held()),
+        #[cfg(feature = "vulkan")]
+        Queue::Vulkan(queue) => Ok(queue.lock().held()),
+        _ => Stop::skip("the host has no raw queue"),
+    };
+    let now = held()?;
+    check!(now == 0, "{now} are held before anything was submitted");
+    // The second waits for nothing but its turn.
+    let waits = [gate.at(1)];
+    for (waits, held_now) in [(&waits[..], 1), (&[], 2)] {
+        queue.submit(waits, |_| Ok(()), &[])?;
+        let told = held()?;
+        check!(
+            told == held_now,
+            "the guard tells of {told} held submissions instead of {held_now}"
+        );
+    }
+    gate.signal(1)?;
+    queue.settle(patience())?;
+    let now = held()?;
+    check!(now == 0, "{now} are held after all has settled");
+    queue.idle(patience())?;
+    Ok(())
+}
+
+/// What the driver has for a fence is not given while its record is held; once it is with the driver, it
+/// says what the fence says.
+fn no_raw_event(world: &World<Equipped>) -> Verdict {
+    match world.left.library() {
+        Device::Host(_) => Stop::skip("the host has no raw events"),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => super::cuda::no_raw_event(world, device),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(device) => super::vulkan::no_raw_event(world, device),
+    }
+}
+
+/// A fence whose record is held, and then before work that stands still on the device until `still` opens.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+pub(super) fn held_record(
+    world: &World<Equipped>,
+    hold: &user::Timeline<Equipped>,
+    still: &user::Gate<Equipped>,
+) -> Result<(user::Queue<Equipped>, user::Fence<Equipped>), Stop> {
+    let queue = world.left_queue("left")?;
+    let fence = world.left.fence("fence");
+    let latch = still.latch();
+    queue.submit(&[hold.at(1)], move |recorder| latch.block(recorder), &[])?;
+    queue.record(&fence)?;
+    Ok((queue, fence))
 }
 
 /// The application claims a value, submits by itself, and says so.

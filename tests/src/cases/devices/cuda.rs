@@ -3,13 +3,16 @@
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
 use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use cudarc::driver::sys;
+use cudarc::driver::{CudaContext, sys};
 use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::Device;
-use syncline::{Error, QueueKind};
+use syncline::{Error, QueueKind, Recorder};
 
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use super::adopted::{held_record, let_go};
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::cases::LONG_DELAY;
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -17,6 +20,7 @@ use crate::{World, patience};
 equipped_cases! {
     "adopted.made_streams_do_not_meet_the_default_stream": [D6] => default_stream;
     "adopted.current_context_is_left_as_found": [D5] => current_context;
+    "adopted.context_and_streams_of_cudarc": [D4 D2] => of_cudarc;
 }
 
 fn cuda_device(world: &World<Equipped>) -> Result<&Device, Stop> {
@@ -77,6 +81,11 @@ impl Blocking {
     }
 }
 
+// SAFETY: the driver lets any thread use any handle.
+unsafe impl Send for Blocking {}
+// SAFETY: as above.
+unsafe impl Sync for Blocking {}
+
 impl Drop for Blocking {
     fn drop(&mut self) {
         // SAFETY: made here, and destroyed once.
@@ -131,26 +140,225 @@ fn default_stream(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Whatever is called, the calling thread's current context is afterwards what it was: none, or another one.
+/// A context beside the primary one, as an application makes it.
+fn own_context(device: &Device) -> Result<Arc<CudaContext>, Stop> {
+    type Create = unsafe extern "C" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> u32;
+    let (mut gpu, mut raw) = (0, null_mut());
+    {
+        let _current = Current::make(device.raw_context())?;
+        // SAFETY: writes one integer.
+        ok("cuCtxGetDevice", unsafe {
+            sys::cuCtxGetDevice(&raw mut gpu)
+        })?;
+    }
+    let _none = Current::make(null_mut())?;
+    // cudarc declares another function for each version of CUDA; every driver has this one.
+    // SAFETY: the library is loaded already, and stays so.
+    let create = unsafe {
+        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+        libc::dlsym(library, c"cuCtxCreate_v2".as_ptr())
+    };
+    if create.is_null() {
+        return Stop::skip("the driver makes no contexts by the name that all drivers had so far");
+    }
+    // SAFETY: cuda.h has declared it so since CUDA 3.2.
+    let create: Create = unsafe { std::mem::transmute(create) };
+    // SAFETY: writes one handle.
+    let code = unsafe { create(&raw mut raw, 0, gpu) };
+    check!(code == 0, "cuCtxCreate returned {code}");
+    // SAFETY: just made for that device, and cudarc's from now on. It calls devices by their ordinals, which
+    // here is for its own reports only.
+    let context = unsafe { CudaContext::from_raw_context(0, gpu, raw) };
+    context.or_else(|error| Stop::fail(format!("cudarc does not take a context: {error}")))
+}
+
+/// Whatever is called, the calling thread's current context is afterwards what it was: none, or another one
+/// than the device's.
 fn current_context(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
-    let mut other = null_mut();
-    let _none = Current::make(null_mut())?;
-    let mut ordinal = 0;
-    // SAFETY: each call writes one handle; the context is released below.
-    unsafe {
-        ok("cuDeviceGet", sys::cuDeviceGet(&raw mut ordinal, 0))?;
-        let code = sys::cuDevicePrimaryCtxRetain(&raw mut other, ordinal);
-        ok("cuDevicePrimaryCtxRetain", code)?;
+    let context = own_context(device)?;
+    check!(
+        context.cu_ctx() != device.raw_context(),
+        "a context of its own is the device's"
+    );
+    for context in [null_mut(), context.cu_ctx()] {
+        let _current = Current::make(context)?;
+        calls(world, device, context)?;
     }
-    let mut verdict = Ok(());
-    for context in [null_mut(), other] {
-        let result = Current::make(context).and_then(|_current| calls(world, device, context));
-        verdict = verdict.and(result);
+    let _kept = Current::make(null_mut())?;
+    drop(context);
+    Ok(())
+}
+
+/// Streams and contexts that are given away with what keeps them.
+pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
+    // While work is in flight nobody has a handle of the queue any more.
+    let stream = Arc::new(Blocking::new(device)?);
+    let (alive, raw) = (Arc::downgrade(&stream), stream.0);
+    // SAFETY: the owner keeps the stream.
+    let queue = unsafe { device.adopt_raw_stream(raw, Some(stream), "given away") }?;
+    let (still, line) = (world.left.gate()?, device.timeline("line")?);
+    let latch = still.latch();
+    queue.submit(
+        &[],
+        move |recorder| latch.block(&mut Recorder::Cuda(recorder)),
+        &[line.signal_at(1)],
+    )?;
+    drop(queue);
+    check_error!(
+        line.at(1).wait(Duration::from_millis(5)),
+        Error::TimedOut { .. }
+    );
+    check!(
+        alive.strong_count() > 0,
+        "the owner of a stream is gone, and work is in flight there"
+    );
+    still.open()?;
+    line.at(1).wait(patience())?;
+    let_go(&alive, "a stream")?;
+
+    let context = own_context(device)?;
+    let (alive, raw, gpu) = (
+        Arc::downgrade(&context),
+        context.cu_ctx(),
+        context.cu_device(),
+    );
+    // SAFETY: the owner keeps the context.
+    let adopted = unsafe { Device::adopt_raw(raw, gpu, Some(context)) }?;
+    check!(
+        adopted.raw_context() == raw,
+        "another context is given back than was adopted"
+    );
+    let queue = adopted.queue(QueueKind::Compute, "adopted")?;
+    let (line, buffer) = (adopted.timeline("line")?, adopted.host_buffer(64)?);
+    let kept = |after: &str| -> Verdict {
+        check!(
+            alive.strong_count() > 0,
+            "the owner is gone after {after}, and the context still in use"
+        );
+        Ok(())
+    };
+    drop(adopted);
+    kept("the device's own handle")?;
+    let to = buffer.clone();
+    queue.submit(
+        &[],
+        move |recorder| recorder.memset_d32(&to, 9),
+        &[line.signal_at(1)],
+    )?;
+    line.at(1).wait(patience())?;
+    check!(
+        buffer.read_words()?[0] == 9,
+        "work in an adopted context is wrong"
+    );
+    queue.idle(patience())?;
+    drop(queue);
+    kept("a queue")?;
+    drop(line);
+    kept("a timeline")?;
+    // cudarc makes a context current to destroy it.
+    let _kept = Current::make(null_mut())?;
+    drop(buffer);
+    let_go(&alive, "a context")
+}
+
+/// What cudarc has made: a context of its own and a stream in it become a device and a queue, give the same
+/// handles back, and are cudarc's as before when those have gone.
+fn of_cudarc(world: &World<Equipped>) -> Verdict {
+    let device = cuda_device(world)?;
+    let theirs = |error| Stop::Failed(format!("cudarc: {error}"));
+    let _kept = Current::make(null_mut())?;
+    let context = own_context(device)?;
+    let stream = context.new_stream().map_err(theirs)?;
+    let handles = (Arc::strong_count(&context), Arc::strong_count(&stream));
+    let adopted = Device::adopt(&context)?;
+    check!(
+        adopted.raw_context() == context.cu_ctx(),
+        "another context is given back than was adopted"
+    );
+    check!(
+        adopted.id() != device.id() && adopted.info().same_gpu(device.info()),
+        "the adopted device is {:?}",
+        adopted.info()
+    );
+    check_error!(
+        device.adopt_stream(&stream, "of another context"),
+        Error::WrongDevice { .. }
+    );
+    let queue = adopted.adopt_stream(&stream, "theirs")?;
+    check!(
+        queue.stream().raw() == stream.cu_stream(),
+        "another stream is given back than was adopted"
+    );
+    let (line, buffer) = (adopted.timeline("line")?, adopted.host_buffer(64)?);
+    let other = world.left_queue("left")?;
+    let to = buffer.clone();
+    queue.submit(
+        &[line.at(1)],
+        move |recorder| recorder.memset_d32(&to, 11),
+        &[line.signal_at(2)],
+    )?;
+    let line = world.left.own(line);
+    // The other device is another context: what it signals the host passes on.
+    other.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    line.at(2).wait(patience())?;
+    check!(
+        buffer.read_words()?[0] == 11,
+        "work in an adopted stream is wrong"
+    );
+    stream.synchronize().map_err(theirs)?;
+    queue.idle(patience())?;
+    other.idle(patience())?;
+    drop((queue, line, buffer, adopted));
+    let start = Instant::now();
+    while (Arc::strong_count(&context), Arc::strong_count(&stream)) != handles {
+        check!(
+            start.elapsed() < patience(),
+            "cudarc's context or stream is kept for ever"
+        );
+        std::thread::yield_now();
     }
-    // SAFETY: retained above.
-    let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(ordinal) };
-    verdict
+    let again = context.new_stream().map_err(theirs)?;
+    again.synchronize().map_err(theirs)?;
+    stream.synchronize().map_err(theirs)?;
+    drop((again, stream, context));
+    Ok(())
+}
+
+/// The event behind a fence, for the application's own streams.
+pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict {
+    let (hold, still) = (world.timeline("hold")?, world.left.gate()?);
+    let (queue, fence) = held_record(world, &hold, &still)?;
+    let mark = fence.point()?;
+    let point = mark.point().library();
+    check_error!(
+        device.event(point),
+        Error::NotPending { value, .. } if value == point.value()
+    );
+    // So for a point that nobody has claimed.
+    let line = device.timeline("line")?;
+    check_error!(device.event(line.at(1)), Error::NotPending { .. });
+    hold.signal(1)?;
+    queue.settle(patience())?;
+    let Some(event) = device.event(point)? else {
+        return Stop::fail("there is no event of a fence before which the device stands still");
+    };
+    // SAFETY: the guard keeps the event.
+    let asked = || unsafe { sys::cuEventQuery(event.raw()) };
+    check!(
+        asked() == sys::CUresult::CUDA_ERROR_NOT_READY && !fence.is_complete()?,
+        "the device stands still, and the event of the fence says {:?}",
+        asked()
+    );
+    still.open()?;
+    fence.wait(patience())?;
+    ok("cuEventQuery", asked())?;
+    check!(
+        device.event(point)?.is_none(),
+        "a fence that is complete has an event"
+    );
+    queue.idle(patience())?;
+    Ok(())
 }
 
 fn calls(world: &World<Equipped>, device: &Device, context: sys::CUcontext) -> Verdict {

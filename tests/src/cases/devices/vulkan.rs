@@ -2,14 +2,15 @@
 
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{BinarySemaphore, Device};
-use syncline::{Error, QueueKind, Recorder};
+use syncline::{Error, QueueKind, Recorder, Timeline};
 
+use super::adopted::{held_record, let_go};
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::cases::{DELAY, WORDS};
@@ -19,7 +20,7 @@ use crate::{Subject as _, World, patience};
 
 equipped_cases! {
     "adopted.binary_semaphores_and_fences_ride_along": [Q8] => ride_along;
-    "adopted.no_raw_event_of_a_held_fence": [Q8 F2] => no_raw_event;
+    "adopted.semaphores_given_or_lent": [D4 D5] => semaphores;
     "adopted.guards_race_with_submissions": [D5 Q8] => guards;
 }
 
@@ -163,15 +164,10 @@ fn carry(
     Ok(())
 }
 
-/// The raw semaphore behind a fence is not given while its record is held; once it is with the driver,
-/// the semaphore says what the fence says.
-fn no_raw_event(world: &World<Equipped>) -> Verdict {
-    let device = vulkan_device(world)?;
-    let queue = world.left_queue("left")?;
-    let gate = world.timeline("gate")?;
-    let fence = world.left.fence("fence");
-    queue.submit(&[gate.at(1)], |_| Ok(()), &[])?;
-    queue.record(&fence)?;
+/// The semaphore behind a fence, for the application's own submissions.
+pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict {
+    let (hold, still) = (world.timeline("hold")?, world.left.gate()?);
+    let (queue, fence) = held_record(world, &hold, &still)?;
     let mark = fence.point()?;
     let point = mark.point().library();
     check_error!(
@@ -184,26 +180,155 @@ fn no_raw_event(world: &World<Equipped>) -> Verdict {
         device.semaphore(line.at(1).library()),
         Error::NotPending { .. }
     );
-    gate.signal(1)?;
+    hold.signal(1)?;
     queue.settle(patience())?;
     let raw = device.semaphore(point)?;
-    let value = || {
-        // SAFETY: a semaphore of this device, kept by the fence's point.
-        unsafe { device.raw().get_semaphore_counter_value(raw) }.map_err(Error::work)
-    };
-    let seen = value()?;
-    let complete = fence.is_complete()?;
+    let seen = counter(device, raw)?;
     check!(
-        complete || seen < point.value() || value()? >= point.value(),
-        "the semaphore is at {seen}, and the fence at {} is not complete",
+        seen < point.value() && !fence.is_complete()?,
+        "the device stands still before {}, and its semaphore is at {seen}",
         point.value()
     );
+    still.open()?;
     fence.wait(patience())?;
+    let seen = counter(device, raw)?;
     check!(
-        value()? >= point.value(),
-        "the fence is complete, and the semaphore only at {}",
-        value()?
+        seen >= point.value(),
+        "the fence is complete, and its semaphore only at {seen}"
     );
+    queue.idle(patience())?;
+    Ok(())
+}
+
+/// What the application reads from a semaphore.
+fn counter(device: &Device, raw: vk::Semaphore) -> syncline::Result<u64> {
+    // SAFETY: a timeline semaphore of this device, which the caller keeps.
+    unsafe { device.raw().get_semaphore_counter_value(raw) }.map_err(Error::work)
+}
+
+/// A semaphore that the application makes.
+fn application_makes(device: &Device, kind: vk::SemaphoreType) -> syncline::Result<vk::Semaphore> {
+    let mut kind = vk::SemaphoreTypeCreateInfo::default()
+        .semaphore_type(kind)
+        .initial_value(if kind == vk::SemaphoreType::TIMELINE {
+            5
+        } else {
+            0
+        });
+    let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+    // SAFETY: a live device, which has timeline semaphores.
+    unsafe { device.raw().create_semaphore(&info, None) }.map_err(Error::work)
+}
+
+/// The application's own semaphores, of both kinds, work here under their own handles. One that was given
+/// goes with what was made of it (the validation layer would miss it otherwise); one that was lent is the
+/// application's afterwards, and works.
+fn semaphores(world: &World<Equipped>) -> Verdict {
+    let device = vulkan_device(world)?;
+    let queue = world.left_queue("left")?;
+    for given in [false, true] {
+        let raw = application_makes(device, vk::SemaphoreType::TIMELINE)?;
+        // SAFETY: just made, and signalled only through the timeline; destroyed below, or given.
+        let (port, value) = unsafe { device.adopt_semaphore(raw, given) }?;
+        check!(value == 5, "a semaphore at 5 is adopted at {value}");
+        let mut port = Some(port);
+        let line = Timeline::new("theirs", value, |_| Ok(port.take().into_iter().collect()))?;
+        check!(
+            device.semaphore_of(&line)? == raw,
+            "another semaphore is given back than was adopted"
+        );
+        let line = world.left.own(line);
+        queue.submit(&[line.at(5)], |_| Ok(()), &[line.signal_at(6)])?;
+        line.at(6).wait(patience())?;
+        line.signal(7)?;
+        let seen = counter(device, raw)?;
+        check!(seen == 7, "the application finds its semaphore at {seen}");
+        queue.idle(patience())?;
+        drop(line);
+        if !given {
+            let info = vk::SemaphoreSignalInfo::default().semaphore(raw).value(8);
+            // SAFETY: the application's own again, at 7, with nothing outstanding.
+            unsafe { device.raw().signal_semaphore(&info) }.map_err(Error::work)?;
+            let seen = counter(device, raw)?;
+            check!(seen == 8, "after it was lent it is at {seen}");
+            // SAFETY: no submission uses it any more.
+            unsafe { device.raw().destroy_semaphore(raw, None) };
+        }
+
+        let raw = application_makes(device, vk::SemaphoreType::BINARY)?;
+        // SAFETY: just made; destroyed below, or given.
+        let binary = unsafe { device.adopt_binary(raw, given, "theirs") };
+        check!(
+            binary.raw() == raw,
+            "another semaphore is given back than was adopted"
+        );
+        check_error!(binary.export(), Error::Unsupported { .. });
+        for _ in 0..2 {
+            let signals = binary.clone();
+            let work = move |recorder: &mut Recorder<'_>| {
+                carry(recorder, None, Some(&signals), vk::Fence::null())
+            };
+            queue.submit(&[], work, &[])?;
+            // SAFETY: just submitted, and nobody else waits for it.
+            let fence = unsafe { binary.pending("theirs") }?;
+            fence.wait(patience())?;
+        }
+        queue.idle(patience())?;
+        drop(binary);
+        if !given {
+            // SAFETY: consumed as often as it was signalled, and no submission uses it any more.
+            unsafe { device.raw().destroy_semaphore(raw, None) };
+        }
+    }
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+    Ok(())
+}
+
+/// The owner of an adopted device goes with the last object that was made of it, and not before.
+pub(super) fn owners(device: &Device) -> Verdict {
+    let lender = device.queue(QueueKind::Compute, "owner")?;
+    let guard = lender.lock();
+    let owner = Arc::new(device.clone());
+    let alive = Arc::downgrade(&owner);
+    let info = syncline::vulkan::AdoptInfo {
+        entry: device.entry().clone(),
+        instance: device.instance().clone(),
+        physical: device.physical(),
+        device: device.raw().clone(),
+        queues: vec![(guard.family(), guard.index(), guard.raw())],
+        owner: Some(owner),
+        enabled: device.enabled(),
+    };
+    // SAFETY: handles of a device that the owner keeps; the queue is locked for the adopted one.
+    let adopted = unsafe { Device::adopt(info) }?;
+    let queue = adopted.queue_of_family(guard.family(), "adopted")?;
+    let (line, fence) = (adopted.timeline("line")?, adopted.fence("fence"));
+    let kept = |after: &str| -> Verdict {
+        check!(
+            alive.strong_count() > 0,
+            "the owner is gone after {after}, and the device still in use"
+        );
+        Ok(())
+    };
+    drop(adopted);
+    kept("the device's own handle")?;
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    queue.record(&fence)?;
+    fence.wait(patience())?;
+    line.at(1).wait(patience())?;
+    queue.idle(patience())?;
+    drop(queue);
+    kept("a queue")?;
+    line.signal(2)?;
+    drop(fence);
+    kept("a fence")?;
+    drop(line);
+    let_go(&alive, "an adopted device")?;
+    drop(guard);
+    lender
+        .submit(&[], |_| Ok(()), &[])?
+        .end()
+        .wait(patience())?;
     Ok(())
 }
 
