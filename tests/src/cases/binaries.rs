@@ -1,14 +1,14 @@
-//! F8, X3, X4, X5: binary semaphores, whose signals fences consume.
+//! F8, X4, X5: binary semaphores, whose signals fences consume.
 
 #![allow(
     unsafe_code,
     reason = "vouches for pending signals, and makes hostile handles"
 )]
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use syncline::{BinaryFd, BinarySemaphore, Device, Error, HandleKind, Origin, Uuid, host};
+use syncline::{BinaryFd, BinarySemaphore, Device, Error, HandleKind, Origin, host};
 
 use crate::case::{Case, Stop, Verdict, check, check_error};
 use crate::footprint::grows_nothing;
@@ -16,6 +16,8 @@ use crate::user::{self, wait_all, wait_any};
 use crate::workload::Equipped;
 use crate::{Subject, World, patience};
 
+use super::handles::parts::{forged_origins, names_both};
+use super::kinds::kinds;
 use super::{DELAY, WORDS, copying};
 
 /// The cases of this family; they need a device with binary semaphores.
@@ -34,7 +36,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
         },
         Case {
             id: "binary.hostile_descriptors",
-            rules: &["X3", "X4", "X5", "E5"],
+            rules: &["X4", "X5", "E5"],
             run: hostile,
         },
         Case {
@@ -242,52 +244,39 @@ fn recording(world: &World<Equipped>) -> Verdict {
 
 fn hostile(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
-    let system = |error: std::io::Error| Stop::Skipped(format!("no descriptor to offer: {error}"));
     let origin = Origin::of(exporter.info());
-    let file = std::fs::File::open("/proc/self/exe").map_err(system)?;
-    let (socket, _other) = std::os::unix::net::UnixStream::pair().map_err(system)?;
-    let (pipe, _writer) =
-        rustix::pipe::pipe().map_err(|errno| system(std::io::Error::from(errno)))?;
-    let refused = |what: &str, handle: BinaryFd, shape: fn(&Error) -> bool| -> Verdict {
+    let refused = |what: &str, handle: BinaryFd| -> Result<Error, Stop> {
         let number = handle.as_fd().as_raw_fd();
         let Err(rejected) = importer.library().import_binary(handle, what) else {
             return Stop::fail(format!("{what} became a binary semaphore"));
         };
-        check!(
-            shape(&rejected.error),
-            "{what} is refused with: {}",
-            rejected.error
-        );
         let back = rejected.handle.into_fd();
         check!(back.as_raw_fd() == number, "{what} did not come back");
         check!(
             rustix::io::fcntl_getfd(&back).is_ok(),
             "{what} was closed by a failed import"
         );
-        Ok(())
+        Ok(rejected.error)
     };
-    for (what, fd) in [
-        ("a pipe", pipe),
-        ("a file", OwnedFd::from(file)),
-        ("a socket", OwnedFd::from(socket)),
-    ] {
+    for (what, fd) in kinds()? {
         // SAFETY: not what it says; drivers are known to answer such descriptors with an error.
         let handle = unsafe { BinaryFd::from_fd(fd, origin.clone()) };
-        refused(what, handle, |error| {
-            matches!(error, Error::Import { .. } | Error::Native { .. })
-        })?;
+        let error = refused(what, handle)?;
+        check!(
+            matches!(error, Error::Import { .. } | Error::Native { .. }),
+            "{what} is refused with: {error}"
+        );
+        check!(
+            error.to_string().contains(&importer.info().name),
+            "whoever refuses {what} is not named: {error}"
+        );
     }
     let made = exporter.library().binary_semaphore("fine")?;
-    let exported = made.export()?.into_fd();
-    let elsewhere = Origin {
-        uuid: Some(Uuid([0xAB; 16])),
-        ..origin
-    };
-    // SAFETY: a binary semaphore; only its origin is a lie.
-    let forged = unsafe { BinaryFd::from_fd(exported, elsewhere) };
-    refused("another GPU's semaphore", forged, |error| {
-        matches!(error, Error::CannotShare { .. })
-    })?;
+    for (of, forged) in forged_origins(exporter.info(), importer.info()) {
+        // SAFETY: a binary semaphore; only its origin is a lie.
+        let forged = unsafe { BinaryFd::from_fd(made.export()?.into_fd(), forged) };
+        names_both(of, &refused("a semaphore", forged)?, importer.info())?;
+    }
     // And nothing is the worse for it.
     importer.check()?;
     let again = importer.library().import_binary(made.export()?, "fine");

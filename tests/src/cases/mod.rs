@@ -11,6 +11,7 @@ mod descriptors;
 mod failure;
 mod fences;
 mod futures;
+mod kinds;
 mod planted;
 mod ports;
 mod queues;

@@ -1,10 +1,10 @@
-//! X2, X3, X4, X5: handles that leave one API and enter another, and those that must not.
+//! X2 to X5: handles that leave one API and enter another, and those that must not.
 
 mod counter;
 mod exports;
 mod hostile;
 mod many;
-mod parts;
+pub(super) mod parts;
 mod promises;
 
 use crate::Case;

@@ -3,10 +3,12 @@
 use std::os::fd::RawFd;
 
 use syncline::backend::{Attachment, Attachments, Device as _};
-use syncline::{Device, Error, HandleKind, Rejected, Timeline, TimelineFd, vulkan};
+use syncline::{
+    Device, Error, HandleKind, Info, Origin, Rejected, Timeline, TimelineFd, Uuid, vulkan,
+};
 
 use crate::World;
-use crate::case::Stop;
+use crate::case::{Stop, Verdict, check};
 use crate::workload::Equipped;
 
 /// The Vulkan device that exports, and the device that imports.
@@ -109,4 +111,74 @@ pub(super) fn view(
         ports.push(import(importer, handle).map_err(|rejected| rejected.error)?);
     }
     Ok(Timeline::new("view", initial, |_| Ok(ports))?)
+}
+
+/// Origins that are not `exporter`'s, or not for certain: what an import on `importer` must refuse before any
+/// driver is asked. (CUDA tells no UUID of its driver. The same GPU is under the same one.)
+pub(in crate::cases) fn forged_origins(
+    exporter: &Info,
+    importer: &Info,
+) -> Vec<(&'static str, Origin)> {
+    let elsewhere = || Origin {
+        device: "somebody else's device".into(),
+        ..Origin::of(exporter)
+    };
+    let other = Some(Uuid([0xAB; 16]));
+    let mut forged = vec![
+        (
+            "another GPU",
+            Origin {
+                uuid: other,
+                ..elsewhere()
+            },
+        ),
+        (
+            "an unknown GPU",
+            Origin {
+                uuid: None,
+                ..elsewhere()
+            },
+        ),
+    ];
+    if importer.driver_uuid.is_some() {
+        forged.push((
+            "another driver",
+            Origin {
+                driver_uuid: other,
+                ..elsewhere()
+            },
+        ));
+        forged.push((
+            "an unknown driver",
+            Origin {
+                driver_uuid: None,
+                ..elsewhere()
+            },
+        ));
+    }
+    forged
+}
+
+/// A refusal to share names both sides.
+pub(in crate::cases) fn names_both(of: &str, error: &Error, importer: &Info) -> Verdict {
+    let Error::CannotShare {
+        left,
+        right,
+        reason,
+        ..
+    } = error
+    else {
+        return Stop::fail(format!(
+            "a handle of {of} is refused, but not for that: {error}"
+        ));
+    };
+    check!(
+        left.contains("somebody else's device") && right.contains(&importer.name),
+        "of {of}: {left:?} and {right:?} are not the sides"
+    );
+    check!(
+        reason.len() > 8,
+        "a handle of {of} is refused for no reason: {reason:?}"
+    );
+    Ok(())
 }
