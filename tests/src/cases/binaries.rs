@@ -16,7 +16,7 @@ use crate::user::{self, wait_all, wait_any};
 use crate::workload::Equipped;
 use crate::{Subject, World, patience};
 
-use super::handles::parts::{forged_origins, names_both};
+use super::handles::parts::{forged_origins, names_both, names_importer};
 use super::kinds::kinds;
 use super::{DELAY, WORDS, copying};
 
@@ -261,21 +261,13 @@ fn hostile(world: &World<Equipped>) -> Verdict {
     for (what, fd) in kinds()? {
         // SAFETY: not what it says; drivers are known to answer such descriptors with an error.
         let handle = unsafe { BinaryFd::from_fd(fd, origin.clone()) };
-        let error = refused(what, handle)?;
-        check!(
-            matches!(error, Error::Import { .. } | Error::Native { .. }),
-            "{what} is refused with: {error}"
-        );
-        check!(
-            error.to_string().contains(&importer.info().name),
-            "whoever refuses {what} is not named: {error}"
-        );
+        names_importer(what, &refused(what, handle)?, importer.info())?;
     }
     let made = exporter.library().binary_semaphore("fine")?;
     for (of, forged) in forged_origins(exporter.info(), importer.info()) {
         // SAFETY: a binary semaphore; only its origin is a lie.
         let forged = unsafe { BinaryFd::from_fd(made.export()?.into_fd(), forged) };
-        names_both(of, &refused("a semaphore", forged)?, importer.info())?;
+        names_both(of, &refused(of, forged)?, importer.info())?;
     }
     // And nothing is the worse for it.
     importer.check()?;

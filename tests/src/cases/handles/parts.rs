@@ -182,3 +182,15 @@ pub(in crate::cases) fn names_both(of: &str, error: &Error, importer: &Info) -> 
     );
     Ok(())
 }
+
+/// A driver, or what knows its handles, refuses a descriptor: the error is about the importer.
+pub(in crate::cases) fn names_importer(what: &str, error: &Error, importer: &Info) -> Verdict {
+    let (Error::Import { object, .. } | Error::Native { object, .. }) = error else {
+        return Stop::fail(format!("{what} is refused with: {error}"));
+    };
+    check!(
+        object.label().contains(&importer.name),
+        "whoever refuses {what} is not named: {error}"
+    );
+    Ok(())
+}
