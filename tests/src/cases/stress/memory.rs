@@ -11,7 +11,7 @@ use crate::footprint::grows_nothing;
 use crate::{Subject, World, patience};
 
 cases! {
-    "stress.objects_come_and_go": [H2 T9 X4] => come_and_go;
+    "stress.objects_come_and_go": [H2 T9] => come_and_go;
     "stress.values_leave_nothing_behind": [H2] => values;
 }
 

@@ -13,7 +13,7 @@ use crate::user::{Timeline, wait_all, wait_any};
 use crate::{Subject, World, patience};
 
 cases! {
-    "timeline.initial_value": [T1 X2] => initial_value;
+    "timeline.initial_value": [T1] => initial_value;
     "timeline.all_ones_is_no_value": [T1] => all_ones;
     "timeline.monotone_under_readers": [T1 T6] => monotone;
     "timeline.host_signal_never_goes_back": [T1 T2 E5] => goes_back;
