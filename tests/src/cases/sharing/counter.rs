@@ -2,16 +2,16 @@
 
 use syncline::connect;
 
-use crate::case::{Verdict, check, equipped_cases};
+use crate::case::{Verdict, check};
 use crate::dice::seeds;
 use crate::user::{Queue, Submitted, Timeline};
 use crate::workload::Equipped;
 use crate::{World, patience};
 
-equipped_cases! {
-    "share.one_counter": [X2 Q3] => one_counter;
-    "share.counter_across_31_and_32_bits": [X2 T1] => across_32_bits;
-    "share.many_lines_at_once": [X2 X4] => many_lines;
+linked_cases! {
+    "one_counter": [X2] or [Q3 T1] => one_counter;
+    "counter_across_31_and_32_bits": [X2 T1] or [Q3 T1] => across_32_bits;
+    "many_lines_at_once": [X2] or [Q3] => many_lines;
 }
 
 /// Signals from left, right and the host in turn: one counter, which each side sees in order.

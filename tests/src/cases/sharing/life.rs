@@ -10,13 +10,13 @@ use super::super::cause;
 use super::super::devices::{look, open_again};
 use super::bridge::{Relay, copy, fill};
 use crate::blocked::{blocked, join};
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_error};
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
-equipped_cases! {
-    "share.link_dropped_while_in_use": [X2 D4 T9] => dropped_link;
-    "share.failure_reaches_both_sides": [E1 X2 E4] => failure;
+linked_cases! {
+    "link_dropped_while_in_use": [X2 D4 T9] or [Q3 D4 T9] => dropped_link;
+    "failure_reaches_both_sides": [E1 X2 E4] or [E1 Q3 E4] => failure;
 }
 
 /// The link, the devices and the inventory are let go while work is held and under way; the counter and
@@ -25,11 +25,7 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
     for queues_first in [false, true] {
         let inventory = look();
         let left = open_again(&world.left, &inventory)?;
-        let right = if world.is_pair() {
-            open_again(&world.right, &inventory)?
-        } else {
-            left.clone()
-        };
+        let right = open_again(&world.right, &inventory)?;
         let link = connect(&left, &right);
         let (line, gate) = (link.timeline("line")?, link.timeline("gate")?);
         let carried = world.left.own(link.timeline("carried")?);

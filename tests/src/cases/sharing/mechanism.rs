@@ -1,18 +1,20 @@
-//! X5, E5: how two devices share, and why not.
+//! X5, E5, Q3: how two devices share, and why not.
 
 use syncline::backend::Device as _;
 use syncline::{BackendKind, Error, HandleKind, Info, Mechanism, connect, share};
 
-use crate::case::{Verdict, check, equipped_cases};
+use crate::case::{Stop, Verdict, check, equipped_cases};
 use crate::workload::Equipped;
-use crate::{World, patience};
+use crate::{Subject as _, World, patience};
 
 equipped_cases! {
     "share.says_how_and_why": [X5 E5] => says_how;
-    "share.either_order_of_the_sides": [X5 X2] => either_order;
+    "share.either_order_of_the_sides": [X5] => either_order;
+    "engine.one_device_linked_to_itself": [Q3] => itself;
 }
 
 fn says_how(world: &World<Equipped>) -> Verdict {
+    super::pair_only(world)?;
     let link = connect(world.left.library(), world.right.library());
     check!(
         !link.why().is_empty(),
@@ -34,9 +36,8 @@ fn says_how(world: &World<Equipped>) -> Verdict {
                     side.object()
                 );
             }
-            let gpu = world.left.info().same_gpu(world.right.info());
             check!(
-                !world.is_pair() || gpu,
+                world.left.info().same_gpu(world.right.info()),
                 "two GPUs share {}",
                 native.mechanism()
             );
@@ -93,6 +94,7 @@ fn could_share(left: &Info, right: &Info) -> bool {
 
 /// It makes no difference which device is named first.
 fn either_order(world: &World<Equipped>) -> Verdict {
+    super::pair_only(world)?;
     let (left, right) = (world.left.library(), world.right.library());
     let (there, back) = (connect(left, right), connect(right, left));
     check!(
@@ -125,5 +127,51 @@ fn either_order(world: &World<Equipped>) -> Verdict {
         let sizes = link.buffer(256)?;
         check!(sizes.bytes() == 256, "{} bytes", sizes.bytes());
     }
+    Ok(())
+}
+
+/// A link of one device with itself has the device's own timelines and memory.
+fn itself(world: &World<Equipped>) -> Verdict {
+    if world.is_pair() {
+        return Stop::skip("it is about one device, and shown there");
+    }
+    let device = world.left.library();
+    let link = share(device, device)?;
+    check!(
+        link.mechanism() == Mechanism::SameDevice && !link.why().is_empty(),
+        "one device is linked to itself by {}: {:?}",
+        link.mechanism(),
+        link.why()
+    );
+    let line = world.left.own(link.timeline_from("line", 7)?);
+    let shared = link.buffer(256)?;
+    check!(
+        !shared.is_relayed(),
+        "one device's memory is carried by the host"
+    );
+    let (one, other) = (world.left_queue("one")?, world.left_queue("other")?);
+    let target = world.left.buffer(64)?;
+    let (from, to) = (shared.right().clone(), target.clone());
+    let sent = other.submit(
+        &[line.at(8)],
+        move |recorder| Equipped::copy(recorder, &from, &to),
+        &[line.signal_at(9)],
+    )?;
+    check!(
+        sent.is_held(),
+        "a wait went to the driver before its signal"
+    );
+    let to = shared.left().clone();
+    one.submit(
+        &[line.at(7)],
+        move |recorder| Equipped::fill(recorder, &to, 3),
+        &[line.signal_at(8)],
+    )?;
+    line.at(9).wait(patience())?;
+    let words = Equipped::read(&target);
+    check!(
+        words.iter().all(|&word| word == 3),
+        "the data did not come: {words:?}"
+    );
     Ok(())
 }

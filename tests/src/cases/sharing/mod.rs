@@ -1,4 +1,26 @@
-//! X2, X5, X8: counters and memory that two devices share.
+//! X2, X5, X8, Q3: counters and memory that two devices share, and the engine where they cannot.
+
+/// Lists cases of two devices that are run in two forms: where the two have a native mechanism in common,
+/// which is then what the rules of sharing are shown of, and where the engine carries the signals (Q3).
+macro_rules! linked_cases {
+    ($($name:literal: [$($rule:ident)+] or [$($relayed:ident)+] => $run:path;)+) => {
+        /// The cases of this file.
+        pub(super) fn cases() -> Vec<$crate::Case<$crate::workload::Equipped>> {
+            vec![$(
+                $crate::Case {
+                    id: concat!("share.", $name),
+                    rules: &[$(stringify!($rule)),+],
+                    run: |world| super::natively(world, $run),
+                },
+                $crate::Case {
+                    id: concat!("engine.", $name),
+                    rules: &[$(stringify!($relayed)),+],
+                    run: |world| super::by_the_engine(world, $run),
+                },
+            )+]
+        }
+    };
+}
 
 mod bridge;
 mod counter;
@@ -6,8 +28,11 @@ mod life;
 mod mechanism;
 mod memory;
 
-use crate::Case;
+use syncline::{Mechanism, connect};
+
+use crate::case::{Stop, Verdict};
 use crate::workload::Equipped;
+use crate::{Case, World};
 
 /// The cases of this family; they need the devices of this project.
 #[must_use]
@@ -19,4 +44,32 @@ pub fn cases() -> Vec<Case<Equipped>> {
         life::cases(),
     ];
     files.into_iter().flatten().collect()
+}
+
+/// Runs a case where something is shared, and says why not where nothing is.
+fn natively(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) -> Verdict {
+    pair_only(world)?;
+    let link = connect(world.left.library(), world.right.library());
+    if link.mechanism() == Mechanism::Engine {
+        return Stop::skip(format!("the two share nothing natively: {}", link.why()));
+    }
+    run(world)
+}
+
+/// The same where the engine has to carry the signals.
+fn by_the_engine(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) -> Verdict {
+    pair_only(world)?;
+    let link = connect(world.left.library(), world.right.library());
+    if link.mechanism() != Mechanism::Engine {
+        return Stop::skip(format!("the two are linked by an {}", link.mechanism()));
+    }
+    run(world)
+}
+
+fn pair_only(world: &World<Equipped>) -> Verdict {
+    if world.is_pair() {
+        Ok(())
+    } else {
+        Stop::skip("one device has nobody to share with")
+    }
 }
