@@ -29,6 +29,16 @@ struct Inner {
 impl Device {
     /// The binary semaphore that `handle` carries.
     ///
+    /// A timeline's does not come in here:
+    ///
+    /// ```compile_fail,E0308
+    /// # use syncline_cuda::Device;
+    /// # use syncline_core::TimelineFd;
+    /// fn take(device: &Device, handle: TimelineFd) {
+    ///     let _ = device.import_binary(handle, "");
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes none, before
     /// any driver is asked; a driver error. The handle comes back with it, still open.

@@ -302,6 +302,16 @@ fn signal_all(
 impl Device {
     /// This device's part in a timeline whose semaphore `handle` carries.
     ///
+    /// A binary semaphore's does not come in here:
+    ///
+    /// ```compile_fail,E0308
+    /// # use syncline_cuda::Device;
+    /// # use syncline_core::BinaryFd;
+    /// fn take(device: &Device, handle: BinaryFd) {
+    ///     let _ = device.import_timeline(handle);
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes no
     /// timelines, before any driver is asked; a driver error. The handle comes back with it, still open.

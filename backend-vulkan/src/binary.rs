@@ -109,6 +109,16 @@ impl Device {
 
     /// The binary semaphore behind a handle: `vkImportSemaphoreFdKHR`.
     ///
+    /// A timeline's does not come in here:
+    ///
+    /// ```compile_fail,E0308
+    /// # use syncline_vulkan::Device;
+    /// # use syncline_core::TimelineFd;
+    /// fn take(device: &Device, handle: TimelineFd) {
+    ///     let _ = device.import_binary(handle, "");
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// The handle, and: [`Error::CannotShare`], before the driver is asked, if it comes from another
     /// GPU or another driver; [`Error::Unsupported`] if the device does not import binary semaphores;

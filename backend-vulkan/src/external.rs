@@ -71,6 +71,16 @@ impl Device {
 
     /// The counter behind a handle: `vkImportSemaphoreFdKHR`. Its value is what the port polls.
     ///
+    /// A binary semaphore's does not come in here:
+    ///
+    /// ```compile_fail,E0308
+    /// # use syncline_vulkan::Device;
+    /// # use syncline_core::BinaryFd;
+    /// fn take(device: &Device, handle: BinaryFd) {
+    ///     let _ = device.import_timeline(handle);
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// The handle, and: [`Error::CannotShare`], before the driver is asked, if it comes from another
     /// GPU or another driver; [`Error::Unsupported`] if the device does not import timelines;

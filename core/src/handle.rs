@@ -97,11 +97,59 @@ macro_rules! handle {
 
 handle! {
     /// An opaque file descriptor that holds a timeline semaphore.
+    ///
+    /// What carries another kind does not pass for it, nor become it; and no bare descriptor does without `unsafe`,
+    /// by which the caller vouches for its kind:
+    ///
+    /// ```compile_fail,E0308
+    /// # use syncline_core::{BinaryFd, TimelineFd};
+    /// fn import(handle: TimelineFd) {}
+    /// fn pass(handle: BinaryFd) {
+    ///     import(handle);
+    /// }
+    /// ```
+    /// ```compile_fail,E0277
+    /// # use syncline_core::{BinaryFd, TimelineFd};
+    /// fn convert(handle: BinaryFd) -> TimelineFd {
+    ///     handle.into()
+    /// }
+    /// ```
+    /// ```compile_fail,E0133
+    /// # use std::os::fd::OwnedFd;
+    /// # use syncline_core::{Origin, TimelineFd};
+    /// fn adopt(fd: OwnedFd, origin: Origin) -> TimelineFd {
+    ///     TimelineFd::from_fd(fd, origin)
+    /// }
+    /// ```
     TimelineFd {}
 }
 
 handle! {
     /// An opaque file descriptor that holds a binary semaphore.
+    ///
+    /// What carries another kind does not pass for it, nor become it; and no bare descriptor does without `unsafe`,
+    /// by which the caller vouches for its kind:
+    ///
+    /// ```compile_fail,E0308
+    /// # use syncline_core::{BinaryFd, TimelineFd};
+    /// fn import(handle: BinaryFd) {}
+    /// fn pass(handle: TimelineFd) {
+    ///     import(handle);
+    /// }
+    /// ```
+    /// ```compile_fail,E0277
+    /// # use syncline_core::{BinaryFd, TimelineFd};
+    /// fn convert(handle: TimelineFd) -> BinaryFd {
+    ///     handle.into()
+    /// }
+    /// ```
+    /// ```compile_fail,E0133
+    /// # use std::os::fd::OwnedFd;
+    /// # use syncline_core::{BinaryFd, Origin};
+    /// fn adopt(fd: OwnedFd, origin: Origin) -> BinaryFd {
+    ///     BinaryFd::from_fd(fd, origin)
+    /// }
+    /// ```
     BinaryFd {}
 }
 

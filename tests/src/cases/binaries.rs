@@ -62,7 +62,7 @@ fn has(kinds: &[HandleKind]) -> bool {
 }
 
 /// The side that exports binary semaphores and the one that imports them, if they are one GPU.
-fn sides(world: &World<Equipped>) -> Result<(&Side, &Side), Stop> {
+pub(super) fn sides(world: &World<Equipped>) -> Result<(&Side, &Side), Stop> {
     let exports = |side: &&Side| has(&side.info().capabilities.exports);
     let Some(exporter) = [&world.left, &world.right].into_iter().find(exports) else {
         return Stop::skip("neither side exports binary semaphores");

@@ -1,4 +1,4 @@
-//! H2, T9, X4: what is over leaves nothing behind.
+//! H2, T9: what is over leaves nothing behind.
 
 use std::collections::VecDeque;
 
