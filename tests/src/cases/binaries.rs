@@ -142,7 +142,7 @@ fn produce(
 
 /// Queues and a worker wait for the fence alone; the first of them to get past it finds the data there.
 fn consumed_once(world: &World<Equipped>) -> Verdict {
-    const ROUNDS: u32 = 8;
+    const ROUNDS: u32 = 4;
     let kind = syncline::QueueKind::Compute;
     for semaphore in semaphores(world)? {
         let producer = semaphore.signaller.queue(kind, "producer")?;

@@ -5,13 +5,18 @@
     reason = "a descriptor that is not open can only be made up"
 )]
 
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use syncline::{Error, Notification, Rejected};
 
+use super::kinds::kinds;
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::footprint::grows_nothing;
 use crate::user::{Fence, wait_all, wait_any};
@@ -20,6 +25,21 @@ use crate::{Subject, World, patience};
 /// A wait that must time out.
 const SHORT: Duration = Duration::from_millis(3);
 
+/// No process has that many descriptors.
+const CLOSED: RawFd = 1_000_000;
+
+/// Of all kinds, those that can be polled never, or for writing only.
+const NEVER_READABLE: [&str; 8] = [
+    "the writing end of a pipe",
+    "an empty file",
+    "a sealed file",
+    "a directory",
+    "a path",
+    "the program",
+    "/dev/null",
+    "/dev/zero",
+];
+
 cases! {
     "descriptor.eventfd_completes_a_fence": [F8 F4 T5] => eventfd_completes;
     "descriptor.already_signalled": [F8] => already_signalled;
@@ -27,6 +47,7 @@ cases! {
     "descriptor.minus_one_is_done": [F8] => minus_one;
     "descriptor.recording_is_refused": [F8 E5] => recording;
     "descriptor.hang_up_is_not_success": [F8 E1 E2] => hang_up;
+    "descriptor.every_kind_that_can_be_polled": [F8] => pollable;
     "descriptor.hostile_kinds": [F8 X4 E5] => hostile;
     "descriptor.closed_once": [F8 X4] => closed_once;
     "descriptor.a_thousand_leave_nothing": [F8 X4] => a_thousand;
@@ -39,13 +60,24 @@ fn system(error: rustix::io::Errno) -> Stop {
     Stop::Skipped(format!("the system refuses a descriptor: {error}"))
 }
 
+fn refused(error: std::io::Error) -> Stop {
+    Stop::Skipped(format!("the system refuses a descriptor: {error}"))
+}
+
+/// A socket's address that nobody else has, outside the file system.
+fn unnamed() -> Result<SocketAddr, Stop> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("syncline-conformance-{}-{number}", std::process::id());
+    SocketAddr::from_abstract_name(name).map_err(refused)
+}
+
 fn event() -> Result<OwnedFd, Stop> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)
 }
 
 fn twin(fd: &OwnedFd) -> Result<OwnedFd, Stop> {
-    fd.try_clone()
-        .map_err(|error| Stop::Skipped(format!("the system refuses a descriptor: {error}")))
+    fd.try_clone().map_err(refused)
 }
 
 /// An eventfd, and a fence that stands for it.
@@ -219,44 +251,154 @@ fn hang_up<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-fn hostile<S: Subject>(world: &World<S>) -> Verdict {
-    let open = |path: &str, flags| rustix::fs::open(path, flags, Mode::empty()).map_err(system);
-    let (_reader, writer) = rustix::pipe::pipe().map_err(system)?;
-    let memory = rustix::fs::memfd_create(c"memory", MemfdFlags::CLOEXEC).map_err(system)?;
-    // SAFETY: no process has that many descriptors; what comes back is forgotten before it is closed.
-    let closed = unsafe { OwnedFd::from_raw_fd(1_000_000) };
-    for (what, fd) in [
-        ("a closed descriptor", closed),
-        ("a program", open("/proc/self/exe", OFlags::RDONLY)?),
+/// What the system can poll: a descriptor, and what makes it readable for as long as it is kept.
+type Pollable = (&'static str, OwnedFd, Box<dyn FnMut() -> Verdict>);
+
+/// One of each kind that can be polled, none of them readable yet.
+fn pollables() -> Result<Vec<Pollable>, Stop> {
+    let done = |result: rustix::io::Result<()>| result.map_err(system);
+    let write = move |fd: &OwnedFd| done(rustix::io::write(fd, b"x").map(drop));
+    let (reader, writer) = rustix::pipe::pipe().map_err(system)?;
+    let (socket, peer) = UnixStream::pair().map_err(refused)?;
+    let (socket, peer) = (OwnedFd::from(socket), OwnedFd::from(peer));
+    let listening = UnixListener::bind_addr(&unnamed()?).map_err(refused)?;
+    let address = listening.local_addr().map_err(refused)?;
+    let counter = event()?;
+    let counted = twin(&counter)?;
+    let flags = rustix::time::TimerfdFlags::CLOEXEC;
+    let timer = rustix::time::timerfd_create(rustix::time::TimerfdClockId::Monotonic, flags);
+    let timer = timer.map_err(system)?;
+    let set = twin(&timer)?;
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
+    let epoll = epoll.map_err(system)?;
+    let polled = event()?;
+    let data = rustix::event::epoll::EventData::new_u64(0);
+    let readable = rustix::event::epoll::EventFlags::IN;
+    rustix::event::epoll::add(&epoll, &polled, data, readable).map_err(system)?;
+    let mut child = Command::new("cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(refused)?;
+    let no_flags = rustix::process::PidfdFlags::empty();
+    let process = rustix::process::pidfd_open(rustix::process::Pid::from_child(&child), no_flags);
+    let process = process.map_err(system)?;
+    Ok(vec![
         (
-            "a file that can be polled",
-            open("/proc/self/mounts", OFlags::RDONLY)?,
+            "the reading end of a pipe",
+            reader,
+            Box::new(move || write(&writer)),
         ),
-        ("a directory", open("/", OFlags::RDONLY)?),
-        ("/dev/null", open("/dev/null", OFlags::RDWR)?),
-        ("a path", open("/dev/null", OFlags::PATH)?),
-        ("memory", memory),
-        ("the writing end of a pipe", writer),
-    ] {
+        ("a socket", socket, Box::new(move || write(&peer))),
+        (
+            "a listening socket",
+            listening.into(),
+            Box::new(move || {
+                UnixStream::connect_addr(&address)
+                    .map(drop)
+                    .map_err(refused)
+            }),
+        ),
+        ("an eventfd", counter, Box::new(move || add(&counted))),
+        (
+            "a timer",
+            timer,
+            Box::new(move || {
+                let soon = rustix::time::Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 1,
+                };
+                let never = rustix::time::Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                };
+                let once = rustix::time::Itimerspec {
+                    it_interval: never,
+                    it_value: soon,
+                };
+                let flags = rustix::time::TimerfdTimerFlags::empty();
+                done(rustix::time::timerfd_settime(&set, flags, &once).map(drop))
+            }),
+        ),
+        ("an epoll", epoll, Box::new(move || add(&polled))),
+        (
+            "a process",
+            process,
+            Box::new(move || {
+                // Its input ends, and so does it.
+                drop(child.stdin.take());
+                child.wait().map(drop).map_err(refused)
+            }),
+        ),
+    ])
+}
+
+/// Each of them is a fence, which is complete once it can be read and not before.
+fn pollable<S: Subject>(world: &World<S>) -> Verdict {
+    let right = world.right_queue("right")?;
+    for (what, fd, mut make_readable) in pollables()? {
+        let fence = match import(world, fd, what) {
+            Ok(fence) => fence,
+            Err(error) => return Stop::fail(format!("{what} did not become a fence: {error}")),
+        };
+        check!(
+            !fence.is_complete()?,
+            "{what} is complete before it can be read"
+        );
+        let sent = right.submit(&[fence.point()?.point()], |_| Ok(()), &[])?;
+        check!(
+            sent.is_held(),
+            "{what} released a wait before it could be read"
+        );
+        make_readable()?;
+        if let Err(error) = sent.end().wait(patience()) {
+            return Stop::fail(format!("{what} can be read, and its fence: {error}"));
+        }
+        check!(
+            fence.is_complete()?,
+            "{what} can be read, and its fence is not complete"
+        );
+    }
+    Ok(())
+}
+
+/// What can never be waited for is refused, and comes back.
+fn hostile<S: Subject>(world: &World<S>) -> Verdict {
+    let file = rustix::fs::open("/proc/self/mounts", OFlags::RDONLY, Mode::empty());
+    // SAFETY: no process has that many descriptors; what comes back is forgotten before it is closed.
+    let closed = unsafe { OwnedFd::from_raw_fd(CLOSED) };
+    let mut offered = vec![
+        ("a closed descriptor", closed),
+        ("a file that says it can be polled", file.map_err(system)?),
+    ];
+    offered.extend(
+        kinds()?
+            .into_iter()
+            .filter(|(what, _)| NEVER_READABLE.contains(what)),
+    );
+    check!(
+        offered.len() == 2 + NEVER_READABLE.len(),
+        "the system makes only {} of the kinds",
+        offered.len()
+    );
+    for (what, fd) in offered {
         let number = fd.as_raw_fd();
-        match world.left.import_descriptor(Some(fd), what) {
-            Ok(_) => return Stop::fail(format!("{what} became a fence")),
-            Err(Rejected { handle, error }) => {
-                let back = handle.into_raw_fd();
-                check!(back == number, "{what} came back as another descriptor");
-                check!(
-                    matches!(error, Error::Import { .. }),
-                    "{what} is refused with: {error}"
-                );
-                if number != 1_000_000 {
-                    // SAFETY: ours, and open unless the import has closed it, which then shows.
-                    let handle = unsafe { OwnedFd::from_raw_fd(back) };
-                    let still = rustix::io::fcntl_getfd(&handle);
-                    if still.is_err() {
-                        let _ = handle.into_raw_fd();
-                        return Stop::fail(format!("{what} was closed by a refused import"));
-                    }
-                }
+        let Err(Rejected { handle, error }) = world.left.import_descriptor(Some(fd), what) else {
+            return Stop::fail(format!("{what} became a fence"));
+        };
+        let back = handle.into_raw_fd();
+        check!(back == number, "{what} came back as another descriptor");
+        check!(
+            matches!(&error, Error::Import { object, .. } if object.label() == "host"),
+            "{what} is refused with: {error}"
+        );
+        if number != CLOSED {
+            // SAFETY: ours, and open unless the import has closed it, which then shows.
+            let handle = unsafe { OwnedFd::from_raw_fd(back) };
+            let still = rustix::io::fcntl_getfd(&handle);
+            if still.is_err() {
+                let _ = handle.into_raw_fd();
+                return Stop::fail(format!("{what} was closed by a refused import"));
             }
         }
     }

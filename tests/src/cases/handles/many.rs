@@ -1,15 +1,24 @@
-//! X4: handles by the thousand, and from many threads.
+//! X4, X8: handles by the thousand, and from many threads.
 
+#![allow(
+    unsafe_code,
+    reason = "raw descriptors come in through unsafe constructors only"
+)]
+
+#[cfg(feature = "cuda")]
+use std::os::fd::AsFd;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
+#[cfg(feature = "cuda")]
+use syncline::{Device, MemoryFd};
 use syncline::{Error, QueueKind};
 
 use super::parts::{Exported, exported, import, sides_of_one_gpu, view};
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, check_error, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -17,6 +26,8 @@ use crate::{World, patience};
 equipped_cases! {
     "handle.nothing_leaks": [X4] => nothing_leaks;
     "handle.imports_by_the_thousands": [X4] => thousands;
+    #[cfg(feature = "cuda")]
+    "handle.memory_imported_by_the_thousand": [X8 X4] => memory;
     "handle.imported_from_many_threads": [X4] => many_threads;
 }
 
@@ -60,6 +71,50 @@ fn thousands(world: &World<Equipped>) -> Verdict {
         }
         own.idle(patience())?;
         other.idle(patience())?;
+        Ok(())
+    })
+}
+
+/// One buffer, imported again and again, and every twentieth time a new one; some imports are written to.
+#[cfg(feature = "cuda")]
+fn memory(world: &World<Equipped>) -> Verdict {
+    const ROUND: u32 = 1000;
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    let Device::Cuda(importer) = importer else {
+        return Stop::skip("only CUDA imports memory");
+    };
+    let system = |error: std::io::Error| Stop::Failed(format!("no descriptor: {error}"));
+    let queue = importer.queue(QueueKind::Transfer, "importer")?;
+    let (_kept, exported) = exporter.export_buffer(4096, Default::default())?;
+    let what = (exported.size(), exported.length(), exported.dedicated());
+    let origin = exported.origin().clone();
+    grows_nothing(|| {
+        for nth in 0..ROUND {
+            if nth % 20 == 0 {
+                let (_buffer, handle) = exporter.export_buffer(4096, Default::default())?;
+                drop(
+                    importer
+                        .import_memory(handle)
+                        .map_err(|rejected| rejected.error)?,
+                );
+            }
+            let twin = exported.as_fd().try_clone_to_owned().map_err(system)?;
+            // SAFETY: a duplicate of an export's descriptor, with all that the export says of it.
+            let handle = unsafe { MemoryFd::from_fd(twin, origin.clone(), what.0, what.1, what.2) };
+            let buffer = importer
+                .import_memory(handle)
+                .map_err(|rejected| rejected.error)?;
+            if nth % 100 == 0 {
+                let to = buffer.clone();
+                queue.submit(&[], move |recorder| recorder.memset_d32(&to, nth), &[])?;
+                queue.idle(patience())?;
+                let words = buffer.read_words()?;
+                check!(
+                    words.len() == 1024 && words.iter().all(|&word| word == nth),
+                    "import {nth} reads otherwise than it was written"
+                );
+            }
+        }
         Ok(())
     })
 }
