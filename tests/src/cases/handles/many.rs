@@ -18,7 +18,9 @@ use syncline::{Error, QueueKind};
 
 use super::parts::{Exported, exported, import, sides_of_one_gpu, view};
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+#[cfg(feature = "cuda")]
+use crate::case::check;
+use crate::case::{Stop, Verdict, check_error, equipped_cases};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{World, patience};
