@@ -16,7 +16,8 @@ const CASE_LIMIT: &str = "SYNCLINE_CASE_LIMIT_MS";
 /// What a run of the suite may be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a case waits for what must come; a wait that needs all of it has failed.
+    /// How long a case waits for what must come. A wait that needs all of it fails, as nothing came, or comes too
+    /// late for the cases of T4 and T6.
     pub patience: Duration,
     /// How long a case may take before it counts as hung and its process is killed.
     pub case_limit: Duration,
@@ -74,7 +75,8 @@ impl Settings {
     }
 }
 
-/// Longer than anything that works takes: a wait that needs all of it has failed.
+/// Longer than anything that works takes, on a machine however busy. How soon a wait ends is for the cases of T4 and T6
+/// to say.
 #[must_use]
 pub fn patience() -> Duration {
     static PATIENCE: OnceLock<Duration> = OnceLock::new();
