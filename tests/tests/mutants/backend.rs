@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{
-    self, Attachment, Batch, Enqueue, Flush, Held, Keep, Lane, NativePoint, Submitted, Waker, Watch,
+    self, Attachment, Batch, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted, Waker,
+    Watch,
 };
 use syncline::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, Watcher};
 
@@ -214,7 +215,13 @@ impl Enqueue for Planted {
     type Recorder<'a> = Recorder;
     type Prepared = Vec<Command>;
     type Stamp = PlantedStamp;
-    const MAX_IN_FLIGHT: u64 = Channel::MAX_IN_FLIGHT;
+
+    fn room(&self) -> Option<&Arc<Room>> {
+        match self.bug {
+            Bug::BoundIgnored => None,
+            _ => self.inner.room(),
+        }
+    }
 
     fn order_domain(&self) -> u64 {
         match self.bug {
@@ -290,6 +297,7 @@ impl Enqueue for Planted {
             Bug::KeptForEver => std::mem::forget(std::mem::take(recorder.kept())),
             _ => keep.append(recorder.kept()),
         }
+        keep.take_room(recorder.list.len() as u64);
         Ok(recorder.list)
     }
 

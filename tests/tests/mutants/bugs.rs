@@ -57,6 +57,8 @@ bugs! {
     KeptForEver: Q6;
     /// Lost wakeup: the second list of every queue finds it locked, and nobody wakes the lane.
     LockedQueueWakesNobody: Q1 Q7;
+    /// A driver queue is given more than it takes, and blocks.
+    BoundIgnored: Q2;
     /// The third list of every queue is lost.
     ThirdListIsLost: Q1 Q7;
     /// Device times are scaled wrongly, by one part in forty.

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How many hardware queues there are.
 pub(crate) const QUEUES: usize = 2;
 
+/// How many commands a hardware queue takes. What comes then blocks its caller, as other drivers do.
+pub(crate) const CAPACITY: usize = 4096;
+
 /// The device's clock counts in steps of so many nanoseconds.
 pub(crate) const TICK: u64 = 40;
 
@@ -86,6 +89,8 @@ struct Shared {
     work: Condvar,
     /// For the host: a counter has moved, or somebody interrupts.
     news: Condvar,
+    /// For the host: a hardware queue has run a command.
+    space: Condvar,
     born: Instant,
 }
 
@@ -108,6 +113,7 @@ impl Machine {
             state: Mutex::default(),
             work: Condvar::new(),
             news: Condvar::new(),
+            space: Condvar::new(),
             born: Instant::now(),
         });
         let own = shared.clone();
@@ -157,9 +163,20 @@ impl Machine {
         self.shared.news.notify_all();
     }
 
-    /// Gives a list to a hardware queue. Calls for one queue come one at a time, the driver says.
+    /// Gives a list to a hardware queue, and blocks for as long as that is too full for it. Calls for one queue come
+    /// one at a time, the driver says.
     pub(crate) fn submit(&self, queue: usize, list: Vec<Command>) {
-        self.shared.lock().queues[queue].commands.extend(list);
+        let mut state = self.shared.lock();
+        loop {
+            let there = state.queues[queue].commands.len();
+            if there == 0 || there + list.len() <= CAPACITY {
+                break;
+            }
+            let woken = self.shared.space.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        state.queues[queue].commands.extend(list);
+        drop(state);
         self.shared.work.notify_one();
     }
 
@@ -315,6 +332,7 @@ fn run(shared: &Shared) {
             match state.advance(queue, shared.born) {
                 Ok(command) => {
                     ran = true;
+                    shared.space.notify_one();
                     if matches!(command, Command::Signal(..)) {
                         shared.news.notify_all();
                     }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use syncline::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Submitted, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted, Waker,
 };
 use syncline::{Error, Fence, Object, Point, Result, Signal};
 
 use super::device::{Device, Port};
-use super::driver::{Command, Machine, TICK};
+use super::driver::{CAPACITY, Command, Machine, TICK};
 use super::memory::Buffer;
 
 /// Runs submissions in order on a hardware queue, which it shares with others. All of it is forwarding.
@@ -140,6 +140,8 @@ pub(crate) struct HardwareQueue {
     machine: Arc<Machine>,
     index: usize,
     domain: u64,
+    /// What all lanes together may have in it.
+    room: Arc<Room>,
     lock: Mutex<Lock>,
 }
 
@@ -156,6 +158,8 @@ impl HardwareQueue {
             index,
             // Unique in the process, and never 0.
             domain: Object::new("hardware queue", "").id(),
+            // The other half is for the last submission that finds room, however large it is.
+            room: Room::new(CAPACITY as u64 / 2),
             lock: Mutex::default(),
         }
     }
@@ -199,8 +203,11 @@ impl Enqueue for Channel {
     type Recorder<'a> = Recorder;
     type Prepared = Vec<Command>;
     type Stamp = Stamp;
-    /// The machine's memory for lists is not endless: what waits behind a gate waits on the host.
-    const MAX_IN_FLIGHT: u64 = 64;
+
+    /// A hardware queue that is full blocks its caller: what waits behind a gate waits on the host.
+    fn room(&self) -> Option<&Arc<Room>> {
+        Some(&self.queue.room)
+    }
 
     fn order_domain(&self) -> u64 {
         self.queue.domain
@@ -224,6 +231,7 @@ impl Enqueue for Channel {
         recorder.signal(batch.end)?;
         // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it is recorded.
         keep.append(recorder.kept());
+        keep.take_room(recorder.list.len() as u64);
         Ok(recorder.list)
     }
 
