@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use syncline::{Blockers, Error, Object, Result, Timeline};
+use syncline::{Blockers, Error, Object, Result, Stage, Timeline};
 
 use crate::backend::PlantedQueue;
 use crate::bugs::Bug;
@@ -101,6 +101,7 @@ fn behind_descriptor(number: RawFd) -> Option<String> {
 pub(crate) fn timed_out(object: &Object, value: u64, waited: Duration) -> Error {
     Error::TimedOut {
         object: object.clone(),
+        stage: Stage::Reached,
         value,
         reached: 0,
         pending: 0,
