@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::case::Stop;
 use crate::user::Timeline;
-use crate::{Subject, Verdict};
+use crate::{Subject, Verdict, patience};
 
 /// How often in a row a thread must be seen asleep: waiting for a lock for a moment is sleep too.
 const LOOKS: u32 = 5;
@@ -20,11 +20,53 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// `call` must be a wait that parks (not [`WaitMode::Spin`](syncline::WaitMode::Spin)).
 ///
 /// # Errors
-/// A skip where there is no `/proc` to see threads in.
+/// A skip where there is no `/proc` to see threads in; a failure if the thread neither sleeps nor ends. Then
+/// it is still in its call, and the scope waits for it: see [`Unstick`].
 pub fn blocked<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     call: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, Stop> {
+    let (handle, state) = seen(scope, call);
+    let mut asleep = 0;
+    let deadline = Instant::now() + patience();
+    while asleep < LOOKS && !handle.is_finished() {
+        asleep = match state.is_asleep()? {
+            Some(true) => asleep + 1,
+            _ => 0,
+        };
+        if Instant::now() > deadline {
+            return Stop::fail("a thread that should block is still running");
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(handle)
+}
+
+/// Where to see whether a thread sleeps: see [`seen`].
+#[derive(Debug)]
+pub struct State(Arc<OnceLock<Option<PathBuf>>>);
+
+impl State {
+    /// Whether the thread sleeps now; `None` before its call and after it.
+    ///
+    /// # Errors
+    /// A skip where there is no `/proc` to see threads in.
+    pub fn is_asleep(&self) -> Result<Option<bool>, Stop> {
+        match self.0.get() {
+            None => Ok(None),
+            Some(None) => Stop::skip("no /proc to see threads in"),
+            Some(Some(status)) => Ok(std::fs::read_to_string(status)
+                .ok()
+                .map(|status| sleeps(&status))),
+        }
+    }
+}
+
+/// Runs `call` on a new thread of `scope`, whose state can be seen meanwhile.
+pub fn seen<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    call: impl FnOnce() -> T + Send + 'scope,
+) -> (ScopedJoinHandle<'scope, T>, State) {
     let thread = Arc::new(OnceLock::new());
     let own = thread.clone();
     let handle = scope.spawn(move || {
@@ -32,19 +74,7 @@ pub fn blocked<'scope, T: Send + 'scope>(
         let _ = own.set(this_thread());
         call()
     });
-    let mut asleep = 0;
-    while asleep < LOOKS && !handle.is_finished() {
-        asleep = match thread.get() {
-            None => 0,
-            Some(None) => return Stop::skip("no /proc to see threads in"),
-            Some(Some(status)) => match std::fs::read_to_string(status) {
-                Ok(status) if sleeps(&status) => asleep + 1,
-                _ => 0,
-            },
-        };
-        std::thread::sleep(PAUSE);
-    }
-    Ok(handle)
+    (handle, State(thread))
 }
 
 /// What `call` of [`blocked`] gave.

@@ -1,6 +1,7 @@
 //! T4, T5, T6, T10: host threads waiting.
 
 mod interrupted;
+mod latency;
 mod lists;
 mod mixes;
 mod models;
@@ -20,6 +21,7 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
         timeouts::cases(),
         interrupted::cases(),
         wakeups::cases(),
+        latency::cases(),
         lists::cases(),
         mixes::cases(),
         models::cases(),
