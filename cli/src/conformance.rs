@@ -112,7 +112,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         bar.inc(1);
         let reason = record.reason.as_deref().unwrap_or_default();
         let line = match record.outcome {
-            Ending::Passed => format!("  passed   {:<50} {:.3} s", record.id, record.seconds),
+            Ending::Passed => {
+                let line = format!("  passed   {:<50} {:.3} s", record.id, record.seconds);
+                match &record.reason {
+                    None => line,
+                    Some(note) => format!("{line} ({note})"),
+                }
+            }
             Ending::Failed => format!("  FAILED   {:<50} {reason}", record.id),
             Ending::Skipped => format!("  skipped  {:<50} {reason}", record.id),
             Ending::Known => format!("  known    {:<50} {reason}", record.id),

@@ -1,5 +1,6 @@
 //! Cases, and what they end in.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use crate::World;
@@ -22,6 +23,20 @@ impl<S> fmt::Debug for Case<S> {
 
 /// How a case ends: passed, or not.
 pub type Verdict = Result<(), Stop>;
+
+thread_local! { static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) } }
+
+/// Tells with a case that passed what it did, where that is not the same on every subject. To be called on the
+/// thread that the case was called on.
+pub(crate) fn note(text: String) {
+    NOTES.with_borrow_mut(|notes| notes.push(text));
+}
+
+/// What the case that has just run on this thread had to note, if it had.
+pub(crate) fn take_notes() -> Option<String> {
+    let notes = NOTES.take();
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
 
 /// Why a case did not pass.
 #[derive(Debug)]
@@ -81,13 +96,27 @@ macro_rules! check_error {
     };
 }
 
-/// Lists the cases of one file: `id: rules => function`.
+/// Lists the cases of one file: `id: rules => function`, or `function(dice)` if it takes [dice](crate::dice), too.
 macro_rules! cases {
-    ($($id:literal: [$($rule:ident)+] => $run:ident;)+) => {
+    ($($id:literal: [$($rule:ident)+] => $run:ident $(($dice:ident))?;)+) => {
         /// The cases of this family.
         pub(crate) fn cases<S: $crate::Subject>() -> Vec<$crate::Case<S>> {
-            vec![$($crate::Case { id: $id, rules: &[$(stringify!($rule)),+], run: $run::<S> }),+]
+            vec![$($crate::Case {
+                id: $id,
+                rules: &[$(stringify!($rule)),+],
+                run: $crate::case::run_of!($run $($dice)?),
+            }),+]
         }
+    };
+}
+
+/// The function of a case of [`cases`], for the subject `S`.
+macro_rules! run_of {
+    ($run:ident) => {
+        $run::<S>
+    };
+    ($run:ident dice) => {
+        |world| $crate::dice::seeds(1, |dice| $run::<S>(world, dice))
     };
 }
 
@@ -104,4 +133,4 @@ macro_rules! equipped_cases {
     };
 }
 
-pub(crate) use {cases, check, check_error, equipped_cases};
+pub(crate) use {cases, check, check_error, equipped_cases, run_of};

@@ -1,13 +1,12 @@
 //! H2: what is over costs nothing: no question to a port, no memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use syncline::backend::Port;
-use syncline::{DeviceId, Error, Result};
+use syncline::Error;
 
-use crate::case::{Verdict, cases, check, check_error};
+use super::spies::{Plain, Spy};
+use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::footprint::grows_nothing;
 use crate::user::{Timeline, wait_all, wait_any};
 use crate::{Subject, World, patience};
@@ -15,59 +14,17 @@ use crate::{Subject, World, patience};
 cases! {
     "cost.reached_points_ask_no_port": [H2 T7] => asks_nobody;
     "cost.questions_do_not_grow_with_what_is_done": [H2] => same_questions;
+    "cost.times_do_not_grow_with_what_is_done": [H2] => same_times;
+    "cost.ports_go_with_their_timelines": [H2 T9] => ports_go;
     "cost.memory_follows_what_is_outstanding": [H2 T4] => memory;
-}
-
-/// A port that counts what it is asked.
-struct Counted {
-    port: Box<dyn Port>,
-    polls: Arc<AtomicU64>,
-}
-
-impl Port for Counted {
-    fn sees_submitted(&self, value: u64) -> Result<()> {
-        self.port.sees_submitted(value)
-    }
-
-    fn poll(&self) -> Result<Option<u64>> {
-        self.polls.fetch_add(1, Ordering::SeqCst);
-        self.port.poll()
-    }
-
-    fn signal(&self, value: u64) -> Result<()> {
-        self.port.signal(value)
-    }
-
-    fn visible(&self, reached: u64) -> Result<u64> {
-        self.port.visible(reached)
-    }
-}
-
-/// A timeline over a port of the left side that counts, and its count. It has no port on any queue's
-/// device, as no backend knows the wrapper: queues wait for it on the host, and the host signals for them.
-/// If `elsewhere`, it might be signalled from outside at any time.
-fn counted<S: Subject>(world: &World<S>, elsewhere: bool) -> Result<(Timeline<S>, Arc<AtomicU64>)> {
-    let polls = Arc::new(AtomicU64::new(0));
-    let library = syncline::Timeline::new("counted", 0, |initial| {
-        let mut home = world.left.port(initial)?;
-        let polls = polls.clone();
-        home.device = DeviceId::new();
-        home.port = Box::new(Counted {
-            port: home.port,
-            polls,
-        });
-        home.watch = None;
-        home.signalled_elsewhere = elsewhere;
-        Ok([home].into_iter().collect())
-    })?;
-    Ok((world.left.own(library), polls))
 }
 
 /// Points that are known to be reached are queried, waited for by host and queues, and stand in lists: no
 /// port is asked, whatever else of the timeline is outstanding. An unreached point is the control.
 fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
     for elsewhere in [false, true] {
-        let (line, polls) = counted(world, elsewhere)?;
+        let spy = Arc::new(Spy::default());
+        let line = spy.timeline(world, elsewhere)?;
         let gate = world.timeline("gate")?;
         let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
         for value in 1..=5 {
@@ -77,7 +34,7 @@ fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
         line.at(10).wait(patience())?;
         right.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(20)])?;
 
-        let before = polls.load(Ordering::SeqCst);
+        let before = spy.polls();
         for round in 0..100 {
             let point = line.at(1 + round % 10);
             check!(point.is_reached()?, "{point:?} is not reached");
@@ -90,7 +47,7 @@ fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
         }
         left.submit(&[line.at(10), line.at(3)], |_| Ok(()), &[])?;
         left.idle(patience())?;
-        let asked = polls.load(Ordering::SeqCst) - before;
+        let asked = spy.polls() - before;
         check!(
             asked == 0,
             "for points known to be reached a port was asked {asked} times"
@@ -98,7 +55,7 @@ fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
 
         // What is not known to be reached, and might be signalled by others, has to be looked at.
         check!(!line.at(11).is_reached()?, "nobody has signalled 11");
-        let asked = polls.load(Ordering::SeqCst) - before;
+        let asked = spy.polls() - before;
         check!(
             (asked > 0) == elsewhere,
             "for an unreached point the port was asked {asked} times"
@@ -112,7 +69,8 @@ fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
 
 /// The same calls ask the port as often after thousands of values as after ten.
 fn same_questions<S: Subject>(world: &World<S>) -> Verdict {
-    let (line, polls) = counted(world, true)?;
+    let spy = Arc::new(Spy::default());
+    let line = spy.timeline(world, true)?;
     let queue = world.left_queue("left")?;
     let mut asked = Vec::new();
     let mut at = 0;
@@ -123,9 +81,9 @@ fn same_questions<S: Subject>(world: &World<S>) -> Verdict {
         }
         let mut counts = Vec::new();
         let mut count = |what: &mut dyn FnMut() -> Verdict| -> Verdict {
-            let before = polls.load(Ordering::SeqCst);
+            let before = spy.polls();
             what()?;
-            counts.push(polls.load(Ordering::SeqCst) - before);
+            counts.push(spy.polls() - before);
             Ok(())
         };
         count(&mut || {
@@ -163,6 +121,147 @@ fn same_questions<S: Subject>(world: &World<S>) -> Verdict {
         asked[1]
     );
     queue.idle(patience())?;
+    Ok(())
+}
+
+/// The same calls take no other time after 200 000 values than after ten. Only what grows with them could be so
+/// much slower that no machine is: a thousandth of a walk over them all would show.
+fn same_times<S: Subject>(world: &World<S>) -> Verdict {
+    // By how much the best time may be worse, and what counts as no time at all.
+    const FACTOR: u32 = 20;
+    const NO_TIME: Duration = Duration::from_micros(2);
+    // The engine alone, and with the drivers behind it.
+    let plain = syncline::Timeline::new("plain", 0, |initial| {
+        Ok([Plain::port(initial, u64::MAX)].into_iter().collect())
+    })?;
+    let engine = if world.is_pair() { 20_000 } else { 200_000 };
+    for (line, most) in [
+        (world.left.own(plain), engine),
+        (world.timeline("line")?, engine / 20),
+    ] {
+        let mut at = 0;
+        let mut up_to = |value: u64| -> Result<_, Stop> {
+            while at < value {
+                at += 1;
+                line.signal(at)?;
+            }
+            best_times(&line, &mut at)
+        };
+        let (few, many) = (up_to(10)?, up_to(most)?);
+        for ((what, few), (_, many)) in few.into_iter().zip(many) {
+            check!(
+                many < few.max(NO_TIME) * FACTOR,
+                "{what} takes {few:?} after ten values and {many:?} after {most}, at best"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The best times of what can be asked of a timeline at `at`, and of its next signals.
+fn best_times<S: Subject>(
+    line: &Timeline<S>,
+    at: &mut u64,
+) -> Result<[(&'static str, Duration); 6], Stop> {
+    const TIMES: usize = 50;
+    let mut best = [
+        ("a value", Duration::MAX),
+        ("a query of an old point", Duration::MAX),
+        ("a query of the latest point", Duration::MAX),
+        ("a query of an open point", Duration::MAX),
+        ("a wait that asks once", Duration::MAX),
+        ("a signal", Duration::MAX),
+    ];
+    for _ in 0..TIMES {
+        let now = *at;
+        let mut nth = 0;
+        let mut time = |what: &mut dyn FnMut() -> Verdict| {
+            let start = Instant::now();
+            what()?;
+            let took = start.elapsed();
+            best[nth].1 = best[nth].1.min(took);
+            nth += 1;
+            Verdict::Ok(())
+        };
+        let is = |right: bool| {
+            check!(right, "a timeline at {now} tells something else");
+            Ok(())
+        };
+        time(&mut || is(line.value()? == now))?;
+        time(&mut || is(line.at(1).is_reached()?))?;
+        time(&mut || is(line.at(now).is_reached()?))?;
+        time(&mut || is(!line.at(now + 1).is_reached()?))?;
+        time(&mut || {
+            check_error!(
+                line.at(now + 1).wait(Duration::ZERO),
+                Error::TimedOut { .. }
+            );
+            Ok(())
+        })?;
+        time(&mut || Ok(line.signal(now + 1)?))?;
+        *at += 1;
+    }
+    Ok(best)
+}
+
+/// However a timeline ends, its ports go once nobody has its handles and points any more, nor anything that
+/// waits for it: none of the driver's objects stays, and none goes twice.
+fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
+    const EACH: usize = 40;
+    let spy = Arc::new(Spy::default());
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let (gate, held) = (world.timeline("gate")?, world.left_queue("held")?);
+    let mut points = Vec::new();
+    for nth in 0..EACH {
+        let line = spy.timeline(world, nth % 2 == 0)?;
+        match nth % 5 {
+            // Used, and no more than that.
+            0 => {
+                line.signal(1)?;
+                left.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+                line.at(2).wait(patience())?;
+            }
+            // Goes with a signal of it held, and somebody who waits for that.
+            1 => {
+                held.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
+                right.submit(&[line.at(1)], |_| Ok(()), &[])?;
+            }
+            // Goes with a wait for what nobody has claimed.
+            2 => drop(right.submit(&[line.at(7)], |_| Ok(()), &[])?),
+            3 => line.fail(super::cause("it has had enough")),
+            _ => {
+                check_error!(
+                    line.at(1).wait(Duration::from_micros(10)),
+                    Error::TimedOut { .. }
+                );
+                points.push(line.at(1).keep());
+            }
+        }
+    }
+    gate.signal(1)?;
+    for queue in [&left, &held, &right] {
+        queue.idle(patience())?;
+    }
+    // The points own the memory of theirs.
+    let left_over = |most: u64| {
+        let deadline = Instant::now() + patience();
+        while spy.alive() > most && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        spy.alive()
+    };
+    let kept = points.len() as u64;
+    let alive = left_over(kept);
+    check!(
+        alive <= kept,
+        "{alive} ports of timelines without handles are left, {kept} of them of points"
+    );
+    drop(points);
+    let alive = left_over(0);
+    check!(
+        alive == 0,
+        "{alive} ports are left of timelines that are gone"
+    );
     Ok(())
 }
 

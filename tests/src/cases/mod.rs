@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::case::{Verdict, check, note};
 use crate::subject::RecorderOf;
-use crate::{Case, Subject};
+use crate::{Case, Subject, World};
 
 mod cost;
 mod cycles;
@@ -12,10 +13,10 @@ mod failure;
 mod fences;
 mod futures;
 mod kinds;
-mod planted;
 mod ports;
 mod queues;
 mod rejections;
+mod spies;
 mod stress;
 mod time;
 mod timelines;
@@ -57,11 +58,39 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         cost::cases(),
         fences::cases(),
         failure::cases(),
-        planted::cases(),
         descriptors::cases(),
         stress::cases(),
     ];
     families.into_iter().flatten().collect()
+}
+
+/// How many of `what` a case takes: `full`, but where the engine links the two sides of a pair only `linked`, as all
+/// that crosses goes through threads of the host there, and fewer show the same. The report tells of that.
+pub(crate) fn unless_linked<S: Subject>(
+    world: &World<S>,
+    what: &str,
+    full: usize,
+    linked: usize,
+) -> syncline::Result<usize> {
+    if !world.is_pair() || world.timeline("link")?.devices().count() == 2 {
+        return Ok(full);
+    }
+    note(format!("{linked} {what} instead of {full}"));
+    Ok(linked)
+}
+
+/// The same where every pair is too slow.
+pub(crate) fn unless_pair<S: Subject>(
+    world: &World<S>,
+    what: &str,
+    full: usize,
+    pair: usize,
+) -> usize {
+    if !world.is_pair() {
+        return full;
+    }
+    note(format!("{pair} {what} instead of {full}"));
+    pair
 }
 
 /// Work: every word of `buffer` becomes `value`.
@@ -85,6 +114,19 @@ pub(crate) fn copying<S: Subject>(
 /// True if every word of `buffer` is `value`.
 pub(crate) fn is_filled<S: Subject>(buffer: &S::Buffer, value: u32) -> bool {
     S::read(buffer).iter().all(|&word| word == value)
+}
+
+/// That `time` of a device, in nanoseconds, lies between two times of the host, with no more room than their clocks
+/// need: those differ by less than one part in a thousand, and are read in steps.
+pub(crate) fn within(time: i64, least: Duration, most: Duration) -> Verdict {
+    let room = |time: Duration| time / 1000 + Duration::from_micros(100);
+    let from = least.saturating_sub(room(least)).as_nanos() as i64;
+    let to = (most + room(most)).as_nanos() as i64;
+    check!(
+        (from..=to).contains(&time),
+        "{time} ns, but the host saw between {least:?} and {most:?}"
+    );
+    Ok(())
 }
 
 /// An error to fail things with, to be recognized by its text.

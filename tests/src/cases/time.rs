@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use syncline::Error;
 
-use super::DELAY;
+use super::{DELAY, within};
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::footprint::grows_nothing;
@@ -38,11 +38,6 @@ fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>> {
     device.queue(syncline::QueueKind::Compute, "timed")
 }
 
-/// What two clocks may differ by over `time`: a grain, and their rates.
-fn slack(time: Duration) -> Duration {
-    time / 50 + Duration::from_millis(1)
-}
-
 /// The device is made to stand still, for different times. Each stamp lies between what the host saw
 /// before and after it.
 fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
@@ -67,14 +62,7 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
                     late_from.duration_since(*early_to),
                     late_to.duration_since(*early_from),
                 );
-                let time = late.elapsed_since(early)?;
-                let fits = (least.saturating_sub(slack(least)).as_nanos() as i64
-                    ..=(most + slack(most)).as_nanos() as i64)
-                    .contains(&time);
-                check!(
-                    fits,
-                    "{time} ns between two stamps that the host saw from {least:?} to {most:?} apart"
-                );
+                within(late.elapsed_since(early)?, least, most)?;
             }
         }
     }

@@ -34,7 +34,7 @@ pub struct Record {
     pub subject: String,
     /// How it ended.
     pub outcome: Ending,
-    /// Why, if it did not pass.
+    /// Why, if it did not pass; if it did, what was less of it than on other subjects.
     pub reason: Option<String>,
     /// True if that is no verdict of the case: its process hung or crashed, it panicked, its subject could not
     /// be opened.

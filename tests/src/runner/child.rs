@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use serde::{Deserialize, Serialize};
 
 use super::{Suite, TEARDOWN};
+use crate::case::take_notes;
 use crate::report::Ending;
 use crate::{Settings, Stop, Verdict};
 
@@ -28,8 +29,9 @@ pub(super) struct Answer {
 
 impl Answer {
     fn new(id: &str, verdict: Verdict) -> Self {
+        let notes = take_notes();
         let (outcome, reason) = match verdict {
-            Ok(()) => (Ending::Passed, None),
+            Ok(()) => (Ending::Passed, notes),
             Err(Stop::Failed(reason)) => (Ending::Failed, Some(reason)),
             Err(Stop::Skipped(reason)) => (Ending::Skipped, Some(reason)),
         };

@@ -100,7 +100,7 @@ impl<S: Subject> Queue<S> {
     /// [`syncline::backend::Queue::blockers`].
     #[must_use]
     pub fn blockers(&self) -> syncline::Blockers {
-        self.position().blockers()
+        self.library.blockers()
     }
 
     /// [`syncline::backend::Queue::idle`].

@@ -8,7 +8,7 @@ use crate::{Subject, World, patience};
 
 cases! {
     "cycle.two_queues": [Q4 E5] => two_queues;
-    "cycle.long_ring": [Q4 E5] => long_ring;
+    "cycle.long_ring": [Q4 E5] => long_ring(dice);
     "cycle.through_the_order_of_a_queue": [Q4 Q1] => order_of_a_queue;
     "cycle.through_the_order_of_a_timeline": [Q4 T3] => order_of_a_timeline;
     "cycle.through_a_fence": [Q4 F2] => through_a_fence;
@@ -42,9 +42,8 @@ fn two_queues<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 /// A ring of queues, closed by each of its members in turn.
-fn long_ring<S: Subject>(world: &World<S>) -> Verdict {
+fn long_ring<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let members = if world.is_pair() { 16 } else { 64 };
-    let mut dice = Dice::new(64);
     let (mut lines, mut queues) = (Vec::new(), Vec::new());
     for n in 0..members {
         lines.push(world.timeline(&format!("line {n}"))?);

@@ -194,7 +194,11 @@ fn one_dag<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         if fate.causes.is_empty() {
             lines[index].at(1).wait(patience())?;
         }
-        check_line(&lines[index], index, fate.causes.iter())?;
+        // What had failed behind the gate keeps its cause, whatever fails in front of it after that.
+        match first_cause(&nodes, &failed, index) {
+            Some(first) => check_line(&lines[index], index, [by_host(first)].iter())?,
+            None => check_line(&lines[index], index, fate.causes.iter())?,
+        }
         let words = S::read(&buffers[index]);
         check!(
             words.iter().all(|&word| word == fate.word),

@@ -28,15 +28,7 @@ fn chains<S: Subject>(world: &World<S>) -> Verdict {
     let ran = Arc::new(AtomicU32::new(0));
     for (index, pair) in lines.windows(2).enumerate() {
         let queue = if index % 2 == 0 { &right } else { &left };
-        let ran = ran.clone();
-        queue.submit(
-            &[pair[0].at(1)],
-            move |_| {
-                ran.fetch_add(1, Ordering::SeqCst);
-                Ok(())
-            },
-            &[pair[1].signal_at(1)],
-        )?;
+        queue.submit(&[pair[0].at(1)], count::<S>(&ran), &[pair[1].signal_at(1)])?;
     }
     lines[0].fail(cause("the origin"));
     for line in &lines {
@@ -56,15 +48,7 @@ fn known_before<S: Subject>(world: &World<S>) -> Verdict {
     bad.fail(cause("known before"));
     let queue = world.right_queue("right")?;
     let ran = Arc::new(AtomicU32::new(0));
-    let count = ran.clone();
-    queue.submit(
-        &[bad.at(1)],
-        move |_| {
-            count.fetch_add(1, Ordering::SeqCst);
-            Ok(())
-        },
-        &[line.signal_at(1)],
-    )?;
+    queue.submit(&[bad.at(1)], count::<S>(&ran), &[line.signal_at(1)])?;
     check_error!(line.at(1).wait(patience()), Error::Failed { cause, .. } if cause.to_string().contains("known before"));
     queue.idle(patience())?;
     check!(ran.load(Ordering::SeqCst) == 0, "work behind a failure ran");

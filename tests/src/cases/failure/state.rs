@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use syncline::Error;
 
-use super::super::{DELAY, WORDS, cause};
+use super::super::{DELAY, WORDS, cause, is_filled};
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::{Subject, World, patience};
 
@@ -86,7 +86,7 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
     gate.open()?;
     end.end().wait(patience())?;
     check!(
-        S::read(&buffer).iter().all(|&word| word == 5),
+        is_filled::<S>(&buffer, 5),
         "work that the driver had was not finished"
     );
     let frozen = line.frozen_value();
@@ -161,7 +161,7 @@ fn position<S: Subject>(world: &World<S>) -> Verdict {
             plain.wait(patience())?;
             last.point().wait(patience())?;
             check!(
-                S::read(&buffer).iter().all(|&word| word == 9),
+                is_filled::<S>(&buffer, 9),
                 "the next submission on the queue did not run"
             );
             queue.idle(patience())?;

@@ -7,7 +7,7 @@ use syncline::{Error, QueueKind};
 use super::busy;
 use crate::blocked::{blocked, join};
 use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::cases::{DELAY, LONG_DELAY, WORDS};
+use crate::cases::{DELAY, LONG_DELAY, WORDS, is_filled};
 use crate::user::{Point, wait_all, wait_any};
 use crate::{Subject, World, patience};
 
@@ -54,7 +54,7 @@ fn query<S: Subject>(world: &World<S>) -> Verdict {
     }
     check!(queries > 0, "complete at once, although the queue was busy");
     check!(
-        S::read(&buffer).iter().all(|&word| word == 9),
+        is_filled::<S>(&buffer, 9),
         "complete before the work was done"
     );
     Ok(())

@@ -10,7 +10,7 @@ use crate::{Subject, World, patience};
 cases! {
     "queue.ping_pong_submitted_backwards": [Q2 T3] => ping_pong;
     "queue.copies_through_all_queues_backwards": [Q2 Q9] => copies_backwards;
-    "queue.takes_turns_with_the_host": [Q9 Q3] => turns_with_host;
+    "queue.takes_turns_with_the_host": [Q9 Q3] => turns_with_host(dice);
     "queue.dropped_queue_of_a_waiting_chain": [Q6 T9] => dropped_in_chain;
 }
 
@@ -82,14 +82,13 @@ fn copies_backwards<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 /// Every turn of the devices is submitted before the host takes its first.
-fn turns_with_host<S: Subject>(world: &World<S>) -> Verdict {
+fn turns_with_host<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let turns = if world.is_pair() { 30 } else { 100 };
     let line = world.timeline("line")?;
     let sides = [
         (world.left_queue("left")?, world.left.buffer(WORDS)?),
         (world.right_queue("right")?, world.right.buffer(WORDS)?),
     ];
-    let mut dice = Dice::new(2);
     let mut plan = Vec::new();
     let mut last = 0;
     for turn in 1..=turns {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fill_after;
 use crate::case::{Verdict, cases, check};
-use crate::cases::{WORDS, copying, filling, is_filled};
+use crate::cases::{WORDS, copying, filling, is_filled, unless_linked};
 use crate::user::{Point, Queue, Timeline, wait_all};
 use crate::{RecorderOf, Subject, World, patience};
 
@@ -46,16 +46,6 @@ fn waiting_queues<S: Subject>(world: &World<S>) -> Verdict {
         );
     }
     Ok(())
-}
-
-/// How many queues wait. Where the engine links the two sides fewer show the same: it is one thread that
-/// releases them, not a driver.
-fn crowds<S: Subject>(world: &World<S>) -> syncline::Result<&'static [usize]> {
-    let native = world.timeline("link")?.devices().count() == 2;
-    Ok(match world.is_pair() && !native {
-        true => &[1, 2, 64],
-        false => &[1, 2, 64, 1024],
-    })
 }
 
 /// Queues of the right side wait, each for itself, before `release` signals what they wait for.
@@ -103,10 +93,12 @@ fn wait_and<S: Subject>(
     Ok(())
 }
 
-fn waiting_crowd<S: Subject>(world: &World<S>) -> syncline::Result<(Vec<Queue<S>>, &[usize])> {
-    let counts = crowds(world)?;
-    let most = counts.iter().copied().max().unwrap_or_default();
+/// Queues that are to wait, and how many of them at a time.
+fn waiting_crowd<S: Subject>(world: &World<S>) -> syncline::Result<(Vec<Queue<S>>, Vec<usize>)> {
+    let most = unless_linked(world, "queues", 1024, 64)?;
     let queues = (0..most).map(|n| world.right_queue(&format!("waiting {n}")));
+    let mut counts = vec![1, 2, 64, most];
+    counts.dedup();
     Ok((queues.collect::<syncline::Result<_>>()?, counts))
 }
 
@@ -115,7 +107,7 @@ fn released_by_queue<S: Subject>(world: &World<S>) -> Verdict {
     let (queues, counts) = waiting_crowd(world)?;
     let signallers = [world.left_queue("left")?, world.right_queue("right")?];
     let (left, right) = (world.left.buffer(WORDS)?, world.right.buffer(WORDS)?);
-    for &count in counts {
+    for count in counts {
         for (signaller, buffer) in signallers.iter().zip([&left, &right]) {
             wait_and(world, &queues[..count], |go| {
                 let value = count as u32;
@@ -133,7 +125,7 @@ fn released_by_queue<S: Subject>(world: &World<S>) -> Verdict {
 
 fn released_by_host<S: Subject>(world: &World<S>) -> Verdict {
     let (queues, counts) = waiting_crowd(world)?;
-    for &count in counts {
+    for count in counts {
         wait_and(world, &queues[..count], |go| go.signal(1))?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use syncline::Error;
 
 use super::slow_fill;
 use crate::case::{Verdict, cases, check, check_error};
-use crate::cases::WORDS;
+use crate::cases::{WORDS, is_filled};
 use crate::{Subject, World, patience};
 
 cases! {
@@ -35,20 +35,14 @@ fn consumer_first<S: Subject>(world: &World<S>) -> Verdict {
         line.at(2).wait(Duration::from_millis(2)),
         Error::TimedOut { .. }
     );
-    check!(
-        S::read(&target).iter().all(|&word| word == 0),
-        "the work ran before its wait"
-    );
+    check!(is_filled::<S>(&target, 0), "the work ran before its wait");
     slow_fill(world, &left, &source, 1, line.signal_at(1))?;
     line.at(2).wait(patience())?;
     check!(
-        S::read(&source).iter().all(|&word| word == 1),
+        is_filled::<S>(&source, 1),
         "2 was reached before the work behind 1 was done"
     );
-    check!(
-        S::read(&target).iter().all(|&word| word == 2),
-        "the held work did not run"
-    );
+    check!(is_filled::<S>(&target, 2), "the held work did not run");
     Ok(())
 }
 
@@ -61,10 +55,7 @@ fn other_side<S: Subject>(world: &World<S>) -> Verdict {
         right.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
         slow_fill(world, &left, &source, 3, line.signal_at(1))?;
         line.at(2).wait(patience())?;
-        check!(
-            S::read(&source).iter().all(|&word| word == 3),
-            "the right side did not wait"
-        );
+        check!(is_filled::<S>(&source, 3), "the right side did not wait");
         // Fences live on their queue's own timeline, which the other side waits for too.
         let fence = world.left.fence("fence");
         slow_fill(world, &left, &source, 4, line.signal_at(3))?;
@@ -74,10 +65,7 @@ fn other_side<S: Subject>(world: &World<S>) -> Verdict {
             .submit(&[point.point()], |_| Ok(()), &[])?
             .end()
             .wait(patience())?;
-        check!(
-            S::read(&source).iter().all(|&word| word == 4),
-            "the fence was not waited for"
-        );
+        check!(is_filled::<S>(&source, 4), "the fence was not waited for");
     }
     Ok(())
 }
@@ -165,14 +153,14 @@ fn dropped<S: Subject>(world: &World<S>) -> Verdict {
     drop(queue);
     line.at(1).wait(patience())?;
     check!(
-        S::read(&buffer).iter().all(|&word| word == 1),
+        is_filled::<S>(&buffer, 1),
         "work of a dropped queue is lost"
     );
     gate.signal(1)?;
     drop(gate);
     line.at(2).wait(patience())?;
     check!(
-        S::read(&buffer).iter().all(|&word| word == 2),
+        is_filled::<S>(&buffer, 2),
         "held work of a dropped queue is lost"
     );
     Ok(())

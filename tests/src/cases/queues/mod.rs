@@ -8,6 +8,7 @@ use crate::{Case, Subject, World};
 
 mod chains;
 mod crowds;
+mod early;
 mod graphs;
 mod held;
 mod order;
@@ -17,6 +18,7 @@ mod released;
 pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
     let files = [
         order::cases(),
+        early::cases(),
         held::cases(),
         released::cases(),
         chains::cases(),

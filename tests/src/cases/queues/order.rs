@@ -38,11 +38,11 @@ fn follows_waits<S: Subject>(world: &World<S>) -> Verdict {
         done.at(n).wait(patience())?;
         // The right side's work came after the left's, and the host sees both.
         check!(
-            S::read(&source).iter().all(|&word| word == round),
+            is_filled::<S>(&source, round),
             "the left work was not done in round {round}"
         );
         check!(
-            S::read(&target).iter().all(|&word| word == round),
+            is_filled::<S>(&target, round),
             "the right work was not done in round {round}"
         );
     }
@@ -67,7 +67,7 @@ fn without_wait<S: Subject>(world: &World<S>) -> Verdict {
         "nothing went wrong without a wait: this subject cannot show a missing one"
     );
     check!(
-        S::read(&source).iter().all(|&word| word == 1),
+        is_filled::<S>(&source, 1),
         "not even the wait made the work visible"
     );
     Ok(())
@@ -120,10 +120,7 @@ fn one_to_many<S: Subject>(world: &World<S>) -> Verdict {
     // The first to end tells: one that did not wait is earlier than the producer.
     let ends: Vec<_> = ends.iter().map(|end| end.point()).collect();
     let first = wait_any(&ends, patience())?;
-    check!(
-        S::read(&source).iter().all(|&word| word == 5),
-        "consumer {first} did not wait"
-    );
+    check!(is_filled::<S>(&source, 5), "consumer {first} did not wait");
     wait_all(&ends, patience())?;
     Ok(())
 }
@@ -145,9 +142,7 @@ fn many_to_one<S: Subject>(world: &World<S>) -> Verdict {
         .wait(patience())?;
     for (index, (_, _, buffer)) in producers.iter().enumerate() {
         check!(
-            S::read(buffer)
-                .iter()
-                .all(|&word| word as usize == index + 1),
+            is_filled::<S>(buffer, index as u32 + 1),
             "producer {index} was not waited for"
         );
     }
@@ -168,9 +163,7 @@ fn last_signal<S: Subject>(world: &World<S>) -> Verdict {
         .wait(patience())?;
     for (index, buffer) in buffers.iter().enumerate() {
         check!(
-            S::read(buffer)
-                .iter()
-                .all(|&word| word as usize == index + 1),
+            is_filled::<S>(buffer, index as u32 + 1),
             "work {index} was not done"
         );
     }

@@ -14,18 +14,18 @@ use crate::user::{Queue, Timeline};
 use crate::{RecorderOf, Subject, World, patience};
 
 cases! {
-    "queue.each_value_releases_its_own": [Q2 T6] => each_value;
+    "queue.each_value_releases_its_own": [Q2 T6] => each_value(dice);
     "queue.waits_below_the_signalled_value": [Q2 T6 T7] => below;
     "queue.host_and_device_signals_joined": [Q1 Q3] => joined;
     "queue.a_closed_gate_never_blocks_the_submitter": [Q2] => closed_gate;
 }
 
-fn each_value<S: Subject>(world: &World<S>) -> Verdict {
+fn each_value<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     const LAST: u64 = 8;
     let line = world.timeline("line")?;
     let left = world.left_queue("left")?;
     let mut values: Vec<u64> = (1..=LAST).collect();
-    Dice::new(1).shuffle(&mut values);
+    dice.shuffle(&mut values);
     let mut waiting = Vec::new();
     for value in values {
         let queue = world.right_queue(&format!("waits for {value}"))?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use syncline::Error;
 
-use super::super::{WORDS, cause};
+use super::super::{WORDS, cause, count, is_filled};
 use crate::case::{Verdict, cases, check, check_error};
 use crate::{Subject, World, patience};
 
@@ -40,13 +40,9 @@ fn one_bad_signal<S: Subject>(world: &World<S>) -> Verdict {
     bad.signal(5)?;
     let queue = world.left_queue("left")?;
     let ran = Arc::new(AtomicU32::new(0));
-    let count = ran.clone();
     let refused = queue.submit(
         &[],
-        move |_| {
-            count.fetch_add(1, Ordering::SeqCst);
-            Ok(())
-        },
+        count::<S>(&ran),
         &[good.signal_at(1), bad.signal_at(3)],
     );
     check_error!(
@@ -92,7 +88,7 @@ fn after_recording<S: Subject>(world: &World<S>) -> Verdict {
     )?;
     line.at(1).wait(patience())?;
     check!(
-        S::read(&buffer).iter().all(|&word| word == 2),
+        is_filled::<S>(&buffer, 2),
         "later work on the queue is wrong"
     );
     Ok(())

@@ -2,7 +2,7 @@
 
 use syncline::Error;
 
-use super::super::cause;
+use super::super::{cause, unless_linked};
 use super::every::{Work, set_up};
 use crate::case::{Verdict, cases, check, check_error};
 use crate::dice::Dice;
@@ -10,22 +10,25 @@ use crate::footprint::grows_nothing;
 use crate::{Subject, World, patience};
 
 cases! {
-    "rejected.ten_thousand_leave_nothing": [Q5 H2] => ten_thousand;
+    "rejected.ten_thousand_leave_nothing": [Q5 H2] => ten_thousand(dice);
 }
 
 /// Rejections of every kind, before recording, after it, and of what was held.
-fn ten_thousand<S: Subject>(world: &World<S>) -> Verdict {
-    let each = if world.is_pair() { 1000 } else { 5000 };
+fn ten_thousand<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
+    let each = unless_linked(world, "rejections in each round", 5000, 1000)?;
     let stage = set_up(world)?;
-    let mut dice = Dice::new(4711);
     grows_nothing(|| {
         let wrong = stage.wrong();
+        let uncalled: Vec<_> = wrong.iter().filter(|w| w.work == Work::Fine).collect();
         let mut held = Vec::new();
         let mut round = || -> Verdict {
             for _ in 0..each {
                 // Those whose work was called cost the driver a submission.
-                let among = if dice.one_in(8) { wrong.len() } else { 13 };
-                let wrong = &wrong[dice.index(among)];
+                let wrong = if dice.one_in(8) {
+                    &wrong[dice.index(wrong.len())]
+                } else {
+                    uncalled[dice.index(uncalled.len())]
+                };
                 let (work, own) = (wrong.work, stage.queue.clone());
                 let refused = stage.queue.submit(
                     &wrong.waits,

@@ -12,7 +12,7 @@ use crate::{Subject, World, patience};
 
 cases! {
     "stress.objects_come_and_go": [H2 T9] => come_and_go;
-    "stress.values_leave_nothing_behind": [H2] => values;
+    "stress.values_leave_nothing_behind": [H2] => values(dice);
 }
 
 /// Timelines, queues, fences and buffers, made, used and dropped in changing orders, with work in flight.
@@ -59,7 +59,7 @@ fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 /// One line goes through a lot of values, with waits for some of them outstanding, never many at once.
-fn values<S: Subject>(world: &World<S>) -> Verdict {
+fn values<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     const DISTANCE: u64 = 64;
     let count: u64 = if world.is_pair() { 3000 } else { 50_000 };
     let line = world.timeline("line")?;
@@ -67,7 +67,6 @@ fn values<S: Subject>(world: &World<S>) -> Verdict {
         world.left_queue("left")?,
         world.right.queue(QueueKind::Compute, "right")?,
     );
-    let mut dice = Dice::new(3);
     let mut now = 0;
     let mut waiting = VecDeque::new();
     grows_nothing(|| {

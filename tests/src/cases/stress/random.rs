@@ -9,7 +9,7 @@ use syncline::Error;
 
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, cases, check};
-use crate::cases::{filling, is_filled};
+use crate::cases::{filling, is_filled, unless_linked};
 use crate::dice::{Dice, seeds};
 use crate::user::{Fence, KeptPoint, Queue, Timeline, wait_all, wait_any};
 use crate::{Subject, World, patience};
@@ -104,7 +104,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn operations<S: Subject>(world: &World<S>) -> Verdict {
-    let (threads, steps) = if world.is_pair() { (16, 60) } else { (64, 200) };
+    let threads = unless_linked(world, "threads", 64, 16)?;
+    let steps = if world.is_pair() { 60 } else { 200 };
     seeds(1, |dice| {
         let shared = shared(world)?;
         thread::scope(|scope| {

@@ -4,7 +4,7 @@ use std::thread;
 
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, cases, check};
-use crate::cases::{WORDS, filling, is_filled};
+use crate::cases::{WORDS, filling, is_filled, unless_pair};
 use crate::footprint::grows_nothing;
 use crate::user::wait_all;
 use crate::{Subject, World, patience};
@@ -19,7 +19,7 @@ const SMALL_STACK: usize = 256 << 10;
 
 fn chain<S: Subject>(world: &World<S>) -> Verdict {
     const QUEUES: usize = 8;
-    let links: u64 = if world.is_pair() { 1024 } else { 32_768 };
+    let links = unless_pair(world, "links", 32_768, 1024) as u64;
     let mut queues = Vec::new();
     for n in 0..QUEUES / 2 {
         queues.push(world.left_queue(&format!("left {n}"))?);
@@ -62,7 +62,7 @@ fn chain<S: Subject>(world: &World<S>) -> Verdict {
 
 /// Half of the fences are with the driver, behind a gate of the device; the others are held.
 fn fences<S: Subject>(world: &World<S>) -> Verdict {
-    let count: usize = if world.is_pair() { 1000 } else { 10_000 };
+    let count = 10_000;
     let queues = [
         world.left_queue("held")?,
         world.left_queue("with the driver")?,

@@ -1,49 +1,121 @@
 //! T2: who may signal which values.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use syncline::Error;
 
-use crate::case::{Verdict, cases, check, check_error};
+use crate::blocked::join_all;
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::dice::Dice;
+use crate::user::Queue;
 use crate::{Subject, World, patience};
 
 cases! {
-    "timeline.equal_signals_have_one_winner": [T2] => one_winner;
+    "timeline.equal_signals_have_one_winner": [T2] => one_winner(dice);
     "timeline.claims_hold_while_held": [T2] => claims_while_held;
     "timeline.dropped_claim_is_withdrawn": [T2] => dropped_claim;
     "timeline.host_signal_in_the_gap": [T2] => in_the_gap;
 }
 
-fn one_winner<S: Subject>(world: &World<S>) -> Verdict {
-    for _ in 0..20 {
-        let line = world.timeline("line")?;
-        let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-        let wins = AtomicUsize::new(0);
-        let won = |result: syncline::Result<()>| match result {
-            Ok(()) => {
-                wins.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(error) => drop(error),
-        };
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                won(left
-                    .submit(&[], |_| Ok(()), &[line.signal_at(1)])
-                    .map(|_| ()))
-            });
-            scope.spawn(|| {
-                won(right
-                    .submit(&[], |_| Ok(()), &[line.signal_at(1)])
-                    .map(|_| ()))
-            });
-            scope.spawn(|| won(line.signal(1)));
-        });
-        let wins = wins.into_inner();
-        check!(wins == 1, "{wins} of three equal signals were accepted");
-        line.at(1).wait(patience())?;
+/// Four signallers, each with a thread of its own, start together at every value of one line.
+fn one_winner<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
+    const ROUNDS: u64 = 600;
+    /// Slow devices get through fewer.
+    const AT_LEAST: u64 = 60;
+    const LONG: Duration = Duration::from_millis(150);
+    let line = world.timeline("line")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let by_queue = |queue: &Queue<S>, value: u64| {
+        let signal = line.signal_at(value);
+        queue.submit(&[], |_| Ok(()), &[signal]).map(drop)
+    };
+    let signallers: [&(dyn Fn(u64) -> syncline::Result<()> + Sync); 4] = [
+        &|value| by_queue(&left, value),
+        &|value| by_queue(&right, value),
+        &|value| line.signal(value),
+        &|value| line.signal(value),
+    ];
+    let (start, end) = (
+        Barrier::new(signallers.len()),
+        Barrier::new(signallers.len()),
+    );
+    let (wins, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let first = line.value()?;
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..)
+            .zip(signallers)
+            .map(|(nth, signal)| {
+                let (line, mut dice) = (&line, dice.fork());
+                let (start, end, wins, over) = (&start, &end, &wins, &over);
+                scope.spawn(move || {
+                    for round in 1..=ROUNDS {
+                        let value = first + round;
+                        start.wait();
+                        // Set between the other barrier and this one, so all see the same.
+                        if over.load(Ordering::SeqCst) {
+                            break;
+                        }
+                        hesitate(&mut dice);
+                        let mut ended = won(signal(value), value).map(|won| {
+                            wins.fetch_add(usize::from(won), Ordering::SeqCst);
+                        });
+                        if ended.is_ok() {
+                            ended = line.at(value).wait(patience()).map_err(Stop::from);
+                        }
+                        end.wait();
+                        if nth == 0 {
+                            let wins = wins.swap(0, Ordering::SeqCst);
+                            if ended.is_ok() && wins != 1 {
+                                ended = Stop::fail(format!(
+                                    "{wins} of four equal signals of {value} were accepted"
+                                ));
+                            }
+                            if round >= AT_LEAST && began.elapsed() > LONG {
+                                over.store(true, Ordering::SeqCst);
+                            }
+                        }
+                        if ended.is_err() {
+                            over.store(true, Ordering::SeqCst);
+                            if round < ROUNDS {
+                                start.wait();
+                            }
+                            return ended;
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        join_all(threads)
+    })
+}
+
+/// Whether the signal of `value`, right after the value before it, was accepted. Who comes too late is told
+/// by how much.
+fn won(signalled: syncline::Result<()>, value: u64) -> Result<bool, Stop> {
+    match signalled {
+        Ok(()) => Ok(true),
+        Err(Error::SignalNotAboveReached { asked, reached, .. })
+            if (asked, reached) == (value, value) =>
+        {
+            Ok(false)
+        }
+        Err(Error::SignalOverlapsClaim {
+            asked, above, upto, ..
+        }) if (asked, above, upto) == (value, value - 1, value) => Ok(false),
+        Err(other) => Stop::fail(format!("who lost the race for {value} is told: {other}")),
     }
-    Ok(())
+}
+
+/// Nothing to a few microseconds.
+fn hesitate(dice: &mut Dice) {
+    for _ in 0..dice.below(1000) {
+        std::hint::spin_loop();
+    }
 }
 
 fn claims_while_held<S: Subject>(world: &World<S>) -> Verdict {

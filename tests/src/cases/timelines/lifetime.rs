@@ -3,19 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use syncline::Error;
 
-use crate::blocked::join;
+use crate::blocked::{blocked, join};
 use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::cases::unless_pair;
 use crate::user::{Device, Fence, KeptPoint, Queue, Timeline};
 use crate::{Subject, World, patience};
 
 cases! {
     "timeline.last_handle_cancels_uncovered_waits": [T9] => last_handle;
     "timeline.last_handle_keeps_covered_waits": [T9] => covered;
-    "timeline.dropped_in_every_order": [T9 D4 Q6] => every_order;
+    "timeline.last_handle_while_the_device_stands_still": [T9 Q6] => stands_still;
+    "timeline.dropped_in_many_orders": [T9 D4 Q6] => many_orders;
     "timeline.points_outlive_everything": [T9 D4] => points_outlive;
 }
 
@@ -58,7 +60,78 @@ fn covered<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What is dropped in every order: a pipeline of two queues, still or no longer behind its gate.
+/// The driver has the signal, and the device stands still in front of it, when the last handle goes: it comes all
+/// the same, for the host and for queues. What is above it is cancelled, and what the work keeps lives on.
+fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
+    let gate = world.left.gate()?;
+    let line = world.timeline("line")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let (source, target) = (world.left.buffer(1)?, world.right.buffer(1)?);
+    let kept = Arc::new(());
+    let (latch, to, object) = (gate.latch(), source.clone(), kept.clone());
+    left.submit(
+        &[],
+        move |recorder| {
+            S::keep(recorder, object);
+            latch.block(recorder)?;
+            S::fill(recorder, &to, 1)
+        },
+        &[line.signal_at(1)],
+    )?;
+    left.settle(patience())?;
+    let pending = line.at(1).is_pending()?;
+    let to = target.clone();
+    right.submit(
+        &[line.at(1)],
+        move |recorder| S::fill(recorder, &to, 2),
+        &[],
+    )?;
+    let points = [1, 2].map(|value| line.at(value).keep());
+    thread::scope(|scope| {
+        let reached = blocked(scope, || points[0].point().wait(patience()))?;
+        let above = blocked(scope, || points[1].point().wait(patience()))?;
+        drop(line);
+        check_error!(
+            join(above)?,
+            Error::Cancelled {
+                value: 2,
+                reached: 0,
+                ..
+            }
+        );
+        let point = points[0].point();
+        check_error!(
+            point.wait(Duration::from_millis(2)),
+            Error::TimedOut {
+                value: 1,
+                reached: 0,
+                ..
+            }
+        );
+        check!(
+            !reached.is_finished() && !point.is_reached()? && point.is_pending()? == pending,
+            "the device stands still, and {point:?} is something else without its handle"
+        );
+        check!(
+            Arc::strong_count(&kept) == 2,
+            "what work keeps went with a timeline, while the device works"
+        );
+        gate.open()?;
+        join(reached)??;
+        Ok(())
+    })?;
+    left.idle(patience())?;
+    right.idle(patience())?;
+    let words = (S::read(&source)[0], S::read(&target)[0]);
+    check!(words == (1, 2), "the works left {words:?}");
+    check!(
+        Arc::strong_count(&kept) == 1,
+        "what work kept is not dropped once it is done"
+    );
+    Ok(())
+}
+
+/// What is dropped in many orders: a pipeline of two queues, still or no longer behind its gate.
 struct Pipeline<S: Subject> {
     gate: Option<Timeline<S>>,
     line: Option<Timeline<S>>,
@@ -111,18 +184,12 @@ fn order(mut number: usize) -> [usize; OBJECTS] {
     })
 }
 
-/// Orders are taken in strides that spread them, so that a slow device that gets through fewer sees
-/// every object go first and last all the same.
-fn every_order<S: Subject>(world: &World<S>) -> Verdict {
+/// Orders are taken in strides that spread them: each object goes first, and last, about as often as the others.
+fn many_orders<S: Subject>(world: &World<S>) -> Verdict {
     const ORDERS: usize = 5040;
     const STRIDE: usize = 1009;
-    const AT_MOST: usize = ORDERS / 7;
-    const AT_LEAST: usize = 60;
-    let until = Instant::now() + Duration::from_millis(400);
-    for n in 0..AT_MOST {
-        if n >= AT_LEAST && Instant::now() > until {
-            break;
-        }
+    let times = unless_pair(world, "orders", 126, 63);
+    for n in 0..times {
         let order = order(n * STRIDE % ORDERS);
         // Before anything goes, in the middle, never.
         let opened_at = [0, OBJECTS / 2, usize::MAX][n % 3];

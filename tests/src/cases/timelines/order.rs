@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::blocked::{Unstick, join_all};
 use crate::case::{Verdict, cases, check};
-use crate::cases::{DELAY, WORDS};
+use crate::cases::{DELAY, WORDS, is_filled};
 use crate::dice::seeds;
 use crate::user::{Device, Queue, Timeline};
 use crate::{Subject, World, patience};
@@ -35,9 +35,8 @@ fn value_order<S: Subject>(world: &World<S>) -> Verdict {
     // No wait, nothing to do: still its signal comes after the left one's.
     right.submit(&[], |_| Ok(()), &[line.signal_at(2)])?;
     line.at(2).wait(patience())?;
-    let words = S::read(&buffer);
     check!(
-        words.iter().all(|&word| word == 7),
+        is_filled::<S>(&buffer, 7),
         "2 was reached before the work behind 1 was done"
     );
     Ok(())
@@ -61,11 +60,6 @@ fn workers<S: Subject>(world: &World<S>, count: usize) -> syncline::Result<Vec<W
         Ok(Worker { device, queue })
     };
     (0..count).map(worker).collect()
-}
-
-/// Every word of `buffer` is `value`.
-fn holds<S: Subject>(buffer: &S::Buffer, value: u32) -> bool {
-    S::read(buffer).iter().all(|&word| word == value)
 }
 
 /// Each value is signalled behind a wait for the one before, and each queue gets its values in order, for
@@ -115,7 +109,7 @@ fn submitted_out_of_order<S: Subject>(world: &World<S>) -> Verdict {
         for (n, (_, buffer)) in copies.iter().enumerate() {
             line.at(n as u64 + 1).wait(patience())?;
             check!(
-                holds::<S>(buffer, 7),
+                is_filled::<S>(buffer, 7),
                 "submitted as {order:?}, the work of {} came before one that it follows",
                 n + 1
             );
@@ -137,7 +131,7 @@ fn ends_out_of_order<S: Subject>(world: &World<S>) -> Verdict {
     let look = |value: u64| {
         for (n, buffer) in buffers.iter().enumerate().take(value as usize) {
             check!(
-                holds::<S>(buffer, n as u32 + 1),
+                is_filled::<S>(buffer, n as u32 + 1),
                 "at {value} the work of {} was not done",
                 n + 1
             );
@@ -214,7 +208,7 @@ fn ring<S: Subject>(world: &World<S>) -> Verdict {
             before
         };
         check!(
-            holds::<S>(log, expected),
+            is_filled::<S>(log, expected),
             "frame {frame} found {} in its slot instead of {expected}",
             S::read(log)[0]
         );

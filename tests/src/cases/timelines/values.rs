@@ -1,12 +1,14 @@
 //! T1, T7: which values a timeline has, and which it can be given.
 
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use syncline::Error;
+use syncline::{Error, WaitMode};
 
+use super::super::spies::{Plain, Spy};
 use super::largest_step;
-use crate::blocked::{Unstick, blocked, join_all};
+use crate::blocked::{Unstick, blocked, join, join_all};
 use crate::case::{Verdict, cases, check, check_error};
 use crate::dice::seeds;
 use crate::user::{Timeline, wait_all, wait_any};
@@ -15,16 +17,20 @@ use crate::{Subject, World, patience};
 cases! {
     "timeline.initial_value": [T1] => initial_value;
     "timeline.all_ones_is_no_value": [T1] => all_ones;
+    "timeline.a_counter_of_all_ones_is_lost": [T1 E5] => lost;
     "timeline.monotone_under_readers": [T1 T6] => monotone;
     "timeline.host_signal_never_goes_back": [T1 T2 E5] => goes_back;
     "timeline.random_host_steps": [T1 T2 T4] => random_host_steps;
     "timeline.across_31_and_32_bits": [T1 T6] => across_bits;
     "timeline.up_to_the_largest_value": [T1 T2 T7] => up_to_the_largest;
+    "timeline.far_values_are_not_reached": [T1 T7] => far;
     "timeline.difference_beyond_the_limit": [T7] => difference;
+    "timeline.the_smallest_limit_of_its_ports": [T7] => smallest_limit;
     "timeline.jumps_by_the_limit_under_readers": [T7 T1] => jumps_by_the_limit;
 }
 
 fn initial_value<S: Subject>(world: &World<S>) -> Verdict {
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     for initial in [
         0,
         1,
@@ -45,7 +51,6 @@ fn initial_value<S: Subject>(world: &World<S>) -> Verdict {
             "{} is reached from the start",
             initial + 1
         );
-        let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
         left.submit(
             &[line.at(initial)],
             |_| Ok(()),
@@ -84,6 +89,42 @@ fn all_ones<S: Subject>(world: &World<S>) -> Verdict {
         line.value()?
     );
     line.signal(1)?;
+    Ok(())
+}
+
+/// What was reached stays; whoever waits, asks or signals hears of a lost device, and nobody of the value.
+fn lost<S: Subject>(world: &World<S>) -> Verdict {
+    let spy = Arc::new(Spy::default());
+    let (line, after) = (spy.timeline(world, true)?, world.timeline("after")?);
+    let queue = world.right_queue("right")?;
+    line.signal(3)?;
+    queue.submit(&[line.at(4)], |_| Ok(()), &[after.signal_at(1)])?;
+    thread::scope(|scope| {
+        let _unstick = Unstick(&[&line]);
+        // One that looks for itself, as nobody watches this port.
+        let waiter = scope.spawn(|| line.at(5).wait_with(WaitMode::Spin, patience()));
+        let parked = blocked(scope, || line.at(6).wait_with(WaitMode::Block, patience()))?;
+        spy.lose();
+        for ended in [
+            join(waiter)?,
+            join(parked)?,
+            line.value().map(drop),
+            line.at(4).is_reached().map(drop),
+            line.at(40).wait(patience()),
+            line.signal(4),
+            after.at(1).wait(patience()),
+        ] {
+            check_error!(
+                ended,
+                Error::Failed { cause, .. } if matches!(&*cause, Error::DeviceLost { .. })
+            );
+        }
+        Ok(())
+    })?;
+    line.at(3).wait(Duration::ZERO)?;
+    let frozen = line.frozen_value();
+    check!(frozen == 3, "it froze at {frozen} instead of 3");
+    queue.idle(patience())?;
     Ok(())
 }
 
@@ -126,6 +167,27 @@ fn goes_back<S: Subject>(world: &World<S>) -> Verdict {
     );
     queue.submit(&[line.at(9)], |_| Ok(()), &[line.signal_at(10)])?;
     line.at(10).wait(patience())?;
+    Ok(())
+}
+
+/// Comparisons that are cyclic, or of fewer bits, take a value far ahead for one that is past.
+fn far<S: Subject>(world: &World<S>) -> Verdict {
+    let limit = largest_step(world);
+    for initial in [0, 5, u64::from(u32::MAX)] {
+        let line = world.timeline_from("line", initial)?;
+        let powers = [31, 32, 33, 63].map(|bits| 1_u64 << bits);
+        let near = powers
+            .iter()
+            .flat_map(|&power| [power - 1, power, power + 1]);
+        for ahead in near.filter(|&ahead| ahead <= limit) {
+            let value = initial + ahead;
+            check!(
+                !line.at(value).is_reached()?,
+                "{value} is reached on a timeline at {initial}"
+            );
+            check_error!(line.at(value).wait(Duration::ZERO), Error::TimedOut { .. });
+        }
+    }
     Ok(())
 }
 
@@ -172,6 +234,40 @@ fn difference<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
+/// Of two ports with different limits, whichever is the home.
+fn smallest_limit<S: Subject>(world: &World<S>) -> Verdict {
+    const LIMITS: [u64; 2] = [100, 40];
+    for (home, other) in [(0, 1), (1, 0)] {
+        let line = syncline::Timeline::new("narrow", 7, |initial| {
+            let mut first = world.left.port(initial)?;
+            first.max_value_difference = LIMITS[home];
+            let second = Plain::port(initial, LIMITS[other]);
+            Ok([first, second].into_iter().collect())
+        })?;
+        let line = world.left.own(line);
+        let queue = world.left_queue("left")?;
+        let (last, beyond) = (7 + LIMITS[1], 8 + LIMITS[1]);
+        for refused in [
+            line.signal(beyond),
+            line.at(beyond).wait(Duration::ZERO),
+            queue
+                .submit(&[], |_| Ok(()), &[line.signal_at(beyond)])
+                .map(drop),
+            queue.submit(&[line.at(beyond)], |_| Ok(()), &[]).map(drop),
+        ] {
+            check_error!(
+                refused,
+                Error::ValueOutOfRange { asked, reached: 7, largest, .. }
+                    if (asked, largest) == (beyond, last)
+            );
+        }
+        check_error!(line.at(last).wait(Duration::ZERO), Error::TimedOut { .. });
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(last)])?;
+        line.at(last).wait(patience())?;
+    }
+    Ok(())
+}
+
 fn random_host_steps<S: Subject>(world: &World<S>) -> Verdict {
     let limit = largest_step(world);
     seeds(3, |dice| {
@@ -208,10 +304,18 @@ fn read_until<S: Subject>(
     signalled: impl Fn(u64) -> bool,
 ) -> Verdict {
     let mut before = 0;
+    let mut deadline = Instant::now() + patience();
     while before < last {
         let value = line.value()?;
         check!(value >= before, "it went back from {before} to {value}");
         check!(signalled(value), "nobody signalled {value}");
+        if value > before {
+            deadline = Instant::now() + patience();
+        }
+        check!(
+            Instant::now() < deadline,
+            "who only reads sees {value} for ever, and {last} is signalled"
+        );
         before = value;
         thread::yield_now();
     }

@@ -18,7 +18,7 @@ cases! {
     "wait.all_fails_at_the_first_failure": [T5] => all_fails;
     "wait.empty_lists": [T5] => empty_lists;
     "wait.any_wakes_for_each_index": [T5 T6] => each_index;
-    "wait.ties_name_the_lowest": [T5] => ties;
+    "wait.ties_name_the_lowest": [T5] => ties(dice);
     "wait.duplicates_and_empty_points": [T5] => duplicates;
     "wait.current_and_lesser_values": [T6 T7] => current_and_lesser;
 }
@@ -145,10 +145,9 @@ fn each_index<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 /// One signal reaches every point of the list at once.
-fn ties<S: Subject>(world: &World<S>) -> Verdict {
+fn ties<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let mut dice = Dice::new(3);
     for (round, base) in (0..12).map(|round| (round, round * 3)) {
         let mut values = vec![base + 3, base + 2, base + 1];
         if round >= 3 {

@@ -7,15 +7,15 @@ use syncline::Error;
 
 use crate::blocked::{Unstick, blocked, join};
 use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::cases::cause;
+use crate::cases::{cause, unless_linked};
 use crate::dice::Dice;
 use crate::user::{Point, Timeline, wait_all, wait_any};
 use crate::{Subject, World, patience};
 
 cases! {
     "wait.every_mix_of_states": [T4 T5 T10] => every_mix;
-    "wait.mixed_devices_in_one_list": [T5 Q3] => mixed_devices;
-    "wait.hundred_timelines_at_random_values": [T5 T6] => hundred;
+    "wait.mixed_devices_in_one_list": [T5 Q3] => mixed_devices(dice);
+    "wait.hundred_timelines_at_random_values": [T5 T6] => hundred(dice);
 }
 
 /// How a point stands.
@@ -181,12 +181,11 @@ fn every_mix<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-fn mixed_devices<S: Subject>(world: &World<S>) -> Verdict {
+fn mixed_devices<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     use syncline::backend::Device as _;
 
     let host = syncline::host::Device::new();
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let mut dice = Dice::new(5);
     for round in 0..8 {
         let gates = [world.timeline("left gate")?, world.timeline("right gate")?];
         let lines = [
@@ -252,10 +251,9 @@ fn mixed_devices<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-fn hundred<S: Subject>(world: &World<S>) -> Verdict {
-    let count = if world.is_pair() { 40 } else { 100 };
+fn hundred<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
+    let count = unless_linked(world, "timelines", 100, 40)?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let mut dice = Dice::new(100);
     let mut lines = Vec::new();
     let mut points = Vec::new();
     for n in 0..count {

@@ -15,7 +15,7 @@ use crate::{Subject, World, patience};
 
 cases! {
     "wait.random_lists_against_a_model": [T5] => random_lists;
-    "wait.overlapping_lists_from_many_threads": [T5 T6] => overlapping;
+    "wait.overlapping_lists_from_many_threads": [T5 T6] => overlapping(dice);
 }
 
 /// How a wait without any time is to end.
@@ -109,7 +109,7 @@ fn random_lists<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-fn overlapping<S: Subject>(world: &World<S>) -> Verdict {
+fn overlapping<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     const LINES: usize = 8;
     const THREADS: usize = 16;
     let rounds = if world.is_pair() { 10 } else { 50 };
@@ -125,8 +125,8 @@ fn overlapping<S: Subject>(world: &World<S>) -> Verdict {
         let waiters: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let (lines, through) = (&lines, &through);
+                let mut dice = dice.fork();
                 scope.spawn(move || {
-                    let mut dice = Dice::new(thread as u64);
                     for round in 1..=rounds {
                         let mut points: Vec<_> = lines.iter().map(|line| line.at(round)).collect();
                         dice.shuffle(&mut points);
@@ -146,7 +146,6 @@ fn overlapping<S: Subject>(world: &World<S>) -> Verdict {
                 })
             })
             .collect();
-        let mut dice = Dice::new(77);
         for round in 1..=rounds {
             let mut order: Vec<_> = lines.iter().collect();
             dice.shuffle(&mut order);

@@ -19,7 +19,7 @@ cases! {
     "wait.a_timed_out_wait_changes_nothing": [T4] => changes_nothing;
     "wait.signals_below_prolong_nothing": [T4] => signals_below;
     "wait.longest_timeouts_saturate": [T4] => longest;
-    "wait.timeouts_race_with_signals": [T4 T6] => race;
+    "wait.timeouts_race_with_signals": [T4 T6] => race(dice);
     "wait.time_out_says_what_it_saw": [T4 E5] => says_what_it_saw;
 }
 
@@ -134,7 +134,7 @@ fn longest<S: Subject>(world: &World<S>) -> Verdict {
 
 /// The time-outs follow the signals: longer after one that was too short, shorter after one that was
 /// not, so that both ends come up again and again.
-fn race<S: Subject>(world: &World<S>) -> Verdict {
+fn race<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let by_queue = if world.is_pair() { 100 } else { 500 };
     for (rounds, by_queue) in [(1500, false), (by_queue, true)] {
         let line = world.timeline("line")?;
@@ -155,7 +155,7 @@ fn race<S: Subject>(world: &World<S>) -> Verdict {
                     Ok::<_, Error>(())
                 }
             });
-            let mut dice = Dice::new(rounds);
+            let mut dice = dice.fork();
             let mut usual = 20_000;
             for value in 1..=rounds {
                 let mode = [WaitMode::Spin, WaitMode::Block, WaitMode::Adaptive][dice.index(3)];

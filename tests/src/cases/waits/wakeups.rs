@@ -17,6 +17,7 @@ cases! {
     "wait.every_mode": [T4 F3] => every_mode;
     "wait.polling_alone_is_enough": [T1 F3] => polling;
     "wait.pending_before_reached": [T10] => pending_first;
+    "wait.held_is_not_pending": [T10] => held_is_not_pending;
     "wait.others_wait_for_ever": [T4 T6] => others;
     "wait.last_handle_wakes_blocked_threads": [T9 T6] => last_handle;
 }
@@ -200,6 +201,27 @@ fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
         }
         Ok(())
     })
+}
+
+fn held_is_not_pending<S: Subject>(world: &World<S>) -> Verdict {
+    let (go, line) = (world.timeline("go")?, world.timeline("line")?);
+    let queue = world.right_queue("right")?;
+    let held = queue.submit(&[go.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
+    for point in [line.at(1), held.end(), queue.position()] {
+        check!(!point.is_pending()?, "{point:?} is pending, but held");
+        check_error!(
+            point.wait_pending(Duration::from_millis(1)),
+            Error::TimedOut { .. }
+        );
+    }
+    go.signal(1)?;
+    held.end().wait_pending(patience())?;
+    line.at(1).wait(patience())?;
+    for point in [line.at(1), held.end(), queue.position()] {
+        point.wait(patience())?;
+        check!(point.is_pending()?, "{point:?} is reached, but not pending");
+    }
+    Ok(())
 }
 
 fn others<S: Subject>(world: &World<S>) -> Verdict {

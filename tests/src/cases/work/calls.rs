@@ -2,7 +2,7 @@
 
 use syncline::Error;
 
-use super::super::{WORDS, cause};
+use super::super::{WORDS, cause, is_filled};
 use crate::case::{Verdict, cases, check, check_error};
 use crate::user::{Queue, Timeline};
 use crate::{Subject, World, patience};
@@ -43,7 +43,7 @@ fn nested<S: Subject>(world: &World<S>) -> Verdict {
     line.at(1).wait(patience())?;
     right.idle(patience())?;
     check!(
-        S::read(&buffer).iter().all(|&word| word == 6),
+        is_filled::<S>(&buffer, 6),
         "work submitted from work was lost"
     );
     Ok(())
