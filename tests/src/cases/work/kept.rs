@@ -9,7 +9,7 @@ use syncline::{Error, QueueKind};
 use super::super::{DELAY, WORDS, cause, filling, is_filled};
 use super::unheard;
 use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::user::{Device, Gate};
+use crate::user::Device;
 use crate::{Subject, World, patience};
 
 cases! {
@@ -212,14 +212,6 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
     let dropped = Arc::new(AtomicU32::new(0));
     let drops = || dropped.load(Ordering::SeqCst);
     let (owned, target) = (Owned(dropped.clone()), to.clone());
-    // Where the device can be made to stand still, it does so in front of the copy.
-    let standing = match world.right.gate() {
-        _ if end != End::Runs => None,
-        Ok(gate) => Some(gate),
-        Err(Stop::Skipped(_)) => None,
-        Err(failed) => return Err(failed),
-    };
-    let latch = standing.as_ref().map(Gate::latch);
     let mut waits = Vec::new();
     if held {
         waits.push(gate.at(1));
@@ -232,10 +224,7 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
         #[allow(clippy::panic, reason = "the behaviour under test")]
         move |recorder| {
             let _owned = &owned;
-            match &latch {
-                Some(latch) => latch.block(recorder)?,
-                None => device.busy(recorder, DELAY / 10)?,
-            }
+            device.busy(recorder, if end == End::Runs { DELAY } else { DELAY / 10 })?;
             S::copy(recorder, &from, &target)?;
             match end {
                 End::Refuses => Err(cause("refused")),
@@ -271,17 +260,8 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
         bad.fail(cause("bad"));
     }
     gate.signal(1)?;
-    // Kept until the end: drivers may wait for the device before they let go of memory.
+    // Not behind a gate: some drivers wait for the device before they give out memory.
     let _meanwhile = others()?;
-    if let Some(standing) = &standing {
-        queue.settle(patience())?;
-        check!(
-            !line.at(1).is_reached()?,
-            "reached although the device stands still"
-        );
-        let _more = others()?;
-        standing.open()?;
-    }
     let ended = match (end, held) {
         (End::Refuses | End::Panics, false) => Ok(()),
         _ => line.at(1).wait(patience()),
