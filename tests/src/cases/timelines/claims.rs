@@ -25,7 +25,7 @@ fn one_winner<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     const ROUNDS: u64 = 600;
     /// Slow devices get through fewer.
     const AT_LEAST: u64 = 60;
-    const LONG: Duration = Duration::from_millis(150);
+    const LONG: Duration = Duration::from_millis(100);
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let by_queue = |queue: &Queue<S>, value: u64| {
