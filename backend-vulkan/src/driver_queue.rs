@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
 use ash::vk;
-use syncline_core::backend::{Lane, Waker};
+use syncline_core::backend::{Lane, Room, Waker};
 use syncline_core::{Object, Result};
 
 use crate::device::Device;
@@ -25,7 +25,17 @@ pub(crate) struct DriverQueue {
     gate: Mutex<Gate>,
     unlocked: Condvar,
     lanes: Mutex<Vec<Weak<Lane<Submitter>>>>,
+    /// What all of them may have in flight together.
+    pub(crate) room: Arc<Room>,
 }
+
+/// So much may be in flight on one driver queue before further submissions are held on the host. NVIDIA's driver
+/// (580.159) takes 32755 of these units for each queue and then blocks the caller until something has finished: four
+/// for a submission, and one for each wait, command buffer and signal of it. The other half is for what the
+/// application submits itself, and for what other drivers may count.
+const UNITS: u64 = 16_384;
+/// What a submission takes besides its parts.
+pub(crate) const SUBMISSION: u64 = 4;
 
 /// The lock's state. Its own mutex is only ever held for a few instructions, so that trying never blocks.
 #[derive(Default)]
@@ -47,6 +57,7 @@ impl DriverQueue {
             gate: Mutex::default(),
             unlocked: Condvar::new(),
             lanes: Mutex::default(),
+            room: Room::new(UNITS),
         }
     }
 

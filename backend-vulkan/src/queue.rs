@@ -7,13 +7,13 @@ use std::time::Duration;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Submitted, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted, Waker,
 };
 use syncline_core::{Fence, Object, Point, Result, Signal};
 
 use crate::commands::{Commands, InFlight};
 use crate::device::Device;
-use crate::driver_queue::{DriverQueue, QueueGuard};
+use crate::driver_queue::{DriverQueue, QueueGuard, SUBMISSION};
 use crate::error::unsupported;
 use crate::port::{Port, Semaphore};
 use crate::recorder::Recorder;
@@ -141,6 +141,12 @@ impl Part {
         self.signal_values.push(value);
     }
 
+    /// What it takes of the driver queue's room.
+    fn units(&self) -> u64 {
+        let parts = self.waits.len() + self.buffers.len() + self.signals.len();
+        SUBMISSION + parts as u64
+    }
+
     fn values(&self) -> vk::TimelineSemaphoreSubmitInfo<'_> {
         vk::TimelineSemaphoreSubmitInfo::default()
             .wait_semaphore_values(&self.wait_values)
@@ -194,6 +200,11 @@ impl Submitter {
             part.wait(semaphore, 0, stages);
         }
 
+        // They come behind the work alone, which they never travel without.
+        for &semaphore in &recorder.binary_signals {
+            part.signal(semaphore, 0);
+        }
+
         // Without commands there is nothing to come between the waits and the order.
         let split = !batch.order.is_empty() && !part.buffers.is_empty();
         let mut work = None;
@@ -209,9 +220,6 @@ impl Submitter {
             let semaphore = self.semaphore(*signal)?;
             part.signal(semaphore.raw(), signal.value());
             semaphores.push(semaphore.clone());
-        }
-        for &semaphore in &recorder.binary_signals {
-            part.signal(semaphore, 0);
         }
         // The queue's own timeline needs no `Arc` here: its `Commands` have one.
         part.signal(self.semaphore(batch.end)?.raw(), batch.end.value());
@@ -248,6 +256,10 @@ impl Enqueue for Submitter {
         self.driver.domain
     }
 
+    fn room(&self) -> Option<&Arc<Room>> {
+        Some(&self.driver.room)
+    }
+
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Prepared>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
@@ -258,6 +270,8 @@ impl Enqueue for Submitter {
         match prepared {
             Ok(prepared) => {
                 keep.append(&mut recorder.keep);
+                let parts = prepared.tail.iter().chain([&prepared.work]);
+                keep.take_room(parts.map(Part::units).sum());
                 Ok(prepared)
             }
             Err(error) => {

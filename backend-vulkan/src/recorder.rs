@@ -118,7 +118,8 @@ impl Recorder {
         self.binary_waits.push((semaphore, stages));
     }
 
-    /// Also signals a binary semaphore, such as the one that `vkQueuePresentKHR` waits for.
+    /// Also signals a binary semaphore, such as the one that `vkQueuePresentKHR` waits for, behind the work. It does not
+    /// wait for what orders the submission's timeline signals behind those of other queues.
     ///
     /// # Safety
     /// It is a binary semaphore of this device, unsignalled with no signal pending once the submission
@@ -193,7 +194,7 @@ impl Recorder {
     /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice)(syncline_core::Error::WrongDevice); a driver error.
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); a driver error.
     pub fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
         self.require_own(buffer)?;
         if !buffer.is_exported() || self.acquired.iter().any(|held| held.raw() == buffer.raw()) {

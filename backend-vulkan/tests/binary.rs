@@ -13,7 +13,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
-use common::{SOON, all_words, on_each_device, skip, words};
+use common::{Gate, SOON, all_words, on_each_device, skip, words};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{BinaryFd, Error, HandleKind, Origin, QueueKind, Uuid, host, wait_all};
 use syncline_vulkan::{BinarySemaphore, Buffer, Device, Queue, Recorder};
@@ -124,6 +124,60 @@ fn an_exported_semaphore_is_one_with_its_import() {
         rounds(device, &ours, &theirs);
         rounds(device, &theirs, &ours);
         assert!(matches!(theirs.export(), Err(Error::Unsupported { .. })));
+    });
+}
+
+fn a_binary_signal_travels_with_the_work() {
+    on_each_device(|device| {
+        let first = device.queue(QueueKind::Graphics, "first").unwrap();
+        let second = device.queue(QueueKind::Graphics, "second").unwrap();
+        let steps = device.timeline("steps").unwrap();
+        let (data, semaphore) = (
+            words(device, COUNT),
+            device.binary_semaphore("drawn").unwrap(),
+        );
+        let consumer = device.queue(QueueKind::Transfer, "consumer").unwrap();
+        let place = |queue: &Queue| (queue.family(), queue.index());
+        if place(&first) == place(&second) || place(&first) == place(&consumer) {
+            return skip("it has too few driver queues");
+        }
+        let gate = Gate::on(device, &first);
+        first
+            .submit(&[], |_| Ok(()), &[steps.signal_at(1)])
+            .unwrap();
+        let (filled, signalled) = (data.clone(), semaphore.clone());
+        let work = move |r: &mut Recorder| {
+            r.fill_buffer(&filled, 4)?;
+            // SAFETY: nobody else signals it.
+            unsafe { r.signal_semaphore(&signalled) }
+        };
+        // Ordered behind the first queue's signal, after its own work.
+        second.submit(&[], work, &[steps.signal_at(2)]).unwrap();
+        let ready = consumer.submit(
+            &[],
+            {
+                let raw = semaphore.raw();
+                move |r| {
+                    // SAFETY: its signal is pending, and nobody else waits for it.
+                    unsafe {
+                        r.wait_binary(
+                            raw,
+                            syncline_vulkan::ash::vk::PipelineStageFlags::ALL_COMMANDS,
+                        )
+                    };
+                    Ok(())
+                }
+            },
+            &[],
+        );
+        ready.unwrap().end().wait(SOON).unwrap();
+        assert_eq!(all_words(&data), 4);
+        assert_eq!(steps.value().unwrap(), 0);
+        gate.open();
+        steps.at(2).wait(SOON).unwrap();
+        for queue in [&first, &second, &consumer] {
+            queue.idle(SOON).unwrap();
+        }
     });
 }
 
@@ -256,6 +310,7 @@ fn main() -> std::process::ExitCode {
     common::run(common::trials![
         a_signal_is_consumed_once_and_waited_for_by_all,
         an_exported_semaphore_is_one_with_its_import,
+        a_binary_signal_travels_with_the_work,
         a_semaphore_may_go_while_its_signal_is_on_the_way,
         another_devices_semaphore_is_refused,
         imports_leave_no_descriptor,

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{SOON, all_words, on_each_device, words};
+use common::{Gate, SOON, all_words, on_each_device, words};
 use std::time::Duration;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind, wait_all};
@@ -291,6 +291,37 @@ fn a_queue_dropped_with_work_in_flight_finishes_it() {
     });
 }
 
+fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
+    const SUBMISSIONS: u32 = 8000;
+    on_each_device(|device| {
+        let queue = device.queue(QueueKind::Graphics, "gated").unwrap();
+        // On the same driver queue, if there is no other: they share what the driver takes.
+        let family = device.queue_of_family(queue.family(), "neighbour").unwrap();
+        let filled = words(device, 1);
+        let gate = Gate::on(device, &queue);
+        let (ended, end) = std::sync::mpsc::channel();
+        let (held, by_itself) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for value in 1..=SUBMISSIONS {
+                    let filled = filled.clone();
+                    let work =
+                        move |r: &mut syncline_vulkan::Recorder| r.fill_buffer(&filled, value);
+                    queue.submit(&[], work, &[]).unwrap();
+                }
+                let _ = ended.send(queue.held().count);
+            });
+            let held = end.recv_timeout(SOON);
+            gate.open();
+            (held.unwrap_or(0), held.is_ok())
+        });
+        assert!(by_itself, "the driver is full");
+        assert!(held > 0, "nothing is held");
+        queue.idle(SOON).unwrap();
+        family.idle(SOON).unwrap();
+        assert_eq!(all_words(&filled), SUBMISSIONS);
+    });
+}
+
 fn a_foreign_buffer_is_refused() {
     on_each_device(|device| {
         let Some(instance) = common::instance() else {
@@ -318,6 +349,7 @@ fn main() -> std::process::ExitCode {
         refused_work_leaves_the_queue_usable,
         fences_are_recorded_again_and_tell_times,
         a_queue_dropped_with_work_in_flight_finishes_it,
+        a_closed_gate_on_the_device_never_blocks_the_submitter,
         a_foreign_buffer_is_refused,
     ])
 }

@@ -1,6 +1,7 @@
 //! What the tests of this crate share. A machine without a Vulkan driver skips them, saying why.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::expect_used, reason = "a test may panic")]
+#![allow(unsafe_code, reason = "records commands of its own")]
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -8,8 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Trial};
-use syncline_core::backend::Device as _;
-use syncline_vulkan::{Buffer, Device, Instance, InstanceOptions};
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_vulkan::ash::vk;
+use syncline_vulkan::{Buffer, Device, Instance, InstanceOptions, Queue, Recorder};
 
 /// Long enough for a software driver on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -144,4 +146,54 @@ pub(crate) fn all_words(buffer: &Buffer) -> u32 {
         .position(|w| w.load(Ordering::Relaxed) != first);
     assert_eq!(odd, None, "the buffer is torn: {first} at 0");
     first
+}
+
+/// A place on a queue where the device waits for the host. Opens on drop, so that no failing test leaves a device
+/// waiting; not to be dropped before the queue's work is known to be finished or about to be.
+pub(crate) struct Gate {
+    device: Device,
+    event: vk::Event,
+}
+
+impl Gate {
+    /// Closes it on `queue`.
+    pub(crate) fn on(device: &Device, queue: &Queue) -> Self {
+        // SAFETY: a valid description; destroyed on drop.
+        let event = unsafe {
+            device
+                .raw()
+                .create_event(&vk::EventCreateInfo::default(), None)
+        };
+        let event = event.expect("an event");
+        let work = move |r: &mut Recorder| {
+            let commands = r.command_buffer()?;
+            let all = vk::PipelineStageFlags::ALL_COMMANDS;
+            // SAFETY: the command buffer is begun, and the event lives until the queue is through.
+            unsafe {
+                let host = vk::PipelineStageFlags::HOST;
+                r.device()
+                    .cmd_wait_events(commands, &[event], host, all, &[], &[], &[]);
+            }
+            Ok(())
+        };
+        let device = device.clone();
+        queue.submit(&[], work, &[]).expect("closing the gate");
+        Self { device, event }
+    }
+
+    pub(crate) fn open(&self) {
+        // SAFETY: a live event.
+        unsafe { self.device.raw().set_event(self.event) }.expect("opening the gate");
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // SAFETY: a live event, which no work waits for any more once the device is idle: this thread alone uses it.
+        unsafe {
+            let _ = self.device.raw().set_event(self.event);
+            let _ = self.device.raw().device_wait_idle();
+            self.device.raw().destroy_event(self.event, None);
+        }
+    }
 }
