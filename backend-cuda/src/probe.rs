@@ -40,18 +40,20 @@ impl Candidate {
 }
 
 impl Driver {
-    /// Every device of the driver, in its order. Opens none.
+    /// Every device of the driver, in its order. Opens none. One that does not answer is rejected with its error.
     ///
     /// # Errors
-    /// A driver error, typed.
+    /// A driver error, typed, if the driver lists none at all.
     pub fn devices(&self) -> Result<Vec<Candidate>> {
         let object = Object::new("driver", "cuda");
         let native = |code: Code| self.error(&object, code);
         let devices = self.raw_devices().map_err(native)?;
-        devices
-            .into_iter()
-            .map(|device| {
-                let info = self.info(device).map_err(native)?;
+        let candidates = devices.into_iter().enumerate().map(|(ordinal, device)| {
+                let info = match self.info(device) {
+                    Ok(info) => info,
+                    // The others may answer.
+                    Err(code) => return self.silent(ordinal, device, native(code)),
+                };
                 let prohibited = self.attribute(device, COMPUTE_MODE) == COMPUTE_MODE_PROHIBITED;
                 let rejected = prohibited.then(|| Error::Unavailable {
                     backend: BackendKind::Cuda,
@@ -60,9 +62,29 @@ impl Driver {
                         info.name
                     ),
                 });
-                Ok(Candidate { info, rejected, driver: self.clone(), device })
-            })
-            .collect()
+                Candidate { info, rejected, driver: self.clone(), device }
+            });
+        Ok(candidates.collect())
+    }
+
+    /// A device that does not tell what it is.
+    fn silent(&self, ordinal: usize, device: CUdevice, error: Error) -> Candidate {
+        Candidate {
+            info: Info {
+                backend: BackendKind::Cuda,
+                name: format!("device {ordinal}, which does not answer"),
+                vendor: "NVIDIA".into(),
+                uuid: None,
+                parent_uuid: None,
+                driver_uuid: None,
+                luid: None,
+                driver: self.description(),
+                capabilities: Capabilities::default(),
+            },
+            rejected: Some(error),
+            driver: self.clone(),
+            device,
+        }
     }
 
     /// Identity and capabilities of one device.

@@ -203,9 +203,12 @@ impl Probe {
         let offered = unsafe {
             instance.get_physical_device_features2(self.physical, &mut all);
             instance.enumerate_device_extension_properties(self.physical)
-        }
-        .unwrap_or_default();
+        };
         let (timelines, reset) = (timelines.timeline_semaphore, reset.host_query_reset);
+        let (offered, untold) = match offered {
+            Ok(offered) => (offered, None),
+            Err(code) => (Vec::new(), Some(code)),
+        };
         let offered: HashSet<CString> = offered
             .iter()
             .filter_map(|extension| extension.extension_name_as_c_str().ok().map(Into::into))
@@ -225,7 +228,13 @@ impl Probe {
             ]),
         };
         if let Some(made_with) = made_with {
+            // What it has is known, whatever the driver offers.
             self.enabled = made_with;
+        } else if let Some(code) = untold {
+            let (name, number) = (crate::error::name(code), code.as_raw());
+            self.reject(&format!(
+                "its driver does not tell its extensions: vkEnumerateDeviceExtensionProperties returned {name} ({number})"
+            ));
         }
         self.info.capabilities.native_timelines = timelines == vk::TRUE;
         if timelines != vk::TRUE {

@@ -1,0 +1,99 @@
+//! Signals that an application makes on a shared timeline by itself. Needs a GPU that Vulkan and CUDA share; set
+//! `SYNCLINE_REQUIRE_CUDA` to make its absence a failure.
+#![cfg(all(feature = "cuda", feature = "vulkan"))]
+#![allow(unsafe_code, reason = "submits as an application does")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Device, Error, Inventory, Link, ProbeOptions, QueueKind, Timeline, cuda};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A CUDA device and its link to the same GPU's Vulkan device.
+fn shared() -> Option<(cuda::Device, Link)> {
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    let opened = inventory.devices().iter().filter_map(|one| one.open().ok());
+    let devices: Vec<Device> = opened.collect();
+    let found = devices.iter().find_map(|left| {
+        let Device::Cuda(cuda) = left else {
+            return None;
+        };
+        let link = devices
+            .iter()
+            .filter(|right| matches!(right, Device::Vulkan(_)))
+            .find_map(|right| syncline::share(left, right).ok())?;
+        Some((cuda.clone(), link))
+    });
+    assert!(
+        found.is_some() || std::env::var_os("SYNCLINE_REQUIRE_CUDA").is_none(),
+        "no GPU of both APIs"
+    );
+    found
+}
+
+#[test]
+fn a_raw_signal_shows_the_memory_behind_it() {
+    let Some((cuda, link)) = shared() else { return };
+    let frames = link.timeline("frames").unwrap();
+    let queue = cuda.queue(QueueKind::Compute, "the application's").unwrap();
+    let words = cuda.host_buffer(4 << 16).unwrap();
+    for value in 1..=500_u64 {
+        let filled = words.clone();
+        let work = move |r: &mut cuda::Recorder| r.memset_d32(&filled, value as u32);
+        queue.submit(&[], work, &[]).unwrap();
+        let mut claim = frames.claim(value, 0).unwrap();
+        let guard = queue.stream();
+        // SAFETY: a claim of this timeline, and a live stream; the timeline is kept.
+        unsafe { cuda.submit_claimed(&frames, &mut claim, guard.raw()) }.unwrap();
+        drop(guard);
+        frames.at(value).wait(LIMIT).unwrap();
+        let seen = words.read_words().unwrap();
+        assert!(
+            seen.iter().all(|&word| word == value as u32),
+            "old data at {value}"
+        );
+    }
+    queue.idle(LIMIT).unwrap();
+}
+
+#[test]
+fn raw_signals_take_their_place_among_the_others() {
+    let Some((cuda, link)) = shared() else { return };
+    let frames = link.timeline("frames").unwrap();
+    let (queue, raw) = (
+        cuda.queue(QueueKind::Compute, "queue").unwrap(),
+        cuda.queue(QueueKind::Compute, "the application's").unwrap(),
+    );
+    let mut claim = frames.claim(2, 0).unwrap();
+    let stream = raw.stream().raw();
+    // SAFETY: a claim of this timeline, and a live stream; the timeline is kept.
+    let submit = |claim: &mut _| unsafe { cuda.submit_claimed(&frames, claim, stream) };
+    submit(&mut claim).unwrap();
+    // Once it has succeeded further calls do nothing.
+    submit(&mut claim).unwrap();
+    queue
+        .submit(&[frames.at(2)], |_| Ok(()), &[frames.signal_at(3)])
+        .unwrap();
+    let mut next = frames.claim(4, 0).unwrap();
+    submit(&mut next).unwrap();
+    frames.at(4).wait(LIMIT).unwrap();
+    assert_eq!(frames.value().unwrap(), 4);
+    queue.idle(LIMIT).unwrap();
+}
+
+#[test]
+fn an_import_alone_is_no_timeline() {
+    let Some((cuda, link)) = shared() else { return };
+    let Device::Vulkan(vulkan) = link.right() else {
+        return;
+    };
+    let (_home, handle) = vulkan.export_timeline(0).unwrap();
+    let import = cuda.import_timeline(handle).unwrap();
+    let refused = Timeline::new("blind", 0, |_| Ok([import].into_iter().collect()));
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+}
