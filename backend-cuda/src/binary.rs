@@ -4,7 +4,7 @@
     reason = "waits for what only the caller knows to be coming"
 )]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Device as _, Queue as _};
@@ -12,6 +12,7 @@ use syncline_core::{BinaryFd, Error, Fence, HandleKind, Object, QueueKind, Rejec
 
 use crate::device::Device;
 use crate::external::{Kind, Semaphore, signal_binary, wait_binary};
+use crate::lock;
 use crate::queue::{EXTERNAL, Queue, Recorder};
 
 /// A binary semaphore of another API, which this device waits for and signals. Cheap to clone.
@@ -102,14 +103,14 @@ impl BinarySemaphore {
     }
 
     fn consumer(&self) -> Result<Queue> {
-        let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = &*queue {
-            return Ok(queue.clone());
+        let known = lock(&self.0.queue).clone();
+        if let Some(queue) = known {
+            return Ok(queue);
         }
         let label = format!("{} (consumer)", self.object().label());
+        // Made without the lock: another thread's may be there first, and then ours is dropped.
         let made = self.0.device.queue(QueueKind::Transfer, &label)?;
-        *queue = Some(made.clone());
-        Ok(made)
+        Ok(lock(&self.0.queue).get_or_insert(made).clone())
     }
 
     fn require_device(&self, recorder: &Recorder) -> Result<()> {
@@ -133,7 +134,7 @@ impl Recorder {
     ///
     /// # Safety
     /// The semaphore is unsignalled, with no signal pending, once the stream gets here.
-    pub unsafe fn signal_binary(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
+    pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
         signal_binary(self.line_stream(), &semaphore.0.semaphore)?;
         self.count(EXTERNAL);

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::event::Pool;
 use crate::graph::LetGo;
+use crate::lock;
 use crate::port::EventPort;
 use crate::queue::Queue;
 use crate::stream::Stream;
@@ -107,18 +108,21 @@ impl Device {
         address: usize,
         adopt: impl FnOnce() -> Result<Stream>,
     ) -> Result<Arc<Stream>> {
-        let mut streams = self
-            .0
-            .streams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = streams.get(&address).and_then(Weak::upgrade) {
+        let known =
+            |streams: &HashMap<usize, Weak<Stream>>| streams.get(&address).and_then(Weak::upgrade);
+        if let Some(known) = known(&lock(&self.0.streams)) {
+            return Ok(known);
+        }
+        // The driver is asked without the lock.
+        let adopted = Arc::new(adopt()?);
+        let mut streams = lock(&self.0.streams);
+        // Another thread's may be there by now: that is the one.
+        if let Some(known) = known(&streams) {
             return Ok(known);
         }
         streams.retain(|_, stream| stream.strong_count() > 0);
-        let stream = Arc::new(adopt()?);
-        streams.insert(address, Arc::downgrade(&stream));
-        Ok(stream)
+        streams.insert(address, Arc::downgrade(&adopted));
+        Ok(adopted)
     }
 }
 
@@ -219,14 +223,14 @@ struct Nudge {
 
 impl Nudge {
     fn give(&self) {
-        *self.given.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.given) = true;
         self.changed.notify_all();
     }
 
     /// Sleeps for `time` at most, or looks only if that is zero. True if there was a nudge, which is
     /// noticed herewith.
     fn sleep(&self, time: Duration) -> bool {
-        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = lock(&self.given);
         let mut given = if time.is_zero() {
             given
         } else {

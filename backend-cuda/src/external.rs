@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Raw;
 use crate::event::Mark;
+use crate::lock;
 use crate::memory::{self, DeviceBuffer};
 use crate::stream::Stream;
 
@@ -79,7 +80,7 @@ impl ExternalPort {
     }
 
     fn signals(&self) -> MutexGuard<'_, Signals> {
-        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.signals)
     }
 
     /// A signal of `value` is about to be made: the counter may show it from now on.

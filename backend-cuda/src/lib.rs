@@ -16,8 +16,9 @@
 //! | `raw` | adoption of what an application already has, and raw handles out |
 //!
 //! CUDA has no timeline object. A timeline that has its home here is a ring of pooled events, because an
-//! event costs a quarter of any other mechanism and the engine never parks a wait before its signal
-//! (the numbers are in `ARCHITECTURE.md`).
+//! event costs a quarter of any other mechanism and the engine never parks a wait before its signal. On an
+//! H200 one hop between two streams takes 0.27 µs with an event's record and wait, 1.9 µs with an external
+//! semaphore, and 2.3 µs with a write to device memory and a wait for it.
 //!
 //! See the CUDA driver API: event management, stream management, external resource interoperability.
 

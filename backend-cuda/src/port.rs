@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use syncline_core::backend::Port;
 use syncline_core::{Error, Object, Result};
 
 use crate::context::Context;
 use crate::event::Mark;
+use crate::lock;
 
 /// Signals of which nobody asks are looked through when this many have come together.
 const TRIM: usize = 64;
@@ -63,7 +64,7 @@ impl EventPort {
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ring)
     }
 
     fn reached(&self) -> u64 {

@@ -228,14 +228,14 @@ impl BinarySemaphore {
     }
 
     fn consumer(&self) -> Result<Queue> {
-        let mut queue = lock(&self.0.queue);
-        if let Some(queue) = &*queue {
-            return Ok(queue.clone());
+        let known = lock(&self.0.queue).clone();
+        if let Some(queue) = known {
+            return Ok(queue);
         }
         let label = format!("{} (consumer)", self.object().label());
+        // Made without the lock: another thread's may be there first, and then ours is dropped.
         let made = self.0.device.queue(QueueKind::Transfer, &label)?;
-        *queue = Some(made.clone());
-        Ok(made)
+        Ok(lock(&self.0.queue).get_or_insert(made).clone())
     }
 }
 

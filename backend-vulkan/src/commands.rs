@@ -71,27 +71,26 @@ impl Commands {
 
     /// Takes back what finished submissions used.
     pub(crate) fn recycle(&self) {
-        let mut guard = lock(&self.state);
-        let state = &mut *guard;
-        if state.in_flight.is_empty() {
+        if lock(&self.state).in_flight.is_empty() {
             return;
         }
         // A counter that cannot be read frees nothing; the engine meets the same error by itself.
         let reached = self.own.value().ok().filter(|&value| value != u64::MAX);
         let reached = reached.unwrap_or(0);
-        while state
-            .in_flight
-            .front()
-            .is_some_and(|front| front.number <= reached)
-        {
-            state.free.extend(
-                state
-                    .in_flight
-                    .pop_front()
-                    .into_iter()
-                    .flat_map(|done| done.buffers),
-            );
-        }
+        // Their semaphores may be destroyed with them, which is a call of the driver's: not under the lock.
+        let done: SmallVec<[InFlight; 4]> = {
+            let mut guard = lock(&self.state);
+            let state = &mut *guard;
+            let count = state
+                .in_flight
+                .partition_point(|used| used.number <= reached);
+            let mut done: SmallVec<[InFlight; 4]> = state.in_flight.drain(..count).collect();
+            for used in &mut done {
+                state.free.extend(std::mem::take(&mut used.buffers));
+            }
+            done
+        };
+        drop(done);
     }
 
     /// A buffer that is begun, for one submission.

@@ -29,16 +29,18 @@ struct Pools {
 
 impl QueryPools {
     fn take(&self, device: &Inner) -> Result<(vk::QueryPool, u32)> {
-        let mut pools = lock(&self.0);
-        if let Some(free) = pools.free.pop() {
+        let free = lock(&self.0).free.pop();
+        if let Some(free) = free {
             return Ok(free);
         }
+        // The driver is asked without the lock; threads that find nothing at once make a pool each.
         let info = vk::QueryPoolCreateInfo::default()
             .query_type(vk::QueryType::TIMESTAMP)
             .query_count(POOL_SIZE);
         // SAFETY: `info` is valid.
         let pool = unsafe { device.raw().create_query_pool(&info, None) }
             .map_err(|code| device.failed(&device.object, "vkCreateQueryPool", code))?;
+        let mut pools = lock(&self.0);
         pools.pools.push(pool);
         pools
             .free
@@ -48,7 +50,8 @@ impl QueryPools {
 
     /// Destroys them all, at the device's end.
     pub(crate) fn destroy(&self, device: &ash::Device) {
-        for pool in lock(&self.0).pools.drain(..) {
+        let pools = std::mem::take(&mut *lock(&self.0));
+        for pool in pools.pools {
             // SAFETY: stamps and submissions in flight hold the device, which is at its end.
             unsafe { device.destroy_query_pool(pool, None) };
         }

@@ -50,7 +50,8 @@ impl Memory {
     /// Host-visible memory of `device`, all zeroes.
     ///
     /// # Errors
-    /// A driver error.
+    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 (on Vulkan any positive number) that the host
+    /// can address; a driver error.
     pub fn host_visible(device: &Device, bytes: u64) -> Result<Self> {
         let memory = match device {
             Device::Host(_) => Self::Host(words(device, bytes)?),

@@ -171,7 +171,7 @@ impl Recorder<'_> {
             #[cfg(feature = "cuda")]
             (Recorder::Cuda(recorder), BinarySemaphore::Cuda(semaphore)) => {
                 // SAFETY: the caller's promise.
-                unsafe { recorder.signal_binary(semaphore) }
+                unsafe { recorder.signal_semaphore(semaphore) }
             }
             #[cfg(feature = "vulkan")]
             (Recorder::Vulkan(recorder), BinarySemaphore::Vulkan(semaphore)) => {

@@ -147,7 +147,7 @@ impl Link {
     /// Memory that both sides use.
     ///
     /// # Errors
-    /// [`Error::CannotShare`]; a driver error.
+    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address; a driver error.
     pub fn buffer(&self, bytes: u64) -> Result<SharedBuffer> {
         SharedBuffer::new(self, bytes)
     }
