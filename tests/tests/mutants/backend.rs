@@ -60,7 +60,7 @@ impl backend::Device for PlantedDevice {
         let watch = attachment.watch.ok_or_else(unexpected)?;
         Ok(Attachment {
             port: Box::new(PlantedPort(*port, self.bug)),
-            watch: Some(Arc::new(PlantedWatch(watch))),
+            watch: Some(Arc::new(PlantedWatch(watch, self.bug))),
             max_value_difference: match self.bug {
                 Bug::DifferenceUnlimited => u64::MAX,
                 _ => LIMIT,
@@ -114,7 +114,7 @@ impl backend::Port for PlantedPort {
     }
 }
 
-struct PlantedWatch(Arc<dyn Watch>);
+struct PlantedWatch(Arc<dyn Watch>, Bug);
 
 impl Watch for PlantedWatch {
     fn watcher(&self) -> &Watcher {
@@ -134,7 +134,9 @@ impl Watch for PlantedWatch {
     }
 
     fn nudge(&self) {
-        self.0.nudge();
+        if self.1 != Bug::NudgesLost {
+            self.0.nudge();
+        }
     }
 }
 

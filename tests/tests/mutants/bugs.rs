@@ -61,6 +61,8 @@ bugs! {
     BoundIgnored: Q2;
     /// The third list of every queue is lost.
     ThirdListIsLost: Q1 Q7;
+    /// The thread that watches the driver is not told that there is more to watch.
+    NudgesLost: T4 T6;
     /// Device times are scaled wrongly, by one part in forty.
     WrongTickPeriod: F5;
     /// Device times are ticks.
@@ -123,6 +125,12 @@ bugs! {
     ReachedNeverTrue: T1;
     /// A port is asked whenever somebody names a point.
     PointsAskThePort: H2;
+    /// A wait of no time takes some.
+    ZeroBlocks: T4;
+    /// A wait that is to spin sleeps.
+    SpinSleeps: F3;
+    /// A wait that is to sleep spins.
+    BlockSpins: F3;
     /// A spinning wait polls once.
     SpinPollsOnce: T4 F3;
     /// The last handle of a timeline cancels nothing.

@@ -256,6 +256,9 @@ impl Subject for Mutant {
                     }
                 }
             }
+            Bug::ZeroBlocks => honest(timeout.max(Duration::from_millis(20))),
+            Bug::SpinSleeps => point.wait_with(WaitMode::Block, timeout),
+            Bug::BlockSpins => point.wait_with(WaitMode::Spin, timeout),
             Bug::SpinPollsOnce if mode == WaitMode::Spin => honest(Duration::ZERO),
             _ => honest(timeout),
         };
