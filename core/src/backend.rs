@@ -234,8 +234,9 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     type Prepared: Send + 'static;
     /// A written time.
     type Stamp: Stamp;
-    /// How many submissions with work may be in flight before further ones are held on the host, so
-    /// that a driver whose queue is full never blocks the thread that must open a gate.
+    /// How many submissions of one queue, empty ones and records of fences among them, may be in flight before
+    /// further ones are held on the host, so that a driver whose queue is full never blocks the thread that must
+    /// open a gate.
     const MAX_IN_FLIGHT: u64 = u64::MAX;
 
     /// What this queue has in flight besides counts here, together with that of every queue which names the
