@@ -507,19 +507,35 @@ fn each_waits(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
+/// A launch with a wait and a record inside: it starts after its submission's waits and its own, and its
+/// submission's signal comes after all of it.
 fn launches(world: &World<Equipped>) -> Verdict {
     let (queue, native) = cuda_queue(world, "captured")?;
-    let right = world.right_queue("right")?;
+    let (right, beside) = (world.right_queue("right")?, world.left_queue("beside")?);
     let line = world.timeline("line")?;
+    let (start, end) = (world.left.fence("start"), world.left.fence("end"));
     let (buffer, seen) = (world.left.buffer(WORDS)?, world.left.buffer(WORDS)?);
     let capture = Capture::begin(&native)?;
+    native.wait_external(start.library())?;
     set(capture.stream, &buffer, 3)?;
+    native.record_external(end.library())?;
     let graph = capture.end()?;
+    // What the wait inside is for: without it, this overwrites what the graph writes.
+    let (device, to) = (world.left.clone(), buffer.clone());
+    beside.submit(
+        &[],
+        move |recorder| {
+            device.busy(recorder, LONG_DELAY)?;
+            Equipped::fill(recorder, &to, 9)
+        },
+        &[],
+    )?;
+    beside.record(&start)?;
+    beside.settle(patience())?;
     // The launch comes first, and is held like anything else.
     let launch = queue.submit(&[line.at(1)], graph.launch(), &[line.signal_at(2)])?;
     check!(launch.is_held(), "launched before what it waits for");
     let (from, to) = (buffer.clone(), seen.clone());
-    let beside = world.left_queue("beside")?;
     beside.submit(
         &[line.at(2)],
         move |recorder| Equipped::copy(recorder, &from, &to),
@@ -527,12 +543,21 @@ fn launches(world: &World<Equipped>) -> Verdict {
     )?;
     check_error!(line.at(2).wait(SHORT), Error::TimedOut { .. });
     right.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
-    line.at(3).wait(patience())?;
+    line.at(2).wait(patience())?;
     check!(
-        Equipped::read(&seen).iter().all(|&word| word == 3),
-        "the signal behind a launch came before its work"
+        start.is_complete()? && end.is_complete()?,
+        "the signal behind a launch came before the fences inside"
     );
+    line.at(3).wait(patience())?;
+    for (words, whose) in [(&seen, "the copy behind it"), (&buffer, "its buffer")] {
+        check!(
+            Equipped::read(words).iter().all(|&word| word == 3),
+            "the launch did not take place as a whole, between its waits and its signal: {whose} reads {}",
+            Equipped::read(words)[0]
+        );
+    }
     queue.idle(patience())?;
+    beside.idle(patience())?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::{CudaContext, sys};
 use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::Device;
-use syncline::{Error, QueueKind, Recorder};
+use syncline::{Error, QueueKind, Recorder, Uuid};
 
 use super::adopted::{held_record, let_go};
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
@@ -425,4 +425,72 @@ fn calls(world: &World<Equipped>, device: &Device, context: sys::CUcontext) -> V
     unchanged("dropping a timeline")?;
     drop(queue);
     unchanged("dropping a queue")
+}
+
+/// What CUDA answers about a device, beside what the device says of itself.
+pub(super) fn as_driver(device: &Device) -> Verdict {
+    // From cuda.h, as numbers: cudarc's enums differ between versions.
+    const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
+    const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
+    type Attribute = unsafe extern "C" fn(*mut i32, u32, sys::CUdevice) -> u32;
+    let (mut gpu, mut uuid) = (0, sys::CUuuid { bytes: [0; 16] });
+    let _current = Current::make(device.raw_context())?;
+    // SAFETY: each call writes what it is given a place for.
+    unsafe {
+        ok("cuCtxGetDevice", sys::cuCtxGetDevice(&raw mut gpu))?;
+        ok(
+            "cuDeviceGetUuid",
+            sys::cuDeviceGetUuid_v2(&raw mut uuid, gpu),
+        )?;
+    }
+    let info = device.info();
+    let asked = Uuid(uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes())));
+    check!(
+        info.uuid == Some(asked),
+        "the UUID is {:?}, not {asked}",
+        info.uuid
+    );
+    check!(
+        info.parent_uuid.is_none_or(|parent| parent != asked),
+        "a partition is its own parent"
+    );
+    let (mut luid, mut mask) = ([0_u8; 8], 0);
+    // SAFETY: writes 8 bytes and an integer.
+    let code = unsafe { sys::cuDeviceGetLuid(luid.as_mut_ptr().cast(), &raw mut mask, gpu) };
+    let luid = Some(luid).filter(|luid| code == sys::CUresult::CUDA_SUCCESS && *luid != [0; 8]);
+    check!(
+        info.luid == luid,
+        "the LUID is {:?}, not {luid:?}",
+        info.luid
+    );
+    // SAFETY: the library is loaded already, and stays so.
+    let attribute = unsafe {
+        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+        libc::dlsym(library, c"cuDeviceGetAttribute".as_ptr())
+    };
+    check!(!attribute.is_null(), "there is no cuDeviceGetAttribute");
+    // SAFETY: cuda.h has always declared it so.
+    let attribute: Attribute = unsafe { std::mem::transmute(attribute) };
+    let can = &info.capabilities;
+    for (number, said, what) in [
+        (CAN_FLUSH_REMOTE_WRITES, can.stream_memory_flush, "flushes"),
+        (
+            CAN_USE_64_BIT_STREAM_MEM_OPS,
+            can.stream_memory_ops,
+            "memory operations",
+        ),
+    ] {
+        let mut value = 0;
+        // SAFETY: writes one integer.
+        let code = unsafe { attribute(&raw mut value, number, gpu) };
+        check!(
+            code == 0 && said == (value != 0),
+            "{what}: {said}, and the driver says {value} ({code})"
+        );
+    }
+    check!(
+        !can.calibrated_clock,
+        "events have no relation to a host clock"
+    );
+    Ok(())
 }

@@ -1,8 +1,9 @@
 //! D1, D2, D3: looking for devices, and what they tell.
 
 use std::thread;
+use std::time::Instant;
 
-use syncline::{BackendKind, Inventory, ProbeOptions, QueueKind};
+use syncline::{BackendKind, Device, Error, Info, Inventory, ProbeOptions, QueueKind, Uuid};
 
 use super::{look, open_again};
 use crate::blocked::join;
@@ -15,6 +16,8 @@ equipped_cases! {
     "device.looked_for_from_many_threads": [D1] => from_many_threads;
     "device.unknown_names_are_answered": [D1 E5] => unknown_name;
     "device.identity": [D2] => identity;
+    "device.matched_by_uuid_alone": [D2] => by_uuid;
+    "device.says_what_its_driver_says": [D2 D3] => as_driver;
     "device.capabilities": [D3] => capabilities;
 }
 
@@ -88,6 +91,70 @@ fn identity(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
+/// One GPU is one UUID, whatever else is the same or differs.
+fn by_uuid(world: &World<Equipped>) -> Verdict {
+    for device in [&world.left, &world.right] {
+        let info = device.info();
+        let same = Info {
+            name: "another name".into(),
+            backend: BackendKind::Other("another API"),
+            driver: "another driver".into(),
+            driver_uuid: None,
+            luid: None,
+            ..info.clone()
+        };
+        check!(
+            info.same_gpu(&same) == info.uuid.is_some()
+                && same.same_gpu(info) == info.uuid.is_some(),
+            "a GPU is known by more than its UUID"
+        );
+        for uuid in [Some(Uuid([0xAB; 16])), None] {
+            let twin = Info {
+                uuid,
+                ..info.clone()
+            };
+            check!(
+                !info.same_gpu(&twin) && !twin.same_gpu(info),
+                "{uuid:?} is taken for {:?}, with equal names",
+                info.uuid
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Identity and capabilities are what the driver answers when it is asked directly.
+fn as_driver(world: &World<Equipped>) -> Verdict {
+    for device in [&world.left, &world.right] {
+        let info = device.info();
+        match device.library() {
+            Device::Host(_) => check!(
+                info.driver_uuid.is_none() && info.luid.is_none() && info.parent_uuid.is_none(),
+                "the host has an identity that only GPUs have"
+            ),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => super::cuda::as_driver(device)?,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => super::vulkan::as_driver(device)?,
+        }
+        let can = &info.capabilities;
+        check!(
+            can.native_timelines != (info.backend == BackendKind::Cuda),
+            "native timelines: {}",
+            can.native_timelines
+        );
+        for (has, limit) in [
+            (can.native_timelines, "native timelines"),
+            (can.calibrated_clock, "calibrated clock"),
+            (can.stream_memory_ops, "stream memory operations"),
+        ] {
+            let said = can.limits.iter().any(|(what, _)| *what == limit);
+            check!(!has || !said, "it has {limit}, and says why not");
+        }
+    }
+    Ok(())
+}
+
 fn capabilities(world: &World<Equipped>) -> Verdict {
     for device in [&world.left, &world.right] {
         let can = &device.info().capabilities;
@@ -127,7 +194,20 @@ fn from_many_threads(world: &World<Equipped>) -> Verdict {
             .collect()
     };
     let threads = if world.is_pair() { 2 } else { 8 };
-    let alone = seen(&look());
+    let start = Instant::now();
+    let inventory = look();
+    check!(
+        start.elapsed() < patience(),
+        "one look takes {:?}",
+        start.elapsed()
+    );
+    for absent in inventory.unavailable() {
+        check!(
+            matches!(absent, Error::Unavailable { reason, .. } if reason.len() > 8),
+            "a backend is not there for no reason: {absent:?}"
+        );
+    }
+    let alone = seen(&inventory);
     let together: Vec<Vec<String>> = thread::scope(|scope| {
         let looking: Vec<_> = (0..threads)
             .map(|_| scope.spawn(|| seen(&look())))

@@ -8,7 +8,7 @@ use std::thread;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{BinarySemaphore, Device};
-use syncline::{Error, QueueKind, Recorder, Timeline};
+use syncline::{Error, QueueKind, Recorder, Timeline, Uuid};
 
 use super::adopted::{held_record, let_go};
 use crate::blocked::join;
@@ -383,5 +383,50 @@ fn guards(world: &World<Equipped>) -> Verdict {
     drop(guard);
     one.idle(patience())?;
     other.idle(patience())?;
+    Ok(())
+}
+
+/// What Vulkan answers about a device, beside what the device says of itself.
+pub(super) fn as_driver(device: &Device) -> Verdict {
+    let (mut id, mut timelines) = (
+        vk::PhysicalDeviceIDProperties::default(),
+        vk::PhysicalDeviceTimelineSemaphoreProperties::default(),
+    );
+    let mut all = vk::PhysicalDeviceProperties2::default()
+        .push_next(&mut id)
+        .push_next(&mut timelines);
+    // SAFETY: a live instance, and its physical device, of Vulkan 1.2 or later.
+    unsafe {
+        let instance = device.instance();
+        instance.get_physical_device_properties2(device.physical(), &mut all);
+    }
+    let info = device.info();
+    check!(
+        info.uuid == Some(Uuid(id.device_uuid)) && info.driver_uuid == Some(Uuid(id.driver_uuid)),
+        "the UUIDs are {:?} and {:?}",
+        info.uuid,
+        info.driver_uuid
+    );
+    let luid = (id.device_luid_valid == vk::TRUE).then_some(id.device_luid);
+    check!(
+        info.luid == luid,
+        "the LUID is {:?}, not {luid:?}",
+        info.luid
+    );
+    let can = &info.capabilities;
+    check!(
+        can.max_value_difference == timelines.max_timeline_semaphore_value_difference,
+        "values may differ by {}",
+        can.max_value_difference
+    );
+    check!(
+        can.calibrated_clock == device.enabled().calibrated_timestamps
+            && !can.stream_memory_ops
+            && !can.stream_memory_flush,
+        "calibrated: {}, memory operations: {}, flush: {}",
+        can.calibrated_clock,
+        can.stream_memory_ops,
+        can.stream_memory_flush
+    );
     Ok(())
 }

@@ -192,5 +192,14 @@ pub(in crate::cases) fn names_importer(what: &str, error: &Error, importer: &Inf
         object.label().contains(&importer.name),
         "whoever refuses {what} is not named: {error}"
     );
+    if let Error::Native {
+        call, code, name, ..
+    } = error
+    {
+        check!(
+            *code != 0 && !call.is_empty() && !name.is_empty(),
+            "{what} is refused by {call:?} with {name:?} ({code})"
+        );
+    }
     Ok(())
 }

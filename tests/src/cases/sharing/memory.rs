@@ -17,6 +17,7 @@ linked_cases! {
     "memory_without_the_wait_is_wrong": [X8] or [Q9] => memory_without_wait;
     "last_signal_covers_all_earlier_work": [Q7 X2 X8] or [Q7 Q3] => last_covers;
     "data_back_and_forth": [X8 Q9] or [Q9 Q3] => back_and_forth;
+    "memory_on_every_kind_of_queue": [X8 Q9] or [Q9 Q3] => every_kind;
     "buffers_of_many_sizes": [X8 E5] or [Q9 E5] => sizes;
 }
 
@@ -236,6 +237,68 @@ fn back_and_forth(world: &World<Equipped>) -> Verdict {
     }
     left.idle(patience())?;
     right.idle(patience())?;
+    Ok(())
+}
+
+/// Each side's queues of each kind in turn read what the other side has written, and write it anew.
+fn every_kind(world: &World<Equipped>) -> Verdict {
+    let link = connect(world.left.library(), world.right.library());
+    let shared = link.buffer(WORDS as u64 * 4)?;
+    if shared.is_relayed() {
+        return Stop::skip("the two have no memory in common");
+    }
+    let line = world.left.own(link.timeline("line")?);
+    let sides = [
+        (&world.left, shared.left(), &world.right, shared.right()),
+        (&world.right, shared.right(), &world.left, shared.left()),
+    ];
+    let mut last = 0;
+    for (side, memory, other, theirs) in sides {
+        for family in &side.info().capabilities.queues {
+            let queue = side.queue(family.kind, family.kind.name())?;
+            let back = other.queue(syncline::QueueKind::Compute, "other")?;
+            let (ours, seen) = (side.buffer(WORDS)?, other.buffer(WORDS)?);
+            let word = last as u32 + 1;
+            let (device, to) = (other.clone(), theirs.clone());
+            back.submit(
+                &[line.at(last)],
+                move |recorder| {
+                    device.busy(recorder, DELAY / 3)?;
+                    fill(recorder, &to, word)
+                },
+                &[line.signal_at(last + 1)],
+            )?;
+            let (from, to) = (memory.clone(), ours.clone());
+            queue.submit(
+                &[line.at(last + 1)],
+                move |recorder| {
+                    copy(recorder, &from, &to)?;
+                    fill(recorder, &from, word + 1)
+                },
+                &[line.signal_at(last + 2)],
+            )?;
+            let (from, to) = (theirs.clone(), seen.clone());
+            back.submit(
+                &[line.at(last + 2)],
+                move |recorder| copy(recorder, &from, &to),
+                &[line.signal_at(last + 3)],
+            )?;
+            last += 3;
+            line.at(last).wait(patience())?;
+            for (found, expected) in [(&ours, word), (&seen, word + 1)] {
+                let words = Equipped::read(found);
+                let wrong = words.iter().filter(|&&found| found != expected).count();
+                check!(
+                    wrong == 0,
+                    "{wrong} words are wrong with a {} queue of {}",
+                    family.kind,
+                    side.object()
+                );
+            }
+            queue.idle(patience())?;
+            back.idle(patience())?;
+        }
+    }
     Ok(())
 }
 
