@@ -11,9 +11,9 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{BinaryFd, Error, Fence, HandleKind, Object, QueueKind, Rejected, Result};
 
 use crate::device::Device;
-use crate::external::{Kind, Semaphore, signal_binary, wait_binary};
 use crate::lock;
 use crate::queue::{EXTERNAL, Queue, Recorder};
+use crate::semaphore::{Kind, Semaphore, signal_binary, wait_binary};
 
 /// A binary semaphore of another API, which this device waits for and signals. Cheap to clone.
 #[derive(Clone)]
@@ -127,6 +127,22 @@ impl BinarySemaphore {
 }
 
 impl Recorder {
+    /// Waits for the pending signal of a binary semaphore, and consumes it: what is recorded after this comes behind
+    /// the signal. Keeps the semaphore.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; a driver error.
+    ///
+    /// # Safety
+    /// As [`BinarySemaphore::pending`].
+    pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
+        semaphore.require_device(self)?;
+        wait_binary(self.line_stream(), &semaphore.0.semaphore)?;
+        self.count(EXTERNAL);
+        self.keep(semaphore.0.semaphore.clone());
+        Ok(())
+    }
+
     /// Signals a binary semaphore behind the work recorded so far. Keeps it.
     ///
     /// # Errors

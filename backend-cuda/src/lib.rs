@@ -11,7 +11,7 @@
 //! | `port` | a timeline as a ring of events |
 //! | `capture`, `graph` | fences in a graph capture; fences that each launch of a graph records or waits for |
 //! | `timing` | times written by streams |
-//! | `external`, `binary` | timelines and memory imported from other APIs; binary semaphores, as fences |
+//! | `external`, `external_memory`, `semaphore`, `binary` | timelines and memory imported from other APIs; the semaphores under them; binary ones, as fences |
 //! | `memory`, `module` | what demonstrations and tests need: buffers and kernels |
 //! | `raw` | adoption of what an application already has, and raw handles out |
 //!
@@ -29,6 +29,7 @@ mod device;
 mod driver;
 mod event;
 mod external;
+mod external_memory;
 mod graph;
 mod memory;
 mod module;
@@ -36,6 +37,7 @@ mod port;
 mod probe;
 mod queue;
 mod raw;
+mod semaphore;
 mod stream;
 mod timing;
 mod turn;

@@ -248,6 +248,29 @@ impl Recorder {
     /// # Safety
     /// It is unsignalled, with no signal pending, once the submission runs.
     pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
+        self.keep_semaphore(semaphore)?;
+        // SAFETY: by this function's contract; kept just above.
+        unsafe { self.signal_binary(semaphore.raw()) };
+        Ok(())
+    }
+
+    /// Also waits for the pending signal of a binary semaphore, as [`Recorder::wait_binary`] does, and consumes it: the
+    /// whole of the submission's work comes behind the signal. Keeps the semaphore.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`].
+    ///
+    /// # Safety
+    /// As [`BinarySemaphore::pending`].
+    pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
+        self.keep_semaphore(semaphore)?;
+        let stages = vk::PipelineStageFlags::ALL_COMMANDS;
+        // SAFETY: by this function's contract; kept just above, and every family supports these stages.
+        unsafe { self.wait_binary(semaphore.raw(), stages) };
+        Ok(())
+    }
+
+    fn keep_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         let owner = &semaphore.0.device;
         if owner.raw().handle() != self.device().handle() {
             return Err(wrong_device(
@@ -256,8 +279,6 @@ impl Recorder {
                 self.object(),
             ));
         }
-        // SAFETY: by this function's contract; kept just below.
-        unsafe { self.signal_binary(semaphore.raw()) };
         self.keep(semaphore.0.semaphore.clone());
         Ok(())
     }

@@ -153,23 +153,10 @@ fn a_binary_signal_travels_with_the_work() {
         };
         // Ordered behind the first queue's signal, after its own work.
         second.submit(&[], work, &[steps.signal_at(2)]).unwrap();
-        let ready = consumer.submit(
-            &[],
-            {
-                let raw = semaphore.raw();
-                move |r| {
-                    // SAFETY: its signal is pending, and nobody else waits for it.
-                    unsafe {
-                        r.wait_binary(
-                            raw,
-                            syncline_vulkan::ash::vk::PipelineStageFlags::ALL_COMMANDS,
-                        )
-                    };
-                    Ok(())
-                }
-            },
-            &[],
-        );
+        let drawn = semaphore.clone();
+        // SAFETY: its signal is pending, and nobody else waits for it.
+        let work = move |r: &mut Recorder| unsafe { r.wait_semaphore(&drawn) };
+        let ready = consumer.submit(&[], work, &[]);
         ready.unwrap().end().wait(SOON).unwrap();
         assert_eq!(all_words(&data), 4);
         assert_eq!(steps.value().unwrap(), 0);
@@ -178,6 +165,30 @@ fn a_binary_signal_travels_with_the_work() {
         for queue in [&first, &second, &consumer] {
             queue.idle(SOON).unwrap();
         }
+    });
+}
+
+fn a_submission_waits_for_a_binary_signal() {
+    on_each_device(|device| {
+        let producer = device.queue(QueueKind::Compute, "producer").unwrap();
+        let consumer = device.queue(QueueKind::Compute, "consumer").unwrap();
+        let (data, copy) = (words(device, COUNT), words(device, COUNT));
+        for round in 1..=10 {
+            let value = round * 10;
+            let semaphore = device.binary_semaphore("written").unwrap();
+            produce(&producer, &data, value, &semaphore);
+            let (from, to) = (data.clone(), copy.clone());
+            let work = move |r: &mut Recorder| {
+                // SAFETY: just submitted, and nobody else waits for it.
+                unsafe { r.wait_semaphore(&semaphore) }?;
+                r.copy_buffer(&from, &to)
+            };
+            let sent = consumer.submit(&[], work, &[]).unwrap();
+            sent.end().wait(SOON).unwrap();
+            assert_eq!(all_words(&copy), value);
+        }
+        producer.idle(SOON).unwrap();
+        consumer.idle(SOON).unwrap();
     });
 }
 
@@ -311,6 +322,7 @@ fn main() -> std::process::ExitCode {
         a_signal_is_consumed_once_and_waited_for_by_all,
         an_exported_semaphore_is_one_with_its_import,
         a_binary_signal_travels_with_the_work,
+        a_submission_waits_for_a_binary_signal,
         a_semaphore_may_go_while_its_signal_is_on_the_way,
         another_devices_semaphore_is_refused,
         imports_leave_no_descriptor,

@@ -158,6 +158,35 @@ impl BinarySemaphore {
 }
 
 impl Recorder<'_> {
+    /// Waits for the pending signal of a binary semaphore, and consumes it: at least what is recorded after this comes
+    /// behind the signal. Keeps the semaphore.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] for a semaphore of another device; [`Error::Unsupported`] for one of another
+    /// backend; a driver error.
+    ///
+    /// # Safety
+    /// As [`BinarySemaphore::pending`].
+    pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
+        match (self, semaphore) {
+            #[cfg(feature = "cuda")]
+            (Recorder::Cuda(recorder), BinarySemaphore::Cuda(semaphore)) => {
+                // SAFETY: the caller's promise.
+                unsafe { recorder.wait_semaphore(semaphore) }
+            }
+            #[cfg(feature = "vulkan")]
+            (Recorder::Vulkan(recorder), BinarySemaphore::Vulkan(semaphore)) => {
+                // SAFETY: the caller's promise.
+                unsafe { recorder.wait_semaphore(semaphore) }
+            }
+            (_, semaphore) => Err(unsupported(
+                semaphore.object(),
+                "be waited for by this queue",
+                "it is a semaphore of another backend; export it and import it there",
+            )),
+        }
+    }
+
     /// Also signals a binary semaphore, after the work, and keeps it.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Signals that an application makes on a shared timeline by itself. Needs a GPU that Vulkan and CUDA share; set
+//! Signals that an application makes on a shared timeline by itself, and binary semaphores within submissions. Needs a GPU that Vulkan and CUDA share; set
 //! `SYNCLINE_REQUIRE_CUDA` to make its absence a failure.
 #![cfg(all(feature = "cuda", feature = "vulkan"))]
 #![allow(unsafe_code, reason = "submits as an application does")]
@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Error, Inventory, Link, ProbeOptions, QueueKind, Timeline, cuda};
+use syncline::{Device, Error, Inventory, Link, Memory, ProbeOptions, QueueKind, Timeline};
+use syncline::{cuda, vulkan};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -81,6 +82,52 @@ fn raw_signals_take_their_place_among_the_others() {
     frames.at(4).wait(LIMIT).unwrap();
     assert_eq!(frames.value().unwrap(), 4);
     queue.idle(LIMIT).unwrap();
+}
+
+#[test]
+fn a_submission_waits_for_another_apis_binary_semaphore() {
+    let Some((cuda, link)) = shared() else { return };
+    let Device::Vulkan(vulkan) = link.right() else {
+        return;
+    };
+    let rendered = vulkan.binary_semaphore("rendered").unwrap();
+    let imported = cuda.import_binary(rendered.export().unwrap(), "rendered");
+    let imported = imported.map_err(|rejected| rejected.error).unwrap();
+    let memory = link.buffer(4 << 20).unwrap();
+    let (Memory::Cuda(source), Memory::Vulkan(target)) = (memory.left(), memory.right()) else {
+        return;
+    };
+    let (writer, reader) = (
+        vulkan.queue(QueueKind::Graphics, "writer").unwrap(),
+        cuda.queue(QueueKind::Compute, "reader").unwrap(),
+    );
+    let seen = cuda.buffer(4 << 20).unwrap();
+    for value in 1..=20_u32 {
+        let (target, rendered) = (target.clone(), rendered.clone());
+        let write = move |r: &mut vulkan::Recorder| {
+            for word in [value + 1000, value + 2000, value] {
+                r.fill_buffer(&target, word)?;
+            }
+            // SAFETY: each signal is consumed before the next.
+            unsafe { r.signal_semaphore(&rendered) }
+        };
+        writer.submit(&[], write, &[]).unwrap();
+        let (source, to, imported) = (source.clone(), seen.clone(), imported.clone());
+        let read = move |r: &mut cuda::Recorder| {
+            // SAFETY: just submitted, and nobody else waits for it.
+            unsafe { r.wait_semaphore(&imported) }?;
+            r.copy(&source, &to)
+        };
+        let sent = reader.submit(&[], read, &[]).unwrap();
+        sent.end().wait(LIMIT).unwrap();
+        let words = seen.read_words().unwrap();
+        assert!(
+            words.iter().all(|&word| word == value),
+            "old data at {value}"
+        );
+    }
+    writer.idle(LIMIT).unwrap();
+    reader.idle(LIMIT).unwrap();
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! Memory of other APIs, imported.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::ptr::null_mut;
+
+use cudarc::driver::sys;
+use syncline_core::backend::Device as _;
+use syncline_core::{Error, HandleKind, MemoryFd, Rejected, Result};
+
+use crate::device::Device;
+use crate::driver::Raw;
+use crate::memory::{self, DeviceBuffer};
+
+/// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
+const DEDICATED: u32 = 1;
+
+impl Device {
+    /// The memory that `handle` carries, as one buffer.
+    ///
+    /// # Errors
+    /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes no
+    /// memory, before any driver is asked; a driver error. The handle comes back with it, still open.
+    pub fn import_memory(&self, handle: MemoryFd) -> Result<DeviceBuffer, Rejected<MemoryFd>> {
+        let imported = self
+            .require(handle.origin(), HandleKind::MemoryOpaqueFd, "memory")
+            .and_then(|()| self.map_memory(&handle));
+        // The driver has taken a duplicate, so on success ours is closed here.
+        imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Imports a duplicate of the descriptor: the second step may fail after the first has taken it.
+    fn map_memory(&self, handle: &MemoryFd) -> Result<DeviceBuffer> {
+        let refused = |reason: String| Error::Import {
+            object: self.object().clone(),
+            what: format!("memory of {} bytes", handle.size()),
+            reason,
+        };
+        if handle.length() > handle.size() {
+            let length = handle.length();
+            return Err(refused(format!(
+                "it is said to hold a buffer of {length} bytes"
+            )));
+        }
+        let duplicate = handle
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| refused(error.to_string()))?;
+        let context = self.context();
+        let _bound = context.bind_apart()?;
+        let desc = sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+            type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+            handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
+                fd: duplicate.as_raw_fd(),
+            },
+            size: handle.size(),
+            flags: if handle.dedicated() { DEDICATED } else { 0 },
+            reserved: [0; 16],
+        };
+        let mut raw = null_mut();
+        // SAFETY: the handle's type says that the descriptor is such memory's; it is open. The driver
+        // takes it only if it succeeds.
+        let imported = unsafe {
+            context
+                .driver()
+                .import_external_memory(&raw mut raw, &raw const desc)
+        };
+        if let Err(code) = imported {
+            let error = context.error(code);
+            close_if_still_ours(duplicate, handle);
+            return Err(error);
+        }
+        let _ = duplicate.into_raw_fd();
+        let buffer = sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
+            offset: 0,
+            size: handle.size(),
+            flags: 0,
+            reserved: [0; 16],
+        };
+        let mut pointer = 0;
+        // SAFETY: the whole of memory that has just been imported.
+        let mapped = unsafe {
+            context.driver().external_memory_get_mapped_buffer(
+                &raw mut pointer,
+                raw,
+                &raw const buffer,
+            )
+        };
+        if let Err(code) = mapped {
+            // SAFETY: imported above, and nothing maps it.
+            let _ = unsafe { context.driver().destroy_external_memory(raw) };
+            return Err(context.error(code));
+        }
+        Ok(DeviceBuffer::new(
+            self,
+            pointer,
+            handle.length(),
+            memory::Kind::External(Raw(raw)),
+        ))
+    }
+}
+
+/// Closes the duplicate of `of` that a driver has refused as memory, unless that has closed it: NVIDIA's (580.159)
+/// does for some kinds, although a semaphore that it refuses stays open. What has its number by then is somebody else's.
+/// Where the kernel does not tell whether the two are one open file, it is left alone: a leak, at worst.
+fn close_if_still_ours(duplicate: OwnedFd, of: &MemoryFd) {
+    // Anonymous files (semaphores, eventfds, GPU memory) all have one inode, so that says nothing.
+    if same_file(&duplicate, of) {
+        drop(duplicate);
+    } else {
+        let _ = duplicate.into_raw_fd();
+    }
+}
+
+/// True if both descriptors stand for one open file, as far as the kernel tells: `kcmp` with `KCMP_FILE`.
+fn same_file(left: &impl AsRawFd, right: &impl AsFd) -> bool {
+    const KCMP_FILE: libc::c_int = 0;
+    let (left, right) = (left.as_raw_fd(), right.as_fd().as_raw_fd());
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: compares two entries of this process's own table, and says so if there is none.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, process, process, KCMP_FILE, left, right) };
+    order == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same_file;
+
+    #[test]
+    fn anonymous_files_are_told_apart() {
+        let eventfd = || rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let (one, other) = (eventfd(), eventfd());
+        let again = one.try_clone().unwrap();
+        assert!(!same_file(&one, &other));
+        // Some sandboxes forbid the call, and then nothing is the same.
+        assert!(same_file(&one, &again) || !same_file(&one, &one));
+    }
+}

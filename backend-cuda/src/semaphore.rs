@@ -1,0 +1,164 @@
+//! Semaphores of other APIs, imported, and the driver's calls on them.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use smallvec::SmallVec;
+use syncline_core::{Rejected, Result};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::Raw;
+use crate::stream::Stream;
+
+/// An imported semaphore. Submissions that use it keep it until they have finished.
+pub(crate) struct Semaphore {
+    context: Arc<Context>,
+    raw: Raw<sys::CUextSemaphore_st>,
+}
+
+/// What a semaphore is imported as. The driver does not find a mistake: a timeline taken for a binary
+/// semaphore becomes one, without a word.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Timeline,
+    Binary,
+}
+
+impl Semaphore {
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) const fn raw(&self) -> sys::CUexternalSemaphore {
+        self.raw.0
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.context.bind_apart() else {
+            return;
+        };
+        // SAFETY: imported once, destroyed once, and nothing that uses it is outstanding.
+        let _ = unsafe { self.context.driver().destroy_external_semaphore(self.raw.0) };
+    }
+}
+/// Consumes the pending signal of a binary semaphore. The submission keeps it alive.
+///
+/// # Errors
+/// A driver error; nothing has happened then.
+pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
+    wait_all(stream, &[semaphore.raw()], &[0])
+}
+
+/// Signals a binary semaphore behind what is in the stream. The submission keeps it alive.
+///
+/// # Errors
+/// A driver error; nothing has happened then.
+pub(crate) fn signal_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
+    signal_all(stream, &[semaphore.raw()], &[0])
+}
+
+/// One driver call for all of them. Callers keep the semaphores alive; a binary one's value is 0.
+pub(crate) fn wait_all(
+    stream: &Stream,
+    semaphores: &[sys::CUexternalSemaphore],
+    values: &[u64],
+) -> Result<()> {
+    type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+    let params = values.iter().map(|&value| {
+        // SAFETY: integers, pointers and unions of them; the API asks for zeroes in what is not used.
+        let mut params: Params = unsafe { std::mem::zeroed() };
+        params.params.fence.value = value;
+        params
+    });
+    let params: SmallVec<[Params; 2]> = params.collect();
+    let context = stream.context();
+    let count = semaphores.len().min(params.len()) as u32;
+    // SAFETY: both arrays have `count` elements, far fewer than the type holds; the semaphores are alive.
+    unsafe {
+        context.driver().wait_external_semaphores_async(
+            semaphores.as_ptr(),
+            params.as_ptr(),
+            count,
+            stream.raw(),
+        )
+    }
+    .map_err(|code| context.error(code))
+}
+
+/// As [`wait_all`].
+pub(crate) fn signal_all(
+    stream: &Stream,
+    semaphores: &[sys::CUexternalSemaphore],
+    values: &[u64],
+) -> Result<()> {
+    type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
+    let params = values.iter().map(|&value| {
+        // SAFETY: as for waits.
+        let mut params: Params = unsafe { std::mem::zeroed() };
+        params.params.fence.value = value;
+        params
+    });
+    let params: SmallVec<[Params; 2]> = params.collect();
+    let context = stream.context();
+    let count = semaphores.len().min(params.len()) as u32;
+    // SAFETY: as for waits.
+    unsafe {
+        context.driver().signal_external_semaphores_async(
+            semaphores.as_ptr(),
+            params.as_ptr(),
+            count,
+            stream.raw(),
+        )
+    }
+    .map_err(|code| context.error(code))
+}
+impl Device {
+    /// What `handle`, which is of this GPU, carries.
+    ///
+    /// # Errors
+    /// A driver error, and the handle.
+    pub(crate) fn import_semaphore<H: AsFd + Into<OwnedFd>>(
+        &self,
+        handle: H,
+        kind: Kind,
+    ) -> Result<Semaphore, Rejected<H>> {
+        let context = self.context();
+        let desc = sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+            type_: match kind {
+                Kind::Timeline => sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+                Kind::Binary => sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
+            },
+            handle: sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 {
+                fd: handle.as_fd().as_raw_fd(),
+            },
+            flags: 0,
+            reserved: [0; 16],
+        };
+        let mut raw = null_mut();
+        let imported = context.bind_apart().and_then(|_bound| {
+            // SAFETY: the handle's type says that the descriptor is such a semaphore's; it is open. The driver
+            // takes it only if it succeeds.
+            unsafe {
+                context
+                    .driver()
+                    .import_external_semaphore(&raw mut raw, &raw const desc)
+            }
+            .map_err(|code| context.error(code))
+        });
+        if let Err(error) = imported {
+            return Err(Rejected { handle, error });
+        }
+        // The driver owns the descriptor now and has closed it, or will.
+        let _ = handle.into().into_raw_fd();
+        Ok(Semaphore {
+            context: context.clone(),
+            raw: Raw(raw),
+        })
+    }
+}
