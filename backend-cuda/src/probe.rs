@@ -88,6 +88,9 @@ impl Driver {
     }
 
     /// Identity and capabilities of one device.
+    ///
+    /// # Errors
+    /// What the driver returned for its name or UUID.
     pub(crate) fn info(&self, device: CUdevice) -> Result<Info, Code> {
         let uuid = self.device_uuid(device)?;
         Ok(Info {
