@@ -226,7 +226,9 @@ impl<E: Enqueue> Lane<E> {
                 continue;
             };
             drop(state);
-            if matches!(verdict, Verdict::Ready) && !self.driver.ready() {
+            // What is recorded already was asked for then.
+            let to_record = !matches!(entry.job, Job::Prepared(..));
+            if matches!(verdict, Verdict::Ready) && to_record && !self.driver.ready() {
                 return self.put_off(entry);
             }
             let busy = match verdict {
