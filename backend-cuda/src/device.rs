@@ -26,7 +26,8 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_mi
 /// of its hardware connections and then blocks the caller, until something has finished; any number of streams
 /// lie on one, and nobody tells which, so the number is for all of them together. What is left is for the
 /// next submission, for those of other threads at that moment, and for what the application does itself. Event
-/// records, waits for events and host functions count as nothing: the driver took ten thousands of them.
+/// records, waits for events and host functions count as nothing: the driver took ten thousands of them. Two devices over
+/// one context know nothing of each other; both numbers together still fit.
 const COMMANDS: u64 = 480;
 
 /// A CUDA context with what the engine needs of it. Cheap to clone; usable from any thread.
