@@ -38,6 +38,8 @@ struct State {
 /// What one submission uses.
 pub(crate) struct InFlight {
     pub(crate) number: u64,
+    /// The driver's queue's number for it, see [`Late::count`](crate::late::Late::count).
+    pub(crate) submission: u64,
     pub(crate) buffers: SmallVec<[vk::CommandBuffer; 2]>,
     /// A timeline may be dropped while its signal is in flight; its semaphore may not.
     pub(crate) semaphores: SmallVec<[Arc<Semaphore>; 4]>,
@@ -90,7 +92,15 @@ impl Commands {
             }
             done
         };
+        self.note_finished(done.iter());
         drop(done);
+    }
+
+    /// Those that wait in [`Late`](crate::late::Late) for these submissions can go.
+    fn note_finished<'u>(&self, done: impl Iterator<Item = &'u InFlight>) {
+        let last = done.map(|used| used.submission).max();
+        let late = self.device.late.finished(last.unwrap_or(0));
+        self.device.destroy_semaphores(late);
     }
 
     /// A buffer that is begun, for one submission.
@@ -143,7 +153,11 @@ impl Commands {
     }
 
     /// Notes what a submission that the driver now has uses.
-    pub(crate) fn submitted(&self, used: InFlight) {
+    pub(crate) fn submitted(&self, mut used: InFlight) {
+        used.submission = self.device.late.count();
+        for semaphore in &used.semaphores {
+            semaphore.note_use(used.submission);
+        }
         let mut state = lock(&self.state);
         state.last = used.number;
         if !used.buffers.is_empty() || !used.semaphores.is_empty() {
@@ -169,6 +183,7 @@ impl Drop for Commands {
                 )
                 .unwrap_or(true);
         if finished {
+            self.note_finished(state.in_flight.iter());
             // SAFETY: ours; none of its buffers is in use any more, or the device is lost.
             unsafe { self.device.raw().destroy_command_pool(self.pool, None) };
         } else {

@@ -11,6 +11,7 @@ use crate::driver_queue::DriverQueue;
 use crate::error::{native, unsupported};
 use crate::external::Nature;
 use crate::instance::Instance;
+use crate::late::Late;
 use crate::port::Semaphore;
 use crate::probe::{Enabled, Probe};
 use crate::queue::Queue;
@@ -44,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) nudges: Nudges,
     /// See [`Probe::spins_on_any`].
     pub(crate) spins_on_any: bool,
+    pub(crate) late: Late,
     /// The last field: the device is destroyed after everything else here.
     pub(crate) native: Native,
 }
@@ -125,6 +127,7 @@ impl Device {
             watcher: Watcher::default(),
             nudges: Nudges::new(semaphore),
             spins_on_any: probe.spins_on_any,
+            late: Late::new(probe.lets_go_late),
             native,
         })))
     }
@@ -260,9 +263,26 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// `vkDestroySemaphore` of semaphores that [`Late`] has kept.
+    pub(crate) fn destroy_semaphores(&self, semaphores: Vec<vk::Semaphore>) {
+        for semaphore in semaphores {
+            // SAFETY: whoever owned it has let go of it, and so has the driver.
+            unsafe { self.native.device.destroy_semaphore(semaphore, None) };
+        }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         self.query_pools.destroy(&self.native.device);
+        let late = self.late.take();
+        if !late.is_empty() {
+            // A lost device, which cannot wait, uses nothing any more.
+            // SAFETY: all queues of ours are gone, and the driver that this is for locks its queue itself.
+            let _ = unsafe { self.native.device.device_wait_idle() };
+            self.destroy_semaphores(late);
+        }
         // SAFETY: nobody watches any more, as the watch holds an `Arc` of this while it runs.
         unsafe {
             self.native

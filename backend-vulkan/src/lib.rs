@@ -38,6 +38,7 @@ mod driver_queue;
 mod error;
 mod external;
 mod instance;
+mod late;
 mod memory;
 mod port;
 mod probe;

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk;
 use syncline_core::backend::{self, Attachment};
@@ -16,6 +17,8 @@ pub(crate) struct Semaphore {
     object: Object,
     /// False if the application destroys it.
     owned: bool,
+    /// The last submission that used it, as [`Late`](crate::late::Late) counts them.
+    used: AtomicU64,
 }
 
 impl Semaphore {
@@ -39,7 +42,13 @@ impl Semaphore {
             raw,
             object: Object::new("semaphore", ""),
             owned,
+            used: AtomicU64::new(0),
         })
+    }
+
+    /// A submission that the driver has just taken uses it.
+    pub(crate) fn note_use(&self, submission: u64) {
+        self.used.fetch_max(submission, Ordering::Relaxed);
     }
 
     pub(crate) const fn raw(&self) -> vk::Semaphore {
@@ -78,7 +87,8 @@ impl Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
-        if self.owned {
+        let used = self.used.load(Ordering::Relaxed);
+        if self.owned && !self.device.late.keep(used, self.raw) {
             // SAFETY: ours, and no submission in flight uses it: each holds an `Arc` until it has finished.
             unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
         }

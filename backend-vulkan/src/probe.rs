@@ -98,6 +98,8 @@ pub(crate) struct Probe {
     /// Its `vkWaitSemaphores` with `VK_SEMAPHORE_WAIT_ANY` burns a core for as long as it lasts: Mesa's
     /// common code does so where timelines are emulated, which of its drivers today only lavapipe does.
     pub(crate) spins_on_any: bool,
+    /// See [`Late`](crate::late::Late).
+    pub(crate) lets_go_late: bool,
     /// The device extensions to enable.
     pub(crate) extensions: Vec<&'static CStr>,
 }
@@ -132,6 +134,7 @@ impl Probe {
             families: Vec::new(),
             enabled: Enabled::default(),
             spins_on_any: false,
+            lets_go_late: false,
             extensions: Vec::new(),
         };
         if base.api_version < vk::API_VERSION_1_2 {
@@ -182,6 +185,7 @@ impl Probe {
         self.info.driver_uuid = Some(Uuid(id.driver_uuid));
         self.info.luid = (id.device_luid_valid == vk::TRUE).then_some(id.device_luid);
         self.spins_on_any = driver.driver_id == vk::DriverId::MESA_LLVMPIPE;
+        self.lets_go_late = self.spins_on_any;
         let words = [
             driver_text(driver.driver_name_as_c_str()),
             driver_text(driver.driver_info_as_c_str()),

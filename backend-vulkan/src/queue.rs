@@ -233,6 +233,7 @@ impl Submitter {
             fence: recorder.fence,
             used: InFlight {
                 number: batch.end.value(),
+                submission: 0,
                 buffers: std::mem::take(&mut recorder.ours),
                 semaphores,
             },
