@@ -60,13 +60,17 @@ fn a_wait_ends_although_no_thread_can_be_started_to_watch() {
     })
     .unwrap();
     let (go, told) = std::sync::mpsc::channel::<()>();
+    let (runs, running) = std::sync::mpsc::channel::<()>();
     let signalled = counter.clone();
     std::thread::scope(|scope| {
         let other = scope.spawn(move || {
+            runs.send(()).unwrap();
             told.recv().unwrap();
             std::thread::sleep(Duration::from_millis(50));
             signalled.store(1, Ordering::SeqCst);
         });
+        // A thread that is only starting needs memory, too.
+        running.recv().unwrap();
         // No room for another stack, which takes 2 MiB, but for smaller things.
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
