@@ -18,7 +18,7 @@ equipped_cases! {
 
 /// Open, use, let go, many times over: nothing is left, and the case's own device has noticed nothing.
 fn again(world: &World<Equipped>) -> Verdict {
-    const EACH: usize = 3;
+    const EACH: usize = 2;
     if world.is_pair() {
         return Stop::skip("it is about one device, and shown there");
     }
@@ -50,16 +50,10 @@ fn again(world: &World<Equipped>) -> Verdict {
 }
 
 /// The device, and the look that found it, go first. Queue, timelines, fence and memory go on working, and
-/// then go themselves, in every order, with work under way.
+/// then go themselves, each of them first, second and last, with work under way. (Not in every order: NVIDIA's driver takes
+/// most of a second to open a device.)
 fn objects_keep_it(world: &World<Equipped>) -> Verdict {
-    const ORDERS: [[usize; 3]; 6] = [
-        [0, 1, 2],
-        [2, 1, 0],
-        [1, 0, 2],
-        [1, 2, 0],
-        [0, 2, 1],
-        [2, 0, 1],
-    ];
+    const ORDERS: [[usize; 3]; 3] = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
     if world.is_pair() {
         return Stop::skip("it is about one device, and shown there");
     }

@@ -12,7 +12,7 @@ use super::bridge::{Relay, copy, fill};
 use crate::blocked::{blocked, join};
 use crate::case::{Stop, Verdict, check, check_error};
 use crate::workload::Equipped;
-use crate::{Subject as _, World, patience};
+use crate::{Subject as _, World, patience, user::Device};
 
 linked_cases! {
     "link_dropped_while_in_use": [X2 D4 T9] or [Q3 D4 T9] => dropped_link;
@@ -22,68 +22,70 @@ linked_cases! {
 /// The link, the devices and the inventory are let go while work is held and under way; the counter and
 /// the buffer go on, and are then let go themselves, in either order.
 fn dropped_link(world: &World<Equipped>) -> Verdict {
-    for queues_first in [false, true] {
-        let inventory = look();
-        let left = open_again(&world.left, &inventory)?;
-        let right = open_again(&world.right, &inventory)?;
-        let link = connect(&left, &right);
-        let (line, gate) = (link.timeline("line")?, link.timeline("gate")?);
-        let carried = world.left.own(link.timeline("carried")?);
-        let shared = link.buffer(256)?;
-        let target = Memory::host_visible(&right, 256)?;
-        let queues = (
-            left.queue(QueueKind::Compute, "left")?,
-            right.queue(QueueKind::Compute, "right")?,
-        );
-        let relay = Relay::new()?;
-        let line = world.left.own(line);
-        let ready = relay.bring(std::slice::from_ref(&shared), line.at(1), &carried)?;
-        let (from, to) = (shared.right().clone(), target.clone());
-        queues.1.submit(
-            // Its own wait leaves room for the left side's claim.
-            &[line.at(1).library(), ready.library()],
-            move |recorder| copy(recorder, &from, &to),
-            &[line.signal_at(2)],
-        )?;
-        let source = shared.left().clone();
-        queues.0.submit(
-            &[gate.at(1)],
-            move |recorder| fill(recorder, &source, 77),
-            &[line.signal_at(1)],
-        )?;
-        drop((link, left, right));
-        let said = inventory.validation_errors();
-        check!(said.is_empty(), "validation: {}", said.join("; "));
-        drop((inventory, shared));
-        gate.signal(1)?;
-        line.at(2).wait(patience())?;
-        let words = Equipped::read(&target);
-        check!(
-            words.iter().all(|&word| word == 77),
-            "the data did not come: {words:?}"
-        );
-        // Once more with nothing but the queues and the counter, which goes before its signal has come.
-        queues
-            .0
-            .submit(&[line.at(2).library()], |_| Ok(()), &[line.signal_at(3)])?;
-        queues
-            .1
-            .submit(&[line.at(3).library()], |_| Ok(()), &[line.signal_at(4)])?;
-        let last = line.at(4).keep();
-        relay.idle()?;
-        if queues_first {
-            drop((queues, relay));
-            last.point().wait(patience())?;
-            drop((line, gate, carried, target));
-        } else {
-            drop((line, gate, carried, target));
-            last.point().wait(patience())?;
-            queues.0.idle(patience())?;
-            queues.1.idle(patience())?;
-            drop((queues, relay));
-        }
-        drop(last);
+    // A pair is shown in both directions: one order in each.
+    let side =
+        |side: &Device<Equipped>| (side.info().backend.to_string(), side.info().name.clone());
+    let queues_first = side(&world.left) < side(&world.right);
+    let inventory = look();
+    let left = open_again(&world.left, &inventory)?;
+    let right = open_again(&world.right, &inventory)?;
+    let link = connect(&left, &right);
+    let (line, gate) = (link.timeline("line")?, link.timeline("gate")?);
+    let carried = world.left.own(link.timeline("carried")?);
+    let shared = link.buffer(256)?;
+    let target = Memory::host_visible(&right, 256)?;
+    let queues = (
+        left.queue(QueueKind::Compute, "left")?,
+        right.queue(QueueKind::Compute, "right")?,
+    );
+    let relay = Relay::new()?;
+    let line = world.left.own(line);
+    let ready = relay.bring(std::slice::from_ref(&shared), line.at(1), &carried)?;
+    let (from, to) = (shared.right().clone(), target.clone());
+    queues.1.submit(
+        // Its own wait leaves room for the left side's claim.
+        &[line.at(1).library(), ready.library()],
+        move |recorder| copy(recorder, &from, &to),
+        &[line.signal_at(2)],
+    )?;
+    let source = shared.left().clone();
+    queues.0.submit(
+        &[gate.at(1)],
+        move |recorder| fill(recorder, &source, 77),
+        &[line.signal_at(1)],
+    )?;
+    drop((link, left, right));
+    let said = inventory.validation_errors();
+    check!(said.is_empty(), "validation: {}", said.join("; "));
+    drop((inventory, shared));
+    gate.signal(1)?;
+    line.at(2).wait(patience())?;
+    let words = Equipped::read(&target);
+    check!(
+        words.iter().all(|&word| word == 77),
+        "the data did not come: {words:?}"
+    );
+    // Once more with nothing but the queues and the counter, which goes before its signal has come.
+    queues
+        .0
+        .submit(&[line.at(2).library()], |_| Ok(()), &[line.signal_at(3)])?;
+    queues
+        .1
+        .submit(&[line.at(3).library()], |_| Ok(()), &[line.signal_at(4)])?;
+    let last = line.at(4).keep();
+    relay.idle()?;
+    if queues_first {
+        drop((queues, relay));
+        last.point().wait(patience())?;
+        drop((line, gate, carried, target));
+    } else {
+        drop((line, gate, carried, target));
+        last.point().wait(patience())?;
+        queues.0.idle(patience())?;
+        queues.1.idle(patience())?;
+        drop((queues, relay));
     }
+    drop(last);
     world.left.check()?;
     world.right.check()?;
     Ok(())

@@ -17,7 +17,7 @@ cases! {
 
 /// Timelines, queues, fences and buffers, made, used and dropped in changing orders, with work in flight.
 fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
-    let times = if world.is_pair() { 50 } else { 500 };
+    let times = if world.is_pair() { 50 } else { 300 };
     let timed = world.left.info().capabilities.timestamp_bits > 0;
     grows_nothing(|| {
         for n in 0..times {

@@ -290,20 +290,36 @@ fn as_told<S: Subject>(world: &World<S>) -> Verdict {
             !spinning.is_finished() && !on_fence.is_finished(),
             "a spinning wait has ended behind a closed gate"
         );
-        // Those that are to sleep are seen asleep before this goes on.
         let mut parked = Vec::new();
         for mode in [WaitMode::Block, WaitMode::Adaptive] {
-            parked.push(blocked(scope, move || {
-                line.at(1).wait_with(mode, patience())
-            })?);
-            parked.push(blocked(scope, move || fence.wait_with(mode, patience()))?);
+            parked.push(seen(scope, move || line.at(1).wait_with(mode, patience())));
+            parked.push(seen(scope, move || fence.wait_with(mode, patience())));
+        }
+        for (_, state) in &parked {
+            let start = Instant::now();
+            // Asleep once may be by chance. From then on it has to stay so.
+            while state.is_asleep()? != Some(true) {
+                check!(start.elapsed() < patience(), "a wait does not sleep");
+                thread::sleep(Duration::from_micros(100));
+            }
+            let mut asleep = 0;
+            for _ in 0..LOOKS / 2 {
+                thread::sleep(Duration::from_micros(100));
+                asleep += u32::from(state.is_asleep()? == Some(true));
+            }
+            check!(
+                asleep > LOOKS / 4,
+                "a wait that is to sleep was seen asleep {asleep} times of {}",
+                LOOKS / 2
+            );
         }
         check!(
-            !parked.iter().any(|thread| thread.is_finished()),
+            !parked.iter().any(|(thread, _)| thread.is_finished()),
             "a wait has ended behind a closed gate"
         );
         behind.gate.signal(1)?;
-        for thread in parked.into_iter().chain([spinning, on_fence]) {
+        let parked = parked.into_iter().map(|(thread, _)| thread);
+        for thread in parked.chain([spinning, on_fence]) {
             join(thread)??;
         }
         behind.queue.idle(patience())?;
