@@ -47,6 +47,7 @@ impl Drop for Semaphore {
         let _ = unsafe { self.context.driver().destroy_external_semaphore(self.raw.0) };
     }
 }
+
 /// Consumes the pending signal of a binary semaphore. The submission keeps it alive.
 ///
 /// # Errors
@@ -118,6 +119,7 @@ pub(crate) fn signal_all(
     }
     .map_err(|code| context.error(code))
 }
+
 impl Device {
     /// What `handle`, which is of this GPU, carries.
     ///

@@ -20,6 +20,10 @@ use crate::recorder::Recorder;
 use crate::timing::{self, Stamp};
 
 /// Runs submissions in order on a `VkQueue`, which it may share with others. Cheap to clone.
+///
+/// While 16 384 units are in flight on a `VkQueue` (four for each submission, one for each of its waits, command buffers and
+/// signals), further submissions to it are held on the host, so that the driver never blocks a caller behind a closed
+/// gate. For that, one submission has no more than another sixteen thousand units.
 #[derive(Clone)]
 pub struct Queue {
     device: Device,

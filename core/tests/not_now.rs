@@ -2,65 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod words;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Attachment, Batch, Enqueue, Flush, Keep, Lane, Port, Stamp, Watch};
-use syncline_core::{DeviceId, Error, Object, Result, Timeline, Watcher, host};
+use syncline_core::backend::{Batch, Enqueue, Flush, Keep, Lane};
+use syncline_core::{DeviceId, Error, Object, Result, host};
+use words::{NoTime, Word, Words};
 
 const LONG: Duration = Duration::from_secs(20);
-
-/// A device whose counters are words, signalled as soon as a submission is handed over.
-#[derive(Default)]
-struct Words {
-    watcher: Watcher,
-    nudged: Mutex<bool>,
-    changed: Condvar,
-}
-
-struct Word(Arc<AtomicU64>);
-
-impl Port for Word {
-    fn poll(&self) -> Result<Option<u64>> {
-        Ok(Some(self.0.load(Ordering::SeqCst)))
-    }
-    fn signal(&self, value: u64) -> Result<()> {
-        self.0.store(value, Ordering::SeqCst);
-        Ok(())
-    }
-}
-
-impl Watch for Words {
-    fn watcher(&self) -> &Watcher {
-        &self.watcher
-    }
-    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
-        let reached = |&(port, value): &(&dyn Port, u64)| port.poll().unwrap() >= Some(value);
-        while Instant::now() < until && !ports.iter().any(reached) {
-            let nudged = self.nudged.lock().unwrap();
-            let (mut nudged, _) = self
-                .changed
-                .wait_timeout(nudged, Duration::from_millis(1))
-                .unwrap();
-            if std::mem::take(&mut *nudged) {
-                break;
-            }
-        }
-        Ok(())
-    }
-    fn nudge(&self) {
-        *self.nudged.lock().unwrap() = true;
-        self.changed.notify_all();
-    }
-}
-
-struct NoTime;
-impl Stamp for NoTime {
-    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
-        Ok(0)
-    }
-}
 
 /// A stream that an application has taken for itself now and then.
 struct Lent {
@@ -144,7 +96,7 @@ fn setup() -> Setup {
         interrupts: Arc::default(),
     };
     let interrupts = lent.interrupts.clone();
-    let own = timeline(&words, device, "position");
+    let own = words.timeline(device, "position", Arc::default());
     let lane = Lane::new(Object::new("queue", "lent"), device, own, lent);
     Setup {
         lane,
@@ -154,17 +106,6 @@ fn setup() -> Setup {
         words,
         device,
     }
-}
-
-fn timeline(words: &Arc<Words>, device: DeviceId, label: &str) -> Timeline {
-    let attachment = Attachment {
-        device,
-        port: Box::new(Word(Arc::default())),
-        watch: Some(words.clone()),
-        max_value_difference: u64::MAX,
-        signalled_elsewhere: false,
-    };
-    Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
 }
 
 fn until(what: &str, done: impl Fn() -> bool) {
@@ -179,7 +120,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 fn what_is_released_meanwhile_goes_later_by_itself() {
     let setup = setup();
     let gate = syncline_core::backend::Device::timeline(&host::Device::new(), "gate").unwrap();
-    let done = timeline(&setup.words, setup.device, "done");
+    let done = setup.words.timeline(setup.device, "done", Arc::default());
     for n in 1..=3 {
         let waits = [gate.at(n.min(1))];
         let sent = setup
@@ -205,7 +146,7 @@ fn what_is_released_meanwhile_goes_later_by_itself() {
 #[test]
 fn what_could_go_at_once_waits_too() {
     let setup = setup();
-    let done = timeline(&setup.words, setup.device, "done");
+    let done = setup.words.timeline(setup.device, "done", Arc::default());
     setup.taken.store(true, Ordering::SeqCst);
     for n in 1..=2 {
         let sent = setup.lane.submit(&[], |()| Ok(()), &[done.signal_at(n)]);
@@ -220,7 +161,7 @@ fn what_could_go_at_once_waits_too() {
 #[test]
 fn a_refused_submission_does_not_take_the_queue_with_it() {
     let setup = setup();
-    let done = timeline(&setup.words, setup.device, "done");
+    let done = setup.words.timeline(setup.device, "done", Arc::default());
     setup.interrupts.store(true, Ordering::SeqCst);
     let refused = setup
         .lane
@@ -248,8 +189,8 @@ fn a_queue_dropped_meanwhile_still_does_what_it_was_given() {
         device,
         ..
     } = setup();
-    let gate = timeline(&words, device, "gate");
-    let done = timeline(&words, device, "done");
+    let gate = words.timeline(device, "gate", Arc::default());
+    let done = words.timeline(device, "done", Arc::default());
     lane.submit(&[gate.at(1)], |()| Ok(()), &[done.signal_at(1)])
         .unwrap();
     taken.store(true, Ordering::SeqCst);

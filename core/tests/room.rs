@@ -3,67 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod words;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{
-    Attachment, Batch, Device as _, Enqueue, Flush, Keep, Lane, Port, Room, Stamp, Waker, Watch,
-};
-use syncline_core::{DeviceId, Error, Object, Result, Timeline, Watcher, host};
+use syncline_core::backend::{Batch, Device as _, Enqueue, Flush, Keep, Lane, Room, Waker};
+use syncline_core::{DeviceId, Error, Object, Result, host};
+use words::{NoTime, Words};
 
 const LONG: Duration = Duration::from_secs(20);
 const BOUND: u64 = 8;
-
-#[derive(Default)]
-struct Words {
-    watcher: Watcher,
-    nudged: Mutex<bool>,
-    changed: Condvar,
-}
-
-struct Word(Arc<AtomicU64>);
-
-impl Port for Word {
-    fn poll(&self) -> Result<Option<u64>> {
-        Ok(Some(self.0.load(Ordering::SeqCst)))
-    }
-    fn signal(&self, value: u64) -> Result<()> {
-        self.0.store(value, Ordering::SeqCst);
-        Ok(())
-    }
-}
-
-impl Watch for Words {
-    fn watcher(&self) -> &Watcher {
-        &self.watcher
-    }
-    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
-        let reached = |&(port, value): &(&dyn Port, u64)| port.poll().unwrap() >= Some(value);
-        while Instant::now() < until && !ports.iter().any(reached) {
-            let nudged = self.nudged.lock().unwrap();
-            let (mut nudged, _) = self
-                .changed
-                .wait_timeout(nudged, Duration::from_millis(1))
-                .unwrap();
-            if std::mem::take(&mut *nudged) {
-                break;
-            }
-        }
-        Ok(())
-    }
-    fn nudge(&self) {
-        *self.nudged.lock().unwrap() = true;
-        self.changed.notify_all();
-    }
-}
-
-struct NoTime;
-impl Stamp for NoTime {
-    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
-        Ok(0)
-    }
-}
 
 /// A driver queue that finishes nothing until it is told to.
 struct Slow {
@@ -149,14 +100,7 @@ impl Setup {
     fn queue(&self, number: u64) -> One {
         let (word, handed) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let broken = Arc::<AtomicBool>::default();
-        let attachment = Attachment {
-            device: self.device,
-            port: Box::new(Word(word.clone())),
-            watch: Some(self.words.clone()),
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
-        };
-        let own = Timeline::new("position", 0, |_| Ok([attachment].into_iter().collect())).unwrap();
+        let own = self.words.timeline(self.device, "position", word.clone());
         let driver = Slow {
             number,
             room: self.room.clone(),

@@ -1,0 +1,80 @@
+//! The device that tests of queues share: it does nothing by itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use syncline_core::backend::{Attachment, Port, Stamp, Watch};
+use syncline_core::{DeviceId, Result, Timeline, Watcher};
+
+/// A device whose counters are words, which the test or its drivers set.
+#[derive(Default)]
+pub(crate) struct Words {
+    watcher: Watcher,
+    nudged: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// A counter.
+pub(crate) struct Word(pub(crate) Arc<AtomicU64>);
+
+impl Port for Word {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(Some(self.0.load(Ordering::SeqCst)))
+    }
+    fn signal(&self, value: u64) -> Result<()> {
+        self.0.store(value, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl Watch for Words {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+        let reached = |&(port, value): &(&dyn Port, u64)| port.poll().unwrap() >= Some(value);
+        while Instant::now() < until && !ports.iter().any(reached) {
+            let nudged = self.nudged.lock().unwrap();
+            let (mut nudged, _) = self
+                .changed
+                .wait_timeout(nudged, Duration::from_millis(1))
+                .unwrap();
+            if std::mem::take(&mut *nudged) {
+                break;
+            }
+        }
+        Ok(())
+    }
+    fn nudge(&self) {
+        *self.nudged.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// No time is ever written.
+pub(crate) struct NoTime;
+impl Stamp for NoTime {
+    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+        Ok(0)
+    }
+}
+
+impl Words {
+    /// A timeline over `word` as its only port.
+    pub(crate) fn timeline(
+        self: &Arc<Self>,
+        device: DeviceId,
+        label: &str,
+        word: Arc<AtomicU64>,
+    ) -> Timeline {
+        let attachment = Attachment {
+            device,
+            port: Box::new(Word(word)),
+            watch: Some(self.clone() as Arc<dyn Watch>),
+            max_value_difference: u64::MAX,
+            signalled_elsewhere: false,
+        };
+        Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
+    }
+}
