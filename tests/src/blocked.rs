@@ -30,8 +30,8 @@ pub fn blocked<'scope, T: Send + 'scope>(
     let mut asleep = 0;
     let deadline = Instant::now() + patience();
     while asleep < LOOKS && !handle.is_finished() {
-        asleep = match state.is_asleep()? {
-            Some(true) => asleep + 1,
+        asleep = match state.look()? {
+            Some(look) if look.asleep => asleep + 1,
             _ => 0,
         };
         if Instant::now() > deadline {
@@ -42,22 +42,39 @@ pub fn blocked<'scope, T: Send + 'scope>(
     Ok(handle)
 }
 
-/// Where to see whether a thread sleeps: see [`seen`].
+/// Where to see how a thread passes its time: see [`seen`].
 #[derive(Debug)]
 pub struct State(Arc<OnceLock<Option<PathBuf>>>);
 
+/// One look at a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// It sleeps. One that only waits for a processor does not.
+    pub asleep: bool,
+    /// How long it has been on a processor, of all its life.
+    pub ran: Duration,
+}
+
 impl State {
-    /// Whether the thread sleeps now; `None` before its call and after it.
+    /// How the thread passes its time now; `None` before its call and after it.
     ///
     /// # Errors
     /// A skip where there is no `/proc` to see threads in.
-    pub fn is_asleep(&self) -> Result<Option<bool>, Stop> {
+    pub fn look(&self) -> Result<Option<Look>, Stop> {
         match self.0.get() {
             None => Ok(None),
             Some(None) => Stop::skip("no /proc to see threads in"),
-            Some(Some(status)) => Ok(std::fs::read_to_string(status)
-                .ok()
-                .map(|status| sleeps(&status))),
+            Some(Some(thread)) => {
+                let Ok(status) = std::fs::read_to_string(thread.join("status")) else {
+                    return Ok(None);
+                };
+                let asleep = sleeps(&status);
+                // Second, so that what it ran belongs to the state that was seen before.
+                let Ok(times) = std::fs::read_to_string(thread.join("schedstat")) else {
+                    return Ok(None);
+                };
+                Ok(ran(&times).map(|ran| Look { asleep, ran }))
+            }
         }
     }
 }
@@ -118,7 +135,15 @@ impl<S: Subject> Drop for Unstick<'_, S> {
 /// Where the system tells the state of the calling thread.
 fn this_thread() -> Option<PathBuf> {
     let thread = std::fs::read_link("/proc/thread-self").ok()?;
-    Some(PathBuf::from("/proc").join(thread).join("status"))
+    let thread = PathBuf::from("/proc").join(thread);
+    let times = std::fs::read_to_string(thread.join("schedstat")).ok()?;
+    ran(&times).map(|_| thread)
+}
+
+/// The first number of `schedstat`, in nanoseconds.
+fn ran(times: &str) -> Option<Duration> {
+    let first = times.split_ascii_whitespace().next()?;
+    first.parse().ok().map(Duration::from_nanos)
 }
 
 fn sleeps(status: &str) -> bool {
