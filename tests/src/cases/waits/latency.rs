@@ -266,35 +266,37 @@ fn as_told<S: Subject>(world: &World<S>) -> Verdict {
     thread::scope(|scope| {
         let _unstick = Unstick(&[&behind.gate]);
         let (line, fence) = (&behind.line, &behind.fence);
-        let (spinning, state) = seen(scope, || {
-            line.at(1).wait_with(WaitMode::Spin, Duration::MAX)
-        });
-        let (on_fence, fence_state) =
-            seen(scope, || fence.wait_with(WaitMode::Spin, Duration::MAX));
-        for (name, state) in [("point", state), ("fence", fence_state)] {
-            stays_awake(&state, name)?;
-        }
-        check!(
-            !spinning.is_finished() && !on_fence.is_finished(),
-            "a spinning wait has ended behind a closed gate"
-        );
-        let mut parked = Vec::new();
+        let (mut threads, mut parked) = (Vec::new(), Vec::new());
         for mode in [WaitMode::Block, WaitMode::Adaptive] {
-            parked.push(seen(scope, move || {
-                line.at(1).wait_with(mode, Duration::MAX)
-            }));
-            parked.push(seen(scope, move || fence.wait_with(mode, Duration::MAX)));
+            for wait in [
+                seen(scope, move || line.at(1).wait_with(mode, Duration::MAX)),
+                seen(scope, move || fence.wait_with(mode, Duration::MAX)),
+            ] {
+                threads.push(wait.0);
+                parked.push(wait.1);
+            }
         }
-        for (_, state) in &parked {
-            stays_asleep(state)?;
+        stay_asleep(&parked)?;
+        let spin = WaitMode::Spin;
+        for (name, (thread, state)) in [
+            (
+                "point",
+                seen(scope, move || line.at(1).wait_with(spin, Duration::MAX)),
+            ),
+            (
+                "fence",
+                seen(scope, move || fence.wait_with(spin, Duration::MAX)),
+            ),
+        ] {
+            stays_awake(&state, name)?;
+            threads.push(thread);
         }
         check!(
-            !parked.iter().any(|(thread, _)| thread.is_finished()),
+            !threads.iter().any(|thread| thread.is_finished()),
             "a wait has ended behind a closed gate"
         );
         behind.gate.signal(1)?;
-        let parked = parked.into_iter().map(|(thread, _)| thread);
-        for thread in parked.chain([spinning, on_fence]) {
+        for thread in threads {
             join(thread)??;
         }
         behind.queue.idle(patience())?;
@@ -302,11 +304,8 @@ fn as_told<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// The time between two looks at a thread.
-const PAUSE: Duration = Duration::from_micros(100);
-
-/// Until there were this many looks, one after the other, at which it was seen as it is to be. On a machine
-/// with other work that takes a while: a thread that waits for a processor neither sleeps nor runs.
+/// Until there were this many looks, one after the other, at which a thread was seen as it is to be. On a machine
+/// with other work that takes a while: one that waits for a processor neither sleeps nor runs.
 const LOOKS: u32 = 20;
 
 /// One that spins runs, and is not seen asleep: more than once in a row of looks is more than a lock, or memory
@@ -332,24 +331,31 @@ fn stays_awake(state: &State, name: &str) -> Verdict {
             start.elapsed() < patience(),
             "a wait for a {name} that is to spin sleeps, or does not run"
         );
-        thread::sleep(PAUSE);
+        thread::sleep(Duration::from_micros(100));
     }
 }
 
-/// One that blocks is seen asleep, and stays so: once may be by chance.
-fn stays_asleep(state: &State) -> Verdict {
+/// Those that block sleep, and do nothing between the looks. These are far between: one that spins sleeps for some
+/// milliseconds, too, where others want the same lock and the same processor.
+fn stay_asleep(threads: &[State]) -> Verdict {
     let start = Instant::now();
+    let mut before: Vec<Option<Duration>> = vec![None; threads.len()];
     let mut looks = 0;
     while looks < LOOKS {
-        match state.look()? {
-            Some(look) if look.asleep => looks += 1,
-            _ => looks = 0,
+        looks += 1;
+        for (state, before) in threads.iter().zip(&mut before) {
+            let look = state.look()?;
+            let ran = look.map(|look| look.ran);
+            if *before != ran || !look.is_some_and(|look| look.asleep) {
+                looks = 0;
+            }
+            *before = ran;
         }
         check!(
             start.elapsed() < patience(),
-            "a wait that is to sleep does not, or not for long"
+            "waits that are to sleep do not, or not for long"
         );
-        thread::sleep(PAUSE);
+        thread::sleep(Duration::from_millis(4));
     }
     Ok(())
 }
