@@ -1,5 +1,6 @@
 //! The `syncline` command: a thin shell over the crates.
 
+mod bench;
 mod conformance;
 mod demo;
 mod failure;
@@ -34,10 +35,15 @@ enum Command {
     Demo(demo::Args),
     /// The conformance suite, on every device and every pair of devices
     Conformance(conformance::Args),
+    /// What Syncline costs beside hand-written driver calls
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
     if let Some(done) = syncline_conformance::runner::child(Devices::probe) {
+        return done;
+    }
+    if let Some(done) = syncline_bench::child() {
         return done;
     }
     // Bad usage exits with 2 from here.
@@ -46,6 +52,7 @@ fn main() -> ExitCode {
         Some(Command::Info(args)) => info::run(&args),
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Conformance(args)) => conformance::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
         None => demo::run(&cli.demo),
     };
     ended.unwrap_or_else(|failure| {

@@ -240,3 +240,24 @@ fn an_error_in_the_middle_is_no_crash() {
         );
     }
 }
+
+#[test]
+fn bench_measures_the_host_and_writes_what_it_found() {
+    let file = scratch("bench.json");
+    let path = file.to_str().expect("UTF-8");
+    let (out, _) = ends_with(0, &["bench", "--quick", "--device", "host", "--json", path]);
+    let last = out.lines().last().expect("a tally");
+    assert!(last.ends_with("0 skipped, 0 failed"), "{last}");
+    let report = json(&fs::read_to_string(&file).expect("the report"));
+    let rows = report["rows"].as_array().expect("a list");
+    assert!(
+        rows.iter().any(|row| row["id"] == "host.pingpong"),
+        "{report}"
+    );
+    for row in rows {
+        assert!(row["ours_ns"].is_number(), "{row}");
+        assert!(row["bar"].is_string() && row["met"].is_boolean(), "{row}");
+    }
+    let (_, error) = ends_with(2, &["bench", "--filter", "nosuch"]);
+    assert!(error.contains("\"nosuch\""), "{error}");
+}

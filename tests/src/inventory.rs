@@ -1,7 +1,7 @@
 //! The suite on every device of the machine that this project's backends find, and on every pair.
 
 use syncline::backend::Device as _;
-use syncline::{Found, Inventory, ProbeOptions};
+use syncline::{BackendKind, Found, Inventory, ProbeOptions};
 
 use crate::expected::{Expected, TABLE, expected};
 use crate::report::DeviceLine;
@@ -71,21 +71,7 @@ impl Devices {
     pub fn sides(&self) -> Vec<Sides> {
         let devices = self.inventory.devices();
         let usable: Vec<_> = devices.iter().filter(|f| f.rejected().is_none()).collect();
-        let name = |index: usize| {
-            let info = devices[index].info();
-            let same = usable
-                .iter()
-                .filter(|f| f.info().name == info.name && f.info().backend == info.backend);
-            let number = if same.count() > 1 {
-                format!(" #{index}")
-            } else {
-                String::new()
-            };
-            match info.backend.name() {
-                "host" => "host".to_owned(),
-                backend => format!("{backend} {}{number}", info.name),
-            }
-        };
+        let name = |index: usize| name_of(&self.inventory, &devices[index]);
         let mut subjects = Vec::new();
         for left in &usable {
             let left = left.index();
@@ -117,6 +103,24 @@ impl Devices {
         device.check()?;
         Equipped::new(device)
     }
+}
+
+/// What a usable device is called where it is a subject: with its number only if another has the same name.
+#[must_use]
+pub fn name_of(inventory: &Inventory, found: &Found) -> String {
+    let info = found.info();
+    if info.backend == BackendKind::Host {
+        return "host".into();
+    }
+    let same = inventory
+        .of(info.backend)
+        .filter(|other| other.info().name == info.name);
+    let number = if same.count() > 1 {
+        format!(" #{}", found.index())
+    } else {
+        String::new()
+    };
+    format!("{} {}{number}", info.backend, info.name)
 }
 
 /// What is not part of any subject, with the reasons: backends that are absent, devices that are refused.

@@ -1,0 +1,39 @@
+//! What Syncline costs, beside what hand-written driver calls cost.
+//!
+//! A [`Row`] is one thing that an application does, twice: through Syncline, and as somebody would write it by hand
+//! against the driver, with nothing in between (the files under `raw/`). [`measure`] runs both alternately in one process,
+//! many rounds, and [`Report`] says what came out: both medians, their spread, their ratio, and whether the
+//! row's [`Bar`] is met. Nothing here judges a time by itself: bars are data, and missing one is an answer.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`rows`] | the rows, by family |
+//! | [`bar`], [`stats`] | what is asked of a row; medians and percentiles |
+//! | [`lab`] | how two sides are timed |
+//! | [`machine`] | the devices, and which of them a row is offered to |
+//! | [`measure`], [`report`] | a whole run, and what it found |
+
+pub mod bar;
+pub mod lab;
+pub mod machine;
+pub mod measure;
+mod raw;
+pub mod report;
+pub mod rows;
+pub mod stats;
+
+pub use bar::Bar;
+pub use lab::{Lab, Outcome, Side, Stop};
+pub use machine::{Machine, Subject};
+pub use measure::{Options, Plan, measure};
+pub use report::Report;
+pub use rows::Row;
+
+use std::process::ExitCode;
+
+/// To be called first in `main` of a program that measures rows: some raw calls can hang, and run in a child process, which is
+/// the same program once more. If this process is such a child it does its work, and returns what `main` has to.
+#[must_use]
+pub fn child() -> Option<ExitCode> {
+    raw::child::serve()
+}

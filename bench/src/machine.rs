@@ -1,0 +1,298 @@
+//! The devices of the machine, and which of them a row is offered to.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use syncline::{BackendKind, Device, Error, Found, Inventory, QueueFamily, QueueKind};
+use syncline_conformance::inventory::name_of;
+use syncline_conformance::workload::Equipped;
+
+use crate::lab::{Outcome, Stop};
+
+/// What a row runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// The host's threads.
+    Host,
+    /// Each CUDA device.
+    Cuda,
+    /// Each Vulkan device.
+    Vulkan,
+    /// Each Vulkan device, by the kinds of its queue families.
+    VulkanQueues,
+    /// Each CUDA device with each Vulkan device that shares timelines with it natively, by the kinds of queue that Vulkan has.
+    Shared(Option<QueueKind>),
+    /// Each device.
+    Each,
+    /// The host alone, and all devices together.
+    Mixed,
+}
+
+/// What one row is run on: some devices, by their numbers in the inventory.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// The devices, in words, as `syncline conformance` names them.
+    pub devices: String,
+    /// Their numbers.
+    pub indices: Vec<usize>,
+    /// The Vulkan queue family, where the row depends on it.
+    pub family: Option<QueueFamily>,
+}
+
+impl Subject {
+    /// All that tells it from others.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.family {
+            Some(family) => format!("{}, {}", self.devices, family.kind),
+            None => self.devices.clone(),
+        }
+    }
+}
+
+/// The devices of this machine, opened when they are first needed, and once.
+#[derive(Debug)]
+pub struct Machine {
+    inventory: Inventory,
+    opened: RefCell<BTreeMap<usize, Device>>,
+    equipped: RefCell<BTreeMap<usize, Equipped>>,
+}
+
+impl Machine {
+    /// The devices that were found.
+    #[must_use]
+    pub fn new(inventory: Inventory) -> Self {
+        Self {
+            inventory,
+            opened: RefCell::default(),
+            equipped: RefCell::default(),
+        }
+    }
+
+    /// What was found.
+    #[must_use]
+    pub const fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// The subjects of a row, or why there are none.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn subjects(&self, on: On) -> Result<Vec<Subject>, String> {
+        match on {
+            On::Host => self.each(BackendKind::Host),
+            On::Cuda => self.each(BackendKind::Cuda),
+            On::Vulkan => self.each(BackendKind::Vulkan),
+            On::VulkanQueues => {
+                let devices = self.each(BackendKind::Vulkan)?;
+                Ok(devices.iter().flat_map(|one| self.by_kind(one)).collect())
+            }
+            On::Shared(kind) => self.shared(kind),
+            On::Each => Ok(self.usable().map(|found| self.alone(found)).collect()),
+            On::Mixed => {
+                let mut subjects = self.each(BackendKind::Host)?;
+                let all: Vec<_> = self.usable().map(|found| self.alone(found)).collect();
+                if all.len() > 1 {
+                    let names: Vec<_> = all.iter().map(|one| one.devices.as_str()).collect();
+                    subjects.push(Subject {
+                        devices: names.join(" + "),
+                        indices: all.iter().flat_map(|one| one.indices.clone()).collect(),
+                        family: None,
+                    });
+                }
+                Ok(subjects)
+            }
+        }
+    }
+
+    fn usable(&self) -> impl Iterator<Item = &Found> {
+        let devices = self.inventory.devices().iter();
+        devices.filter(|found| found.rejected().is_none())
+    }
+
+    fn alone(&self, found: &Found) -> Subject {
+        Subject {
+            devices: name_of(&self.inventory, found),
+            indices: vec![found.index()],
+            family: None,
+        }
+    }
+
+    /// The usable devices of one backend, or why there are none.
+    fn each(&self, backend: BackendKind) -> Result<Vec<Subject>, String> {
+        let subjects: Vec<_> = self
+            .inventory
+            .of(backend)
+            .map(|found| self.alone(found))
+            .collect();
+        if subjects.is_empty() {
+            return Err(self.absent(backend));
+        }
+        Ok(subjects)
+    }
+
+    /// Why there is no usable device of `backend`.
+    fn absent(&self, backend: BackendKind) -> String {
+        let missing = self.inventory.unavailable().iter().find(
+            |error| matches!(error, Error::Unavailable { backend: of, .. } if *of == backend),
+        );
+        let refused = || {
+            let mut found = self.inventory.devices().iter();
+            found.find_map(|found| found.rejected().filter(|_| found.info().backend == backend))
+        };
+        missing.or_else(refused).map_or_else(
+            || format!("there is no {backend} device"),
+            ToString::to_string,
+        )
+    }
+
+    /// A Vulkan device by the kinds of its families; of several families of one kind, the first.
+    fn by_kind(&self, device: &Subject) -> Vec<Subject> {
+        let mut subjects: Vec<Subject> = Vec::new();
+        for index in &device.indices {
+            let info = self.inventory.devices()[*index].info();
+            for family in &info.capabilities.queues {
+                let known = |one: &Subject| one.family.is_some_and(|of| of.kind == family.kind);
+                if !subjects.iter().any(known) {
+                    subjects.push(Subject {
+                        family: Some(*family),
+                        ..device.clone()
+                    });
+                }
+            }
+        }
+        subjects
+    }
+
+    fn shared(&self, kind: Option<QueueKind>) -> Result<Vec<Subject>, String> {
+        let (cuda, vulkan) = (
+            self.each(BackendKind::Cuda)?,
+            self.each(BackendKind::Vulkan)?,
+        );
+        let mut subjects = Vec::new();
+        let mut reason = None;
+        for left in &cuda {
+            for right in &vulkan {
+                let pair = Subject {
+                    devices: format!("{} -> {}", left.devices, right.devices),
+                    indices: vec![left.indices[0], right.indices[0]],
+                    family: None,
+                };
+                let [first, second] = [pair.indices[0], pair.indices[1]];
+                let linked = self
+                    .device(first)
+                    .and_then(|cuda| Ok((cuda, self.device(second)?)))
+                    .and_then(|(cuda, vulkan)| Ok(syncline::share(&cuda, &vulkan)?));
+                if let Err(stop) = linked {
+                    reason = reason.or(Some(stop.to_string()));
+                    continue;
+                }
+                let Some(kind) = kind else {
+                    subjects.push(pair);
+                    continue;
+                };
+                let families = self.by_kind(right);
+                let wanted = families
+                    .iter()
+                    .filter_map(|one| one.family)
+                    .find(|family| family.kind == kind);
+                match wanted {
+                    Some(family) => subjects.push(Subject {
+                        family: Some(family),
+                        ..pair
+                    }),
+                    None => {
+                        let none = format!("{} has no queue family of kind {kind}", right.devices);
+                        reason = reason.or(Some(none));
+                    }
+                }
+            }
+        }
+        if subjects.is_empty() {
+            return Err(reason.unwrap_or_else(|| "no two devices".into()));
+        }
+        Ok(subjects)
+    }
+
+    /// The device with this number.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn device(&self, index: usize) -> Outcome<Device> {
+        if let Some(device) = self.opened.borrow().get(&index) {
+            return Ok(device.clone());
+        }
+        let devices = self.inventory.devices();
+        let found = devices
+            .get(index)
+            .ok_or_else(|| Stop::Failed(format!("there is no device {index}")))?;
+        let device = found.open()?;
+        self.opened.borrow_mut().insert(index, device.clone());
+        Ok(device)
+    }
+
+    /// The device with this number, with something to be busy with and to be held up by.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn equipped(&self, index: usize) -> Outcome<Equipped> {
+        if let Some(equipped) = self.equipped.borrow().get(&index) {
+            return Ok(equipped.clone());
+        }
+        let equipped = Equipped::new(self.device(index)?)?;
+        self.equipped.borrow_mut().insert(index, equipped.clone());
+        Ok(equipped)
+    }
+
+    /// The host device of a subject.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn host(&self, subject: &Subject) -> Outcome<syncline::host::Device> {
+        let found = self.first(subject, |device| match device {
+            Device::Host(host) => Some(host),
+            _ => None,
+        });
+        found?.ok_or_else(|| not_here(subject, BackendKind::Host))
+    }
+
+    /// The CUDA device of a subject.
+    ///
+    /// # Errors
+    /// If it has none.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(&self, subject: &Subject) -> Outcome<syncline::cuda::Device> {
+        let found = self.first(subject, |device| match device {
+            Device::Cuda(cuda) => Some(cuda),
+            _ => None,
+        });
+        found?.ok_or_else(|| not_here(subject, BackendKind::Cuda))
+    }
+
+    /// The Vulkan device of a subject.
+    ///
+    /// # Errors
+    /// If it has none.
+    #[cfg(feature = "vulkan")]
+    pub fn vulkan(&self, subject: &Subject) -> Outcome<syncline::vulkan::Device> {
+        let found = self.first(subject, |device| match device {
+            Device::Vulkan(vulkan) => Some(vulkan),
+            _ => None,
+        });
+        found?.ok_or_else(|| not_here(subject, BackendKind::Vulkan))
+    }
+
+    fn first<T>(&self, subject: &Subject, of: impl Fn(Device) -> Option<T>) -> Outcome<Option<T>> {
+        for index in &subject.indices {
+            if let Some(found) = of(self.device(*index)?) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn not_here(subject: &Subject, backend: BackendKind) -> Stop {
+    Stop::Skipped(format!("{} has no {backend} device", subject.devices))
+}

@@ -1,0 +1,113 @@
+//! A whole run: which rows on which subjects, one after the other.
+
+use syncline::Error;
+
+use crate::lab::{Bench, Pace};
+use crate::machine::Machine;
+use crate::report::{Record, Report};
+use crate::rows::{self, Entry, Row};
+
+/// What to measure.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Only rows whose id contains this.
+    pub filter: Option<String>,
+    /// Only the subject of this name, or those whose names contain it, or with the device of this index: as for the suite.
+    pub device: Option<String>,
+}
+
+/// What of a plan is to be run, and what cannot be.
+#[derive(Debug)]
+pub struct Plan {
+    /// To be run.
+    pub entries: Vec<Entry>,
+    /// With nothing to run them on, and the reasons.
+    pub absent: Vec<(Row, String)>,
+}
+
+/// Why there is nothing to run.
+#[derive(Debug, Clone)]
+pub enum Nothing {
+    /// No row has such a name.
+    NoSuchRow(String),
+    /// No device has.
+    NoSuchDevice(Error),
+}
+
+impl Plan {
+    /// The rows of `options` on the machine.
+    ///
+    /// # Errors
+    /// If that is nothing at all.
+    pub fn new(machine: &Machine, options: &Options) -> Result<Self, Nothing> {
+        let mut rows = rows::all();
+        if let Some(wanted) = &options.filter {
+            rows.retain(|row| row.id.contains(wanted));
+            if rows.is_empty() {
+                return Err(Nothing::NoSuchRow(wanted.clone()));
+            }
+        }
+        let mut plan = Self {
+            entries: Vec::new(),
+            absent: Vec::new(),
+        };
+        for row in rows {
+            match row.entries(machine) {
+                Ok(entries) => plan.entries.extend(entries),
+                Err(reason) => plan.absent.push((row, reason)),
+            }
+        }
+        if let Some(wanted) = &options.device {
+            plan.retain(wanted)?;
+        }
+        Ok(plan)
+    }
+
+    /// Leaves only the subjects that `wanted` means.
+    fn retain(&mut self, wanted: &str) -> Result<(), Nothing> {
+        let lower = wanted.to_lowercase();
+        let index: Option<usize> = wanted.parse().ok();
+        let mut all: Vec<String> = Vec::new();
+        for entry in &self.entries {
+            if !all.contains(&entry.subject.devices) {
+                all.push(entry.subject.devices.clone());
+            }
+        }
+        // A whole name means that one alone: every list with the host contains "host".
+        let whole = all.iter().any(|name| name == wanted);
+        self.entries.retain(|entry| match index {
+            Some(index) => entry.subject.indices.contains(&index),
+            None if whole => entry.subject.devices == wanted,
+            None => entry.subject.devices.to_lowercase().contains(&lower),
+        });
+        // Who asks for one device knows that others' rows are left out.
+        self.absent.clear();
+        if self.entries.is_empty() {
+            let (asked, have) = (wanted.to_owned(), all.join(", "));
+            return Err(Nothing::NoSuchDevice(Error::NoSuchDevice { asked, have }));
+        }
+        Ok(())
+    }
+}
+
+/// Measures what is planned, and tells each outcome as soon as it is there.
+pub fn measure(
+    machine: &Machine,
+    plan: &Plan,
+    pace: Pace,
+    mut tell: impl FnMut(&Record),
+) -> Report {
+    let mut report = Report::new(machine.inventory());
+    for entry in &plan.entries {
+        let mut bench = Bench::new(pace);
+        let ended = entry.run(machine, &mut bench);
+        let record = Record::new(entry, ended.map(|()| bench.measured));
+        tell(&record);
+        report.rows.push(record);
+    }
+    for (row, reason) in &plan.absent {
+        let record = Record::skipped(row, reason.clone());
+        report.rows.push(record);
+    }
+    report
+}

@@ -1,0 +1,51 @@
+//! A counter in a futex word: what a timeline is on the host, by hand.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex::{self, Flags};
+
+/// A counter that threads wait for. It has a cache line to itself.
+#[repr(align(128))]
+#[derive(Default)]
+pub(crate) struct Word {
+    value: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Word {
+    /// Sets it, and wakes whoever sleeps.
+    pub(crate) fn signal(&self, value: u32) {
+        self.value.store(value, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Waking takes a valid word and is refused for no other reason.
+            let _ = futex::wake(&self.value, Flags::PRIVATE, i32::MAX as u32);
+        }
+    }
+
+    /// Waits until it is `value` or past it: spins for so long, then sleeps.
+    pub(crate) fn wait(&self, value: u32, spin: Duration) {
+        if self.value.load(Ordering::SeqCst) >= value {
+            return;
+        }
+        if !spin.is_zero() {
+            let start = Instant::now();
+            while start.elapsed() < spin {
+                std::hint::spin_loop();
+                if self.value.load(Ordering::SeqCst) >= value {
+                    return;
+                }
+            }
+        }
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        loop {
+            let now = self.value.load(Ordering::SeqCst);
+            if now >= value {
+                break;
+            }
+            // Interrupted, or another value already: looked at again.
+            let _ = futex::wait(&self.value, Flags::PRIVATE, now, None);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,295 @@
+//! What a run found: for people, and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use syncline::Inventory;
+use syncline_conformance::COMMIT;
+use syncline_conformance::inventory::device_lines;
+use syncline_conformance::report::{DeviceLine, command, now};
+
+use crate::bar::{Bar, Found, Verdict};
+use crate::lab::{Measured, Outcome, Stop};
+use crate::rows::{Entry, Row};
+use crate::stats::Summary;
+
+/// A whole run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    /// The commit that ran.
+    pub commit: String,
+    /// When, in UTC (RFC 3339).
+    pub date: String,
+    /// The command line.
+    pub command: String,
+    /// The devices of the machine, each with its driver.
+    pub devices: Vec<DeviceLine>,
+    /// Every row on every subject.
+    pub rows: Vec<Record>,
+}
+
+/// One row on one subject, or one row that nothing here can run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Record {
+    /// The row.
+    pub id: String,
+    /// Devices, queue and variant; `None` where the machine has nothing to run it on.
+    pub subject: Option<String>,
+    /// The median of ours, in nanoseconds.
+    pub ours_ns: Option<f64>,
+    /// The median of raw, in nanoseconds.
+    pub raw_ns: Option<f64>,
+    /// The first median by the second.
+    pub ratio: Option<f64>,
+    /// What is asked.
+    pub bar: String,
+    /// Whether that is met; `None` if nothing was measured.
+    pub met: Option<bool>,
+    /// Which parts of the bar are missed, and by how much.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missed: Vec<String>,
+    /// The 10th and the 90th percentile over the rounds.
+    pub spread: Spread,
+    /// Everything else that was measured, each with its unit at the end of its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, f64>,
+    /// Why it was not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// What failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// To be read beside the figures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// The 10th and the 90th percentile of each quantity, over the rounds.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Spread {
+    /// Of ours, in nanoseconds.
+    pub ours_ns: Option<[f64; 2]>,
+    /// Of raw, in nanoseconds.
+    pub raw_ns: Option<[f64; 2]>,
+    /// Of ours by raw, round by round.
+    pub ratio: Option<[f64; 2]>,
+}
+
+/// Nanoseconds to a hundredth, and ratios to a thousandth: more says nothing.
+fn rounded(value: f64, to: f64) -> f64 {
+    (value * to).round() / to
+}
+
+fn spread(summary: Option<Summary>, to: f64) -> Option<[f64; 2]> {
+    summary.map(|summary| [rounded(summary.p10, to), rounded(summary.p90, to)])
+}
+
+impl Record {
+    fn bare(id: &str, subject: Option<String>, bar: Bar) -> Self {
+        Self {
+            id: id.into(),
+            subject,
+            ours_ns: None,
+            raw_ns: None,
+            ratio: None,
+            bar: bar.to_string(),
+            met: None,
+            missed: Vec::new(),
+            spread: Spread::default(),
+            figures: BTreeMap::new(),
+            skipped: None,
+            failed: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// A row that this machine has nothing for.
+    #[must_use]
+    pub fn skipped(row: &Row, reason: String) -> Self {
+        Self {
+            skipped: Some(reason),
+            ..Self::bare(row.id, None, row.bar)
+        }
+    }
+
+    /// A row that was run, or was to be.
+    #[must_use]
+    pub fn new(entry: &Entry, ended: Outcome<Measured>) -> Self {
+        let bar = entry.bar();
+        let mut record = Self::bare(entry.row.id, Some(entry.name()), bar);
+        let measured = match ended {
+            Ok(measured) => measured,
+            Err(Stop::Skipped(reason)) => {
+                record.skipped = Some(reason);
+                return record;
+            }
+            Err(Stop::Failed(reason)) => {
+                record.failed = Some(reason);
+                return record;
+            }
+        };
+        let (ours, raw) = (measured.ours, measured.raw);
+        let verdict = bar.judge(&Found {
+            ours: ours.map(|ours| ours.median),
+            raw: raw.map(|raw| raw.median),
+            figures: &measured.figures,
+        });
+        record.met = Some(verdict == Verdict::Met);
+        if let Verdict::Missed(missed) = verdict {
+            record.missed = missed;
+        }
+        record.ours_ns = ours.map(|ours| rounded(ours.median, 100.0));
+        record.raw_ns = raw.map(|raw| rounded(raw.median, 100.0));
+        let both = ours.zip(raw);
+        record.ratio = both.map(|(ours, raw)| rounded(ours.median / raw.median, 1000.0));
+        record.spread = Spread {
+            ours_ns: spread(ours, 100.0),
+            raw_ns: spread(raw, 100.0),
+            ratio: spread(measured.ratio, 1000.0),
+        };
+        record.figures = measured
+            .figures
+            .into_iter()
+            .map(|(name, value)| (name, rounded(value, 1000.0)))
+            .collect();
+        record.notes = measured.notes;
+        record
+    }
+
+    /// One line, or a few.
+    #[must_use]
+    pub fn lines(&self) -> String {
+        let mut text = format!(
+            "{:<28} {}",
+            self.id,
+            self.subject.as_deref().unwrap_or("(nothing to run it on)")
+        );
+        if let Some(reason) = &self.skipped {
+            let _ = write!(text, "\n    skipped: {reason}");
+            return text;
+        }
+        if let Some(reason) = &self.failed {
+            let _ = write!(text, "\n    FAILED: {reason}");
+            return text;
+        }
+        let _ = write!(text, "\n   ");
+        let times = [
+            ("ours", self.ours_ns, self.spread.ours_ns),
+            ("raw", self.raw_ns, self.spread.raw_ns),
+        ];
+        for (name, median, spread) in times {
+            if let Some((median, [low, high])) = median.zip(spread) {
+                let _ = write!(
+                    text,
+                    " {name} {} ({}..{})",
+                    time(median),
+                    time(low),
+                    time(high)
+                );
+            }
+        }
+        if let Some((ratio, [low, high])) = self.ratio.zip(self.spread.ratio) {
+            let _ = write!(text, "  ratio {ratio:.3} ({low:.3}..{high:.3})");
+        }
+        let met = match self.met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "not judged",
+        };
+        let _ = write!(text, "  {}: {met}", self.bar);
+        for missed in &self.missed {
+            let _ = write!(text, "\n    missed: {missed}");
+        }
+        for (name, value) in &self.figures {
+            let _ = write!(text, "\n    {name} = {value}");
+        }
+        for note in &self.notes {
+            let _ = write!(text, "\n    {note}");
+        }
+        text
+    }
+}
+
+/// A time in the unit that suits it.
+#[must_use]
+pub fn time(nanoseconds: f64) -> String {
+    match nanoseconds {
+        short if short < 1e3 => format!("{short:.1} ns"),
+        middle if middle < 1e6 => format!("{:.2} µs", middle / 1e3),
+        long => format!("{:.2} ms", long / 1e6),
+    }
+}
+
+impl Report {
+    /// A report of this build, run now by this command line, with no rows yet.
+    #[must_use]
+    pub fn new(inventory: &Inventory) -> Self {
+        Self {
+            commit: COMMIT.into(),
+            date: now(),
+            command: command(),
+            devices: device_lines(inventory),
+            rows: Vec::new(),
+        }
+    }
+
+    /// As JSON.
+    ///
+    /// # Errors
+    /// None, for what a run found.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// A recorded one.
+    ///
+    /// # Errors
+    /// If the text is none.
+    pub fn from_json(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
+
+    /// True if nothing failed.
+    #[must_use]
+    pub fn all_ran(&self) -> bool {
+        self.rows.iter().all(|row| row.failed.is_none())
+    }
+
+    /// True if no bar that was judged is missed.
+    #[must_use]
+    pub fn all_met(&self) -> bool {
+        self.rows.iter().all(|row| row.met != Some(false))
+    }
+
+    /// The rows that were skipped, by reason, each reason once.
+    #[must_use]
+    pub fn skips(&self) -> Vec<(String, Vec<String>)> {
+        let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+        for row in &self.rows {
+            let Some(reason) = &row.skipped else { continue };
+            let name = match &row.subject {
+                Some(subject) => format!("{} ({subject})", row.id),
+                None => row.id.clone(),
+            };
+            match reasons.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, rows)) => rows.push(name),
+                None => reasons.push((reason.clone(), vec![name])),
+            }
+        }
+        reasons
+    }
+
+    /// The counts, in words.
+    #[must_use]
+    pub fn tally(&self) -> String {
+        let count = |is: fn(&Record) -> bool| self.rows.iter().filter(|row| is(row)).count();
+        format!(
+            "{} met, {} missed, {} skipped, {} failed",
+            count(|row| row.met == Some(true)),
+            count(|row| row.met == Some(false)),
+            count(|row| row.skipped.is_some()),
+            count(|row| row.failed.is_some()),
+        )
+    }
+}

@@ -1,0 +1,177 @@
+//! Host timelines and host queues.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Error, QueueKind, WaitMode};
+
+use super::{Call, Row, Variant};
+use crate::bar::Bar;
+use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
+use crate::machine::On;
+use crate::raw::channel::{Counter, Job, Worker};
+use crate::raw::futex::Word;
+
+/// No wait of these rows takes so long.
+const LONG: Duration = Duration::from_secs(20);
+
+/// For how long the hand-written wait spins before it sleeps: as long as an adaptive wait of the library does.
+const SPIN: Duration = Duration::from_micros(30);
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "host.pingpong",
+        ours: "two threads and two host timelines, there and back",
+        raw: "two futex words, with a count of sleepers so that nobody is woken in vain, and the same spinning",
+        bar: Bar::Ratio(1.2),
+        on: On::Host,
+        variants: &[
+            Variant::new("spinning first", SPINNING),
+            Variant::new("sleeping at once", SLEEPING),
+        ],
+        run: pingpong,
+    },
+    Row {
+        id: "host.submit",
+        ours: "submit a closure to a host queue with one wait and one signal",
+        raw: "a boxed closure through a crossbeam channel to a worker thread; values under a mutex and a condition variable",
+        bar: Bar::Ratio(1.2),
+        on: On::Host,
+        variants: &[
+            Variant::new("64 at a time, to the end", 64),
+            Variant::new("one at a time, to the end", 1),
+        ],
+        run: submit,
+    },
+];
+
+const SPINNING: u64 = 0;
+const SLEEPING: u64 = 1;
+
+fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let host = call.machine.host(call.subject)?;
+    let (mode, spin) = match call.n {
+        SLEEPING => (WaitMode::Block, Duration::ZERO),
+        _ => (WaitMode::Adaptive, SPIN),
+    };
+    let (ping, pong) = (&host.timeline("ping")?, &host.timeline("pong")?);
+    let words = &[Word::default(), Word::default()];
+    let over = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for value in 1.. {
+                let there = ping.at(value).wait_with(mode, Duration::MAX);
+                if there.and_then(|()| pong.signal(value)).is_err() {
+                    return;
+                }
+            }
+        });
+        scope.spawn(move || {
+            for value in 1.. {
+                words[0].wait(value, spin);
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                words[1].signal(value);
+            }
+        });
+        let (mut ours, mut raw) = (0, 0);
+        let outcome = lab.race(vec![
+            Side::ours(|n| {
+                timed(|| {
+                    for _ in 0..n {
+                        ours += 1;
+                        ping.signal(ours)?;
+                        pong.at(ours).wait_with(mode, LONG)?;
+                    }
+                    Ok(())
+                })
+            }),
+            Side::raw(|n| {
+                timed(|| {
+                    for _ in 0..n {
+                        raw += 1;
+                        words[0].signal(raw);
+                        words[1].wait(raw, spin);
+                    }
+                    Ok(())
+                })
+            }),
+        ]);
+        // Both partners end here.
+        ping.fail(Error::work(Stop::Skipped("the race is over".into())));
+        over.store(true, Ordering::Relaxed);
+        words[0].signal(u32::MAX);
+        outcome
+    })
+}
+
+fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let host = call.machine.host(call.subject)?;
+    let queue = host.queue(QueueKind::Compute, "submitted to")?;
+    let values = host.timeline("values")?;
+    let worker = Worker::start();
+    let counter = Arc::new(Counter::default());
+    let ran = Arc::new(AtomicU64::new(0));
+    let (mut ours, mut raw) = (0, 0);
+    let burst = call.n;
+    lab.race(vec![
+        Side::ours(|n| {
+            bursts(
+                n,
+                burst,
+                |count| {
+                    for _ in 0..count {
+                        let ran = ran.clone();
+                        queue.submit(
+                            &[values.at(ours)],
+                            move |recorder| {
+                                recorder.run(move || {
+                                    ran.fetch_add(1, Ordering::Relaxed);
+                                });
+                                Ok(())
+                            },
+                            &[values.signal_at(ours + 1)],
+                        )?;
+                        ours += 1;
+                    }
+                    Ok(values.at(ours).wait(LONG)?)
+                },
+                || Ok(()),
+            )
+        }),
+        Side::raw(|n| {
+            bursts(
+                n,
+                burst,
+                |count| {
+                    for _ in 0..count {
+                        let ran = ran.clone();
+                        let job = Job {
+                            wait: (counter.clone(), raw),
+                            work: Box::new(move || {
+                                ran.fetch_add(1, Ordering::Relaxed);
+                            }),
+                            signal: (counter.clone(), raw + 1),
+                        };
+                        if !worker.send(job) {
+                            return Err(Stop::Failed("the raw worker has ended".into()));
+                        }
+                        raw += 1;
+                    }
+                    counter.wait(raw);
+                    Ok(())
+                },
+                || Ok(()),
+            )
+        }),
+    ])?;
+    let all = ours + raw;
+    match ran.load(Ordering::Relaxed) {
+        done if done == all => Ok(()),
+        done => Err(Stop::Failed(format!("{done} of {all} closures ran"))),
+    }
+}

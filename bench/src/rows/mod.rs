@@ -1,0 +1,141 @@
+//! The rows, by family.
+
+mod host;
+mod wait;
+
+use crate::bar::Bar;
+use crate::lab::{Lab, Outcome};
+use crate::machine::{Machine, On, Subject};
+
+/// One thing that applications do, through Syncline and by hand.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Its name, which does not change.
+    pub id: &'static str,
+    /// What ours does.
+    pub ours: &'static str,
+    /// What is written by hand for the same.
+    pub raw: &'static str,
+    /// What is asked of it, where a variant says nothing else.
+    pub bar: Bar,
+    /// What it runs on.
+    pub on: On,
+    /// What it is run with, one after the other; none is one without a name.
+    pub variants: &'static [Variant],
+    /// Measures it.
+    pub run: Run,
+}
+
+/// Sets a row up and has it measured.
+pub type Run = fn(&Call<'_>, &mut dyn Lab) -> Outcome<()>;
+
+/// One of several ways to run a row.
+#[derive(Debug, Clone, Copy)]
+pub struct Variant {
+    /// In words.
+    pub name: &'static str,
+    /// What it means to the row.
+    pub n: u64,
+    /// What is asked of it, if something else than of the row.
+    pub bar: Option<Bar>,
+}
+
+impl Variant {
+    const fn new(name: &'static str, n: u64) -> Self {
+        Self { name, n, bar: None }
+    }
+
+    #[allow(
+        dead_code,
+        reason = "for families that are left out with their backends"
+    )]
+    const fn asked(name: &'static str, n: u64, bar: Bar) -> Self {
+        Self {
+            name,
+            n,
+            bar: Some(bar),
+        }
+    }
+}
+
+/// What a row is measured with.
+#[derive(Debug)]
+pub struct Call<'m> {
+    /// The machine.
+    pub machine: &'m Machine,
+    /// The devices.
+    pub subject: &'m Subject,
+    /// The variant's meaning; 0 without one.
+    pub n: u64,
+}
+
+/// One row on one subject in one variant.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The row.
+    pub row: Row,
+    /// The devices.
+    pub subject: Subject,
+    /// How.
+    pub variant: Option<Variant>,
+}
+
+impl Entry {
+    /// Devices, queue and variant, in words.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.variant {
+            Some(variant) => format!("{}, {}", self.subject.name(), variant.name),
+            None => self.subject.name(),
+        }
+    }
+
+    /// What is asked of it.
+    #[must_use]
+    pub fn bar(&self) -> Bar {
+        self.variant
+            .and_then(|variant| variant.bar)
+            .unwrap_or(self.row.bar)
+    }
+
+    /// Measures it.
+    ///
+    /// # Errors
+    /// Why it gives no figures.
+    pub fn run(&self, machine: &Machine, lab: &mut dyn Lab) -> Outcome<()> {
+        let call = Call {
+            machine,
+            subject: &self.subject,
+            n: self.variant.map_or(0, |variant| variant.n),
+        };
+        (self.row.run)(&call, lab)
+    }
+}
+
+impl Row {
+    /// It on everything that this machine has for it.
+    ///
+    /// # Errors
+    /// Why there is nothing.
+    pub fn entries(&self, machine: &Machine) -> Result<Vec<Entry>, String> {
+        let mut entries = Vec::new();
+        for subject in machine.subjects(self.on)? {
+            let entry = |variant| Entry {
+                row: self.clone(),
+                subject: subject.clone(),
+                variant,
+            };
+            if self.variants.is_empty() {
+                entries.push(entry(None));
+            }
+            entries.extend(self.variants.iter().map(|variant| entry(Some(*variant))));
+        }
+        Ok(entries)
+    }
+}
+
+/// Every row.
+#[must_use]
+pub fn all() -> Vec<Row> {
+    [host::ROWS, wait::ROWS].concat()
+}

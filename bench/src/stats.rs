@@ -1,0 +1,76 @@
+//! Medians and percentiles.
+
+use serde::{Deserialize, Serialize};
+
+/// What many samples of one quantity say.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Half of the samples are below it.
+    pub median: f64,
+    /// A tenth of the samples are below it.
+    pub p10: f64,
+    /// A tenth of the samples are above it.
+    pub p90: f64,
+}
+
+impl Summary {
+    /// Of these samples, in any order; `None` of none.
+    #[must_use]
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Some(Self {
+            median: percentile(&sorted, 0.5)?,
+            p10: percentile(&sorted, 0.1)?,
+            p90: percentile(&sorted, 0.9)?,
+        })
+    }
+}
+
+/// The value below which the part `q` (0 to 1) of the samples lies, which are sorted; between two samples it is interpolated.
+#[must_use]
+pub fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let place = q.clamp(0.0, 1.0) * last as f64;
+    let below = place.floor() as usize;
+    let above = (below + 1).min(last);
+    let part = place - below as f64;
+    Some(sorted[below] + (sorted[above] - sorted[below]) * part)
+}
+
+/// The median of these samples, in any order; `None` of none.
+#[must_use]
+pub fn median(samples: &[f64]) -> Option<f64> {
+    Summary::of(samples).map(|summary| summary.median)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_in_the_middle_whatever_the_order() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+        assert_eq!(median(&[7.0]), Some(7.0));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn one_outlier_moves_no_median() {
+        let mut samples = vec![10.0; 29];
+        samples.push(1e9);
+        let summary = Summary::of(&samples);
+        assert_eq!(summary.map(|s| (s.median, s.p90)), Some((10.0, 10.0)));
+    }
+
+    #[test]
+    fn percentiles_are_interpolated() {
+        let sorted: Vec<f64> = (0..=10).map(f64::from).collect();
+        assert_eq!(percentile(&sorted, 0.1), Some(1.0));
+        assert_eq!(percentile(&sorted, 0.9), Some(9.0));
+        assert_eq!(percentile(&sorted, 0.25), Some(2.5));
+        assert_eq!(percentile(&sorted, 1.0), Some(10.0));
+        assert_eq!(percentile(&sorted, 0.0), Some(0.0));
+    }
+}

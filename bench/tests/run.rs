@@ -1,0 +1,108 @@
+//! A short run on whatever there is. It says nothing about times, only that every row runs, or says why not.
+
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+use syncline::{Inventory, ProbeOptions};
+use syncline_bench::lab::Pace;
+use syncline_bench::measure::{Nothing, Options};
+use syncline_bench::{Machine, Plan, Report, measure};
+
+fn machine() -> Machine {
+    Machine::new(Inventory::probe(&ProbeOptions::default()))
+}
+
+fn run(machine: &Machine, options: &Options) -> Report {
+    let plan = Plan::new(machine, options).expect("something to run");
+    measure(machine, &plan, Pace::QUICK, |_| ())
+}
+
+#[test]
+fn every_row_runs_or_says_why_not() {
+    let machine = machine();
+    let report = run(&machine, &Options::default());
+    for row in &report.rows {
+        assert_eq!(row.failed, None, "{} on {:?}", row.id, row.subject);
+        match &row.skipped {
+            Some(reason) => {
+                assert!(!reason.is_empty(), "{}", row.id);
+                assert!(row.ours_ns.is_none() && row.met.is_none(), "{row:?}");
+            }
+            None => {
+                assert!(row.subject.is_some() && row.met.is_some(), "{row:?}");
+                let measured = row.ours_ns.is_some() || !row.figures.is_empty();
+                assert!(measured, "{row:?}");
+                let missing = row.missed.iter().find(|miss| miss.contains("not measured"));
+                assert_eq!(missing, None, "{} on {:?}", row.id, row.subject);
+            }
+        }
+    }
+    let host = |id: &str| {
+        let of_host =
+            |subject: &Option<String>| subject.as_deref().is_some_and(|s| s.starts_with("host"));
+        report
+            .rows
+            .iter()
+            .any(|row| row.id == id && of_host(&row.subject) && row.ours_ns > Some(0.0))
+    };
+    for id in ["host.pingpong", "host.submit", "wait.any.10000"] {
+        assert!(host(id), "{id} did not run on the host");
+    }
+}
+
+#[test]
+fn a_report_survives_json() {
+    let machine = machine();
+    let options = Options {
+        filter: Some("host.pingpong".into()),
+        device: Some("host".into()),
+    };
+    let report = run(&machine, &options);
+    let text = report.to_json().expect("JSON");
+    let again = Report::from_json(&text).expect("the same");
+    assert_eq!(again.to_json().expect("JSON"), text);
+    let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    for key in ["commit", "date", "command", "devices", "rows"] {
+        assert!(value.get(key).is_some(), "{key}: {text}");
+    }
+    let row = &value["rows"][0];
+    for key in [
+        "id", "subject", "ours_ns", "raw_ns", "ratio", "bar", "spread", "met",
+    ] {
+        assert!(row.get(key).is_some(), "{key}: {row}");
+    }
+    assert!(row["ratio"].as_f64() > Some(0.0), "{row}");
+    assert!(value["devices"][0]["driver"].is_string(), "{text}");
+}
+
+#[test]
+fn nothing_to_run_is_told() {
+    let machine = machine();
+    let asked = |filter: Option<&str>, device: Option<&str>| {
+        let options = Options {
+            filter: filter.map(Into::into),
+            device: device.map(Into::into),
+        };
+        Plan::new(&machine, &options).expect_err("nothing to run")
+    };
+    assert!(matches!(asked(Some("nosuch"), None), Nothing::NoSuchRow(_)));
+    assert!(matches!(
+        asked(None, Some("nosuch")),
+        Nothing::NoSuchDevice(_)
+    ));
+}
+
+#[test]
+fn a_whole_name_means_that_device_alone() {
+    let machine = machine();
+    let options = Options {
+        device: Some("host".into()),
+        ..Options::default()
+    };
+    let plan = Plan::new(&machine, &options).expect("the host's rows");
+    assert!(
+        plan.entries
+            .iter()
+            .all(|entry| entry.subject.devices == "host")
+    );
+    assert!(!plan.entries.is_empty());
+}

@@ -1,0 +1,121 @@
+//! `syncline bench`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use syncline_bench::lab::Pace;
+use syncline_bench::measure::{Nothing, Options, Plan};
+use syncline_bench::{Machine, Report, measure};
+
+use crate::failure::Failure;
+use crate::output::say;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Only the subject of this name, or those whose names contain it (as --list prints them), or with the device of this index
+    #[arg(long)]
+    device: Option<String>,
+    /// Only rows whose id contains this
+    #[arg(long)]
+    filter: Option<String>,
+    /// Rounds of each row, in each of which both sides run once
+    #[arg(long, default_value_t = Pace::FULL.rounds, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rounds: u32,
+    /// A few short rounds, to see that everything runs: no figures to keep
+    #[arg(long, conflicts_with = "rounds")]
+    quick: bool,
+    /// List rows and subjects, and measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Write everything that was measured as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Exit with 1 if a bar is missed
+    #[arg(long)]
+    require: bool,
+}
+
+impl Args {
+    const fn pace(&self) -> Pace {
+        if self.quick {
+            return Pace::QUICK;
+        }
+        Pace {
+            rounds: self.rounds,
+            ..Pace::FULL
+        }
+    }
+}
+
+impl From<Nothing> for Failure {
+    fn from(nothing: Nothing) -> Self {
+        match nothing {
+            Nothing::NoSuchRow(asked) => {
+                Self::Words(format!("no row matches \"{asked}\"; --list shows them"))
+            }
+            Nothing::NoSuchDevice(error) => error.into(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let machine = Machine::new(crate::probe(false)?);
+    let plan = Plan::new(
+        &machine,
+        &Options {
+            filter: args.filter.clone(),
+            device: args.device.clone(),
+        },
+    )?;
+    if args.list {
+        list(&plan);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(path) = &args.json {
+        prepare(path)?;
+    }
+    let report = measure(&machine, &plan, args.pace(), |record| {
+        say!("{}", record.lines());
+    });
+    close(&report);
+    if let Some(path) = &args.json {
+        std::fs::write(path, report.to_json()?).map_err(Failure::write(path))?;
+    }
+    let fine = report.all_ran() && (report.all_met() || !args.require);
+    Ok(if fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+/// What could not be run, each reason once, and the counts.
+fn close(report: &Report) {
+    for (reason, rows) in report.skips() {
+        say!("\nskipped: {}\n    {reason}", rows.join(", "));
+    }
+    say!("\n{}", report.tally());
+}
+
+fn list(plan: &Plan) {
+    for entry in &plan.entries {
+        say!(
+            "{:<28} {}\n    ours  {}\n    raw   {}\n    bar   {}",
+            entry.row.id,
+            entry.name(),
+            entry.row.ours,
+            entry.row.raw,
+            entry.bar()
+        );
+    }
+    for (row, reason) in &plan.absent {
+        say!("{:<28} nothing to run it on: {reason}", row.id);
+    }
+}
+
+/// A run is long: what cannot be written is to be known before it.
+fn prepare(path: &Path) -> Result<(), Failure> {
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.append(true).create(true).open(path);
+    opened.map(drop).map_err(Failure::write(path))
+}
