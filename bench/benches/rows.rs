@@ -40,6 +40,8 @@ impl Lab for Development<'_> {
         1
     }
 
+    fn ours(&mut self, _: &[f64]) {}
+
     fn figure(&mut self, _: &str, _: f64) {}
 
     fn note(&mut self, _: String) {}

@@ -116,6 +116,9 @@ pub trait Lab {
     /// How many samples to take of what is no race.
     fn rounds(&self) -> u32;
 
+    /// Gives times of ours that were taken otherwise than in a race, in nanoseconds.
+    fn ours(&mut self, samples: &[f64]);
+
     /// Notes a figure besides the times of the race. Its name ends in its unit, if it has one.
     fn figure(&mut self, name: &str, value: f64);
 
@@ -131,6 +134,20 @@ pub trait Lab {
 pub fn bursts(
     n: u64,
     burst: u64,
+    go: impl FnMut(u64) -> Outcome<()>,
+    drain: impl FnMut() -> Outcome<()>,
+) -> Outcome<Duration> {
+    gated_bursts(n, burst, |_| Ok(()), go, drain)
+}
+
+/// As [`bursts`], with something to be done before each, which is not timed either: a gate to be closed that `drain` opens.
+///
+/// # Errors
+/// Those of what it calls. After one of `go`, `drain` is called all the same: a gate must not stay closed.
+pub fn gated_bursts(
+    n: u64,
+    burst: u64,
+    mut prepare: impl FnMut(u64) -> Outcome<()>,
     mut go: impl FnMut(u64) -> Outcome<()>,
     mut drain: impl FnMut() -> Outcome<()>,
 ) -> Outcome<Duration> {
@@ -138,10 +155,12 @@ pub fn bursts(
     let mut total = Duration::ZERO;
     while left > 0 {
         let now = left.min(burst);
+        prepare(now)?;
         let start = Instant::now();
-        go(now)?;
+        let gone = go(now);
         total += start.elapsed();
-        drain()?;
+        let drained = drain();
+        gone.and(drained)?;
         left -= now;
     }
     Ok(total)
@@ -276,6 +295,10 @@ impl Lab for Bench {
 
     fn rounds(&self) -> u32 {
         self.pace.rounds
+    }
+
+    fn ours(&mut self, samples: &[f64]) {
+        self.measured.ours = Summary::of(samples);
     }
 
     fn figure(&mut self, name: &str, value: f64) {

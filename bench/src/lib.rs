@@ -14,6 +14,7 @@
 //! | [`measure`], [`report`] | a whole run, and what it found |
 
 pub mod bar;
+mod cpu;
 pub mod lab;
 pub mod machine;
 pub mod measure;

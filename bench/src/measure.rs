@@ -52,10 +52,10 @@ impl Plan {
             absent: Vec::new(),
         };
         for row in rows {
-            match row.entries(machine) {
-                Ok(entries) => plan.entries.extend(entries),
-                Err(reason) => plan.absent.push((row, reason)),
-            }
+            let (entries, reasons) = row.entries(machine);
+            plan.entries.extend(entries);
+            let absent = reasons.into_iter().map(|reason| (row.clone(), reason));
+            plan.absent.extend(absent);
         }
         if let Some(wanted) = &options.device {
             plan.retain(wanted)?;

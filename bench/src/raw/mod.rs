@@ -4,3 +4,5 @@
 pub(crate) mod channel;
 pub(crate) mod child;
 pub(crate) mod futex;
+#[cfg(feature = "vulkan")]
+pub(crate) mod vulkan;

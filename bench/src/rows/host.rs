@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "two threads and two host timelines, there and back",
         raw: "two futex words, with a count of sleepers so that nobody is woken in vain, and the same spinning",
         bar: Bar::Ratio(1.2),
-        on: On::Host,
+        on: &[On::Host],
         variants: &[
             Variant::new("spinning first", SPINNING),
             Variant::new("sleeping at once", SLEEPING),
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "submit a closure to a host queue with one wait and one signal",
         raw: "a boxed closure through a crossbeam channel to a worker thread; values under a mutex and a condition variable",
         bar: Bar::Ratio(1.2),
-        on: On::Host,
+        on: &[On::Host],
         variants: &[
             Variant::new("64 at a time, to the end", 64),
             Variant::new("one at a time, to the end", 1),

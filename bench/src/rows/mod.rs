@@ -1,6 +1,13 @@
 //! The rows, by family.
 
+mod any;
+#[cfg(feature = "vulkan")]
+mod batch;
+mod gate;
 mod host;
+mod scale;
+#[cfg(feature = "vulkan")]
+mod vulkan;
 mod wait;
 
 use crate::bar::Bar;
@@ -19,7 +26,7 @@ pub struct Row {
     /// What is asked of it, where a variant says nothing else.
     pub bar: Bar,
     /// What it runs on.
-    pub on: On,
+    pub on: &'static [On],
     /// What it is run with, one after the other; none is one without a name.
     pub variants: &'static [Variant],
     /// Measures it.
@@ -113,29 +120,46 @@ impl Entry {
 }
 
 impl Row {
-    /// It on everything that this machine has for it.
-    ///
-    /// # Errors
-    /// Why there is nothing.
-    pub fn entries(&self, machine: &Machine) -> Result<Vec<Entry>, String> {
-        let mut entries = Vec::new();
-        for subject in machine.subjects(self.on)? {
-            let entry = |variant| Entry {
-                row: self.clone(),
-                subject: subject.clone(),
-                variant,
+    /// It on everything that this machine has for it, and why there is no more.
+    #[must_use]
+    pub fn entries(&self, machine: &Machine) -> (Vec<Entry>, Vec<String>) {
+        let (mut entries, mut reasons) = (Vec::new(), Vec::new());
+        for on in self.on {
+            let subjects = match machine.subjects(*on) {
+                Ok(subjects) => subjects,
+                Err(reason) => {
+                    reasons.push(reason);
+                    continue;
+                }
             };
-            if self.variants.is_empty() {
-                entries.push(entry(None));
+            for subject in subjects {
+                let entry = |variant| Entry {
+                    row: self.clone(),
+                    subject: subject.clone(),
+                    variant,
+                };
+                if self.variants.is_empty() {
+                    entries.push(entry(None));
+                }
+                entries.extend(self.variants.iter().map(|variant| entry(Some(*variant))));
             }
-            entries.extend(self.variants.iter().map(|variant| entry(Some(*variant))));
         }
-        Ok(entries)
+        (entries, reasons)
     }
 }
 
 /// Every row.
 #[must_use]
 pub fn all() -> Vec<Row> {
-    [host::ROWS, wait::ROWS].concat()
+    [
+        #[cfg(feature = "vulkan")]
+        vulkan::ROWS,
+        any::ROWS,
+        host::ROWS,
+        wait::ROWS,
+        scale::ROWS,
+        #[cfg(feature = "vulkan")]
+        batch::ROWS,
+    ]
+    .concat()
 }

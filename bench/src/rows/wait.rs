@@ -45,7 +45,7 @@ const fn row(id: &'static str, run: super::Run) -> Row {
         ours: OURS,
         raw: RAW,
         bar: BAR,
-        on: On::Mixed,
+        on: &[On::Mixed],
         variants: &[],
         run,
     }

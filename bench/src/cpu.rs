@@ -1,0 +1,20 @@
+//! How much processor time has been used.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// By this thread.
+pub(crate) fn of_thread() -> Duration {
+    read(ClockId::ThreadCPUTime)
+}
+
+/// By all threads of this process.
+pub(crate) fn of_process() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}

@@ -1,0 +1,240 @@
+//! Vulkan by hand: what an engine calls itself, through the same `VkDevice` and the same `VkQueue`s.
+#![allow(unsafe_code, reason = "calls the driver, as the baseline")]
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use ash::vk;
+use syncline::vulkan::{Device, QueueGuard};
+
+use crate::lab::{Outcome, Stop};
+
+/// No wait here takes so long.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Waits of one submission at the most, here.
+const WAITS: usize = 8;
+
+/// Timeline semaphores of a device, and one of its queues to use them on.
+pub(crate) struct Hand {
+    device: Device,
+    queue: (u32, u32),
+    /// Each with the highest value that it is to get to.
+    semaphores: RefCell<Vec<(vk::Semaphore, u64)>>,
+}
+
+/// One of a [`Hand`]'s semaphores, not to be used after it has gone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Semaphore {
+    pub(crate) raw: vk::Semaphore,
+    at: usize,
+}
+
+fn failed(call: &str, code: vk::Result) -> Stop {
+    Stop::Failed(format!("{call} returned {code:?}"))
+}
+
+impl Hand {
+    /// For the queue with this index of this family.
+    pub(crate) fn new(device: &Device, family: u32, index: u32) -> Self {
+        Self {
+            device: device.clone(),
+            queue: (family, index),
+            semaphores: RefCell::default(),
+        }
+    }
+
+    fn raw(&self) -> &ash::Device {
+        self.device.raw()
+    }
+
+    /// The queue, alone: to be taken once for many submissions.
+    pub(crate) fn lock(&self) -> Outcome<QueueGuard> {
+        Ok(self.device.lock_queue(self.queue.0, self.queue.1)?)
+    }
+
+    /// A timeline semaphore at 0. `exported`: one that leaves as an opaque descriptor.
+    pub(crate) fn semaphore(&self, exported: bool) -> Outcome<Semaphore> {
+        let mut kind =
+            vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+        let mut export = vk::ExportSemaphoreCreateInfo::default()
+            .handle_types(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
+        let mut info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        if exported {
+            info = info.push_next(&mut export);
+        }
+        // SAFETY: a valid description; only devices that export such semaphores are asked for one that is exported.
+        let raw = unsafe { self.raw().create_semaphore(&info, None) }
+            .map_err(|code| failed("vkCreateSemaphore", code))?;
+        let mut semaphores = self.semaphores.borrow_mut();
+        semaphores.push((raw, 0));
+        let at = semaphores.len() - 1;
+        Ok(Semaphore { raw, at })
+    }
+
+    /// Notes that the semaphore will get to `value`: told once for many submissions.
+    pub(crate) fn expect(&self, semaphore: Semaphore, value: u64) {
+        self.semaphores.borrow_mut()[semaphore.at].1 = value;
+    }
+
+    /// `vkGetSemaphoreCounterValue`.
+    #[inline]
+    pub(crate) fn value(&self, semaphore: vk::Semaphore) -> Outcome<u64> {
+        // SAFETY: a live timeline semaphore of this device.
+        unsafe { self.raw().get_semaphore_counter_value(semaphore) }
+            .map_err(|code| failed("vkGetSemaphoreCounterValue", code))
+    }
+
+    /// `vkSignalSemaphore`.
+    #[inline]
+    pub(crate) fn signal(&self, semaphore: vk::Semaphore, value: u64) -> Outcome<()> {
+        let info = vk::SemaphoreSignalInfo::default()
+            .semaphore(semaphore)
+            .value(value);
+        // SAFETY: a live timeline semaphore of this device; rows only ever count up.
+        unsafe { self.raw().signal_semaphore(&info) }
+            .map_err(|code| failed("vkSignalSemaphore", code))
+    }
+
+    /// What signals one semaphore from another thread.
+    pub(crate) fn signaller(&self, semaphore: vk::Semaphore) -> Signaller {
+        Signaller(self.device.clone(), semaphore)
+    }
+
+    /// `vkWaitSemaphores`.
+    #[inline]
+    pub(crate) fn wait(&self, semaphore: vk::Semaphore, value: u64) -> Outcome<()> {
+        let (semaphores, values) = ([semaphore], [value]);
+        let info = vk::SemaphoreWaitInfo::default()
+            .semaphores(&semaphores)
+            .values(&values);
+        // SAFETY: a live timeline semaphore of this device.
+        unsafe { self.raw().wait_semaphores(&info, LONG.as_nanos() as u64) }
+            .map_err(|code| failed("vkWaitSemaphores", code))
+    }
+
+    /// `vkGetSemaphoreCounterValue`, until it is there.
+    #[inline]
+    pub(crate) fn poll(&self, semaphore: vk::Semaphore, value: u64) -> Outcome<()> {
+        let start = Instant::now();
+        let mut looks = 0_u32;
+        while self.value(semaphore)? < value {
+            std::hint::spin_loop();
+            looks += 1;
+            if looks.is_multiple_of(1 << 16) && start.elapsed() > LONG {
+                return Err(Stop::Failed("a semaphore does not get to its value".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// `vkQueueSubmit` of one submission without commands; no more than eight waits.
+    #[inline]
+    pub(crate) fn submit(
+        &self,
+        queue: &QueueGuard,
+        (waits, wait_values): (&[vk::Semaphore], &[u64]),
+        (signals, signal_values): (&[vk::Semaphore], &[u64]),
+    ) -> Outcome<()> {
+        self.submit_commands(queue, &[], (waits, wait_values), (signals, signal_values))
+    }
+
+    /// `vkQueueSubmit` of one submission; no more than eight waits.
+    #[inline]
+    pub(crate) fn submit_commands(
+        &self,
+        queue: &QueueGuard,
+        commands: &[vk::CommandBuffer],
+        (waits, wait_values): (&[vk::Semaphore], &[u64]),
+        (signals, signal_values): (&[vk::Semaphore], &[u64]),
+    ) -> Outcome<()> {
+        const STAGES: [vk::PipelineStageFlags; WAITS] =
+            [vk::PipelineStageFlags::ALL_COMMANDS; WAITS];
+        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(wait_values)
+            .signal_semaphore_values(signal_values);
+        let info = vk::SubmitInfo::default()
+            .wait_semaphores(waits)
+            .wait_dst_stage_mask(&STAGES[..waits.len()])
+            .command_buffers(commands)
+            .signal_semaphores(signals)
+            .push_next(&mut values);
+        // SAFETY: the queue is locked; all semaphores are timelines of this device that live until they have got to
+        // what they are expected to; rows only ever count up. Command buffers are recorded, and used once at a time.
+        unsafe {
+            self.raw()
+                .queue_submit(queue.raw(), &[info], vk::Fence::null())
+        }
+        .map_err(|code| failed("vkQueueSubmit", code))
+    }
+
+    /// `vkGetSemaphoreFdKHR`, of a semaphore that was made to be exported.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn export(&self, semaphore: Semaphore) -> Outcome<std::os::fd::OwnedFd> {
+        use std::os::fd::FromRawFd as _;
+        let functions =
+            ash::khr::external_semaphore_fd::Device::new(self.device.instance(), self.raw());
+        let info = vk::SemaphoreGetFdInfoKHR::default()
+            .semaphore(semaphore.raw)
+            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
+        // SAFETY: a live semaphore that was made for handles of this type, on a device with the extension.
+        let fd = unsafe { functions.get_semaphore_fd(&info) }
+            .map_err(|code| failed("vkGetSemaphoreFdKHR", code))?;
+        // SAFETY: just made for us, and nobody else's.
+        Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+/// A semaphore to be signalled from another thread than its hand's.
+pub(crate) struct Signaller(Device, vk::Semaphore);
+
+impl Signaller {
+    /// `vkSignalSemaphore`.
+    pub(crate) fn signal(&self, value: u64) -> Outcome<()> {
+        let info = vk::SemaphoreSignalInfo::default()
+            .semaphore(self.1)
+            .value(value);
+        // SAFETY: a live timeline semaphore of this device; rows only ever count up.
+        unsafe { self.0.raw().signal_semaphore(&info) }
+            .map_err(|code| failed("vkSignalSemaphore", code))
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        let semaphores = self.semaphores.take();
+        for (semaphore, value) in &semaphores {
+            let (semaphores, values) = ([*semaphore], [*value]);
+            let info = vk::SemaphoreWaitInfo::default()
+                .semaphores(&semaphores)
+                .values(&values);
+            let patience = Duration::from_secs(2).as_nanos() as u64;
+            // SAFETY: a live timeline semaphore of this device.
+            if unsafe { self.raw().wait_semaphores(&info, patience) }.is_err() {
+                // After a failed row something may still use them: they are left to the device.
+                return;
+            }
+        }
+        let Ok(queue) = self.lock() else { return };
+        // Drivers may look at a semaphore a moment after the last submission with it has signalled.
+        // SAFETY: the queue is locked, and all that rows have put into it comes to an end.
+        let idle = unsafe { self.raw().queue_wait_idle(queue.raw()) };
+        if idle.is_ok() {
+            for (semaphore, _) in semaphores {
+                // SAFETY: made here, and no longer used.
+                unsafe { self.raw().destroy_semaphore(semaphore, None) };
+            }
+        }
+    }
+}
+
+/// True if a processor of the host plays the device.
+pub(crate) fn is_software(device: &Device) -> bool {
+    // SAFETY: the physical device that the device was made from.
+    let properties = unsafe {
+        device
+            .instance()
+            .get_physical_device_properties(device.physical())
+    };
+    properties.device_type == vk::PhysicalDeviceType::CPU
+}

@@ -1,0 +1,143 @@
+//! The enum over all backends.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Device, Fence, QueueKind};
+use syncline_conformance::Subject as _;
+use syncline_conformance::workload::Equipped;
+
+use super::gate::close;
+use super::{Call, Row, Variant};
+use crate::bar::Bar;
+use crate::lab::{Lab, Outcome, Side, gated_bursts, timed};
+use crate::machine::On;
+
+/// No wait of this row takes so long.
+const LONG: Duration = Duration::from_secs(20);
+
+/// So many submissions are outstanding at the most.
+const BURST: u64 = 64;
+
+const SUBMIT: u64 = 0;
+const RECORD: u64 = 1;
+const ASK: u64 = 2;
+
+pub(super) const ROWS: &[Row] = &[Row {
+    id: "any.dispatch",
+    ours: "submissions with one signal, records of fences, calls of the device, through the enums over all backends",
+    raw: "the same on the backend's own types, and the same queue; it is held up meanwhile, so that nothing else runs",
+    bar: Bar::Over(5.0),
+    on: &[On::Each],
+    variants: &[
+        Variant::new("submit", SUBMIT),
+        Variant::new("record", RECORD),
+        Variant::new("ask", ASK),
+    ],
+    run: dispatch,
+}];
+
+fn dispatch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let equipped = call.machine.equipped(call.subject.indices[0])?;
+    match equipped.device() {
+        Device::Host(own) => compared::host(call.n, lab, &equipped, own),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(own) => compared::cuda(call.n, lab, &equipped, own),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(own) => compared::vulkan(call.n, lab, &equipped, own),
+    }
+}
+
+/// A closure's argument is another type for each backend, so that this cannot be generic.
+macro_rules! compared {
+    ($($(#[$gate:meta])? $backend:ident;)+) => {
+        mod compared {
+            use super::*;
+            $(
+                $(#[$gate])?
+                pub(super) fn $backend(
+                    what: u64,
+                    lab: &mut dyn Lab,
+                    equipped: &Equipped,
+                    own: &syncline::$backend::Device,
+                ) -> Outcome<()> {
+                    let device = equipped.device();
+                    let own_queue = own.queue(QueueKind::Compute, "dispatched to")?;
+                    let queue: syncline::Queue = own_queue.clone().into();
+                    if what == ASK {
+                        return lab.race(vec![
+                            Side::ours(|n| timed(|| {
+                                for _ in 0..n {
+                                    let device = black_box(device);
+                                    let _ = black_box((device.id(), device.info(), black_box(&queue).position()));
+                                }
+                                Ok(())
+                            })).each(3),
+                            Side::raw(|n| timed(|| {
+                                for _ in 0..n {
+                                    let device = black_box(own);
+                                    let _ = black_box((device.id(), device.info(), black_box(&own_queue).position()));
+                                }
+                                Ok(())
+                            })).each(3),
+                        ]);
+                    }
+                    let timeline = own.timeline("dispatched")?;
+                    let fences: Vec<Fence> = (0..BURST).map(|_| own.fence("recorded")).collect();
+                    let value = Cell::new(0);
+                    let latch = Cell::new(None);
+                    let shut = |_| {
+                        latch.set(Some(close(equipped, &queue)?));
+                        Ok(())
+                    };
+                    let open = || {
+                        if let Some(latch) = latch.take() {
+                            Equipped::open(&latch)?;
+                        }
+                        Ok(queue.idle(LONG)?)
+                    };
+                    if what == RECORD {
+                        return lab.race(vec![
+                            Side::ours(|n| gated_bursts(n, BURST, shut, |count| {
+                                for fence in &fences[..count as usize] {
+                                    black_box(&queue).record(fence)?;
+                                }
+                                Ok(())
+                            }, open)),
+                            Side::raw(|n| gated_bursts(n, BURST, shut, |count| {
+                                for fence in &fences[..count as usize] {
+                                    black_box(&own_queue).record(fence)?;
+                                }
+                                Ok(())
+                            }, open)),
+                        ]);
+                    }
+                    lab.race(vec![
+                        Side::ours(|n| gated_bursts(n, BURST, shut, |count| {
+                            for _ in 0..count {
+                                value.set(value.get() + 1);
+                                black_box(&queue).submit(&[], |_| Ok(()), &[timeline.signal_at(value.get())])?;
+                            }
+                            Ok(())
+                        }, open)),
+                        Side::raw(|n| gated_bursts(n, BURST, shut, |count| {
+                            for _ in 0..count {
+                                value.set(value.get() + 1);
+                                black_box(&own_queue).submit(&[], |_| Ok(()), &[timeline.signal_at(value.get())])?;
+                            }
+                            Ok(())
+                        }, open)),
+                    ])
+                }
+            )+
+        }
+    };
+}
+
+compared! {
+    host;
+    #[cfg(feature = "cuda")] cuda;
+    #[cfg(feature = "vulkan")] vulkan;
+}

@@ -1,0 +1,153 @@
+//! Many waits and signals in one submission.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use ash::vk;
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Point, QueueKind, Signal, Timeline};
+
+use super::{Call, Row};
+use crate::bar::Bar;
+use crate::lab::{Lab, Outcome, Side, gated_bursts};
+use crate::machine::On;
+use crate::raw::vulkan::Hand;
+
+/// No wait of this row takes so long.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Waits of each submission, and signals.
+pub(super) const EACH: usize = 8;
+
+/// So many submissions are outstanding at the most: with their waits and signals few enough for CUDA, which counts
+/// each of them, and blocks after a thousand.
+const BURST: u64 = 16;
+
+pub(super) const ROWS: &[Row] = &[Row {
+    id: "batch",
+    ours: "one submission that waits for 8 timelines and signals 8 others, 16 at a time; what they wait for is pending, and the host makes it come after what is timed",
+    raw: "vkQueueSubmit with 8 waits and 8 signals",
+    bar: Bar::Ratio(1.2),
+    on: &[On::Vulkan],
+    variants: &[],
+    run: vulkan,
+}];
+
+/// Timelines that the host says are pending, and makes come afterwards.
+pub(super) struct Awaited {
+    pub(super) timelines: Vec<Timeline>,
+    semaphores: Vec<vk::Semaphore>,
+    pending: Cell<u64>,
+}
+
+impl Awaited {
+    pub(super) fn new(
+        device: &syncline::vulkan::Device,
+        make: impl Fn() -> syncline::Result<Timeline>,
+        count: usize,
+    ) -> Outcome<Self> {
+        let timelines = (0..count).map(|_| make()).collect::<Result<Vec<_>, _>>()?;
+        let semaphores = timelines
+            .iter()
+            .map(|timeline| device.semaphore_of(timeline))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            timelines,
+            semaphores,
+            pending: Cell::new(0),
+        })
+    }
+
+    /// `count` more values are on their way, to the engine's knowledge.
+    pub(super) fn promise(&self, count: u64) -> Outcome<()> {
+        let value = self.pending.get() + count;
+        for timeline in &self.timelines {
+            timeline.claim(value, 0)?.submitted()?;
+        }
+        self.pending.set(value);
+        Ok(())
+    }
+
+    /// They come.
+    pub(super) fn keep(&self, hand: &Hand) -> Outcome<()> {
+        for semaphore in &self.semaphores {
+            hand.signal(*semaphore, self.pending.get())?;
+        }
+        Ok(())
+    }
+}
+
+/// `EACH` of something.
+pub(super) fn each<T>(of: impl FnMut(usize) -> T) -> [T; EACH] {
+    std::array::from_fn(of)
+}
+
+fn vulkan(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let device = call.machine.vulkan(call.subject)?;
+    let queue = device.queue(QueueKind::Compute, "batches")?;
+    let hand = Hand::new(&device, queue.family(), queue.index());
+    let awaited = Awaited::new(&device, || device.timeline("awaited"), EACH)?;
+    let signalled = (0..EACH)
+        .map(|_| device.timeline("signalled"))
+        .collect::<Result<Vec<_>, _>>()?;
+    let semaphores = |_| {
+        (0..EACH)
+            .map(|_| hand.semaphore(false))
+            .collect::<Outcome<Vec<_>>>()
+    };
+    let (before, after) = (semaphores(())?, semaphores(())?);
+    let (raw_waits, raw_signals) = (each(|at| before[at].raw), each(|at| after[at].raw));
+    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    lab.race(vec![
+        Side::ours(|n| {
+            gated_bursts(
+                n,
+                BURST,
+                |count| awaited.promise(count),
+                |count| {
+                    for value in ours.get() + 1..=ours.get() + count {
+                        let waits: [Point<'_>; EACH] = each(|at| awaited.timelines[at].at(value));
+                        let signals: [Signal<'_>; EACH] = each(|at| signalled[at].signal_at(value));
+                        queue.submit(&waits, |_| Ok(()), &signals)?;
+                    }
+                    ours.set(ours.get() + count);
+                    Ok(())
+                },
+                || {
+                    awaited.keep(&hand)?;
+                    for timeline in &signalled {
+                        timeline.at(ours.get()).wait(LONG)?;
+                    }
+                    Ok(())
+                },
+            )
+        }),
+        Side::raw(|n| {
+            let queue = hand.lock()?;
+            gated_bursts(
+                n,
+                BURST,
+                |_| Ok(()),
+                |count| {
+                    for value in raw.get() + 1..=raw.get() + count {
+                        let values = [value; EACH];
+                        hand.submit(&queue, (&raw_waits, &values), (&raw_signals, &values))?;
+                    }
+                    raw.set(raw.get() + count);
+                    Ok(())
+                },
+                || {
+                    for semaphore in &before {
+                        hand.signal(semaphore.raw, raw.get())?;
+                        hand.expect(*semaphore, raw.get());
+                    }
+                    for semaphore in &after {
+                        hand.wait(semaphore.raw, raw.get())?;
+                        hand.expect(*semaphore, raw.get());
+                    }
+                    Ok(())
+                },
+            )
+        }),
+    ])
+}

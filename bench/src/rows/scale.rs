@@ -1,0 +1,228 @@
+//! Very many points at once.
+
+use std::future::Future;
+use std::hint::black_box;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Device, QueueKind, Timeline, future};
+use syncline_conformance::Subject as _;
+use syncline_conformance::footprint::Footprint;
+use syncline_conformance::workload::Equipped;
+
+use super::gate::close;
+use super::{Call, Row, Variant};
+use crate::bar::Bar;
+use crate::lab::{Lab, Outcome, Stop};
+use crate::machine::On;
+use crate::stats::median;
+
+/// No wait of this row takes so long.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Outstanding at once.
+const MANY: u64 = 100_000;
+/// What that is compared with.
+const FEW: u64 = 100;
+
+/// Over so many signals, and ten times as many queries, the cost of one is taken.
+const TAKEN: u64 = 1000;
+
+const SIGNALS: u64 = 0;
+const WAITS: u64 = 1;
+
+pub(super) const ROWS: &[Row] = &[Row {
+    id: "scale.outstanding",
+    ours: "100 000 outstanding points on one timeline: signals of submissions behind a closed gate (what exceeds the driver's bound is held on the host), or waits of futures; the time is that of one more signal",
+    raw: "(the driver's memory for one submission like these, as far as it is malloc's, is driver_bytes_each)",
+    bar: Bar::All(&[
+        Bar::Figure("own_bytes_each", 128.0),
+        // Two measurements of the same come out that far apart at times.
+        Bar::Figure("signal_to_that_with_100", 1.3),
+        Bar::Figure("query_to_that_with_100", 1.3),
+    ]),
+    on: &[On::Each],
+    variants: &[
+        Variant::new("signals", SIGNALS),
+        Variant::new("waits", WAITS),
+    ],
+    run: outstanding,
+}];
+
+/// What it is like while so many are outstanding.
+#[derive(Default)]
+struct Like {
+    bytes: Vec<f64>,
+    signal: Vec<f64>,
+    query: Vec<f64>,
+    /// Submissions that the engine holds.
+    held: usize,
+}
+
+fn outstanding(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let index = call.subject.indices[0];
+    let equipped = call.machine.equipped(index)?;
+    let device = equipped.device().clone();
+    let (mut few, mut many) = (Like::default(), Like::default());
+    let rounds = lab.rounds().div_ceil(10);
+    for _ in 0..rounds {
+        for (like, count) in [(&mut few, FEW), (&mut many, MANY)] {
+            if call.n == WAITS {
+                waits(&device, count, like)?;
+            } else {
+                signals(&equipped, &device, count, like)?;
+            }
+        }
+    }
+    let of = |samples: &[f64]| median(samples).unwrap_or(f64::NAN);
+    let bytes = of(&many.bytes) / MANY as f64;
+    let mut own = bytes;
+    if call.n == SIGNALS {
+        let in_driver = (MANY - many.held as u64) as f64;
+        lab.figure("held", many.held as f64);
+        lab.figure("bytes_each", bytes);
+        if let Some(driver) = driver_bytes(&equipped)? {
+            lab.figure("driver_bytes_each", driver);
+            own = (bytes - driver * in_driver / MANY as f64).max(0.0);
+        }
+        lab.note(
+            "own_bytes_each: bytes_each less what the driver takes for the submissions that it has"
+                .into(),
+        );
+    }
+    lab.figure("own_bytes_each", own);
+    lab.figure("signal_with_100_ns", of(&few.signal));
+    lab.figure("query_ns", of(&many.query));
+    lab.figure("query_with_100_ns", of(&few.query));
+    lab.figure(
+        "signal_to_that_with_100",
+        of(&many.signal) / of(&few.signal),
+    );
+    lab.figure("query_to_that_with_100", of(&many.query) / of(&few.query));
+    lab.ours(&many.signal);
+    Ok(())
+}
+
+fn heap() -> Outcome<f64> {
+    let now = Footprint::now().map_err(|_| Stop::Skipped("no /proc to count in".into()))?;
+    match now.heap {
+        0 => Err(Stop::Skipped(
+            "the allocator does not tell what it has given out".into(),
+        )),
+        bytes => Ok(bytes as f64),
+    }
+}
+
+/// Nanoseconds of one of `count`.
+fn cost(count: u64, go: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
+    let start = Instant::now();
+    go()?;
+    Ok(start.elapsed().as_nanos() as f64 / count as f64)
+}
+
+fn query(timeline: &Timeline) -> Outcome<f64> {
+    cost(10 * TAKEN, || {
+        for _ in 0..10 * TAKEN {
+            black_box(black_box(timeline).value()?);
+        }
+        Ok(())
+    })
+}
+
+fn signals(equipped: &Equipped, device: &Device, count: u64, like: &mut Like) -> Outcome<()> {
+    let queue = device.queue(QueueKind::Compute, "behind a gate")?;
+    let timeline = device.timeline("far behind")?;
+    let latch = close(equipped, &queue)?;
+    let submit = |values: std::ops::RangeInclusive<u64>| -> Outcome<()> {
+        for value in values {
+            queue.submit(&[], |_| Ok(()), &[timeline.signal_at(value)])?;
+        }
+        Ok(())
+    };
+    let measured = (|| {
+        let before = heap()?;
+        submit(1..=count)?;
+        like.bytes.push(heap()? - before);
+        like.held = queue.held().count;
+        like.query.push(query(&timeline)?);
+        like.signal
+            .push(cost(TAKEN, || submit(count + 1..=count + TAKEN))?);
+        Ok(())
+    })();
+    // Also after a failure: nobody could end a queue behind a closed gate.
+    Equipped::open(&latch)?;
+    let ended = queue.idle(LONG);
+    measured.and_then(|measured| Ok(ended.map(|()| measured)?))
+}
+
+fn waits(device: &Device, count: u64, like: &mut Like) -> Outcome<()> {
+    let timeline = device.timeline("waited for")?;
+    let above = 1_000_000;
+    let mut futures: Vec<Pin<Box<future::WaitAll>>> = (0..count)
+        .map(|number| Box::pin(future::all(&[timeline.at(above + number)])))
+        .collect();
+    let before = heap()?;
+    let mut context = Context::from_waker(Waker::noop());
+    for waiting in &mut futures {
+        if waiting.as_mut().poll(&mut context).is_ready() {
+            return Err(Stop::Failed(
+                "nobody has signalled, but a wait has ended".into(),
+            ));
+        }
+    }
+    like.bytes.push(heap()? - before);
+    like.query.push(query(&timeline)?);
+    like.signal.push(cost(TAKEN, || {
+        for value in 1..=TAKEN {
+            timeline.signal(value)?;
+        }
+        Ok(())
+    })?);
+    Ok(())
+}
+
+/// What the driver takes of the heap for one submission that only signals, behind a closed gate; `None` for the host,
+/// which has no driver.
+fn driver_bytes(equipped: &Equipped) -> Outcome<Option<f64>> {
+    match equipped.device() {
+        Device::Host(_) => Ok(None),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(device) => vulkan_bytes(equipped, device).map(Some),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(_) => Ok(None),
+    }
+}
+
+#[cfg(feature = "vulkan")]
+fn vulkan_bytes(equipped: &Equipped, device: &syncline::vulkan::Device) -> Outcome<f64> {
+    /// Few enough for any driver.
+    const SOME: u64 = 2000;
+    let queue = device.queue(QueueKind::Compute, "behind a gate")?;
+    let hand = crate::raw::vulkan::Hand::new(device, queue.family(), queue.index());
+    let (first, second) = (hand.semaphore(false)?, hand.semaphore(false)?);
+    let latch = close(equipped, &queue.clone().into())?;
+    let guard = hand.lock()?;
+    let measured = (|| {
+        let before = heap()?;
+        // As ours does: the timeline's signal, and the queue's own.
+        for value in 1..=SOME {
+            hand.submit(
+                &guard,
+                (&[], &[]),
+                (&[first.raw, second.raw], &[value, value]),
+            )?;
+        }
+        Ok((heap()? - before) / SOME as f64)
+    })();
+    Equipped::open(&latch)?;
+    drop(guard);
+    if measured.is_ok() {
+        hand.expect(first, SOME);
+        hand.expect(second, SOME);
+        hand.wait(second.raw, SOME)?;
+    }
+    let ended = queue.idle(LONG);
+    measured.and_then(|measured| Ok(ended.map(|()| measured)?))
+}

@@ -1,0 +1,343 @@
+//! Vulkan: submissions, queries, waits and signals of the host.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::thread;
+use std::time::Duration;
+
+use syncline::QueueKind;
+use syncline::backend::{Device as _, Queue as _};
+use syncline::vulkan::{Device, Queue};
+use syncline_conformance::Subject as _;
+use syncline_conformance::workload::Equipped;
+
+use super::{Call, Row, Variant};
+use crate::bar::Bar;
+use crate::cpu;
+use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
+use crate::machine::On;
+use crate::raw::vulkan::{Hand, is_software};
+use crate::stats::median;
+
+/// No wait of these rows takes so long.
+const LONG: Duration = Duration::from_secs(20);
+
+/// So many submissions are outstanding at the most, on either side.
+const BURST: u64 = 64;
+
+/// How long the long wait is, about.
+const LONG_WAIT: Duration = Duration::from_millis(3);
+
+const OUTSTANDING: u64 = 0;
+const REACHED: u64 = 1;
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "vulkan.submit",
+        ours: "a submission with one timeline signal, 64 at a time; their end is not timed",
+        raw: "vkQueueSubmit with one timeline signal on the same VkQueue, 64 at a time",
+        bar: Bar::Ratio(1.05),
+        on: &[On::VulkanQueues],
+        variants: &[],
+        run: submit,
+    },
+    Row {
+        id: "vulkan.query",
+        ours: "the value of a timeline, or whether a point is reached",
+        raw: "vkGetSemaphoreCounterValue",
+        bar: Bar::Over(5.0),
+        on: &[On::Vulkan],
+        variants: &[
+            Variant::asked("with a signal outstanding", OUTSTANDING, Bar::Over(5.0)),
+            Variant::asked("known to be reached", REACHED, Bar::Within(5.0)),
+        ],
+        run: query,
+    },
+    Row {
+        id: "vulkan.submit.wait",
+        ours: "submit a signal, and the host waits for it",
+        raw: "vkQueueSubmit and vkWaitSemaphores; polling: vkQueueSubmit and vkGetSemaphoreCounterValue until it is there",
+        bar: Bar::All(&[
+            Bar::Ratio(0.4),
+            Bar::Figure("ratio_to_polling", 1.2),
+            Bar::Figure("long_wait_cpu_ratio", 1.0),
+        ]),
+        on: &[On::VulkanQueues],
+        variants: &[],
+        run: submit_wait,
+    },
+    Row {
+        id: "vulkan.host.signal",
+        ours: "signal a timeline from the host",
+        raw: "vkSignalSemaphore",
+        bar: Bar::Ratio(1.1),
+        on: &[On::Vulkan],
+        variants: &[],
+        run: host_signal,
+    },
+];
+
+/// A queue of the subject's family, and a hand on the same `VkQueue`.
+fn queue(call: &Call<'_>, label: &str) -> Outcome<(Device, Queue, Hand)> {
+    let device = call.machine.vulkan(call.subject)?;
+    let queue = match call.subject.family {
+        Some(family) => device.queue_of_family(family.index, label)?,
+        None => device.queue(QueueKind::Compute, label)?,
+    };
+    let hand = Hand::new(&device, queue.family(), queue.index());
+    Ok((device, queue, hand))
+}
+
+fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let (device, queue, hand) = queue(call, "submitted to")?;
+    let timeline = device.timeline("submitted")?;
+    let semaphore = hand.semaphore(false)?;
+    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    lab.race(vec![
+        Side::ours(|n| {
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for value in ours.get() + 1..=ours.get() + count {
+                        queue.submit(&[], |_| Ok(()), &[timeline.signal_at(value)])?;
+                    }
+                    ours.set(ours.get() + count);
+                    Ok(())
+                },
+                || Ok(timeline.at(ours.get()).wait(LONG)?),
+            )
+        }),
+        Side::raw(|n| {
+            let queue = hand.lock()?;
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for value in raw.get() + 1..=raw.get() + count {
+                        hand.submit(&queue, (&[], &[]), (&[semaphore.raw], &[value]))?;
+                    }
+                    raw.set(raw.get() + count);
+                    Ok(())
+                },
+                || {
+                    hand.expect(semaphore, raw.get());
+                    hand.wait(semaphore.raw, raw.get())
+                },
+            )
+        }),
+    ])
+}
+
+fn query(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let (device, _queue, hand) = queue(call, "idle")?;
+    let timeline = device.timeline("queried")?;
+    let semaphore = hand.semaphore(false)?;
+    let raw = Side::raw(|n| {
+        timed(|| {
+            for _ in 0..n {
+                black_box(hand.value(black_box(semaphore.raw))?);
+            }
+            Ok(())
+        })
+    });
+    if call.n == REACHED {
+        timeline.signal(1)?;
+        let point = timeline.at(1);
+        let ours = Side::ours(|n| {
+            timed(|| {
+                for _ in 0..n {
+                    if !black_box(black_box(point).is_reached()?) {
+                        return Err(Stop::Failed("a reached point is not reached".into()));
+                    }
+                }
+                Ok(())
+            })
+        });
+        return lab.race(vec![ours, raw]);
+    }
+    // Outstanding for as long as it is looked at: a submission of the application's own, which the host plays.
+    let mut claim = timeline.claim(1, 0)?;
+    claim.submitted()?;
+    let raced = lab.race(vec![
+        Side::ours(|n| {
+            timed(|| {
+                for _ in 0..n {
+                    black_box(black_box(&timeline).value()?);
+                }
+                Ok(())
+            })
+        }),
+        raw,
+    ]);
+    hand.signal(device.semaphore_of(&timeline)?, 1)?;
+    timeline.at(1).wait(LONG)?;
+    raced
+}
+
+fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let (device, queue, hand) = queue(call, "waited for")?;
+    let timeline = device.timeline("waited for")?;
+    let semaphores = [hand.semaphore(false)?, hand.semaphore(false)?];
+    let (mut ours, raw) = (0, [Cell::new(0), Cell::new(0)]);
+    // The two by hand differ only in how they wait.
+    let by_hand = |n, which: usize, wait: &dyn Fn(u64) -> Outcome<()>| {
+        let (semaphore, value) = (semaphores[which], &raw[which]);
+        let queue = hand.lock()?;
+        timed(|| {
+            for _ in 0..n {
+                value.set(value.get() + 1);
+                hand.submit(&queue, (&[], &[]), (&[semaphore.raw], &[value.get()]))?;
+                wait(value.get())?;
+            }
+            hand.expect(semaphore, value.get());
+            Ok(())
+        })
+    };
+    lab.race(vec![
+        Side::ours(|n| {
+            timed(|| {
+                for _ in 0..n {
+                    ours += 1;
+                    queue.submit(&[], |_| Ok(()), &[timeline.signal_at(ours)])?;
+                    timeline.at(ours).wait(LONG)?;
+                }
+                Ok(())
+            })
+        }),
+        Side::raw(|n| by_hand(n, 0, &|value| hand.wait(semaphores[0].raw, value))),
+        Side::new("polling", |n| {
+            by_hand(n, 1, &|value| hand.poll(semaphores[1].raw, value))
+        }),
+    ])?;
+    long_wait(call, lab, &device, &queue, &hand)
+}
+
+/// What a long wait costs in processor time, of all threads of the process.
+fn long_wait(
+    call: &Call<'_>,
+    lab: &mut dyn Lab,
+    device: &Device,
+    queue: &Queue,
+    hand: &Hand,
+) -> Outcome<()> {
+    let software = is_software(device);
+    let equipped = if software {
+        None
+    } else {
+        Some(call.machine.equipped(call.subject.indices[0])?)
+    };
+    let timeline = device.timeline("long waited for")?;
+    let semaphore = device.semaphore_of(&timeline)?;
+    let (mut ours, mut raw, mut took) = (Vec::new(), Vec::new(), Vec::new());
+    // The first two only warm up.
+    for round in 0..2 + 2 * u64::from(lab.rounds()) {
+        let value = round + 1;
+        let mine = round % 2 == 0;
+        let wait = || -> Outcome<()> {
+            if mine {
+                Ok(timeline.at(value).wait(LONG)?)
+            } else {
+                hand.wait(semaphore, value)
+            }
+        };
+        let start = std::time::Instant::now();
+        let cost = match &equipped {
+            Some(equipped) => {
+                occupy(equipped, queue, &timeline, value)?;
+                let before = cpu::of_process();
+                wait()?;
+                cpu::of_process() - before
+            }
+            None => after_a_while(hand, &timeline, semaphore, value, wait)?,
+        };
+        took.push(start.elapsed().as_nanos() as f64);
+        // Whoever waited by hand has not told the engine.
+        timeline.at(value).wait(LONG)?;
+        if round >= 2 {
+            let side = if mine { &mut ours } else { &mut raw };
+            side.push(cost.as_nanos() as f64);
+        }
+    }
+    let of = |samples: &[f64]| median(samples).unwrap_or(f64::NAN);
+    lab.figure("long_wait_ns", of(&took));
+    lab.figure("long_wait_cpu_ours_ns", of(&ours));
+    lab.figure("long_wait_cpu_raw_ns", of(&raw));
+    lab.figure("long_wait_cpu_ratio", of(&ours) / of(&raw));
+    lab.note(if software {
+        "long wait: for a signal that the host makes later, as this device's own work would take processor time; of all threads"
+            .into()
+    } else {
+        "long wait: for a few milliseconds of device work; processor time of all threads".into()
+    });
+    Ok(())
+}
+
+/// Submits about [`LONG_WAIT`] of device work that signals `value`.
+fn occupy(
+    equipped: &Equipped,
+    queue: &Queue,
+    timeline: &syncline::Timeline,
+    value: u64,
+) -> Outcome<()> {
+    let equipped = equipped.clone();
+    queue.submit(
+        &[],
+        move |recorder| equipped.busy(&mut syncline::Recorder::Vulkan(recorder), LONG_WAIT),
+        &[timeline.signal_at(value)],
+    )?;
+    Ok(())
+}
+
+/// Waits while another thread sleeps and then signals: what that has cost, without what the sleeper has.
+fn after_a_while(
+    hand: &Hand,
+    timeline: &syncline::Timeline,
+    semaphore: ash::vk::Semaphore,
+    value: u64,
+    wait: impl FnOnce() -> Outcome<()>,
+) -> Outcome<Duration> {
+    let mut claim = timeline.claim(value, 0)?;
+    claim.submitted()?;
+    let signaller = hand.signaller(semaphore);
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(move || {
+            thread::sleep(LONG_WAIT);
+            let signalled = signaller.signal(value);
+            signalled.map(|()| cpu::of_thread())
+        });
+        let before = cpu::of_process();
+        wait()?;
+        let spent = sleeper
+            .join()
+            .map_err(|_| Stop::Failed("the signalling thread panicked".into()))??;
+        Ok((cpu::of_process() - before).saturating_sub(spent))
+    })
+}
+
+fn host_signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let (device, _queue, hand) = queue(call, "idle")?;
+    let timeline = device.timeline("signalled")?;
+    let semaphore = hand.semaphore(false)?;
+    let (mut ours, mut raw) = (0, 0);
+    lab.race(vec![
+        Side::ours(|n| {
+            timed(|| {
+                for _ in 0..n {
+                    ours += 1;
+                    timeline.signal(ours)?;
+                }
+                Ok(())
+            })
+        }),
+        Side::raw(|n| {
+            timed(|| {
+                for _ in 0..n {
+                    raw += 1;
+                    hand.signal(semaphore.raw, raw)?;
+                }
+                Ok(())
+            })
+        }),
+    ])
+}
