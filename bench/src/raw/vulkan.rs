@@ -170,6 +170,7 @@ impl Hand {
 
     /// `vkGetSemaphoreFdKHR`, of a semaphore that was made to be exported.
     #[cfg(feature = "cuda")]
+    #[allow(dead_code, reason = "for the rows of CUDA")]
     pub(crate) fn export(&self, semaphore: Semaphore) -> Outcome<std::os::fd::OwnedFd> {
         use std::os::fd::FromRawFd as _;
         let functions =
