@@ -91,7 +91,9 @@ impl Module {
 }
 
 impl Function {
-    pub(crate) fn raw(&self) -> sys::CUfunction {
+    /// The raw function, for launches into a stream that the application drives itself. It lives as long as a handle.
+    #[must_use]
+    pub fn raw(&self) -> sys::CUfunction {
         self.0.raw.0
     }
 

@@ -100,13 +100,17 @@ impl Buffer {
         &self.0.device
     }
 
-    /// True if another API may hold it.
-    pub(crate) fn is_exported(&self) -> bool {
+    /// True if another API may hold it: an application's own commands take it from `VK_QUEUE_FAMILY_EXTERNAL` first and
+    /// give it back, as [`Recorder::acquire`](crate::Recorder::acquire) does.
+    #[must_use]
+    pub fn is_exported(&self) -> bool {
         self.0.exported
     }
 
-    /// True if queues of several families use it without handing it over.
-    pub(crate) fn is_concurrent(&self) -> bool {
+    /// True if queues of several families use it without handing it over: in a transfer of ownership its own family is
+    /// `VK_QUEUE_FAMILY_IGNORED` then.
+    #[must_use]
+    pub fn is_concurrent(&self) -> bool {
         self.0.concurrent
     }
 }

@@ -40,7 +40,7 @@ impl Lab for Development<'_> {
         1
     }
 
-    fn ours(&mut self, _: &[f64]) {}
+    fn taken(&mut self, _: &'static str, _: &[f64]) {}
 
     fn figure(&mut self, _: &str, _: f64) {}
 

@@ -116,8 +116,8 @@ pub trait Lab {
     /// How many samples to take of what is no race.
     fn rounds(&self) -> u32;
 
-    /// Gives times of ours that were taken otherwise than in a race, in nanoseconds.
-    fn ours(&mut self, samples: &[f64]);
+    /// Gives times of a side ([`OURS`] or [`RAW`]) that were taken otherwise than in a race, in nanoseconds.
+    fn taken(&mut self, side: &'static str, samples: &[f64]);
 
     /// Notes a figure besides the times of the race. Its name ends in its unit, if it has one.
     fn figure(&mut self, name: &str, value: f64);
@@ -297,8 +297,13 @@ impl Lab for Bench {
         self.pace.rounds
     }
 
-    fn ours(&mut self, samples: &[f64]) {
-        self.measured.ours = Summary::of(samples);
+    fn taken(&mut self, side: &'static str, samples: &[f64]) {
+        let place = if side == RAW {
+            &mut self.measured.raw
+        } else {
+            &mut self.measured.ours
+        };
+        *place = Summary::of(samples);
     }
 
     fn figure(&mut self, name: &str, value: f64) {

@@ -11,10 +11,13 @@
 //! | [`bar`], [`stats`] | what is asked of a row; medians and percentiles |
 //! | [`lab`] | how two sides are timed |
 //! | [`machine`] | the devices, and which of them a row is offered to |
+//! | [`frames`] | the pipeline of the demo, which is a row too |
 //! | [`measure`], [`report`] | a whole run, and what it found |
 
 pub mod bar;
+#[cfg(feature = "vulkan")]
 mod cpu;
+pub mod frames;
 pub mod lab;
 pub mod machine;
 pub mod measure;

@@ -252,6 +252,7 @@ impl Machine {
     pub fn host(&self, subject: &Subject) -> Outcome<syncline::host::Device> {
         let found = self.first(subject, |device| match device {
             Device::Host(host) => Some(host),
+            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
             _ => None,
         });
         found?.ok_or_else(|| not_here(subject, BackendKind::Host))

@@ -189,8 +189,11 @@ impl Record {
                 );
             }
         }
-        if let Some((ratio, [low, high])) = self.ratio.zip(self.spread.ratio) {
-            let _ = write!(text, "  ratio {ratio:.3} ({low:.3}..{high:.3})");
+        if let Some(ratio) = self.ratio {
+            let _ = write!(text, "  ratio {ratio:.3}");
+        }
+        if let Some([low, high]) = self.spread.ratio {
+            let _ = write!(text, " ({low:.3}..{high:.3})");
         }
         let met = match self.met {
             Some(true) => "met",

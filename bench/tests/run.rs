@@ -36,6 +36,7 @@ fn every_row_runs_or_says_why_not() {
             }
         }
     }
+    assert!(report.rows.iter().any(|row| row.skipped.is_none()));
     let host = |id: &str| {
         let of_host =
             |subject: &Option<String>| subject.as_deref().is_some_and(|s| s.starts_with("host"));
@@ -44,7 +45,13 @@ fn every_row_runs_or_says_why_not() {
             .iter()
             .any(|row| row.id == id && of_host(&row.subject) && row.ours_ns > Some(0.0))
     };
-    for id in ["host.pingpong", "host.submit", "wait.any.10000"] {
+    for id in [
+        "host.pingpong",
+        "host.submit",
+        "wait.any.10000",
+        "any.dispatch",
+        "scale.outstanding",
+    ] {
         assert!(host(id), "{id} did not run on the host");
     }
 }

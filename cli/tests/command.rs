@@ -261,3 +261,18 @@ fn bench_measures_the_host_and_writes_what_it_found() {
     let (_, error) = ends_with(2, &["bench", "--filter", "nosuch"]);
     assert!(error.contains("\"nosuch\""), "{error}");
 }
+
+#[test]
+fn a_child_of_bench_does_its_job_alone() {
+    let with = |job: &str| {
+        let output = syncline(&["--frames", "1"])
+            .env("SYNCLINE_BENCH_JOB", job)
+            .output();
+        output.expect("the command starts")
+    };
+    let output = with("echo 7");
+    assert_eq!(output.status.code(), Some(0));
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(out.ends_with("samples 7\n"), "{out:?}");
+    assert_eq!(with("nonsense").status.code(), Some(2));
+}

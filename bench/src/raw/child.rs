@@ -1,13 +1,145 @@
-//! Raw calls that may hang, in a process that can be killed.
+//! Raw calls that may hang, in a process that can be killed: this program once more, with a job in its environment.
 
-use std::process::ExitCode;
+use std::io::Read as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::lab::{Outcome, Stop};
 
 /// Set for a child process: what it is to run.
 const JOB: &str = "SYNCLINE_BENCH_JOB";
 
+/// What the line of an answer begins with.
+const MARK: &str = "\u{1}syncline-samples";
+
+/// How a child has ended.
+#[derive(Debug, PartialEq)]
+pub(crate) enum End {
+    /// With these samples, in nanoseconds.
+    Samples(Vec<f64>),
+    /// Not at all, and it was killed.
+    Hung,
+}
+
+/// Runs `job` in a child process, for so long.
+pub(crate) fn run(job: &str, patience: Duration) -> Outcome<End> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(JOB, job);
+    supervised(command, patience)
+}
+
+/// The samples that `command` tells, if it ends in time.
+fn supervised(mut command: Command, patience: Duration) -> Outcome<End> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit());
+    let mut child = command.spawn()?;
+    let deadline = Instant::now() + patience;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(End::Hung);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mut text = String::new();
+    if let Some(mut out) = child.stdout.take() {
+        // It has ended, and what it says fits into the pipe.
+        out.read_to_string(&mut text)?;
+    }
+    match samples(&text) {
+        Some(samples) if status.success() => Ok(End::Samples(samples)),
+        _ => Err(Stop::Failed(format!(
+            "the raw calls failed in their own process ({status})"
+        ))),
+    }
+}
+
+/// The samples in what a child has said.
+fn samples(text: &str) -> Option<Vec<f64>> {
+    let line = text.lines().find_map(|line| line.strip_prefix(MARK))?;
+    line.split_whitespace()
+        .map(|word| word.parse().ok())
+        .collect()
+}
+
 /// A child's life, if this process is one.
 pub(crate) fn serve() -> Option<ExitCode> {
     let job = std::env::var(JOB).ok()?;
-    eprintln!("error: {JOB} is set for child processes only, and {job:?} is no job");
-    Some(ExitCode::from(2))
+    match perform(&job) {
+        Ok(samples) => {
+            let words: Vec<String> = samples.iter().map(f64::to_string).collect();
+            println!("\n{MARK} {}", words.join(" "));
+            Some(ExitCode::SUCCESS)
+        }
+        Err(stop) => {
+            eprintln!("error: {JOB} is set for child processes only: {stop}");
+            Some(ExitCode::from(2))
+        }
+    }
+}
+
+fn perform(job: &str) -> Outcome<Vec<f64>> {
+    let words: Vec<&str> = job.split_whitespace().collect();
+    let number = |at: usize| -> Outcome<u64> {
+        let word = words.get(at).and_then(|word| word.parse().ok());
+        word.ok_or_else(|| Stop::Failed(format!("{job:?} is no job")))
+    };
+    match words.first() {
+        // To see that a child is one.
+        Some(&"echo") => Ok(vec![number(1)? as f64]),
+        #[cfg(feature = "cuda")]
+        Some(&"roundtrip") => {
+            let inventory = syncline::Inventory::probe(&syncline::ProbeOptions::default());
+            let machine = crate::Machine::new(inventory);
+            let rounds = number(3)?.min(1000) as u32;
+            crate::rows::risky(&machine, number(1)? as usize, number(2)?, rounds)
+        }
+        _ => Err(Stop::Failed(format!("{job:?} is no job"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_found_among_what_else_is_said() {
+        let text = format!("loading\n{MARK} 1 2.5\n");
+        assert_eq!(samples(&text), Some(vec![1.0, 2.5]));
+        assert_eq!(samples("1 2.5"), None);
+        assert_eq!(samples(&format!("{MARK} one")), None);
+    }
+
+    #[test]
+    fn who_does_not_end_is_killed() {
+        let start = Instant::now();
+        let mut sleep = Command::new("sleep");
+        sleep.arg("60");
+        assert_eq!(supervised(sleep, Duration::from_millis(50)), Ok(End::Hung));
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn who_ends_is_heard_and_who_fails_is_told() {
+        let mut print = Command::new("echo");
+        print.arg(format!("{MARK} 3 4"));
+        let patience = Duration::from_secs(20);
+        let samples = End::Samples(vec![3.0, 4.0]);
+        assert_eq!(supervised(print, patience), Ok(samples));
+        let failed = supervised(Command::new("false"), patience);
+        assert!(matches!(failed, Err(Stop::Failed(_))), "{failed:?}");
+    }
+
+    #[test]
+    fn what_is_no_job_is_refused() {
+        assert!(perform("nonsense").is_err());
+        assert!(perform("echo").is_err());
+        assert_eq!(perform("echo 7"), Ok(vec![7.0]));
+    }
 }

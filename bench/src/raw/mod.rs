@@ -2,7 +2,15 @@
 //! crate's `unsafe` is here.
 
 pub(crate) mod channel;
+#[cfg_attr(
+    not(feature = "cuda"),
+    allow(dead_code, reason = "only raw CUDA hangs")
+)]
 pub(crate) mod child;
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
+#[cfg(feature = "vulkan")]
+pub(crate) mod frames;
 pub(crate) mod futex;
 #[cfg(feature = "vulkan")]
 pub(crate) mod vulkan;

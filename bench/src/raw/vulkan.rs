@@ -170,7 +170,6 @@ impl Hand {
 
     /// `vkGetSemaphoreFdKHR`, of a semaphore that was made to be exported.
     #[cfg(feature = "cuda")]
-    #[allow(dead_code, reason = "for the rows of CUDA")]
     pub(crate) fn export(&self, semaphore: Semaphore) -> Outcome<std::os::fd::OwnedFd> {
         use std::os::fd::FromRawFd as _;
         let functions =
@@ -201,27 +200,35 @@ impl Signaller {
     }
 }
 
-impl Drop for Hand {
-    fn drop(&mut self) {
-        let semaphores = self.semaphores.take();
-        for (semaphore, value) in &semaphores {
+impl Hand {
+    /// Waits until all semaphores have got to what is expected of them, and the queue is done with them.
+    pub(crate) fn settle(&self) -> Outcome<()> {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        for (semaphore, value) in self.semaphores.borrow().iter() {
             let (semaphores, values) = ([*semaphore], [*value]);
             let info = vk::SemaphoreWaitInfo::default()
                 .semaphores(&semaphores)
                 .values(&values);
-            let patience = Duration::from_secs(2).as_nanos() as u64;
             // SAFETY: a live timeline semaphore of this device.
-            if unsafe { self.raw().wait_semaphores(&info, patience) }.is_err() {
-                // After a failed row something may still use them: they are left to the device.
-                return;
+            unsafe {
+                self.raw()
+                    .wait_semaphores(&info, PATIENCE.as_nanos() as u64)
             }
+            .map_err(|code| failed("vkWaitSemaphores", code))?;
         }
-        let Ok(queue) = self.lock() else { return };
+        let queue = self.lock()?;
         // Drivers may look at a semaphore a moment after the last submission with it has signalled.
         // SAFETY: the queue is locked, and all that rows have put into it comes to an end.
-        let idle = unsafe { self.raw().queue_wait_idle(queue.raw()) };
-        if idle.is_ok() {
-            for (semaphore, _) in semaphores {
+        unsafe { self.raw().queue_wait_idle(queue.raw()) }
+            .map_err(|code| failed("vkQueueWaitIdle", code))
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        // After a failed row something may still use them: they are left to the device then.
+        if self.settle().is_ok() {
+            for (semaphore, _) in self.semaphores.take() {
                 // SAFETY: made here, and no longer used.
                 unsafe { self.raw().destroy_semaphore(semaphore, None) };
             }

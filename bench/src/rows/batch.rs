@@ -26,11 +26,11 @@ const BURST: u64 = 16;
 pub(super) const ROWS: &[Row] = &[Row {
     id: "batch",
     ours: "one submission that waits for 8 timelines and signals 8 others, 16 at a time; what they wait for is pending, and the host makes it come after what is timed",
-    raw: "vkQueueSubmit with 8 waits and 8 signals",
+    raw: "vkQueueSubmit with 8 waits and 8 signals; on CUDA cuWait- and cuSignalExternalSemaphoresAsync of 8 each",
     bar: Bar::Ratio(1.2),
-    on: &[On::Vulkan],
+    on: &[On::Vulkan, On::Shared(None)],
     variants: &[],
-    run: vulkan,
+    run: batch,
 }];
 
 /// Timelines that the host says are pending, and makes come afterwards.
@@ -80,6 +80,14 @@ impl Awaited {
 /// `EACH` of something.
 pub(super) fn each<T>(of: impl FnMut(usize) -> T) -> [T; EACH] {
     std::array::from_fn(of)
+}
+
+fn batch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    #[cfg(feature = "cuda")]
+    if call.subject.indices.len() == 2 {
+        return super::external::batch(call, lab, BURST);
+    }
+    vulkan(call, lab)
 }
 
 fn vulkan(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {

@@ -3,12 +3,21 @@
 mod any;
 #[cfg(feature = "vulkan")]
 mod batch;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
+mod external;
+#[cfg(feature = "vulkan")]
+mod frames;
 mod gate;
 mod host;
 mod scale;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 mod wait;
+
+#[cfg(feature = "cuda")]
+pub(crate) use cuda::risky;
 
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome};
@@ -152,8 +161,14 @@ impl Row {
 #[must_use]
 pub fn all() -> Vec<Row> {
     [
+        #[cfg(feature = "cuda")]
+        cuda::ROWS,
         #[cfg(feature = "vulkan")]
         vulkan::ROWS,
+        #[cfg(all(feature = "cuda", feature = "vulkan"))]
+        external::ROWS,
+        #[cfg(feature = "vulkan")]
+        frames::ROWS,
         any::ROWS,
         host::ROWS,
         wait::ROWS,

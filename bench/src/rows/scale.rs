@@ -15,7 +15,7 @@ use syncline_conformance::workload::Equipped;
 use super::gate::close;
 use super::{Call, Row, Variant};
 use crate::bar::Bar;
-use crate::lab::{Lab, Outcome, Stop};
+use crate::lab::{Lab, OURS, Outcome, Stop};
 use crate::machine::On;
 use crate::stats::median;
 
@@ -101,7 +101,7 @@ fn outstanding(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         of(&many.signal) / of(&few.signal),
     );
     lab.figure("query_to_that_with_100", of(&many.query) / of(&few.query));
-    lab.ours(&many.signal);
+    lab.taken(OURS, &many.signal);
     Ok(())
 }
 
@@ -183,6 +183,10 @@ fn waits(device: &Device, count: u64, like: &mut Like) -> Outcome<()> {
     Ok(())
 }
 
+/// So many submissions by hand tell what the driver takes for one: few enough for any driver.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+const SOME: u64 = 2000;
+
 /// What the driver takes of the heap for one submission that only signals, behind a closed gate; `None` for the host,
 /// which has no driver.
 fn driver_bytes(equipped: &Equipped) -> Outcome<Option<f64>> {
@@ -191,14 +195,12 @@ fn driver_bytes(equipped: &Equipped) -> Outcome<Option<f64>> {
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => vulkan_bytes(equipped, device).map(Some),
         #[cfg(feature = "cuda")]
-        Device::Cuda(_) => Ok(None),
+        Device::Cuda(device) => super::cuda::event_bytes(equipped, device, SOME, heap).map(Some),
     }
 }
 
 #[cfg(feature = "vulkan")]
 fn vulkan_bytes(equipped: &Equipped, device: &syncline::vulkan::Device) -> Outcome<f64> {
-    /// Few enough for any driver.
-    const SOME: u64 = 2000;
     let queue = device.queue(QueueKind::Compute, "behind a gate")?;
     let hand = crate::raw::vulkan::Hand::new(device, queue.family(), queue.index());
     let (first, second) = (hand.semaphore(false)?, hand.semaphore(false)?);

@@ -1,13 +1,6 @@
 //! `syncline demo`: frames over timelines that two APIs share.
 
-#[cfg_attr(
-    not(all(feature = "cuda", feature = "vulkan")),
-    allow(dead_code, reason = "the kernels of a backend that is left out")
-)]
-mod compute;
 mod picture;
-mod pipeline;
-mod stage;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -22,7 +15,8 @@ use syncline::{BackendKind, Device, Found, Inventory, Link, connect};
 
 use crate::failure::Failure;
 use crate::output::say;
-use pipeline::{Order, Pipeline, Size};
+use syncline_bench::frames::compute::reference::{Reference, shade};
+use syncline_bench::frames::{Order, Pipeline, Size};
 use syncline_conformance::inventory::{device_lines, left_out};
 use syncline_conformance::report;
 
@@ -187,13 +181,10 @@ fn verify(args: &Args, link: &Link, size: Size) -> Result<Verdict, Failure> {
 fn reference(size: Size, frames: u32) -> Receiver<Vec<u32>> {
     let (send, receive) = sync_channel(8);
     thread::spawn(move || {
-        let mut reference = compute::reference::Reference::new(size.width, size.height);
+        let mut reference = Reference::new(size.width, size.height);
         for _ in 0..frames {
             let heights = reference.advance_frame();
-            if send
-                .send(compute::reference::shade(heights, size.width, size.height))
-                .is_err()
-            {
+            if send.send(shade(heights, size.width, size.height)).is_err() {
                 return;
             }
         }

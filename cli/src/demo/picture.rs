@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::Path;
 
-use crate::demo::pipeline::Size;
+use syncline_bench::frames::Size;
+
 use crate::failure::Failure;
 
 /// Makes the folder, and finds out now rather than at the first frame if nothing can be written there.

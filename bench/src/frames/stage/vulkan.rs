@@ -14,11 +14,11 @@ use syncline::{Memory, Result};
 
 use super::foreign;
 use super::vulkan_kernel::{Bindings, Kernel};
-use crate::demo::compute::{
+use crate::frames::Size;
+use crate::frames::compute::{
     DELAY_MAX_ITERATIONS, DELAY_SPV, FRAME_BUFFER, SHADE_SPV, STEP_SPV, STEPS_PER_FRAME,
     StepParams, group_count, prev_buffer,
 };
-use crate::demo::pipeline::Size;
 
 /// What the shaders need of a buffer.
 const STORAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
@@ -26,11 +26,11 @@ const STORAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
 /// The wave field.
 pub(crate) struct Waves {
     size: Size,
-    field: [Buffer; 2],
-    slots: Vec<Buffer>,
-    step: Arc<Kernel>,
+    pub(crate) field: [Buffer; 2],
+    pub(crate) slots: Vec<Buffer>,
+    pub(crate) step: Arc<Kernel>,
     /// Which of the two buffers is `prev`.
-    roles: [Bindings; 2],
+    pub(crate) roles: [Bindings; 2],
     delay: Delay,
 }
 
@@ -97,11 +97,11 @@ impl Waves {
 /// The shader.
 pub(crate) struct Shader {
     size: Size,
-    slots: Vec<Buffer>,
-    readbacks: Vec<Buffer>,
-    rgba: Buffer,
-    shade: Arc<Kernel>,
-    sources: Vec<Bindings>,
+    pub(crate) slots: Vec<Buffer>,
+    pub(crate) readbacks: Vec<Buffer>,
+    pub(crate) rgba: Buffer,
+    pub(crate) shade: Arc<Kernel>,
+    pub(crate) sources: Vec<Bindings>,
 }
 
 impl Shader {

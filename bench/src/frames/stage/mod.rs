@@ -1,10 +1,10 @@
 //! The two stages of the pipeline on each backend, in files of their own.
 
 #[cfg(feature = "cuda")]
-mod cuda;
+pub(crate) mod cuda;
 mod host;
 #[cfg(feature = "vulkan")]
-mod vulkan;
+pub(crate) mod vulkan;
 #[cfg(feature = "vulkan")]
 mod vulkan_kernel;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use syncline::{Device, Error, Memory, Recorder, Result};
 
-use crate::demo::pipeline::Size;
+use crate::frames::Size;
 
 /// A stage got a recorder or memory of another backend: a mistake in this program.
 fn foreign() -> Error {

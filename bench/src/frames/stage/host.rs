@@ -7,9 +7,9 @@ use std::time::Duration;
 use syncline::host::Recorder;
 use syncline::{Memory, Result};
 
-use crate::demo::compute::reference::{shade_into, step};
-use crate::demo::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
-use crate::demo::pipeline::Size;
+use crate::frames::Size;
+use crate::frames::compute::reference::{shade_into, step};
+use crate::frames::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
 
 /// The wave field.
 pub(crate) struct Waves {

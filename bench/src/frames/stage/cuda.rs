@@ -13,17 +13,17 @@ use syncline::cuda::{self, DeviceBuffer, Function, Recorder};
 use syncline::{Memory, Result};
 
 use super::foreign;
-use crate::demo::compute::{
+use crate::frames::Size;
+use crate::frames::compute::{
     FRAME_BUFFER, GROUP_SIDE, STEPS_PER_FRAME, StepParams, WAVE_PTX, group_count, prev_buffer,
 };
-use crate::demo::pipeline::Size;
 
 /// The wave field.
 pub(crate) struct Waves {
     size: Size,
-    field: [DeviceBuffer; 2],
-    slots: Vec<DeviceBuffer>,
-    step: Function,
+    pub(crate) field: [DeviceBuffer; 2],
+    pub(crate) slots: Vec<DeviceBuffer>,
+    pub(crate) step: Function,
     delay: Function,
 }
 
@@ -80,10 +80,10 @@ impl Waves {
 /// The shader.
 pub(crate) struct Shader {
     size: Size,
-    slots: Vec<DeviceBuffer>,
-    readbacks: Vec<DeviceBuffer>,
-    rgba: DeviceBuffer,
-    shade: Function,
+    pub(crate) slots: Vec<DeviceBuffer>,
+    pub(crate) readbacks: Vec<DeviceBuffer>,
+    pub(crate) rgba: DeviceBuffer,
+    pub(crate) shade: Function,
 }
 
 impl Shader {
@@ -123,9 +123,9 @@ impl Shader {
     }
 }
 
-const BLOCK: [u32; 3] = [GROUP_SIDE, GROUP_SIDE, 1];
+pub(crate) const BLOCK: [u32; 3] = [GROUP_SIDE, GROUP_SIDE, 1];
 
-const fn grid(size: Size) -> [u32; 3] {
+pub(crate) const fn grid(size: Size) -> [u32; 3] {
     [group_count(size.width), group_count(size.height), 1]
 }
 

@@ -1,22 +1,37 @@
-//! The pipeline: a producer that simulates, a consumer that shades, three buffers between them, and
+//! Frames over shared timelines: what `syncline demo` shows, and what the row `interop.frames` measures.
+//!
+//! A producer that simulates, a consumer that shades, three buffers between them, and
 //! timelines as their only order.
+
+#[cfg_attr(
+    not(all(feature = "cuda", feature = "vulkan")),
+    allow(dead_code, reason = "the kernels of a backend that is left out")
+)]
+pub mod compute;
+pub(crate) mod stage;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Link, Memory, Point, Queue, QueueKind, Recorder, SharedBuffer, Timeline, host};
+use syncline::{
+    Error, Link, Memory, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Timeline, host,
+};
 
-use crate::demo::compute::reference::Reference;
-use crate::demo::stage::{Consumer, Producer};
-use crate::failure::Failure;
+use compute::reference::Reference;
+use stage::{Consumer, Producer};
+
+/// A frame that is not as it has to be.
+pub(crate) fn wrong(what: &str) -> Error {
+    Error::work(std::io::Error::other(format!("{what} is wrong")))
+}
 
 /// Shared buffers between producer and consumer.
-const SLOTS: usize = 3;
+pub(crate) const SLOTS: usize = 3;
 
 /// Frames that the host has not read yet. More than slots, so that the slots are guarded by the
 /// timelines and not by the host.
-const READBACKS: usize = 6;
+pub(crate) const READBACKS: usize = 6;
 
 /// How late the producer is when the waits are dropped.
 const DELAY: Duration = Duration::from_millis(5);
@@ -26,21 +41,24 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Width and height of a frame in pixels.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Size {
-    pub(crate) width: u32,
-    pub(crate) height: u32,
+pub struct Size {
+    /// Pixels of a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
 }
 
 impl Size {
     /// Bytes of a frame, heights or pixels.
-    pub(crate) fn bytes(self) -> u64 {
+    #[must_use]
+    pub fn bytes(self) -> u64 {
         u64::from(self.width) * u64::from(self.height) * 4
     }
 }
 
 /// What keeps producer and consumer in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// Their timelines; the host waits for nothing but frames to read.
     Timelines,
     /// The usual way: the host waits for the queue after every stage.
@@ -49,8 +67,24 @@ pub(crate) enum Order {
     None,
 }
 
+/// The pixels of a frame that is finished and not yet overwritten.
+pub(crate) fn pixels(readbacks: &[Memory], frame: u32) -> Vec<u32> {
+    let words = readbacks[frame as usize % READBACKS].words();
+    let words = words.unwrap_or_default().iter();
+    words.map(|word| word.load(Ordering::Relaxed)).collect()
+}
+
+/// What the last of `frames` frames has to look like; 1 or more.
+pub(crate) fn expected(size: Size, frames: u32) -> Vec<u32> {
+    let mut reference = Reference::new(size.width, size.height);
+    for _ in 1..frames {
+        reference.advance_frame();
+    }
+    compute::reference::shade(reference.advance_frame(), size.width, size.height)
+}
+
 /// One run's queues, buffers and timelines.
-pub(crate) struct Pipeline {
+pub struct Pipeline {
     size: Size,
     producer: Producer,
     consumer: Consumer,
@@ -69,13 +103,17 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(crate) fn new(link: &Link, size: Size) -> Result<Self, Failure> {
+    /// A pipeline from the left of `link` to the right.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub fn new(link: &Link, size: Size) -> Result<Self> {
         let slots: Vec<_> = (0..SLOTS)
             .map(|_| link.buffer(size.bytes()))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<_>>()?;
         let readbacks: Vec<_> = (0..READBACKS)
             .map(|_| Memory::host_visible(link.right(), size.bytes()))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<_>>()?;
         let left: Vec<_> = slots.iter().map(|slot| slot.left().clone()).collect();
         let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();
         let host = host::Device::new();
@@ -99,33 +137,30 @@ impl Pipeline {
     }
 
     /// Makes `frames` frames and hands each, with its number from 0, to `take`.
-    pub(crate) fn run(
+    ///
+    /// # Errors
+    /// What `take` returns; a driver error; a frame that takes too long.
+    pub fn run<E: From<Error>>(
         self,
         frames: u32,
         order: Order,
-        take: impl FnMut(u32, &[u32]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        take: impl FnMut(u32, &[u32]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let made = self.make(frames, order, take);
         // Also after a failure: software drivers crash if the process ends while they work.
         let ended = self.finish();
-        made.and(ended)
+        made.and(ended.map_err(E::from))
     }
 
-    fn make(
+    fn make<E: From<Error>>(
         &self,
         frames: u32,
         order: Order,
-        mut take: impl FnMut(u32, &[u32]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let mut rgba = Vec::new();
-        let mut read = |frame: u32| {
+        mut take: impl FnMut(u32, &[u32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut read = |frame: u32| -> Result<(), E> {
             self.consumed.at(u64::from(frame) + 1).wait(TIMEOUT)?;
-            let words = self.readbacks[frame as usize % READBACKS]
-                .words()
-                .unwrap_or_default();
-            rgba.clear();
-            rgba.extend(words.iter().map(|word| word.load(Ordering::Relaxed)));
-            take(frame, &rgba)
+            take(frame, &self.frame(frame))
         };
         for frame in 0..frames {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
@@ -140,46 +175,48 @@ impl Pipeline {
     }
 
     /// Makes `frames` frames at full speed; the last one is compared, so that the speed is that of
-    /// right frames. Returns frames per second.
-    pub(crate) fn timed(self, frames: u32, order: Order) -> Result<f64, Failure> {
+    /// right frames. Returns frames per second; there is one frame at least.
+    ///
+    /// # Errors
+    /// A driver error; a frame that takes too long; a last frame that is wrong.
+    pub fn timed(self, frames: u32, order: Order) -> Result<f64> {
         let made = self.make_timed(frames, order);
         let ended = self.finish();
         made.and_then(|fps| ended.map(|()| fps))
     }
 
-    fn make_timed(&self, frames: u32, order: Order) -> Result<f64, Failure> {
+    fn make_timed(&self, frames: u32, order: Order) -> Result<f64> {
         let start = Instant::now();
-        for frame in 0..frames {
+        self.advance(0, frames, order)?;
+        let took = start.elapsed();
+        if self.frame(frames - 1) != expected(self.size, frames) {
+            return Err(wrong(&format!("the last of {frames} timed frames")));
+        }
+        Ok(f64::from(frames) / took.as_secs_f64())
+    }
+
+    /// Makes `frames` frames at full speed from number `first` on, which is the next, and waits for the last.
+    ///
+    /// # Errors
+    /// A driver error; a frame that takes too long.
+    pub fn advance(&self, first: u32, frames: u32, order: Order) -> Result<()> {
+        let end = first + frames;
+        for frame in first..end {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
                 self.consumed.at(u64::from(oldest) + 1).wait(TIMEOUT)?;
             }
             self.submit(frame, order)?;
         }
-        self.consumed.at(frames.into()).wait(TIMEOUT)?;
-        let took = start.elapsed();
-
-        let mut reference = Reference::new(self.size.width, self.size.height);
-        for _ in 1..frames {
-            reference.advance_frame();
-        }
-        let heights = reference.advance_frame();
-        let right = super::compute::reference::shade(heights, self.size.width, self.size.height);
-        let words = self.readbacks[(frames as usize - 1) % READBACKS]
-            .words()
-            .unwrap_or_default();
-        if !words
-            .iter()
-            .map(|word| word.load(Ordering::Relaxed))
-            .eq(right)
-        {
-            return Err(Failure::Words(format!(
-                "the last of {frames} timed frames is wrong"
-            )));
-        }
-        Ok(f64::from(frames) / took.as_secs_f64())
+        self.consumed.at(end.into()).wait(TIMEOUT)
     }
 
-    fn submit(&self, frame: u32, order: Order) -> Result<(), Failure> {
+    /// The pixels of a frame that is finished and not yet overwritten: one of the last few.
+    #[must_use]
+    pub fn frame(&self, frame: u32) -> Vec<u32> {
+        pixels(&self.readbacks, frame)
+    }
+
+    fn submit(&self, frame: u32, order: Order) -> Result<()> {
         match order {
             Order::Timelines => {
                 self.produce(frame, order)?;
@@ -202,7 +239,7 @@ impl Pipeline {
         }
     }
 
-    fn produce(&self, frame: u32, order: Order) -> Result<(), Failure> {
+    fn produce(&self, frame: u32, order: Order) -> Result<()> {
         let number = u64::from(frame) + 1;
         let free = match order {
             Order::Timelines => self.consumed.at(number.saturating_sub(SLOTS as u64)),
@@ -220,7 +257,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn relay(&self, frame: u32, order: Order) -> Result<(), Failure> {
+    fn relay(&self, frame: u32, order: Order) -> Result<()> {
         let Some(queue) = &self.relaying else {
             return Ok(());
         };
@@ -245,7 +282,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn consume(&self, frame: u32, order: Order) -> Result<(), Failure> {
+    fn consume(&self, frame: u32, order: Order) -> Result<()> {
         let number = u64::from(frame) + 1;
         let ready = match (order, &self.relaying) {
             (Order::None | Order::HostSynchronized, _) => Point::EMPTY,
@@ -263,7 +300,10 @@ impl Pipeline {
     }
 
     /// Lets everything end before the buffers go.
-    fn finish(&self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// A driver error.
+    pub fn finish(&self) -> Result<()> {
         self.producing.idle(TIMEOUT)?;
         self.consuming.idle(TIMEOUT)?;
         if let Some(queue) = &self.relaying {

@@ -1,0 +1,319 @@
+//! Timelines that CUDA and Vulkan share.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Point, QueueKind, Signal, Timeline, cuda, share, vulkan};
+
+use super::batch::{Awaited, EACH, each};
+use super::{Call, Row};
+use crate::bar::Bar;
+use crate::lab::{Lab, Outcome, Side, bursts, gated_bursts, timed};
+use crate::machine::On;
+use crate::raw::cuda::{self as by_hand, External, signal_params, wait_params};
+use crate::raw::vulkan::{Hand, Semaphore};
+
+/// No wait of these rows takes so long.
+const LONG: Duration = Duration::from_secs(20);
+
+/// So many signals or waits are outstanding at the most, on either side.
+const BURST: u64 = 64;
+
+/// Rounds of one chain.
+const ROUNDS: u64 = 16;
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "cuda.external.signal",
+        ours: "a submission to a stream that signals a shared timeline, 64 at a time; their end is not timed",
+        raw: "cuSignalExternalSemaphoresAsync, 64 at a time",
+        bar: Bar::Ratio(1.1),
+        on: &[On::Shared(None)],
+        variants: &[],
+        run: signal,
+    },
+    Row {
+        id: "cuda.external.wait",
+        ours: "a submission to a stream that waits for a shared timeline, 64 at a time; what they wait for is pending, and the host makes it come after what is timed",
+        raw: "cuWaitExternalSemaphoresAsync, 64 at a time",
+        bar: Bar::Ratio(1.1),
+        on: &[On::Shared(None)],
+        variants: &[],
+        run: wait,
+    },
+    Row {
+        id: "interop.pingpong.transfer",
+        ours: "CUDA to Vulkan's transfer queue and back on a shared timeline, 16 rounds from the first submission to the end; per round",
+        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; polling the counter at the end",
+        bar: Bar::Ratio(1.05),
+        on: &[On::Shared(Some(QueueKind::Transfer))],
+        variants: &[],
+        run: pingpong,
+    },
+    Row {
+        id: "interop.pingpong.compute",
+        ours: "CUDA to a compute queue of Vulkan and back on a shared timeline, 16 rounds from the first submission to the end; per round",
+        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; polling the counter at the end",
+        bar: Bar::Ratio(1.05),
+        on: &[On::Shared(Some(QueueKind::Compute))],
+        variants: &[],
+        run: pingpong,
+    },
+];
+
+/// Both sides of a subject, and a hand on each.
+pub(super) struct Pair {
+    pub(super) cuda: cuda::Device,
+    pub(super) vulkan: vulkan::Device,
+    /// The Vulkan queue of the subject's kind.
+    pub(super) queue: vulkan::Queue,
+    /// Dropped before the hand whose semaphores it imports.
+    pub(super) cuda_hand: by_hand::Hand,
+    pub(super) vulkan_hand: Hand,
+}
+
+impl Pair {
+    pub(super) fn new(call: &Call<'_>) -> Outcome<Self> {
+        let (cuda, vulkan) = (
+            call.machine.cuda(call.subject)?,
+            call.machine.vulkan(call.subject)?,
+        );
+        let queue = match call.subject.family {
+            Some(family) => vulkan.queue_of_family(family.index, "vulkan")?,
+            None => vulkan.queue(QueueKind::Compute, "vulkan")?,
+        };
+        let vulkan_hand = Hand::new(&vulkan, queue.family(), queue.index());
+        let cuda_hand = by_hand::Hand::new(&cuda)?;
+        Ok(Self {
+            cuda,
+            vulkan,
+            queue,
+            cuda_hand,
+            vulkan_hand,
+        })
+    }
+
+    /// A timeline of both.
+    pub(super) fn timeline(&self, label: &str) -> syncline::Result<Timeline> {
+        share(&self.cuda, &self.vulkan)?.timeline(label)
+    }
+
+    /// The same by hand.
+    pub(super) fn semaphore(&self) -> Outcome<(Semaphore, External)> {
+        let semaphore = self.vulkan_hand.semaphore(true)?;
+        let handle = self.vulkan_hand.export(semaphore)?;
+        Ok((semaphore, self.cuda_hand.import(handle)?))
+    }
+}
+
+fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let pair = Pair::new(call)?;
+    let timeline = pair.timeline("signalled")?;
+    let queue = pair.cuda.queue(QueueKind::Compute, "signalling")?;
+    let (semaphore, imported) = pair.semaphore()?;
+    let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
+    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    lab.race(vec![
+        Side::ours(|n| {
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for value in ours.get() + 1..=ours.get() + count {
+                        queue.submit(&[], |_| Ok(()), &[timeline.signal_at(value)])?;
+                    }
+                    ours.set(ours.get() + count);
+                    Ok(())
+                },
+                || Ok(timeline.at(ours.get()).wait(LONG)?),
+            )
+        }),
+        Side::raw(|n| {
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for value in raw.get() + 1..=raw.get() + count {
+                        hand.signal_external(&[imported], &[signal_params(value)], stream)?;
+                    }
+                    raw.set(raw.get() + count);
+                    Ok(())
+                },
+                || {
+                    pair.vulkan_hand.expect(semaphore, raw.get());
+                    hand.finish(stream)
+                },
+            )
+        }),
+    ])
+}
+
+fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let pair = Pair::new(call)?;
+    let awaited = Awaited::new(&pair.vulkan, || pair.timeline("awaited"), 1)?;
+    let timeline = &awaited.timelines[0];
+    let queue = pair.cuda.queue(QueueKind::Compute, "waiting")?;
+    let (semaphore, imported) = pair.semaphore()?;
+    let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
+    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    lab.race(vec![
+        Side::ours(|n| {
+            gated_bursts(
+                n,
+                BURST,
+                |count| awaited.promise(count),
+                |count| {
+                    for value in ours.get() + 1..=ours.get() + count {
+                        queue.submit(&[timeline.at(value)], |_| Ok(()), &[])?;
+                    }
+                    ours.set(ours.get() + count);
+                    Ok(())
+                },
+                || {
+                    awaited.keep(&pair.vulkan_hand)?;
+                    Ok(queue.idle(LONG)?)
+                },
+            )
+        }),
+        Side::raw(|n| {
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for value in raw.get() + 1..=raw.get() + count {
+                        hand.wait_external(&[imported], &[wait_params(value)], stream)?;
+                    }
+                    raw.set(raw.get() + count);
+                    Ok(())
+                },
+                || {
+                    pair.vulkan_hand.signal(semaphore.raw, raw.get())?;
+                    pair.vulkan_hand.expect(semaphore, raw.get());
+                    hand.finish(stream)
+                },
+            )
+        }),
+    ])
+}
+
+fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let pair = Pair::new(call)?;
+    let timeline = pair.timeline("ping-pong")?;
+    let cuda = pair.cuda.queue(QueueKind::Compute, "ping")?;
+    let vulkan = &pair.queue;
+    let (semaphore, imported) = pair.semaphore()?;
+    let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
+    let (mut ours, mut raw) = (0, 0);
+    let by_syncline = Side::ours(|n| {
+        timed(|| {
+            for _ in 0..n {
+                for _ in 0..ROUNDS {
+                    let (there, back) = (ours + 1, ours + 2);
+                    cuda.submit(
+                        &[timeline.at(ours)],
+                        |_| Ok(()),
+                        &[timeline.signal_at(there)],
+                    )?;
+                    vulkan.submit(
+                        &[timeline.at(there)],
+                        |_| Ok(()),
+                        &[timeline.signal_at(back)],
+                    )?;
+                    ours = back;
+                }
+                timeline.at(ours).wait(LONG)?;
+            }
+            Ok(())
+        })
+    });
+    let raw_side = Side::raw(|n| {
+        let queue = pair.vulkan_hand.lock()?;
+        timed(|| {
+            for _ in 0..n {
+                for round in 0..ROUNDS {
+                    let (there, back) = (raw + 1, raw + 2);
+                    // The last chain has come to its end: nothing to wait for.
+                    if round > 0 {
+                        hand.wait_external(&[imported], &[wait_params(raw)], stream)?;
+                    }
+                    hand.signal_external(&[imported], &[signal_params(there)], stream)?;
+                    let one = [semaphore.raw];
+                    pair.vulkan_hand
+                        .submit(&queue, (&one, &[there]), (&one, &[back]))?;
+                    raw = back;
+                }
+                pair.vulkan_hand.expect(semaphore, raw);
+                pair.vulkan_hand.poll(semaphore.raw, raw)?;
+            }
+            Ok(())
+        })
+    });
+    lab.race(vec![by_syncline.each(ROUNDS), raw_side.each(ROUNDS)])
+}
+
+/// The row `batch` on a stream, with timelines that Vulkan shares.
+pub(super) fn batch(call: &Call<'_>, lab: &mut dyn Lab, burst: u64) -> Outcome<()> {
+    let pair = Pair::new(call)?;
+    let awaited = Awaited::new(&pair.vulkan, || pair.timeline("awaited"), EACH)?;
+    let signalled = (0..EACH)
+        .map(|_| pair.timeline("signalled"))
+        .collect::<Result<Vec<_>, _>>()?;
+    let queue = pair.cuda.queue(QueueKind::Compute, "batches")?;
+    let semaphores =
+        || -> Outcome<Vec<(Semaphore, External)>> { (0..EACH).map(|_| pair.semaphore()).collect() };
+    let (before, after) = (semaphores()?, semaphores()?);
+    let (raw_waits, raw_signals) = (each(|at| before[at].1), each(|at| after[at].1));
+    let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
+    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    lab.race(vec![
+        Side::ours(|n| {
+            gated_bursts(
+                n,
+                burst,
+                |count| awaited.promise(count),
+                |count| {
+                    for value in ours.get() + 1..=ours.get() + count {
+                        let waits: [Point<'_>; EACH] = each(|at| awaited.timelines[at].at(value));
+                        let signals: [Signal<'_>; EACH] = each(|at| signalled[at].signal_at(value));
+                        queue.submit(&waits, |_| Ok(()), &signals)?;
+                    }
+                    ours.set(ours.get() + count);
+                    Ok(())
+                },
+                || {
+                    awaited.keep(&pair.vulkan_hand)?;
+                    Ok(queue.idle(LONG)?)
+                },
+            )
+        }),
+        Side::raw(|n| {
+            bursts(
+                n,
+                burst,
+                |count| {
+                    for value in raw.get() + 1..=raw.get() + count {
+                        hand.wait_external(&raw_waits, &each(|_| wait_params(value)), stream)?;
+                        hand.signal_external(
+                            &raw_signals,
+                            &each(|_| signal_params(value)),
+                            stream,
+                        )?;
+                    }
+                    raw.set(raw.get() + count);
+                    Ok(())
+                },
+                || {
+                    for (semaphore, _) in &before {
+                        pair.vulkan_hand.signal(semaphore.raw, raw.get())?;
+                        pair.vulkan_hand.expect(*semaphore, raw.get());
+                    }
+                    for (semaphore, _) in &after {
+                        pair.vulkan_hand.expect(*semaphore, raw.get());
+                    }
+                    hand.finish(stream)
+                },
+            )
+        }),
+    ])
+}

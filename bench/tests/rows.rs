@@ -1,0 +1,55 @@
+//! The rows are those that were asked for, each once.
+
+#![cfg(all(feature = "cuda", feature = "vulkan"))]
+
+use syncline_bench::rows;
+
+/// Allocations are counted by a test of their own, as only that has an allocator that counts.
+const ASKED: [&str; 24] = [
+    "cuda.hop.submit",
+    "cuda.chain",
+    "cuda.query.reached",
+    "cuda.query.pending",
+    "cuda.submit.wait",
+    "cuda.wbs.roundtrip",
+    "cuda.external.signal",
+    "cuda.external.wait",
+    "cuda.timestamp",
+    "vulkan.submit",
+    "vulkan.query",
+    "vulkan.submit.wait",
+    "vulkan.host.signal",
+    "interop.pingpong.transfer",
+    "interop.pingpong.compute",
+    "interop.frames",
+    "any.dispatch",
+    "host.pingpong",
+    "host.submit",
+    "wait.any.10",
+    "wait.any.1000",
+    "wait.any.10000",
+    "scale.outstanding",
+    "batch",
+];
+
+#[test]
+fn every_row_exists_once() {
+    let mut asked = ASKED.to_vec();
+    let mut there: Vec<_> = rows::all().iter().map(|row| row.id).collect();
+    asked.sort_unstable();
+    there.sort_unstable();
+    assert_eq!(there, asked);
+}
+
+#[test]
+fn every_row_says_what_it_does_and_what_is_asked() {
+    for row in rows::all() {
+        assert!(!row.ours.is_empty() && !row.raw.is_empty(), "{}", row.id);
+        assert!(!row.on.is_empty(), "{}", row.id);
+        assert!(!row.bar.to_string().is_empty(), "{}", row.id);
+        let mut names: Vec<_> = row.variants.iter().map(|variant| variant.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), row.variants.len(), "{}", row.id);
+    }
+}
