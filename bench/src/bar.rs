@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The figure that says that raw did not finish.
+pub const RAW_HANGS: &str = "raw_hangs";
+
 /// A bar. It is judged by medians, and printed in words.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bar {
@@ -15,7 +18,7 @@ pub enum Bar {
     Speed(f64),
     /// The figure of this name is at most so much.
     Figure(&'static str, f64),
-    /// Ours finishes; where raw does too, ours takes at most so many times as long.
+    /// Ours finishes; where raw does too (see [`RAW_HANGS`]), ours takes at most so many times as long.
     Outlasts(f64),
     /// All of these.
     All(&'static [Bar]),
@@ -82,9 +85,12 @@ impl Bar {
                     (value.is_nan() || *value > most).then(|| format!("{name} is {value:.2}"))
                 })
             }
-            Self::Outlasts(most) => judged(found.ours, |ours| {
-                let raw = found.raw.filter(|raw| ours > most * raw);
-                raw.map(|raw| format!("{:.2} times raw", ours / raw))
+            Self::Outlasts(most) => judged(found.ours, |ours| match found.raw {
+                Some(raw) if ours > most * raw => Some(format!("{:.2} times raw", ours / raw)),
+                None if !found.figures.iter().any(|(name, _)| name == RAW_HANGS) => {
+                    Some("raw was not measured".into())
+                }
+                _ => None,
             }),
         };
         missed.extend(short.map(|short| format!("{self}: {short}")));
@@ -184,7 +190,16 @@ mod tests {
             ours: Some(1e6),
             ..Found::default()
         };
-        assert_eq!(Bar::Outlasts(0.8).judge(&alone), Verdict::Met);
+        assert!(matches!(
+            Bar::Outlasts(0.8).judge(&alone),
+            Verdict::Missed(_)
+        ));
+        let hangs = [(RAW_HANGS.to_owned(), 1.0)];
+        let beside = Found {
+            figures: &hangs,
+            ..alone
+        };
+        assert_eq!(Bar::Outlasts(0.8).judge(&beside), Verdict::Met);
     }
 
     #[test]

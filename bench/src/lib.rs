@@ -12,12 +12,14 @@
 //! | [`lab`] | how two sides are timed |
 //! | [`machine`] | the devices, and which of them a row is offered to |
 //! | [`frames`] | the pipeline of the demo, which is a row too |
+//! | [`hops`] | what a dependency costs between every two queues |
 //! | [`measure`], [`report`] | a whole run, and what it found |
 
 pub mod bar;
 #[cfg(feature = "vulkan")]
 mod cpu;
 pub mod frames;
+pub mod hops;
 pub mod lab;
 pub mod machine;
 pub mod measure;

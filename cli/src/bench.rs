@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use syncline_bench::hops;
 use syncline_bench::lab::Pace;
 use syncline_bench::measure::{Nothing, Options, Plan};
 use syncline_bench::{Machine, Report, measure};
@@ -11,7 +13,11 @@ use crate::failure::Failure;
 use crate::output::say;
 
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+
     /// Only the subject of this name, or those whose names contain it (as --list prints them), or with the device of this index
     #[arg(long)]
     device: Option<String>,
@@ -33,6 +39,25 @@ pub(crate) struct Args {
     /// Exit with 1 if a bar is missed
     #[arg(long)]
     require: bool,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum What {
+    /// What one dependency costs between every two queues of the machine
+    Hops(HopsArgs),
+}
+
+#[derive(clap::Args, Debug)]
+struct HopsArgs {
+    /// Only queues of devices whose names contain this, or of the device with this index
+    #[arg(long)]
+    device: Option<String>,
+    /// A few chains of each, to see that everything runs: no figures to keep
+    #[arg(long)]
+    quick: bool,
+    /// Write everything that was measured as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 impl Args {
@@ -59,6 +84,9 @@ impl From<Nothing> for Failure {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(What::Hops(args)) = &args.what {
+        return run_hops(args);
+    }
     let machine = Machine::new(crate::probe(false)?);
     let plan = Plan::new(
         &machine,
@@ -83,6 +111,31 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let fine = report.all_ran() && (report.all_met() || !args.require);
     Ok(if fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+fn run_hops(args: &HopsArgs) -> Result<ExitCode, Failure> {
+    let machine = Machine::new(crate::probe(false)?);
+    if let Some(path) = &args.json {
+        prepare(path)?;
+    }
+    let budget = Duration::from_millis(if args.quick { 1 } else { 100 });
+    let matrix = hops::measure(&machine, args.device.as_deref(), budget, |hop, places| {
+        if let Some(reason) = &hop.failed {
+            let (from, to) = (&places[hop.from].name, &places[hop.to].name);
+            say!("FAILED: {from} to {to}: {reason}");
+        }
+    })
+    .map_err(|stop| Failure::Words(stop.to_string()))?;
+    say!("{}", matrix.table());
+    matrix.advice.iter().for_each(|line| say!("* {line}"));
+    if let Some(path) = &args.json {
+        std::fs::write(path, matrix.to_json()?).map_err(Failure::write(path))?;
+    }
+    Ok(if matrix.all_ran() {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(1)

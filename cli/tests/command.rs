@@ -276,3 +276,21 @@ fn a_child_of_bench_does_its_job_alone() {
     assert!(out.ends_with("samples 7\n"), "{out:?}");
     assert_eq!(with("nonsense").status.code(), Some(2));
 }
+
+#[test]
+fn hops_are_measured_between_every_two_queues() {
+    let file = scratch("hops.json");
+    let path = file.to_str().expect("UTF-8");
+    let (out, _) = ends_with(0, &["bench", "hops", "--quick", "--json", path]);
+    assert!(out.contains("Microseconds per hop"), "{out}");
+    let matrix = json(&fs::read_to_string(&file).expect("the matrix"));
+    assert_eq!(matrix["places"].as_array().map(Vec::len), Some(3));
+    let hops = matrix["hops"].as_array().expect("a list");
+    // The thread with each of two queues, and those with each other and themselves.
+    assert_eq!(hops.len(), 5, "{matrix}");
+    for hop in hops {
+        assert!(hop["hop_ns"].as_f64() > Some(0.0), "{hop}");
+    }
+    let (_, error) = ends_with(2, &["bench", "hops", "--device", "nosuch"]);
+    assert!(error.contains("\"nosuch\""), "{error}");
+}

@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::lab::{Outcome, Stop};
@@ -12,6 +13,9 @@ const JOB: &str = "SYNCLINE_BENCH_JOB";
 /// What the line of an answer begins with.
 const MARK: &str = "\u{1}syncline-samples";
 
+/// True once this program has looked whether it is a child: only such a one can be started as one.
+static OFFERED: AtomicBool = AtomicBool::new(false);
+
 /// How a child has ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum End {
@@ -21,8 +25,22 @@ pub(crate) enum End {
     Hung,
 }
 
+/// Whether this program can be started as a child.
+///
+/// # Errors
+/// A skip, with the reason.
+pub(crate) fn offered() -> Outcome<()> {
+    if OFFERED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let reason =
+        "raw calls that may hang run in a child process, which this program is not made for";
+    Err(Stop::Skipped(reason.into()))
+}
+
 /// Runs `job` in a child process, for so long.
 pub(crate) fn run(job: &str, patience: Duration) -> Outcome<End> {
+    offered()?;
     let mut command = Command::new(std::env::current_exe()?);
     command.env(JOB, job);
     supervised(command, patience)
@@ -70,6 +88,7 @@ fn samples(text: &str) -> Option<Vec<f64>> {
 
 /// A child's life, if this process is one.
 pub(crate) fn serve() -> Option<ExitCode> {
+    OFFERED.store(true, Ordering::Relaxed);
     let job = std::env::var(JOB).ok()?;
     match perform(&job) {
         Ok(samples) => {
@@ -134,6 +153,13 @@ mod tests {
         assert_eq!(supervised(print, patience), Ok(samples));
         let failed = supervised(Command::new("false"), patience);
         assert!(matches!(failed, Err(Stop::Failed(_))), "{failed:?}");
+    }
+
+    /// A test's program would run its tests once more, and those their children.
+    #[test]
+    fn a_program_that_is_no_child_starts_none() {
+        let started = run("echo 7", Duration::from_secs(20));
+        assert!(matches!(started, Err(Stop::Skipped(_))), "{started:?}");
     }
 
     #[test]

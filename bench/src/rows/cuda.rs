@@ -13,7 +13,7 @@ use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
 use super::{Call, Row, Variant};
-use crate::bar::Bar;
+use crate::bar::{Bar, RAW_HANGS};
 use crate::lab::{Lab, Outcome, RAW, Side, Stop, bursts, timed};
 use crate::machine::On;
 use crate::raw::child::{self, End};
@@ -432,6 +432,9 @@ fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     if !has_memory_operations(&device) {
         lab.note("this device's streams have no memory operations: there is no raw side".into());
     }
+    if call.n >= RISKY {
+        child::offered()?;
+    }
     let buffers = buffers(&device, call.n)?;
     let mut ours = Ours::new(&device, &buffers)?;
     let side = Side::ours(|n| timed(|| (0..n).try_for_each(|_| ours.round())));
@@ -458,7 +461,7 @@ fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     match child::run(&job, PATIENCE)? {
         End::Samples(samples) => lab.taken(RAW, &samples),
         End::Hung => {
-            lab.figure("raw_hangs", 1.0);
+            lab.figure(RAW_HANGS, 1.0);
             lab.note(format!("raw hangs: no end after {PATIENCE:?}"));
         }
     }
