@@ -208,6 +208,8 @@ pub struct Measured {
     pub raw: Option<Summary>,
     /// Ours by raw, of the two batches of each round.
     pub ratio: Option<Summary>,
+    /// Ours less raw, of the two batches of each round, in nanoseconds of one iteration.
+    pub over: Option<Summary>,
     /// Everything else, by name.
     pub figures: Vec<(String, f64)>,
     /// To be read beside it.
@@ -278,7 +280,11 @@ impl Lab for Bench {
         self.measured.ours = ours.and_then(|at| Summary::of(&samples[at]));
         self.measured.raw = raw.and_then(|at| Summary::of(&samples[at]));
         if let Some((ours, raw)) = ours.zip(raw) {
-            self.measured.ratio = Summary::of(&ratios(&samples[ours], &samples[raw]));
+            let pairs = || samples[ours].iter().zip(&samples[raw]);
+            let ratios: Vec<_> = pairs().map(|(ours, raw)| ours / raw).collect();
+            let over: Vec<_> = pairs().map(|(ours, raw)| ours - raw).collect();
+            self.measured.ratio = Summary::of(&ratios);
+            self.measured.over = Summary::of(&over);
         }
         for (at, side) in sides.iter().enumerate() {
             if Some(at) == ours || Some(at) == raw {
@@ -315,10 +321,6 @@ impl Lab for Bench {
     }
 }
 
-fn ratios(ours: &[f64], raw: &[f64]) -> Vec<f64> {
-    ours.iter().zip(raw).map(|(ours, raw)| ours / raw).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
@@ -352,6 +354,7 @@ mod tests {
         assert_eq!(median(found.ours), Some(30.0));
         assert_eq!(median(found.raw), Some(5.0));
         assert_eq!(median(found.ratio), Some(6.0));
+        assert_eq!(median(found.over), Some(25.0));
         assert_eq!(
             found.figures,
             [

@@ -1,7 +1,7 @@
 //! What Syncline costs, beside what hand-written driver calls cost.
 //!
 //! A [`Row`] is one thing that an application does, twice: through Syncline, and as somebody would write it by hand
-//! against the driver, with nothing in between (the files under `raw/`). [`measure`] runs both alternately in one process,
+//! against the driver, with nothing in between (the files under `raw/`). [`measure()`] runs both alternately in one process,
 //! many rounds, and [`Report`] says what came out: both medians, their spread, their ratio, and whether the
 //! row's [`Bar`] is met. Nothing here judges a time by itself: bars are data, and missing one is an answer.
 //!
@@ -13,7 +13,7 @@
 //! | [`machine`] | the devices, and which of them a row is offered to |
 //! | [`frames`] | the pipeline of the demo, which is a row too |
 //! | [`hops`] | what a dependency costs between every two queues |
-//! | [`measure`], [`report`] | a whole run, and what it found |
+//! | [`mod@measure`], [`report`] | a whole run, and what it found |
 
 pub mod bar;
 #[cfg(feature = "vulkan")]

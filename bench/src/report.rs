@@ -42,6 +42,8 @@ pub struct Record {
     pub raw_ns: Option<f64>,
     /// The first median by the second.
     pub ratio: Option<f64>,
+    /// How much longer ours takes than raw: the median over the rounds, in nanoseconds.
+    pub over_ns: Option<f64>,
     /// What is asked.
     pub bar: String,
     /// Whether that is met; `None` if nothing was measured.
@@ -74,6 +76,8 @@ pub struct Spread {
     pub raw_ns: Option<[f64; 2]>,
     /// Of ours by raw, round by round.
     pub ratio: Option<[f64; 2]>,
+    /// Of ours less raw, round by round, in nanoseconds.
+    pub over_ns: Option<[f64; 2]>,
 }
 
 /// Nanoseconds to a hundredth, and ratios to a thousandth: more says nothing.
@@ -93,6 +97,7 @@ impl Record {
             ours_ns: None,
             raw_ns: None,
             ratio: None,
+            over_ns: None,
             bar: bar.to_string(),
             met: None,
             missed: Vec::new(),
@@ -133,6 +138,7 @@ impl Record {
         let verdict = bar.judge(&Found {
             ours: ours.map(|ours| ours.median),
             raw: raw.map(|raw| raw.median),
+            over: measured.over.map(|over| over.median),
             figures: &measured.figures,
         });
         record.met = Some(verdict == Verdict::Met);
@@ -143,10 +149,12 @@ impl Record {
         record.raw_ns = raw.map(|raw| rounded(raw.median, 100.0));
         let both = ours.zip(raw);
         record.ratio = both.map(|(ours, raw)| rounded(ours.median / raw.median, 1000.0));
+        record.over_ns = measured.over.map(|over| rounded(over.median, 100.0));
         record.spread = Spread {
             ours_ns: spread(ours, 100.0),
             raw_ns: spread(raw, 100.0),
             ratio: spread(measured.ratio, 1000.0),
+            over_ns: spread(measured.over, 100.0),
         };
         record.figures = measured
             .figures
