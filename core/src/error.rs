@@ -36,6 +36,11 @@ impl Object {
         }))
     }
 
+    /// True if somebody else has it, too.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// The process-wide id.
     #[must_use]
     pub fn id(&self) -> u64 {

@@ -24,6 +24,7 @@ mod graph;
 mod handle;
 mod info;
 mod lane;
+mod names;
 mod notify;
 mod point;
 mod room;

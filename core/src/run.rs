@@ -5,11 +5,9 @@
 //! everything that is woken goes through a queue of the waking thread and runs from its outermost
 //! caller, one after the other.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-use smallvec::SmallVec;
 
 use crate::sync::{contain, per_thread};
 
@@ -25,47 +23,43 @@ pub(crate) trait Wake: Send + Sync {
     }
 }
 
-struct RunQueue {
-    active: bool,
-    ready: VecDeque<Arc<dyn Wake>>,
-}
+// Somebody on this thread runs what is ready, now or once he is done.
+per_thread! { static ACTIVE: Cell<bool> = Cell::new(false) }
+per_thread! { static READY: RefCell<VecDeque<Arc<dyn Wake>>> = RefCell::new(VecDeque::new()) }
 
-impl RunQueue {
-    const fn new() -> Self {
-        Self {
-            active: false,
-            ready: VecDeque::new(),
-        }
-    }
+/// Sets [`ACTIVE`]; false if it was set, or the thread is being torn down.
+fn activate() -> bool {
+    ACTIVE.try_with(|active| !active.replace(true)) == Ok(true)
 }
-
-per_thread! { static RUN: RefCell<RunQueue> = RefCell::new(RunQueue::new()) }
 
 /// Runs `woken` and everything they wake in turn, unless this thread is already doing so further
 /// up its stack: then that caller runs them next.
+#[inline]
 pub(crate) fn wake_all(woken: impl IntoIterator<Item = Arc<dyn Wake>>) {
-    let prompted = |wake: Arc<dyn Wake>| {
+    let mut woken = woken.into_iter();
+    // Mostly there is nobody.
+    if let Some(first) = woken.next() {
+        wake_several(first, woken);
+    }
+}
+
+fn wake_several(first: Arc<dyn Wake>, others: impl Iterator<Item = Arc<dyn Wake>>) {
+    let mut queued = false;
+    for wake in [first].into_iter().chain(others) {
         if wake.is_prompt() {
             wake.wake();
-            None
-        } else {
-            Some(wake)
+            continue;
         }
-    };
-    let mut woken: SmallVec<[_; 4]> = woken.into_iter().filter_map(prompted).collect();
-    if woken.is_empty() {
-        return;
+        let mut wake = Some(wake);
+        let _ = READY.try_with(|ready| ready.borrow_mut().extend(wake.take()));
+        match wake {
+            None => queued = true,
+            // On a thread that is being torn down there is no queue any more; a plain call is then right.
+            Some(wake) => wake.wake(),
+        }
     }
-    // On a thread that is being torn down there is no queue any more; plain calls are then right.
-    let outermost = RUN.try_with(|run| {
-        let mut run = run.borrow_mut();
-        run.ready.extend(woken.drain(..));
-        !std::mem::replace(&mut run.active, true)
-    });
-    match outermost {
-        Ok(true) => drain(),
-        Ok(false) => {}
-        Err(_) => woken.into_iter().for_each(Wake::wake),
+    if queued && activate() {
+        drain();
     }
 }
 
@@ -78,10 +72,8 @@ pub(crate) struct PutOff {
 
 impl PutOff {
     pub(crate) fn new() -> Self {
-        let already = RUN.try_with(|run| std::mem::replace(&mut run.borrow_mut().active, true));
-        Self {
-            outermost: matches!(already, Ok(false)),
-        }
+        let outermost = activate();
+        Self { outermost }
     }
 }
 
@@ -94,11 +86,11 @@ impl Drop for PutOff {
 }
 
 fn drain() {
-    while let Ok(Some(next)) = RUN.try_with(|run| run.borrow_mut().ready.pop_front()) {
+    while let Ok(Some(next)) = READY.try_with(|ready| ready.borrow_mut().pop_front()) {
         // The next one in line has nothing to do with a panic of this one.
         quietly(|| next.wake());
     }
-    let _ = RUN.try_with(|run| run.borrow_mut().active = false);
+    let _ = ACTIVE.try_with(|active| active.set(false));
 }
 
 /// Runs what may drop objects of the application: a panic there, reported by the panic hook, must not

@@ -95,12 +95,15 @@ impl Waiters {
     /// Takes one registration out, if it is still there.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Arc<dyn Wake>> {
         let list = self.list(ticket.stage);
-        let from = list.partition_point(|waiter| waiter.value < ticket.value);
-        let at = list
-            .range(from..)
-            .take_while(|waiter| waiter.value == ticket.value)
-            .position(|waiter| waiter.ticket == ticket.ticket)?;
-        list.remove(from + at).map(|waiter| waiter.wake)
+        // Those of one value stand in the order in which they came.
+        let key = |waiter: &Waiter| (waiter.value, waiter.ticket);
+        let at = list.binary_search_by_key(&(ticket.value, ticket.ticket), key);
+        list.remove(at.ok()?).map(|waiter| waiter.wake)
+    }
+
+    /// True if nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.for_reached.is_empty() && self.for_pending.is_empty()
     }
 
     /// The lowest value that somebody waits for to be reached.

@@ -14,7 +14,7 @@ use crate::graph::Holder;
 use crate::point::{KeptPoint, Point};
 use crate::run::{Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
-use crate::sync::{ThreadId, current};
+use crate::sync::{ThreadId, this_thread};
 use crate::waiters::Stage;
 
 pub(super) struct State<E: Enqueue> {
@@ -50,8 +50,13 @@ impl<E: Enqueue> Default for State<E> {
 impl<E: Enqueue> State<E> {
     /// Takes out what submissions up to `reached` kept, to be dropped without the lock.
     pub(super) fn take_finished(&mut self, reached: u64) -> SmallVec<[(u64, Keep); 4]> {
-        let finished = self.kept.partition_point(|(number, _)| *number <= reached);
-        self.kept.drain(..finished).collect()
+        let mut finished = SmallVec::new();
+        while let Some((number, _)) = self.kept.front()
+            && *number <= reached
+        {
+            finished.extend(self.kept.pop_front());
+        }
+        finished
     }
 }
 
@@ -392,7 +397,7 @@ impl<E: Enqueue> Holder for Lane<E> {
 
 impl<E: Enqueue> Wake for Lane<E> {
     fn wake(self: Arc<Self>) {
-        let me = current().id();
+        let me = this_thread();
         let registered = {
             let mut state = self.state.lock();
             if state.driving.is_some() {

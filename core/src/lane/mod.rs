@@ -24,7 +24,7 @@ use crate::point::{KeptPoint, Point, Signal};
 use crate::room::Sharer;
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::{Interval, Shared};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, current, fence};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, this_thread};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
 use hold::{Entry, Job, State, Taken, Verdict};
@@ -91,6 +91,7 @@ impl<E: Enqueue> Lane<E> {
             followed: AtomicBool::new(false),
             state: Mutex::new(State::default()),
         });
+        crate::names::add(&lane.object);
         if let Some(room) = lane.driver.room() {
             let this: Arc<dyn Sharer> = lane.clone();
             room.join(Arc::downgrade(&this));
@@ -194,7 +195,7 @@ impl<E: Enqueue> Lane<E> {
         self.bring_up_to_date(waits, signals)?;
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
-        let me = current().id();
+        let me = this_thread();
         let mut state = self.state.lock();
         if state.driving == Some(me) {
             return Err(Error::Reentrant {
@@ -220,7 +221,7 @@ impl<E: Enqueue> Lane<E> {
         if !held {
             state.driving = Some(me);
             drop(state);
-            quietly(|| drop(finished));
+            let_finished_go(finished);
             if !self.driver.ready() {
                 self.put_off(held_entry(number, waits, &claims, work, places));
                 return Ok(self.submitted(number));
@@ -235,7 +236,7 @@ impl<E: Enqueue> Lane<E> {
             state.driving = Some(me);
         }
         drop(state);
-        quietly(|| drop(finished));
+        let_finished_go(finished);
         // What it waits for or signals may have failed before the graph knew of it: look now.
         fence(Ordering::SeqCst);
         if idle {
@@ -323,7 +324,7 @@ impl<E: Enqueue> Sharer for Lane<E> {
         };
         self.note_what_is_kept(&state);
         drop(state);
-        quietly(|| drop(finished));
+        let_finished_go(finished);
         drop(given_up);
     }
 
@@ -374,6 +375,13 @@ struct Orphan<E: Enqueue> {
 
 impl<E: Enqueue> Wake for Orphan<E> {
     fn wake(self: Arc<Self>) {}
+}
+
+/// Drops what finished submissions kept: the application's own, so with no lock held.
+fn let_finished_go(finished: SmallVec<[(u64, Keep); 4]>) {
+    if !finished.is_empty() {
+        quietly(|| drop(finished));
+    }
 }
 
 /// A submission that is held until its time comes.

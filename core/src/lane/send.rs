@@ -9,9 +9,8 @@ use super::hold::{Entry, Job, Taken};
 use super::places::Places;
 use super::relay::Relay;
 use super::{Lane, panic_message};
-use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
+use crate::backend::{Batch, Enqueue, Flush, Keep, Port, Waker};
 use crate::error::{Error, Result};
-use crate::info::DeviceId;
 use crate::point::{Completion, NativePoint, Point};
 use crate::run::{Wake, wake_all};
 use crate::state::{Interval, Shared};
@@ -73,34 +72,38 @@ impl<E: Enqueue> Lane<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
     {
-        type Natives<'n> = SmallVec<[NativePoint<'n>; 4]>;
-        let native = |of, value| native(of, self.device, value);
-        let batch_waits: Natives<'_> = waits
-            .iter()
-            .filter_map(|wait| native(wait.of.filter(|of| of.reached() < wait.value)?, wait.value))
-            .collect();
+        // Lists that mostly are empty or short: pushed, since collecting costs as much as the rest of the call.
+        let mut batch_waits = Natives::new();
+        for wait in waits {
+            if let Some(of) = wait.of
+                && of.reached() < wait.value
+                && let Some(port) = of.port_on(self.device)
+            {
+                batch_waits.push(native(of, port, wait.value));
+            }
+        }
         let domain = self.driver.order_domain();
-        let order: Natives<'_> = claims
-            .iter()
-            .filter(|(of, claim)| of.reached() < claim.above && of.domain_of(claim.above) != domain)
+        let (mut order, mut signals) = (Natives::new(), Natives::new());
+        let mut relayed: SmallVec<[Completion; 2]> = SmallVec::new();
+        for &(of, claim) in claims {
+            let Some(port) = of.port_on(self.device) else {
+                relayed.push(Completion::new(of, claim.upto));
+                continue;
+            };
             // Waited for before the work already.
-            .filter(|(of, claim)| {
-                !waits.iter().any(|wait| {
-                    wait.value >= claim.above && wait.of.is_some_and(|other| Arc::ptr_eq(other, of))
-                })
-            })
-            .filter_map(|(of, claim)| native(of, claim.above))
-            .collect();
-        let signals: Natives<'_> = claims
-            .iter()
-            .filter(|(of, _)| of.failure().is_none())
-            .filter_map(|(of, claim)| native(of, claim.upto))
-            .collect();
-        let relayed: SmallVec<[Completion; 2]> = claims
-            .iter()
-            .filter(|(of, _)| self.is_relayed(of))
-            .map(|(of, claim)| Completion::new(of, claim.upto))
-            .collect();
+            let waited = |wait: &Point<'_>| {
+                wait.value >= claim.above && wait.of.is_some_and(|other| Arc::ptr_eq(other, of))
+            };
+            if of.reached() < claim.above
+                && of.domain_of(claim.above) != domain
+                && !waits.iter().any(waited)
+            {
+                order.push(native(of, port, claim.above));
+            }
+            if of.failure().is_none() {
+                signals.push(native(of, port, claim.upto));
+            }
+        }
         let own = self.own_shared();
         let end = NativePoint {
             of: own,
@@ -175,23 +178,17 @@ impl<E: Enqueue> Lane<E> {
             relayed,
         } = places;
         drop(submission);
-        let (relays, natives): (SmallVec<[_; 4]>, SmallVec<[_; 4]>) =
-            claims.iter().partition(|(of, _)| self.is_relayed(of));
-        for &(of, claim) in natives {
+        for &(of, claim) in claims.iter().filter(|(of, _)| !self.is_relayed(of)) {
             of.promote(claim, domain, Some(&self.object));
         }
         // After its signals: who sees the position reached finds them reached, too.
-        let turn = Interval {
-            above: number - 1,
-            upto: number,
-        };
-        own.promote(turn, domain, Some(&self.object));
+        own.advance_pending(number, domain, &self.object);
         // Pending first: who finds no room then finds what to wait for.
         if let Some(room) = room {
             room.count(units);
         }
         let mut places = relayed.into_iter();
-        for &(of, claim) in relays {
+        for &(of, claim) in claims.iter().filter(|(of, _)| self.is_relayed(of)) {
             let relay = Relay {
                 own: own.clone(),
                 number,
@@ -256,9 +253,10 @@ impl<E: Enqueue> Lane<E> {
     }
 }
 
-fn native<'n>(of: &'n Arc<Shared>, device: DeviceId, value: u64) -> Option<NativePoint<'n>> {
-    of.port_on(device)
-        .map(|port| NativePoint { of, port, value })
+type Natives<'n> = SmallVec<[NativePoint<'n>; 4]>;
+
+const fn native<'n>(of: &'n Arc<Shared>, port: &'n dyn Port, value: u64) -> NativePoint<'n> {
+    NativePoint { of, port, value }
 }
 
 pub(super) fn owned(claims: &[Taken<'_>]) -> SmallVec<[(Arc<Shared>, Interval); 4]> {

@@ -45,6 +45,16 @@ impl Claims {
         Ok(claim)
     }
 
+    /// Adds a claim that is the only one.
+    pub(super) fn add(&mut self, claim: Interval) {
+        self.0.push(claim);
+    }
+
+    /// True if nothing is claimed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes the claim on `upto` back, or notes that it has become pending.
     pub(crate) fn remove(&mut self, upto: u64) {
         if let Ok(at) = self.0.binary_search_by_key(&upto, |claim| claim.upto) {

@@ -1,6 +1,7 @@
 //! The host-side state behind every timeline: its value, its claims, its failure.
 
 mod claims;
+mod quick;
 mod signals;
 mod watching;
 
@@ -53,24 +54,8 @@ struct State {
     failure: Option<Failure>,
     closed: bool,
     waiters: Waiters,
-    /// The queue whose submission made `pending` what it is, if it was one of ours.
-    submitter: Option<Object>,
     /// The value that the home device's watcher is looking for, if it is.
     watched: Option<u64>,
-}
-
-impl State {
-    /// Takes out the waiters that nobody will serve any more, of a timeline without handles.
-    fn take_cancelled(&mut self, pending: u64) -> Woken {
-        let Self {
-            claims,
-            waiters,
-            closed,
-            ..
-        } = self;
-        let closed = *closed;
-        waiters.take_unserved(|value| !closed || value <= pending || claims.covers(value))
-    }
 }
 
 /// Registrations of one who waits. They are taken back on drop, however the wait ends: that takes timelines' locks,
@@ -108,10 +93,18 @@ pub(crate) struct Shared {
     max_difference: u64,
     /// Only written under the state's lock; grows.
     reached: AtomicU64,
-    /// Never below `reached`; only written under the state's lock; grows.
+    /// Never below `reached`; grows.
     pending: AtomicU64,
-    /// The driver queue that signals `pending`; 0 if that is nobody's.
-    pending_domain: AtomicU64,
+    /// The last claim that was promoted: its value, the driver queue that signals it (0 for nobody's), and the
+    /// queue whose submission that was (0 for none of ours).
+    promoted: AtomicU64,
+    promoted_domain: AtomicU64,
+    promoted_by: AtomicU64,
+    /// The one claim that is not in the state's list, from `pending` up to this: taken and promoted without the
+    /// lock, as nearly all are. 0 if there is none, [`LISTED`] while claims stand in the list.
+    quick: AtomicU64,
+    /// True while somebody waits, or is about to: who promotes a claim then takes the lock.
+    awaited: AtomicBool,
     /// Claims of submissions that the application makes itself, and one for signals from outside the
     /// engine if there may be such: the counter may run ahead of `pending`.
     raw_claims: AtomicU64,
@@ -147,7 +140,11 @@ impl Shared {
             attachments,
             reached: AtomicU64::new(initial),
             pending: AtomicU64::new(initial),
-            pending_domain: AtomicU64::new(0),
+            promoted: AtomicU64::new(0),
+            promoted_domain: AtomicU64::new(0),
+            promoted_by: AtomicU64::new(0),
+            quick: AtomicU64::new(0),
+            awaited: AtomicBool::new(false),
             raw_claims: AtomicU64::new(foreign.into()),
             held_waits: AtomicU64::new(0),
             troubled: AtomicBool::new(false),
@@ -168,10 +165,14 @@ impl Shared {
         self.pending.load(Ordering::Acquire)
     }
 
-    /// The driver queue whose signal `value` is, if it is the latest pending one; else 0.
+    /// The driver queue whose signal `value` is, if it was the last one to be promoted; else 0. To be asked by
+    /// who has claimed what comes next: nothing is promoted meanwhile.
     pub(crate) fn domain_of(&self, value: u64) -> u64 {
-        let domain = self.pending_domain.load(Ordering::Acquire);
-        if self.pending() == value { domain } else { 0 }
+        if self.promoted.load(Ordering::Acquire) == value {
+            self.promoted_domain.load(Ordering::Relaxed)
+        } else {
+            0
+        }
     }
 
     pub(crate) fn home(&self) -> &dyn Port {
@@ -208,12 +209,12 @@ impl Shared {
 
     /// The queue that is to signal what is pending, if it is one of ours.
     pub(crate) fn last_submitter(&self) -> Option<Object> {
-        self.state.lock().submitter.clone()
+        crate::names::queue(self.promoted_by.load(Ordering::Acquire))
     }
 
     /// True if somebody has claimed `value`.
     pub(crate) fn is_claimed(&self, value: u64) -> bool {
-        self.state.lock().claims.covers(value)
+        self.with_claims(&mut self.state.lock(), |claims| claims.covers(value))
     }
 
     /// True if a signal can only come from beyond the engine: no raw claim but the one for that is there.
@@ -267,7 +268,7 @@ impl Shared {
             return Standing::Reached;
         }
         if self.troubled.load(Ordering::Acquire) {
-            return self.standing_locked(&self.state.lock(), value);
+            return self.standing_locked(&mut self.state.lock(), value);
         }
         if self.pending() >= value {
             Standing::Pending
@@ -276,14 +277,14 @@ impl Shared {
         }
     }
 
-    fn standing_locked(&self, state: &State, value: u64) -> Standing {
+    fn standing_locked(&self, state: &mut State, value: u64) -> Standing {
         if self.reached() >= value {
             Standing::Reached
         } else if let Some(cause) = &state.failure {
             Standing::Failed(cause.clone())
         } else if self.pending() >= value {
             Standing::Pending
-        } else if state.closed && !state.claims.covers(value) {
+        } else if state.closed && !self.with_claims(state, |claims| claims.covers(value)) {
             Standing::Cancelled
         } else {
             Standing::Open
@@ -358,12 +359,11 @@ impl Shared {
         }
         // First what is pending: nobody, with or without the lock, may see a value reached but not pending.
         if self.pending() < value {
-            self.pending_domain.store(0, Ordering::Release);
-            self.pending.store(value, Ordering::Release);
+            self.pending.fetch_max(value, Ordering::AcqRel);
         }
         self.reached.store(value, Ordering::Release);
-        state.claims.settle(value);
-        state.waiters.take_settled(value, self.pending())
+        self.settle(&mut state, value);
+        self.take_settled(&mut state)
     }
 
     /// Fails the timeline at the value that the driver tells now.
@@ -381,7 +381,9 @@ impl Shared {
             }
             state.failure = Some(cause);
             self.troubled.store(true, Ordering::Release);
-            state.waiters.take_unserved(|_| false)
+            let woken = state.waiters.take_unserved(|_| false);
+            self.note_who_waits(&state);
+            woken
         };
         wake_all(woken);
         self.tell_holders();
@@ -393,10 +395,7 @@ impl Shared {
             let mut state = self.state.lock();
             state.closed = true;
             self.troubled.store(true, Ordering::Release);
-            (
-                state.take_cancelled(self.pending()),
-                state.watched.is_some(),
-            )
+            (self.take_cancelled(&mut state), state.watched.is_some())
         };
         wake_all(woken);
         self.tell_holders();
@@ -414,9 +413,15 @@ impl Shared {
     ) -> Option<Ticket> {
         let (ticket, watch) = {
             let mut state = self.state.lock();
-            match (self.standing_locked(&state, value), stage) {
+            // Against who promotes a claim and then looks whether anybody waits: one of the two sees the other.
+            self.awaited.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            match (self.standing_locked(&mut state, value), stage) {
                 (Standing::Open, _) | (Standing::Pending, Stage::Reached) => {}
-                _ => return None,
+                _ => {
+                    self.note_who_waits(&state);
+                    return None;
+                }
             }
             let ticket = state.waiters.insert(value, stage, wake);
             (ticket, self.needs_watch(&mut state))
@@ -425,10 +430,44 @@ impl Shared {
         Some(ticket)
     }
 
+    /// Takes out the waiters whose value has come.
+    fn take_settled(&self, state: &mut State) -> Woken {
+        if state.waiters.is_empty() {
+            return Woken::new();
+        }
+        let woken = state.waiters.take_settled(self.reached(), self.pending());
+        self.note_who_waits(state);
+        woken
+    }
+
+    /// Takes out the waiters that nobody will serve any more, if it is a timeline without handles.
+    fn take_cancelled(&self, state: &mut State) -> Woken {
+        if !state.closed || state.waiters.is_empty() {
+            return Woken::new();
+        }
+        self.list(state);
+        let pending = self.pending();
+        let State {
+            claims, waiters, ..
+        } = &mut *state;
+        let woken = waiters.take_unserved(|value| value <= pending || claims.covers(value));
+        self.unlist(state);
+        self.note_who_waits(state);
+        woken
+    }
+
+    /// To be called with the lock whenever waiters may have gone.
+    fn note_who_waits(&self, state: &State) {
+        if state.waiters.is_empty() {
+            self.awaited.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Removes a registration if it is still there.
     pub(crate) fn unregister(&self, ticket: Ticket) {
         let mut state = self.state.lock();
         let removed = state.waiters.remove(ticket);
+        self.note_who_waits(&state);
         drop(state);
         // What the waiter owned may be dropped here, never under the lock.
         drop(removed);

@@ -31,40 +31,67 @@ impl Shared {
                 waited: own_wait,
             });
         }
+        if let Some(claim) = self.claim_quickly(value, own_wait) {
+            return Ok(claim);
+        }
         let mut state = self.state.lock();
         self.check_signal(&state, value)?;
-        let settled = self.pending();
-        state
-            .claims
-            .take(value, own_wait, settled)
-            .map_err(|claim| self.overlap(value, claim))
+        self.with_claims(&mut state, |claims| {
+            // Asked with the claims listed: what was on its way without the lock is in one or the other.
+            claims
+                .take(value, own_wait, self.pending())
+                .map_err(|claim| self.overlap(value, claim))
+        })
     }
 
     /// Notes that a claim is with the driver of `domain`, from `queue`; releases whoever waited for that.
     pub(crate) fn promote(self: &Arc<Self>, claim: Interval, domain: u64, queue: Option<&Object>) {
+        // Nobody else promotes now: what comes next is held, or waits to be submitted, until this is pending.
+        self.promoted_by
+            .store(queue.map_or(0, Object::id), Ordering::Relaxed);
+        self.promoted_domain.store(domain, Ordering::Relaxed);
+        self.promoted.store(claim.upto, Ordering::Release);
+        // Against who registers to wait: see there.
+        self.pending.fetch_max(claim.upto, Ordering::SeqCst);
+        if self.drop_quick(claim.upto) && !self.awaited.load(Ordering::SeqCst) {
+            return;
+        }
         let (woken, watch) = {
             let mut state = self.state.lock();
-            state.claims.remove(claim.upto);
-            if self.pending() < claim.upto {
-                self.pending_domain.store(domain, Ordering::Release);
-                self.pending.store(claim.upto, Ordering::Release);
-                if state.submitter.as_ref() != queue {
-                    state.submitter = queue.cloned();
-                }
-            }
-            let woken = state.waiters.take_settled(self.reached(), self.pending());
+            self.with_claims(&mut state, |claims| claims.remove(claim.upto));
+            let woken = self.take_settled(&mut state);
             (woken, self.needs_watch(&mut state))
         };
         self.tell_watcher(watch);
         wake_all(woken);
     }
 
+    /// The same for a value that needs no claim: that of the queue's own timeline, which nobody else signals.
+    pub(crate) fn advance_pending(self: &Arc<Self>, value: u64, domain: u64, queue: &Object) {
+        self.promoted_by.store(queue.id(), Ordering::Relaxed);
+        self.promoted_domain.store(domain, Ordering::Relaxed);
+        self.promoted.store(value, Ordering::Release);
+        self.pending.fetch_max(value, Ordering::SeqCst);
+        if self.awaited.load(Ordering::SeqCst) {
+            let (woken, watch) = {
+                let mut state = self.state.lock();
+                let woken = self.take_settled(&mut state);
+                (woken, self.needs_watch(&mut state))
+            };
+            self.tell_watcher(watch);
+            wake_all(woken);
+        }
+    }
+
     /// Takes a claim back. Whoever relied on it alone now finds out.
     pub(crate) fn withdraw(&self, claim: Interval) {
+        if self.drop_quick(claim.upto) && !self.is_closed() {
+            return;
+        }
         let woken = {
             let mut state = self.state.lock();
-            state.claims.remove(claim.upto);
-            state.take_cancelled(self.pending())
+            self.with_claims(&mut state, |claims| claims.remove(claim.upto));
+            self.take_cancelled(&mut state)
         };
         wake_all(woken);
         if self.is_closed() {
@@ -78,22 +105,23 @@ impl Shared {
         self.signal_in_order(value, || {
             let mut state = self.state.lock();
             self.check_signal(&state, value)?;
-            let settled = self.pending();
-            if settled > self.reached() {
-                let outstanding = Interval {
-                    above: self.reached(),
-                    upto: settled,
-                };
-                return Err(self.overlap(value, outstanding));
-            }
-            if let Some(claim) = state.claims.lowest().filter(|claim| claim.above < value) {
-                return Err(self.overlap(value, claim));
-            }
-            // A claim keeps queue signals out until the value is reached.
-            state
-                .claims
-                .take(value, 0, settled)
-                .map_err(|claim| self.overlap(value, claim))?;
+            self.with_claims(&mut state, |claims| {
+                let settled = self.pending();
+                if settled > self.reached() {
+                    let outstanding = Interval {
+                        above: self.reached(),
+                        upto: settled,
+                    };
+                    return Err(self.overlap(value, outstanding));
+                }
+                if let Some(claim) = claims.lowest().filter(|claim| claim.above < value) {
+                    return Err(self.overlap(value, claim));
+                }
+                // A claim keeps queue signals out until the value is reached.
+                claims
+                    .take(value, 0, settled)
+                    .map_err(|claim| self.overlap(value, claim))
+            })?;
             Ok(())
         })
     }
@@ -177,7 +205,7 @@ impl Shared {
     }
 
     /// The largest value that may be signalled or waited for at present (T7).
-    fn largest_legal(&self) -> u64 {
+    pub(super) fn largest_legal(&self) -> u64 {
         self.reached()
             .saturating_add(self.max_difference)
             .min(u64::MAX - 1)

@@ -6,8 +6,6 @@ mod modelled;
 #[cfg(not(syncline_loom))]
 mod native;
 
-pub(crate) use std::sync::atomic::Ordering;
-
 #[cfg(syncline_loom)]
 pub use modelled::Memory;
 #[cfg(syncline_loom)]

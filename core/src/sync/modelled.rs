@@ -7,9 +7,10 @@
 
 use std::cell::Cell;
 use std::ops::{Add, Sub};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+
+pub(crate) use std::sync::atomic::Ordering;
 
 pub(crate) use loom::sync::MutexGuard;
 use loom::sync::atomic;
@@ -170,6 +171,30 @@ impl AtomicU64 {
     pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
         self.0.update(order, |before| before.wrapping_sub(value))
     }
+
+    pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        self.0.update(order, |before| before.max(value))
+    }
+
+    pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.0.update(order, |_| value)
+    }
+
+    pub(crate) fn compare_exchange(
+        &self,
+        from: u64,
+        to: u64,
+        order: Ordering,
+        _otherwise: Ordering,
+    ) -> Result<u64, u64> {
+        let change = |before| if before == from { to } else { before };
+        let before = self.0.update(order, change);
+        if before == from {
+            Ok(before)
+        } else {
+            Err(before)
+        }
+    }
 }
 
 /// See std's.
@@ -252,12 +277,15 @@ pub(crate) struct Thread(Arc<Token>);
 pub(crate) type ThreadId = loom::thread::ThreadId;
 
 struct Token {
-    id: ThreadId,
     given: Mutex<bool>,
     changed: Condvar,
 }
 
 per_thread! { static CURRENT: Thread = Thread::new() }
+
+pub(crate) fn this_thread() -> ThreadId {
+    loom::thread::current().id()
+}
 
 pub(crate) fn current() -> Thread {
     CURRENT.with(Thread::clone)
@@ -266,14 +294,9 @@ pub(crate) fn current() -> Thread {
 impl Thread {
     fn new() -> Self {
         Self(Arc::new(Token {
-            id: loom::thread::current().id(),
             given: Mutex::new(false),
             changed: Condvar::default(),
         }))
-    }
-
-    pub(crate) fn id(&self) -> ThreadId {
-        self.0.id
     }
 
     pub(crate) fn unpark(&self) {

@@ -4,9 +4,29 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 pub(crate) use std::sync::MutexGuard;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, fence};
-pub(crate) use std::thread::{Thread, ThreadId, current, park, park_timeout, yield_now};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+pub(crate) use std::thread::{Thread, current, park, park_timeout, yield_now};
 pub(crate) use std::time::Instant;
+
+/// A thread, for as long as the process lives: ids are not given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ThreadId(std::num::NonZeroU64);
+
+/// The calling thread. Several times as fast as std's, which counts a reference to the thread up and down.
+pub(crate) fn this_thread() -> ThreadId {
+    use std::cell::Cell;
+    use std::num::NonZeroU64;
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    std::thread_local! { static OWN: Cell<Option<NonZeroU64>> = const { Cell::new(None) } }
+    OWN.with(|own| {
+        let id = own.get().unwrap_or_else(|| {
+            let next = NEXT.fetch_add(1, Ordering::Relaxed);
+            NonZeroU64::new(next).unwrap_or(NonZeroU64::MAX)
+        });
+        own.set(Some(id));
+        ThreadId(id)
+    })
+}
 
 /// Whether polling for a while before parking can pay.
 pub(crate) const CAN_SPIN: bool = true;
