@@ -323,11 +323,13 @@ impl Keep {
 
     /// True if no object is kept.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
     /// How many units of room it takes.
+    #[inline]
     pub(crate) const fn units(&self) -> u64 {
         self.units
     }

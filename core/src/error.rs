@@ -43,6 +43,7 @@ impl Object {
 
     /// The process-wide id.
     #[must_use]
+    #[inline]
     pub fn id(&self) -> u64 {
         self.0.id
     }

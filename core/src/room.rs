@@ -59,10 +59,12 @@ impl Room {
 
     /// How much is in flight, as far as is known.
     #[must_use]
+    #[inline]
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::SeqCst).cast_signed().max(0) as u64
     }
 
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.taken() >= self.bound
     }

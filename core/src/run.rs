@@ -28,8 +28,9 @@ per_thread! { static ACTIVE: Cell<bool> = Cell::new(false) }
 per_thread! { static READY: RefCell<VecDeque<Arc<dyn Wake>>> = RefCell::new(VecDeque::new()) }
 
 /// Sets [`ACTIVE`]; false if it was set, or the thread is being torn down.
+#[inline]
 fn activate() -> bool {
-    ACTIVE.try_with(|active| !active.replace(true)) == Ok(true)
+    matches!(ACTIVE.try_with(|active| !active.replace(true)), Ok(true))
 }
 
 /// Runs `woken` and everything they wake in turn, unless this thread is already doing so further
@@ -71,6 +72,7 @@ pub(crate) struct PutOff {
 }
 
 impl PutOff {
+    #[inline]
     pub(crate) fn new() -> Self {
         let outermost = activate();
         Self { outermost }
@@ -78,13 +80,14 @@ impl PutOff {
 }
 
 impl Drop for PutOff {
+    #[inline]
     fn drop(&mut self) {
         if self.outermost {
             drain();
         }
     }
 }
-
+#[inline]
 fn drain() {
     while let Ok(Some(next)) = READY.try_with(|ready| ready.borrow_mut().pop_front()) {
         // The next one in line has nothing to do with a panic of this one.

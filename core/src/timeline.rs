@@ -102,6 +102,7 @@ impl Timeline {
     }
 
     /// The point at `value`: something to wait for.
+    #[inline]
     pub fn at(&self, value: u64) -> Point<'_> {
         Point {
             of: Some(&self.0.0),
@@ -110,6 +111,7 @@ impl Timeline {
     }
 
     /// The signal of `value`: something for a submission to make.
+    #[inline]
     pub fn signal_at(&self, value: u64) -> Signal<'_> {
         Signal {
             of: &self.0.0,
@@ -161,6 +163,7 @@ impl Timeline {
         port.downcast_ref()
     }
 
+    #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.0
     }

@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 use super::places::Places;
 use super::send::{Sent, owned};
 use super::{Lane, fail_all};
-use crate::backend::{Enqueue, Keep, KeptPoints};
+use crate::backend::{Enqueue, Keep, KeptPoints, Port};
 use crate::error::{Failure, Result};
 use crate::graph::Holder;
-use crate::point::{KeptPoint, Point};
+use crate::point::KeptPoint;
 use crate::run::{Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
 use crate::sync::{ThreadId, this_thread};
@@ -48,17 +48,18 @@ impl<E: Enqueue> Default for State<E> {
 }
 
 impl<E: Enqueue> State<E> {
-    /// Takes out what submissions up to `reached` kept, to be dropped without the lock.
-    pub(super) fn take_finished(&mut self, reached: u64) -> SmallVec<[(u64, Keep); 4]> {
-        let mut finished = SmallVec::new();
+    /// Moves what submissions up to `reached` kept to `finished`, to be dropped without the lock.
+    pub(super) fn take_finished(&mut self, reached: u64, finished: &mut Finished) {
         while let Some((number, _)) = self.kept.front()
             && *number <= reached
         {
             finished.extend(self.kept.pop_front());
         }
-        finished
     }
 }
+
+/// What finished submissions kept.
+pub(super) type Finished = SmallVec<[(u64, Keep); 4]>;
 
 pub(super) struct Entry<E: Enqueue> {
     pub(super) number: u64,
@@ -83,8 +84,38 @@ pub(super) enum Job<E: Enqueue> {
     Pass(Keep),
 }
 
+/// A point that a submission waits for, on the caller's stack.
+#[derive(Clone, Copy)]
+pub(super) struct Awaited<'s> {
+    pub(super) of: &'s Arc<Shared>,
+    pub(super) value: u64,
+    /// Of the queue's device. None: the wait is for the host.
+    pub(super) port: Option<&'s dyn Port>,
+}
+
+impl Awaited<'_> {
+    pub(super) fn keep(&self) -> KeptPoint {
+        KeptPoint {
+            of: Some(self.of.clone()),
+            value: self.value,
+        }
+    }
+}
+
 /// A claim that a submission holds while it is on the caller's stack.
-pub(super) type Taken<'s> = (&'s Arc<Shared>, Interval);
+#[derive(Clone, Copy)]
+pub(super) struct Taken<'s> {
+    pub(super) of: &'s Arc<Shared>,
+    pub(super) claim: Interval,
+    /// Of the queue's device. None: the host makes the signal.
+    pub(super) port: Option<&'s dyn Port>,
+}
+
+impl Taken<'_> {
+    pub(super) fn keep(&self) -> (Arc<Shared>, Interval) {
+        (self.of.clone(), self.claim)
+    }
+}
 
 /// What a submission lacks, in the order of its waits; never empty.
 pub(super) type Lacks = SmallVec<[(KeptPoint, Stage); 2]>;
@@ -94,28 +125,39 @@ pub(super) enum Verdict {
     Ready,
     /// It could, but the driver has no room for it.
     Full,
-    /// The lane registers for all of them: the failure of any one decides.
-    Blocked(Lacks),
+    /// It lacks something. The lane registers for all of that: the failure of any one decides.
+    Blocked,
     /// It never can: a timeline that it waits for has failed.
     Skip(Failure),
 }
 
 impl<E: Enqueue> Lane<E> {
-    /// Decides whether a submission can go. Asks no driver and wakes nobody.
-    pub(super) fn judge<'s>(
+    /// What a submission to this queue waits for.
+    pub(super) fn awaited<'s>(&self, of: &'s Arc<Shared>, value: u64) -> Awaited<'s> {
+        let port = of.port_on(self.device);
+        Awaited { of, value, port }
+    }
+
+    /// What a submission to this queue has claimed.
+    pub(super) fn taken<'s>(&self, of: &'s Arc<Shared>, claim: Interval) -> Taken<'s> {
+        let port = of.port_on(self.device);
+        Taken { of, claim, port }
+    }
+
+    /// Decides whether a submission can go, and adds to `lacks` what it lacks. Asks no driver and wakes nobody.
+    pub(super) fn judge(
         &self,
         number: u64,
-        waits: impl Iterator<Item = Point<'s>>,
-        claims: impl Iterator<Item = Taken<'s>>,
+        waits: &[Awaited<'_>],
+        claims: &[Taken<'_>],
+        lacks: &mut Lacks,
     ) -> Verdict {
-        let mut lacks = Lacks::new();
         let mut block = |of: &Arc<Shared>, value, stage| {
             let of = Some(of.clone());
             lacks.push((KeptPoint { of, value }, stage));
         };
-        for Point { of, value } in waits {
-            let Some(of) = of else { continue };
-            let native = of.port_on(self.device).is_some();
+        for &Awaited { of, value, port } in waits {
+            let native = port.is_some();
             match of.standing(value) {
                 Standing::Reached => {}
                 Standing::Pending if native => {}
@@ -126,9 +168,9 @@ impl<E: Enqueue> Lane<E> {
                 Standing::Cancelled => return Verdict::Skip(of.cancelled(value).into_cause()),
             }
         }
-        for (of, claim) in claims {
+        for &Taken { of, claim, port } in claims {
             // A signal that the host will make waits for its predecessor then, not now.
-            if self.is_relayed(of) {
+            if port.is_none() {
                 continue;
             }
             match of.standing(claim.above) {
@@ -150,12 +192,25 @@ impl<E: Enqueue> Lane<E> {
             _ => block(own, room, Stage::Reached),
         }
         if !lacks.is_empty() {
-            Verdict::Blocked(lacks)
+            Verdict::Blocked
         } else if self.driver.room().is_some_and(|room| room.is_full()) {
             Verdict::Full
         } else {
             Verdict::Ready
         }
+    }
+
+    /// What a held submission waits for, on the stack.
+    fn all_awaited<'s>(&self, points: &'s KeptPoints) -> SmallVec<[Awaited<'s>; 4]> {
+        let points = points.iter();
+        let awaited = |point: &'s KeptPoint| Some(self.awaited(point.of.as_ref()?, point.value));
+        points.filter_map(awaited).collect()
+    }
+
+    /// What a held submission has claimed, on the stack.
+    fn all_taken<'s>(&self, claims: &'s OwnedClaims) -> SmallVec<[Taken<'s>; 4]> {
+        let claims = claims.iter();
+        claims.map(|(of, claim)| self.taken(of, *claim)).collect()
     }
 
     /// Keeps a recorded submission at the front until the driver's queue is unlocked.
@@ -190,15 +245,17 @@ impl<E: Enqueue> Lane<E> {
                 state.driving = None;
                 return;
             };
+            let mut lacks = Lacks::new();
             let verdict = match front.job {
                 Job::Prepared(..) => Verdict::Ready,
                 Job::Work(_) | Job::Pass(_) => self.judge(
                     front.number,
-                    front.waits.iter().map(KeptPoint::point),
-                    front.claims.iter().map(|(of, claim)| (of, *claim)),
+                    &self.all_awaited(&front.waits),
+                    &self.all_taken(&front.claims),
+                    &mut lacks,
                 ),
             };
-            if let Verdict::Blocked(lacks) = verdict {
+            if matches!(verdict, Verdict::Blocked) {
                 state.waiting_for = lacks.first().map(|(point, _)| point.clone());
                 drop(state);
                 // Still driven by this thread: who comes in between only leaves a note.
@@ -311,15 +368,19 @@ impl<E: Enqueue> Lane<E> {
             waits,
             claims,
             job,
-            places,
+            mut places,
         } = entry;
-        let taken: SmallVec<[Taken<'_>; 4]> = claims.iter().map(|(of, c)| (of, *c)).collect();
+        let taken = self.all_taken(&claims);
+        let mut keep = Keep::default();
         let sent = match job {
             Job::Work(work) => {
-                let waits: SmallVec<[Point<'_>; 4]> = waits.iter().map(KeptPoint::point).collect();
-                self.send(number, &waits, work, &taken, places)
+                let waits = self.all_awaited(&waits);
+                self.send(number, &waits, work, &taken, &mut places, &mut keep)
             }
-            Job::Prepared(prepared, keep) => self.flush(number, prepared, keep, &taken, places),
+            Job::Prepared(prepared, kept) => {
+                keep = kept;
+                self.flush(number, prepared, &taken, &mut places, &mut keep)
+            }
             Job::Pass(keep) => {
                 self.pass(number, keep, places);
                 return self.front_is_prepared();
@@ -327,11 +388,11 @@ impl<E: Enqueue> Lane<E> {
         };
         match sent {
             Sent::Done => false,
-            Sent::Busy(prepared, keep, places) => {
+            Sent::Busy(prepared) => {
                 self.put_back(number, prepared, keep, owned(&taken), places);
                 true
             }
-            Sent::Refused(error, keep) => {
+            Sent::Refused(error) => {
                 // Nobody is left to take an error, so those who wait get it.
                 fail_all(&claims, &error.into_cause());
                 self.pass_over(number, keep, Places::default());

@@ -27,7 +27,7 @@ use crate::state::{Interval, Shared};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, this_thread};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
-use hold::{Entry, Job, State, Taken, Verdict};
+use hold::{Awaited, Entry, Finished, Job, Lacks, State, Taken, Verdict};
 use places::Places;
 use send::owned;
 
@@ -192,6 +192,13 @@ impl<E: Enqueue> Lane<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
+        let mut awaited: SmallVec<[Awaited<'_>; 4]> = SmallVec::new();
+        for wait in waits {
+            if let Some(of) = wait.of {
+                awaited.push(self.awaited(of, wait.value));
+            }
+        }
+        let waits = &awaited[..];
         self.bring_up_to_date(waits, signals)?;
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
@@ -203,25 +210,30 @@ impl<E: Enqueue> Lane<E> {
             });
         }
         // Claims are decided in the queue's order: under its lock.
-        let claims = claim_all(waits, signals)?;
+        let mut claims: SmallVec<[Taken<'_>; 4]> = SmallVec::new();
+        self.claim_all(waits, signals, &mut claims)?;
         let number = state.last + 1;
         let idle = state.held.is_empty() && state.driving.is_none();
         let verdict = if idle {
-            self.judge(number, waits.iter().copied(), claims.iter().copied())
+            self.judge(number, waits, &claims, &mut Lacks::new())
         } else {
             Verdict::Ready
         };
         let held = !(idle && matches!(verdict, Verdict::Ready));
-        let places = self.take_places(number, waits, &claims, held);
-        let places = places.inspect_err(|_| withdraw_all(&claims))?;
+        let mut places = Places::default();
+        if held || claims.iter().any(|claim| claim.port.is_none()) {
+            let taken = self.take_places(number, waits, &claims, held);
+            places = taken.inspect_err(|_| withdraw_all(&claims))?;
+        }
         state.last = number;
         self.last.store(number, Ordering::Relaxed);
-        let finished = state.take_finished(self.own_shared().reached());
+        let mut finished = Finished::new();
+        state.take_finished(self.own_shared().reached(), &mut finished);
         self.note_what_is_kept(&state);
         if !held {
             state.driving = Some(me);
             drop(state);
-            let_finished_go(finished);
+            let_go_of(&mut finished);
             if !self.driver.ready() {
                 self.put_off(held_entry(number, waits, &claims, work, places));
                 return Ok(self.submitted(number));
@@ -236,7 +248,7 @@ impl<E: Enqueue> Lane<E> {
             state.driving = Some(me);
         }
         drop(state);
-        let_finished_go(finished);
+        let_go_of(&mut finished);
         // What it waits for or signals may have failed before the graph knew of it: look now.
         fence(Ordering::SeqCst);
         if idle {
@@ -256,16 +268,14 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Everything that may ask a driver, wake others or drop what is kept, before the lock is taken.
-    fn bring_up_to_date(&self, waits: &[Point<'_>], signals: &[Signal<'_>]) -> Result<()> {
-        for wait in waits {
-            if let Some(of) = wait.of {
-                of.check_wait(wait.value)?;
-                let needed = match of.port_on(self.device) {
-                    Some(_) => Stage::Pending,
-                    None => Stage::Reached,
-                };
-                of.refresh_for(needed, wait.value);
-            }
+    fn bring_up_to_date(&self, waits: &[Awaited<'_>], signals: &[Signal<'_>]) -> Result<()> {
+        for &Awaited { of, value, port } in waits {
+            of.check_wait(value)?;
+            let needed = match port {
+                Some(_) => Stage::Pending,
+                None => Stage::Reached,
+            };
+            of.refresh_for(needed, value);
         }
         for signal in signals {
             signal.of.refresh_if_far(signal.value);
@@ -280,6 +290,40 @@ impl<E: Enqueue> Lane<E> {
             self.give_back();
         } else if crowded || self.keeps.load(Ordering::Relaxed) {
             own.refresh();
+        }
+        Ok(())
+    }
+
+    /// Claims every signal of a submission, or none.
+    fn claim_all<'s>(
+        &self,
+        waits: &[Awaited<'_>],
+        signals: &'s [Signal<'_>],
+        taken: &mut SmallVec<[Taken<'s>; 4]>,
+    ) -> Result<()> {
+        for (index, signal) in signals.iter().enumerate() {
+            let same = |of: &Arc<Shared>| Arc::ptr_eq(of, signal.of);
+            let mut own_wait = 0;
+            for wait in waits.iter().filter(|wait| same(wait.of)) {
+                own_wait = wait.value.max(own_wait);
+            }
+            let claim = if signals[..index].iter().any(|earlier| same(earlier.of)) {
+                Err(Error::DuplicateSignal {
+                    timeline: signal.of.object.clone(),
+                    asked: signal.value,
+                })
+            } else {
+                signal.of.claim(signal.value, own_wait)
+            };
+            match claim {
+                Ok(claim) => taken.push(self.taken(signal.of, claim)),
+                // It will be skipped, as it is if the timeline fails a moment later.
+                Err(Error::Failed { .. }) if is_hopeless(waits) => {}
+                Err(error) => {
+                    withdraw_all(taken);
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
@@ -312,7 +356,8 @@ impl<E: Enqueue> Sharer for Lane<E> {
         let reached = own.refresh();
         let failed = own.failure().is_some();
         let mut state = self.state.lock();
-        let finished = state.take_finished(reached);
+        let mut finished = Finished::new();
+        state.take_finished(reached, &mut finished);
         // A queue that has failed gets no further: what it took is not waited for.
         let given_up: SmallVec<[_; 4]> = match failed {
             true => state
@@ -324,7 +369,7 @@ impl<E: Enqueue> Sharer for Lane<E> {
         };
         self.note_what_is_kept(&state);
         drop(state);
-        let_finished_go(finished);
+        let_go_of(&mut finished);
         drop(given_up);
     }
 
@@ -378,16 +423,16 @@ impl<E: Enqueue> Wake for Orphan<E> {
 }
 
 /// Drops what finished submissions kept: the application's own, so with no lock held.
-fn let_finished_go(finished: SmallVec<[(u64, Keep); 4]>) {
+fn let_go_of(finished: &mut Finished) {
     if !finished.is_empty() {
-        quietly(|| drop(finished));
+        quietly(|| finished.clear());
     }
 }
 
 /// A submission that is held until its time comes.
 fn held_entry<E: Enqueue, W>(
     number: u64,
-    waits: &[Point<'_>],
+    waits: &[Awaited<'_>],
     claims: &[Taken<'_>],
     work: W,
     places: Places,
@@ -395,59 +440,24 @@ fn held_entry<E: Enqueue, W>(
 where
     W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
 {
-    let waits = waits.iter().filter(|point| point.of.is_some());
     Entry {
         number,
-        waits: waits.map(|point| point.keep()).collect(),
+        waits: waits.iter().map(Awaited::keep).collect(),
         claims: owned(claims),
         job: Job::Work(Box::new(work)),
         places,
     }
 }
 
-/// Claims every signal of a submission, or none.
-fn claim_all<'s>(
-    waits: &[Point<'_>],
-    signals: &'s [Signal<'_>],
-) -> Result<SmallVec<[Taken<'s>; 4]>> {
-    let mut taken: SmallVec<[Taken<'s>; 4]> = SmallVec::new();
-    for (index, signal) in signals.iter().enumerate() {
-        let same = |of: &Arc<Shared>| Arc::ptr_eq(of, signal.of);
-        let own_wait = waits
-            .iter()
-            .filter(|wait| wait.of.is_some_and(same))
-            .map(|wait| wait.value)
-            .max();
-        let claim = if signals[..index].iter().any(|earlier| same(earlier.of)) {
-            Err(Error::DuplicateSignal {
-                timeline: signal.of.object.clone(),
-                asked: signal.value,
-            })
-        } else {
-            signal.of.claim(signal.value, own_wait.unwrap_or(0))
-        };
-        match claim {
-            Ok(claim) => taken.push((signal.of, claim)),
-            // It will be skipped, as it is if the timeline fails a moment later.
-            Err(Error::Failed { .. }) if is_hopeless(waits) => {}
-            Err(error) => {
-                withdraw_all(&taken);
-                return Err(error);
-            }
-        }
-    }
-    Ok(taken)
-}
-
 /// True if a submission that waits for these can never run.
-fn is_hopeless(waits: &[Point<'_>]) -> bool {
-    let hopeless = |wait: &Point<'_>| wait.of.is_some_and(|of| of.hopeless(wait.value).is_some());
+fn is_hopeless(waits: &[Awaited<'_>]) -> bool {
+    let hopeless = |wait: &Awaited<'_>| wait.of.hopeless(wait.value).is_some();
     waits.iter().any(hopeless)
 }
 
 /// Takes the claims of a refused submission back. The caller holds these timelines, so this wakes nobody.
 fn withdraw_all(claims: &[Taken<'_>]) {
-    for (of, claim) in claims {
+    for Taken { of, claim, .. } in claims {
         of.withdraw(*claim);
     }
 }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Lane;
-use super::hold::{OwnedClaims, Taken};
+use super::hold::{Awaited, OwnedClaims, Taken};
 use super::send::owned;
 use crate::backend::{Enqueue, KeptPoints};
 use crate::error::{Error, Result};
 use crate::graph::{Holder, Node, Place};
-use crate::point::Point;
 use crate::state::{Interval, Shared};
 
 /// One for the submission while it is held, and one for each signal that the host will make for it: such a
@@ -33,11 +32,6 @@ impl Places {
 }
 
 impl<E: Enqueue> Lane<E> {
-    /// True if the host makes the signals of `of` for this queue, which has no port for it.
-    pub(super) fn is_relayed(&self, of: &Shared) -> bool {
-        of.port_on(self.device).is_none()
-    }
-
     /// Takes the places of a submission that is about to be `held`, or only of the signals that the host makes.
     ///
     /// # Errors
@@ -45,7 +39,7 @@ impl<E: Enqueue> Lane<E> {
     pub(super) fn take_places(
         self: &Arc<Self>,
         number: u64,
-        waits: &[Point<'_>],
+        waits: &[Awaited<'_>],
         claims: &[Taken<'_>],
         held: bool,
     ) -> Result<Places> {
@@ -53,7 +47,7 @@ impl<E: Enqueue> Lane<E> {
         if held {
             places.submission = Some(self.take_submission(number, waits, claims)?);
         }
-        for claim in claims.iter().filter(|(of, _)| self.is_relayed(of)) {
+        for claim in claims.iter().filter(|claim| claim.port.is_none()) {
             let done = self.own.at(number).keep();
             let place = self.take_place(
                 number,
@@ -73,15 +67,11 @@ impl<E: Enqueue> Lane<E> {
     pub(super) fn take_submission(
         self: &Arc<Self>,
         number: u64,
-        waits: &[Point<'_>],
+        waits: &[Awaited<'_>],
         claims: &[Taken<'_>],
     ) -> Result<Place> {
-        let waits = waits.iter().filter(|wait| wait.of.is_some());
-        let mut native: OwnedClaims = claims
-            .iter()
-            .filter(|(of, _)| !self.is_relayed(of))
-            .map(|&(of, claim)| (of.clone(), claim))
-            .collect();
+        let native = claims.iter().filter(|claim| claim.port.is_some());
+        let mut native: OwnedClaims = native.map(Taken::keep).collect();
         let turn = Interval {
             above: number - 1,
             upto: number,
@@ -90,7 +80,7 @@ impl<E: Enqueue> Lane<E> {
         self.take_place(
             number,
             false,
-            waits.map(|wait| wait.keep()).collect(),
+            waits.iter().map(Awaited::keep).collect(),
             native,
         )
     }

@@ -5,22 +5,23 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::hold::{Entry, Job, Taken};
+use super::hold::{Awaited, Entry, Job, Taken};
 use super::places::Places;
 use super::relay::Relay;
-use super::{Lane, panic_message};
-use crate::backend::{Batch, Enqueue, Flush, Keep, Port, Waker};
+use super::{Lane, panic_message, withdraw_all};
+use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
 use crate::error::{Error, Result};
-use crate::point::{Completion, NativePoint, Point};
+use crate::point::{Completion, NativePoint};
 use crate::run::{Wake, wake_all};
 use crate::state::{Interval, Shared};
 use crate::sync::Ordering;
 
 /// What became of an attempt to hand a submission to the driver.
 pub(super) enum Sent<E: Enqueue> {
+    /// What the submission kept and its places are taken care of.
     Done,
-    Busy(E::Prepared, Keep, Places),
-    Refused(Error, Keep),
+    Busy(E::Prepared),
+    Refused(Error),
 }
 
 impl<E: Enqueue> Lane<E> {
@@ -31,17 +32,18 @@ impl<E: Enqueue> Lane<E> {
     pub(super) fn send_now<W>(
         self: &Arc<Self>,
         number: u64,
-        waits: &[Point<'_>],
+        waits: &[Awaited<'_>],
         work: W,
         claims: &[Taken<'_>],
-        places: Places,
+        mut places: Places,
     ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
     {
-        match self.send(number, waits, work, claims, places) {
+        let mut keep = Keep::default();
+        match self.send(number, waits, work, claims, &mut places, &mut keep) {
             Sent::Done => Ok(()),
-            Sent::Busy(prepared, keep, mut places) => {
+            Sent::Busy(prepared) => {
                 // It is held now, if only by a lock: whoever asks must find it. It waits for nobody in the
                 // graph, so it closes no circle.
                 if places.submission.is_none() {
@@ -50,58 +52,53 @@ impl<E: Enqueue> Lane<E> {
                 self.put_back(number, prepared, keep, owned(claims), places);
                 Ok(())
             }
-            Sent::Refused(error, keep) => {
-                for (of, claim) in claims {
-                    of.withdraw(*claim);
-                }
+            Sent::Refused(error) => {
+                withdraw_all(claims);
                 self.pass_over(number, keep, Places::default());
                 Err(error)
             }
         }
     }
 
-    /// Records a submission and hands it to the driver.
+    /// Records a submission and hands it to the driver. What is kept, also by a part of it, goes to `keep`.
     pub(super) fn send<W>(
         self: &Arc<Self>,
         number: u64,
-        waits: &[Point<'_>],
+        waits: &[Awaited<'_>],
         work: W,
         claims: &[Taken<'_>],
-        places: Places,
+        places: &mut Places,
+        keep: &mut Keep,
     ) -> Sent<E>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
     {
         // Lists that mostly are empty or short: pushed, since collecting costs as much as the rest of the call.
         let mut batch_waits = Natives::new();
-        for wait in waits {
-            if let Some(of) = wait.of
-                && of.reached() < wait.value
-                && let Some(port) = of.port_on(self.device)
-            {
-                batch_waits.push(native(of, port, wait.value));
+        for &Awaited { of, value, port } in waits {
+            if let Some(port) = port.filter(|_| of.reached() < value) {
+                batch_waits.push(NativePoint { of, port, value });
             }
         }
         let domain = self.driver.order_domain();
         let (mut order, mut signals) = (Natives::new(), Natives::new());
         let mut relayed: SmallVec<[Completion; 2]> = SmallVec::new();
-        for &(of, claim) in claims {
-            let Some(port) = of.port_on(self.device) else {
+        for &Taken { of, claim, port } in claims {
+            let Some(port) = port else {
                 relayed.push(Completion::new(of, claim.upto));
                 continue;
             };
             // Waited for before the work already.
-            let waited = |wait: &Point<'_>| {
-                wait.value >= claim.above && wait.of.is_some_and(|other| Arc::ptr_eq(other, of))
-            };
+            let waited = |wait: &Awaited<'_>| wait.value >= claim.above && Arc::ptr_eq(wait.of, of);
+            let native = |value| NativePoint { of, port, value };
             if of.reached() < claim.above
                 && of.domain_of(claim.above) != domain
                 && !waits.iter().any(waited)
             {
-                order.push(native(of, port, claim.above));
+                order.push(native(claim.above));
             }
             if of.failure().is_none() {
-                signals.push(native(of, port, claim.upto));
+                signals.push(native(claim.upto));
             }
         }
         let own = self.own_shared();
@@ -118,16 +115,15 @@ impl<E: Enqueue> Lane<E> {
             end,
         };
 
-        let mut keep = Keep::default();
         // Around the work, so that the backend can undo what it had begun; and around all of it, since what
         // is dropped in there, the work's own captures among it, is the application's and may panic too.
         let recorded = self.guarded(|| {
             let work = |recorder: &mut E::Recorder<'_>| self.guarded(|| work(recorder));
-            self.driver.record(&batch, &mut keep, work)
+            self.driver.record(&batch, keep, work)
         });
         match recorded.map_err(|error| error.on(&self.object)) {
-            Ok(prepared) => self.flush(number, prepared, keep, claims, places),
-            Err(error) => Sent::Refused(error, keep),
+            Ok(prepared) => self.flush(number, prepared, claims, places, keep),
+            Err(error) => Sent::Refused(error),
         }
     }
 
@@ -146,16 +142,16 @@ impl<E: Enqueue> Lane<E> {
         self: &Arc<Self>,
         number: u64,
         prepared: E::Prepared,
-        mut keep: Keep,
         claims: &[Taken<'_>],
-        places: Places,
+        places: &mut Places,
+        keep: &mut Keep,
     ) -> Sent<E> {
         let waker = || Waker(self.clone() as Arc<dyn Wake>);
         // A driver that refuses it drops what was prepared: closures of the application, on the host.
         match self.guarded(|| Ok(self.driver.flush(prepared, &waker))) {
             Ok(Flush::Done) => {}
-            Ok(Flush::Busy(prepared)) => return Sent::Busy(prepared, keep, places),
-            Ok(Flush::Refused(error)) | Err(error) => return Sent::Refused(error, keep),
+            Ok(Flush::Busy(prepared)) => return Sent::Busy(prepared),
+            Ok(Flush::Refused(error)) | Err(error) => return Sent::Refused(error),
         }
         let units = keep.units();
         let room = self.driver.room().filter(|_| units > 0);
@@ -164,6 +160,7 @@ impl<E: Enqueue> Lane<E> {
         }
         if room.is_some() || !keep.is_empty() {
             let objects = !keep.is_empty();
+            let keep = std::mem::take(keep);
             self.state.lock().kept.push_back((number, keep));
             // Room alone is looked at when there is none left.
             if objects {
@@ -173,27 +170,23 @@ impl<E: Enqueue> Lane<E> {
         let domain = self.driver.order_domain();
         let own = self.own_shared();
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
-        let Places {
-            submission,
-            relayed,
-        } = places;
-        drop(submission);
-        for &(of, claim) in claims.iter().filter(|(of, _)| !self.is_relayed(of)) {
-            of.promote(claim, domain, Some(&self.object));
+        drop(places.submission.take());
+        for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_some()) {
+            of.promote(*claim, domain, Some(&self.object));
         }
         // After its signals: who sees the position reached finds them reached, too.
-        own.advance_pending(number, domain, &self.object);
+        own.promote_own(number, domain, &self.object);
         // Pending first: who finds no room then finds what to wait for.
         if let Some(room) = room {
             room.count(units);
         }
-        let mut places = relayed.into_iter();
-        for &(of, claim) in claims.iter().filter(|(of, _)| self.is_relayed(of)) {
+        let mut places = places.relayed.drain(..);
+        for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_none()) {
             let relay = Relay {
                 own: own.clone(),
                 number,
-                of: of.clone(),
-                claim,
+                of: Arc::clone(of),
+                claim: *claim,
                 _place: places.next(),
             };
             wake_all([Arc::new(relay) as Arc<dyn Wake>]);
@@ -220,7 +213,7 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// As [`Lane::pass_over`], for a driver that has just said that it is ready.
-    pub(super) fn pass(self: &Arc<Self>, number: u64, mut kept: Keep, places: Places) {
+    pub(super) fn pass(self: &Arc<Self>, number: u64, mut kept: Keep, mut places: Places) {
         let own = self.own_shared();
         let end = NativePoint {
             of: own,
@@ -235,18 +228,18 @@ impl<E: Enqueue> Lane<E> {
             end,
         };
         let sent = match self.driver.record(&batch, &mut kept, |_| Ok(())) {
-            Ok(prepared) => self.flush(number, prepared, kept, &[], places),
-            Err(error) => Sent::Refused(error, kept),
+            Ok(prepared) => self.flush(number, prepared, &[], &mut places, &mut kept),
+            Err(error) => Sent::Refused(error),
         };
         match sent {
             Sent::Done => {}
-            Sent::Busy(prepared, keep, places) => {
-                self.put_back(number, prepared, keep, SmallVec::new(), places);
+            Sent::Busy(prepared) => {
+                self.put_back(number, prepared, kept, SmallVec::new(), places);
             }
             // Not even that: the queue itself is gone. The driver may still use what was kept, so that stays
             // for as long as the queue.
-            Sent::Refused(error, keep) => {
-                self.state.lock().kept.push_back((number, keep));
+            Sent::Refused(error) => {
+                self.state.lock().kept.push_back((number, kept));
                 own.fail(error.into_cause());
             }
         }
@@ -255,13 +248,6 @@ impl<E: Enqueue> Lane<E> {
 
 type Natives<'n> = SmallVec<[NativePoint<'n>; 4]>;
 
-const fn native<'n>(of: &'n Arc<Shared>, port: &'n dyn Port, value: u64) -> NativePoint<'n> {
-    NativePoint { of, port, value }
-}
-
 pub(super) fn owned(claims: &[Taken<'_>]) -> SmallVec<[(Arc<Shared>, Interval); 4]> {
-    claims
-        .iter()
-        .map(|&(of, claim)| (of.clone(), claim))
-        .collect()
+    claims.iter().map(Taken::keep).collect()
 }

@@ -16,7 +16,7 @@ use crate::error::{Error, Failure, Object, Result};
 use crate::info::DeviceId;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
-use crate::timeline::Attachments;
+use crate::timeline::{Attachment, Attachments};
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
 
 use claims::Claims;
@@ -89,7 +89,7 @@ impl<S: Borrow<Arc<Shared>>> Drop for Registered<S> {
 /// The host-side state of a timeline, shared by its handles, points and claims.
 pub(crate) struct Shared {
     pub(crate) object: Object,
-    attachments: Attachments,
+    attachments: Box<[Attachment]>,
     max_difference: u64,
     /// Only written under the state's lock; grows.
     reached: AtomicU64,
@@ -137,7 +137,7 @@ impl Shared {
         Self {
             object,
             max_difference: differences.min().unwrap_or(u64::MAX),
-            attachments,
+            attachments: attachments.into_vec().into_boxed_slice(),
             reached: AtomicU64::new(initial),
             pending: AtomicU64::new(initial),
             promoted: AtomicU64::new(0),
@@ -157,16 +157,19 @@ impl Shared {
         self.attachments.iter().map(|attachment| attachment.device)
     }
 
+    #[inline]
     pub(crate) fn reached(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
     }
 
+    #[inline]
     pub(crate) fn pending(&self) -> u64 {
         self.pending.load(Ordering::Acquire)
     }
 
     /// The driver queue whose signal `value` is, if it was the last one to be promoted; else 0. To be asked by
     /// who has claimed what comes next: nothing is promoted meanwhile.
+    #[inline]
     pub(crate) fn domain_of(&self, value: u64) -> u64 {
         if self.promoted.load(Ordering::Acquire) == value {
             self.promoted_domain.load(Ordering::Relaxed)
@@ -175,6 +178,7 @@ impl Shared {
         }
     }
 
+    #[inline]
     pub(crate) fn home(&self) -> &dyn Port {
         &*self.attachments[0].port
     }
@@ -183,6 +187,7 @@ impl Shared {
         self.attachments[0].watch.as_ref()
     }
 
+    #[inline]
     pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
         self.attachments
             .iter()
@@ -190,6 +195,7 @@ impl Shared {
             .map(|a| &*a.port)
     }
 
+    #[inline]
     pub(crate) fn failure(&self) -> Option<Failure> {
         if !self.troubled.load(Ordering::Acquire) {
             return None;
@@ -233,6 +239,7 @@ impl Shared {
         }
     }
 
+    #[inline]
     fn is_closed(&self) -> bool {
         self.troubled.load(Ordering::Acquire) && self.state.lock().closed
     }
@@ -263,18 +270,23 @@ impl Shared {
     }
 
     /// How `value` stands, as far as the engine knows without asking the driver.
+    #[inline]
     pub(crate) fn standing(&self, value: u64) -> Standing {
         if self.reached() >= value {
             return Standing::Reached;
         }
         if self.troubled.load(Ordering::Acquire) {
-            return self.standing_locked(&mut self.state.lock(), value);
+            return self.standing_in_trouble(value);
         }
         if self.pending() >= value {
             Standing::Pending
         } else {
             Standing::Open
         }
+    }
+
+    fn standing_in_trouble(&self, value: u64) -> Standing {
+        self.standing_locked(&mut self.state.lock(), value)
     }
 
     fn standing_locked(&self, state: &mut State, value: u64) -> Standing {
@@ -324,6 +336,7 @@ impl Shared {
     }
 
     /// As [`Shared::refresh`], but a load if `value` is known to be reached.
+    #[inline]
     pub(crate) fn refresh_to(&self, value: u64) {
         if self.reached() < value {
             self.refresh();
@@ -332,6 +345,7 @@ impl Shared {
 
     /// As [`Shared::refresh_to`], as far as a wait for `stage` needs it: that a signal from beyond the engine is
     /// pending shows only in the counter.
+    #[inline]
     pub(crate) fn refresh_for(&self, stage: Stage, value: u64) {
         let asks = match stage {
             Stage::Reached => true,
@@ -413,7 +427,7 @@ impl Shared {
     ) -> Option<Ticket> {
         let (ticket, watch) = {
             let mut state = self.state.lock();
-            // Against who promotes a claim and then looks whether anybody waits: one of the two sees the other.
+            // Against who promotes a claim: see `release_if_awaited`.
             self.awaited.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             match (self.standing_locked(&mut state, value), stage) {

@@ -14,6 +14,7 @@ pub(super) const LISTED: u64 = u64::MAX;
 impl Shared {
     /// Claims everything from what is pending up to `value`, if no other claim is outstanding and nothing is
     /// to be said against it. If not, nothing has changed.
+    #[inline]
     pub(super) fn claim_quickly(&self, value: u64, own_wait: u64) -> Option<Interval> {
         let fine = self.quick.load(Ordering::Relaxed) == 0
             && !self.troubled.load(Ordering::Acquire)
@@ -39,6 +40,7 @@ impl Shared {
     }
 
     /// Takes the claim of `value` back, or notes that it is pending. False if it does not stand in the word.
+    #[inline]
     pub(super) fn drop_quick(&self, value: u64) -> bool {
         self.quick
             .compare_exchange(value, 0, Ordering::SeqCst, Ordering::Relaxed)

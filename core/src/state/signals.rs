@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Interval, Shared, State};
 use crate::error::{Error, Object, Result};
 use crate::run::wake_all;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, in_order};
 
 impl Shared {
     pub(crate) fn add_raw_claim(&self) {
@@ -17,6 +17,7 @@ impl Shared {
     }
 
     /// Claims `value`. Wakes nobody and asks no driver, so a lane may call it under its lock.
+    #[inline]
     pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval> {
         // A point at or below the value reached is no wait at all.
         let own_wait = if own_wait > self.reached() {
@@ -24,15 +25,19 @@ impl Shared {
         } else {
             0
         };
+        match self.claim_quickly(value, own_wait) {
+            Some(claim) => Ok(claim),
+            None => self.claim_with_the_lock(value, own_wait),
+        }
+    }
+
+    fn claim_with_the_lock(&self, value: u64, own_wait: u64) -> Result<Interval> {
         if own_wait > 0 && own_wait >= value {
             return Err(Error::SignalBehindOwnWait {
                 timeline: self.object.clone(),
                 asked: value,
                 waited: own_wait,
             });
-        }
-        if let Some(claim) = self.claim_quickly(value, own_wait) {
-            return Ok(claim);
         }
         let mut state = self.state.lock();
         self.check_signal(&state, value)?;
@@ -45,42 +50,50 @@ impl Shared {
     }
 
     /// Notes that a claim is with the driver of `domain`, from `queue`; releases whoever waited for that.
+    #[inline]
     pub(crate) fn promote(self: &Arc<Self>, claim: Interval, domain: u64, queue: Option<&Object>) {
-        // Nobody else promotes now: what comes next is held, or waits to be submitted, until this is pending.
-        self.promoted_by
-            .store(queue.map_or(0, Object::id), Ordering::Relaxed);
-        self.promoted_domain.store(domain, Ordering::Relaxed);
-        self.promoted.store(claim.upto, Ordering::Release);
-        // Against who registers to wait: see there.
-        self.pending.fetch_max(claim.upto, Ordering::SeqCst);
-        if self.drop_quick(claim.upto) && !self.awaited.load(Ordering::SeqCst) {
-            return;
-        }
-        let (woken, watch) = {
+        self.set_pending(claim.upto, domain, queue.map_or(0, Object::id));
+        if !self.drop_quick(claim.upto) {
             let mut state = self.state.lock();
             self.with_claims(&mut state, |claims| claims.remove(claim.upto));
+        }
+        self.release_if_awaited();
+    }
+
+    /// The same for a value that needs no claim: that of the queue's own timeline, which nobody else signals.
+    #[inline]
+    pub(crate) fn promote_own(self: &Arc<Self>, value: u64, domain: u64, queue: &Object) {
+        self.set_pending(value, domain, queue.id());
+        self.release_if_awaited();
+    }
+
+    /// Nobody else does this now: what comes next is held, or waits to be submitted, until this is pending.
+    #[inline]
+    fn set_pending(&self, value: u64, domain: u64, queue: u64) {
+        self.promoted_by.store(queue, Ordering::Relaxed);
+        self.promoted_domain.store(domain, Ordering::Relaxed);
+        self.promoted.store(value, Ordering::Release);
+        self.pending.fetch_max(value, Ordering::SeqCst);
+    }
+
+    /// Who registers to wait says so first and looks then, and here it is the other way round: one of the two
+    /// sees the other.
+    #[inline]
+    fn release_if_awaited(self: &Arc<Self>) {
+        in_order();
+        if self.awaited.load(Ordering::SeqCst) {
+            self.release();
+        }
+    }
+
+    fn release(self: &Arc<Self>) {
+        let (woken, watch) = {
+            let mut state = self.state.lock();
             let woken = self.take_settled(&mut state);
             (woken, self.needs_watch(&mut state))
         };
         self.tell_watcher(watch);
         wake_all(woken);
-    }
-
-    /// The same for a value that needs no claim: that of the queue's own timeline, which nobody else signals.
-    pub(crate) fn advance_pending(self: &Arc<Self>, value: u64, domain: u64, queue: &Object) {
-        self.promoted_by.store(queue.id(), Ordering::Relaxed);
-        self.promoted_domain.store(domain, Ordering::Relaxed);
-        self.promoted.store(value, Ordering::Release);
-        self.pending.fetch_max(value, Ordering::SeqCst);
-        if self.awaited.load(Ordering::SeqCst) {
-            let (woken, watch) = {
-                let mut state = self.state.lock();
-                let woken = self.take_settled(&mut state);
-                (woken, self.needs_watch(&mut state))
-            };
-            self.tell_watcher(watch);
-            wake_all(woken);
-        }
     }
 
     /// Takes a claim back. Whoever relied on it alone now finds out.
@@ -205,6 +218,7 @@ impl Shared {
     }
 
     /// The largest value that may be signalled or waited for at present (T7).
+    #[inline]
     pub(super) fn largest_legal(&self) -> u64 {
         self.reached()
             .saturating_add(self.max_difference)
@@ -212,6 +226,7 @@ impl Shared {
     }
 
     /// Brings the value up to date where a signal of `value` would otherwise seem out of range.
+    #[inline]
     pub(crate) fn refresh_if_far(&self, value: u64) {
         if value > self.largest_legal() {
             self.refresh();
@@ -219,6 +234,7 @@ impl Shared {
     }
 
     /// Refuses a wait that the device cannot compare.
+    #[inline]
     pub(crate) fn check_wait(&self, value: u64) -> Result<()> {
         if value <= self.largest_legal() {
             return Ok(());

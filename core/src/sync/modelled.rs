@@ -219,6 +219,11 @@ impl AtomicBool {
     }
 }
 
+/// See the native one. Loom knows no order of all such accesses, only of fences.
+pub(crate) fn in_order() {
+    fence(Ordering::SeqCst);
+}
+
 /// Polling adds nothing but the same states again.
 pub(crate) const CAN_SPIN: bool = false;
 

@@ -13,6 +13,7 @@ pub(crate) use std::time::Instant;
 pub(crate) struct ThreadId(std::num::NonZeroU64);
 
 /// The calling thread. Several times as fast as std's, which counts a reference to the thread up and down.
+#[inline]
 pub(crate) fn this_thread() -> ThreadId {
     use std::cell::Cell;
     use std::num::NonZeroU64;
@@ -28,6 +29,11 @@ pub(crate) fn this_thread() -> ThreadId {
     })
 }
 
+/// To be called between a sequentially consistent change of one atomic and a sequentially consistent load of
+/// another, which come in this order for everybody who has a fence between his own two. That holds by itself.
+#[inline]
+pub(crate) const fn in_order() {}
+
 /// Whether polling for a while before parking can pay.
 pub(crate) const CAN_SPIN: bool = true;
 
@@ -41,6 +47,7 @@ impl<T> Mutex<T> {
         Self(std::sync::Mutex::new(value))
     }
 
+    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
