@@ -25,10 +25,6 @@ pub(super) struct State<E: Enqueue> {
     pub(super) waiting_for: Option<KeptPoint>,
     /// Where the lane is registered for the submission at the front, while nobody drives it.
     pub(super) registered: Registered,
-    /// The thread that is handing submissions to the driver.
-    pub(super) driving: Option<ThreadId>,
-    /// Somebody woke the lane while it was being driven.
-    pub(super) again: bool,
     /// What finished submissions will let go, in order.
     pub(super) kept: VecDeque<(u64, Keep)>,
 }
@@ -40,8 +36,6 @@ impl<E: Enqueue> Default for State<E> {
             held: VecDeque::new(),
             waiting_for: None,
             registered: Registered::default(),
-            driving: None,
-            again: false,
             kept: VecDeque::new(),
         }
     }
@@ -234,15 +228,15 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Lets held submissions go until one cannot. The caller has made this thread the driving one.
-    pub(super) fn drive(self: &Arc<Self>) {
+    pub(super) fn drive(self: &Arc<Self>, me: ThreadId) {
         loop {
             // Dropped after the lock.
             let _before;
             let mut state = self.state.lock();
-            state.again = false;
+            self.driving.take(me);
             _before = state.waiting_for.take();
             let Some(front) = state.held.front() else {
-                state.driving = None;
+                self.driving.give_up();
                 return;
             };
             let mut lacks = Lacks::new();
@@ -261,8 +255,8 @@ impl<E: Enqueue> Lane<E> {
                 // Still driven by this thread: who comes in between only leaves a note.
                 if let Some(registered) = self.register(&lacks) {
                     let mut state = self.state.lock();
-                    if !state.again {
-                        state.driving = None;
+                    if !self.driving.is_noted() {
+                        self.driving.give_up();
                         state.registered = registered;
                         return;
                     }
@@ -276,9 +270,9 @@ impl<E: Enqueue> Lane<E> {
                 let this: Arc<dyn Wake> = self.clone();
                 let room = self.driver.room();
                 if room.is_some_and(|room| room.wait_for(&this)) {
-                    let mut state = self.state.lock();
-                    if !state.again {
-                        state.driving = None;
+                    let _state = self.state.lock();
+                    if !self.driving.is_noted() {
+                        self.driving.give_up();
                         return;
                     }
                 }
@@ -301,10 +295,10 @@ impl<E: Enqueue> Lane<E> {
                 _ => self.release(entry),
             };
             if busy {
-                let mut state = self.state.lock();
+                let _state = self.state.lock();
                 // Unlocked again since: whoever did so found this lane being driven.
-                if !state.again {
-                    state.driving = None;
+                if !self.driving.is_noted() {
+                    self.driving.give_up();
                     return;
                 }
             }
@@ -316,7 +310,7 @@ impl<E: Enqueue> Lane<E> {
         {
             let mut state = self.state.lock();
             state.held.push_front(entry);
-            state.driving = None;
+            self.driving.give_up();
         }
         if let Some(device) = self.own_shared().watch() {
             device.watcher().retry(&**device, self.clone());
@@ -461,14 +455,13 @@ impl<E: Enqueue> Wake for Lane<E> {
         let me = this_thread();
         let registered = {
             let mut state = self.state.lock();
-            if state.driving.is_some() {
-                state.again = true;
+            if self.driving.note() {
                 return;
             }
-            state.driving = Some(me);
+            self.driving.take(me);
             std::mem::take(&mut state.registered)
         };
         drop(registered);
-        self.drive();
+        self.drive(me);
     }
 }

@@ -4,6 +4,7 @@
 //! that follow it on its queue, stay here, and whoever makes the missing signal pending lets them go,
 //! on his thread, from the run-queue.
 
+mod driving;
 mod hold;
 mod places;
 mod relay;
@@ -27,9 +28,10 @@ use crate::state::{Interval, Shared};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, this_thread};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
+use driving::Driving;
 use hold::{Awaited, Entry, Finished, Job, Lacks, State, Taken, Verdict};
 use places::Places;
-use send::owned;
+use send::{Went, owned};
 
 /// What became of a submission.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +76,7 @@ pub struct Lane<E: Enqueue> {
     keeps: AtomicBool,
     /// See [`Sharer::followed`].
     followed: AtomicBool,
+    driving: Driving,
     state: Mutex<State<E>>,
 }
 
@@ -89,6 +92,7 @@ impl<E: Enqueue> Lane<E> {
             last: AtomicU64::new(0),
             keeps: AtomicBool::new(false),
             followed: AtomicBool::new(false),
+            driving: Driving::new(),
             state: Mutex::new(State::default()),
         });
         crate::names::add(&lane.object);
@@ -123,7 +127,7 @@ impl<E: Enqueue> Lane<E> {
 
     /// See [`Queue::position`](crate::backend::Queue::position).
     pub fn position(&self) -> Point<'_> {
-        self.own.at(self.state.lock().last)
+        self.own.at(self.last.load(Ordering::Acquire))
     }
 
     /// See [`Queue::held`](crate::backend::Queue::held).
@@ -204,7 +208,7 @@ impl<E: Enqueue> Lane<E> {
         let _put_off = PutOff::new();
         let me = this_thread();
         let mut state = self.state.lock();
-        if state.driving == Some(me) {
+        if self.driving.is_by(me) {
             return Err(Error::Reentrant {
                 queue: self.object.clone(),
             });
@@ -213,7 +217,8 @@ impl<E: Enqueue> Lane<E> {
         let mut claims: SmallVec<[Taken<'_>; 4]> = SmallVec::new();
         self.claim_all(waits, signals, &mut claims)?;
         let number = state.last + 1;
-        let idle = state.held.is_empty() && state.driving.is_none();
+        let first = state.held.is_empty();
+        let idle = first && self.driving.is_free();
         let verdict = if idle {
             self.judge(number, waits, &claims, &mut Lacks::new())
         } else {
@@ -226,33 +231,38 @@ impl<E: Enqueue> Lane<E> {
             places = taken.inspect_err(|_| withdraw_all(&claims))?;
         }
         state.last = number;
-        self.last.store(number, Ordering::Relaxed);
+        self.last.store(number, Ordering::Release);
         let mut finished = Finished::new();
         state.take_finished(self.own_shared().reached(), &mut finished);
         self.note_what_is_kept(&state);
         if !held {
-            state.driving = Some(me);
+            self.driving.take(me);
             drop(state);
             let_go_of(&mut finished);
             if !self.driver.ready() {
                 self.put_off(held_entry(number, waits, &claims, work, places));
                 return Ok(self.submitted(number));
             }
-            let refused = self.send_now(number, waits, work, &claims, places).err();
-            self.drive();
-            return refused.map_or_else(|| Ok(self.submitted(number)), Err);
+            let sent = self.send_now(number, waits, work, &claims, places);
+            let straight = matches!(sent, Ok(Went::Straight));
+            if !(straight && self.driving.give_up_unless_noted(me)) {
+                self.drive(me);
+            }
+            return sent.map(|_| self.submitted(number));
         }
         let entry = held_entry(number, waits, &claims, work, places);
         state.held.push_back(entry);
-        if idle {
-            state.driving = Some(me);
+        // Whoever drives looks again before he stops, unless he has stopped just now.
+        let drives = first && !self.driving.note();
+        if drives {
+            self.driving.take(me);
         }
         drop(state);
         let_go_of(&mut finished);
         // What it waits for or signals may have failed before the graph knew of it: look now.
         fence(Ordering::SeqCst);
-        if idle {
-            self.drive();
+        if drives {
+            self.drive(me);
         } else {
             self.clone().reconsider(number);
         }

@@ -24,6 +24,14 @@ pub(super) enum Sent<E: Enqueue> {
     Refused(Error),
 }
 
+/// How a submission that was never held went.
+pub(super) enum Went {
+    /// To the driver.
+    Straight,
+    /// To the front of what is held.
+    Held,
+}
+
 impl<E: Enqueue> Lane<E> {
     /// Sends a submission that was never held.
     ///
@@ -36,13 +44,13 @@ impl<E: Enqueue> Lane<E> {
         work: W,
         claims: &[Taken<'_>],
         mut places: Places,
-    ) -> Result<()>
+    ) -> Result<Went>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
     {
         let mut keep = Keep::default();
         match self.send(number, waits, work, claims, &mut places, &mut keep) {
-            Sent::Done => Ok(()),
+            Sent::Done => Ok(Went::Straight),
             Sent::Busy(prepared) => {
                 // It is held now, if only by a lock: whoever asks must find it. It waits for nobody in the
                 // graph, so it closes no circle.
@@ -50,7 +58,7 @@ impl<E: Enqueue> Lane<E> {
                     places.submission = self.take_submission(number, &[], claims).ok();
                 }
                 self.put_back(number, prepared, keep, owned(claims), places);
-                Ok(())
+                Ok(Went::Held)
             }
             Sent::Refused(error) => {
                 withdraw_all(claims);

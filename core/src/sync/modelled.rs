@@ -73,7 +73,7 @@ struct Strong {
     /// Used by every store, and by each thread's first load.
     stores: Arc<Race>,
     /// The threads that have loaded it. A further load uses its thread's own, a store those of all others.
-    loads: Vec<(ThreadId, Arc<Race>)>,
+    loads: Vec<(loom::thread::ThreadId, Arc<Race>)>,
 }
 
 type Race = loom::sync::Condvar;
@@ -279,7 +279,20 @@ impl Condvar {
 #[derive(Clone)]
 pub(crate) struct Thread(Arc<Token>);
 
-pub(crate) type ThreadId = loom::thread::ThreadId;
+/// A thread of any model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ThreadId(u64);
+
+impl ThreadId {
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// The next thread's. No part of a model: nobody compares more than whether two are the same.
+static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+
+per_thread! { static OWN: ThreadId = ThreadId(NEXT.fetch_add(1, Ordering::Relaxed)) }
 
 struct Token {
     given: Mutex<bool>,
@@ -289,7 +302,7 @@ struct Token {
 per_thread! { static CURRENT: Thread = Thread::new() }
 
 pub(crate) fn this_thread() -> ThreadId {
-    loom::thread::current().id()
+    OWN.with(|own| *own)
 }
 
 pub(crate) fn current() -> Thread {

@@ -12,6 +12,13 @@ pub(crate) use std::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadId(std::num::NonZeroU64);
 
+impl ThreadId {
+    /// Far below 2^63: one thread after the other.
+    pub(crate) const fn number(self) -> u64 {
+        self.0.get()
+    }
+}
+
 /// The calling thread. Several times as fast as std's, which counts a reference to the thread up and down.
 #[inline]
 pub(crate) fn this_thread() -> ThreadId {
