@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use cudarc::driver::sys;
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Recycled, Room,
+    Submitted, Waker,
 };
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
 
@@ -52,6 +53,7 @@ impl Queue {
             stream,
             owner,
             device: device.clone(),
+            stamps: Recycled::default(),
         }));
         let lane = Lane::new(object, device.id(), own, feed);
         Ok(Self { device, lane })
@@ -297,6 +299,7 @@ pub(crate) struct Line {
     pub(crate) stream: Arc<Stream>,
     owner: Owner,
     pub(crate) device: Device,
+    stamps: Recycled<Stamp>,
 }
 
 impl Line {
@@ -429,7 +432,9 @@ impl Enqueue for Feed {
     }
 
     fn stamp(&self) -> Result<Arc<Stamp>> {
-        Ok(Arc::new(Stamp::new(&self.0.object)))
+        let line = &self.0;
+        line.stamps
+            .take(Stamp::renew, || Ok(Stamp::new(&line.object)))
     }
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {

@@ -22,6 +22,11 @@ impl Stamp {
         }
     }
 
+    /// For the next record.
+    pub(crate) fn renew(&mut self) {
+        self.mark = OnceLock::new();
+    }
+
     /// Called once, when the stamp's submission is recorded.
     pub(crate) fn write(&self, mark: Mark) {
         let _ = self.mark.set(mark);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Recycled, Room,
+    Submitted, Waker,
 };
 use syncline_core::{Fence, Object, Point, Result, Signal};
 
@@ -42,6 +43,7 @@ impl Queue {
         let submitter = Submitter {
             commands: Arc::new(commands),
             driver: driver.clone(),
+            stamps: Recycled::default(),
         };
         let lane = Lane::new(object, device.id(), own, submitter);
         driver.join(&lane);
@@ -120,6 +122,7 @@ impl std::fmt::Debug for Queue {
 pub(crate) struct Submitter {
     commands: Arc<Commands>,
     driver: Arc<DriverQueue>,
+    stamps: Recycled<Stamp>,
 }
 
 /// A `VkSubmitInfo` in the making.
@@ -324,7 +327,9 @@ impl Enqueue for Submitter {
     }
 
     fn stamp(&self) -> Result<Arc<Stamp>> {
-        timing::new_stamp(&self.commands, self.driver.family)
+        self.stamps.take(Stamp::renew, || {
+            timing::new_stamp(&self.commands, self.driver.family)
+        })
     }
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {

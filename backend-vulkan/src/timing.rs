@@ -74,8 +74,8 @@ pub(crate) struct Stamp {
     read: OnceLock<u64>,
 }
 
-/// A place for a time on queues of `family`.
-pub(crate) fn new_stamp(commands: &Commands, family: Family) -> Result<Arc<Stamp>> {
+/// A place for a time on the queue of `commands`, which is of `family`.
+pub(crate) fn new_stamp(commands: &Commands, family: Family) -> Result<Stamp> {
     let refuse = |reason| unsupported(&commands.object, "write a timestamp", reason);
     if family.timestamp_bits == 0 {
         return Err(refuse("its queue family has no valid timestamp bits"));
@@ -86,7 +86,7 @@ pub(crate) fn new_stamp(commands: &Commands, family: Family) -> Result<Arc<Stamp
         ));
     }
     let (pool, slot) = commands.device.query_pools.take(&commands.device)?;
-    Ok(Arc::new(Stamp {
+    Ok(Stamp {
         device: commands.device.clone(),
         queue: commands.object.clone(),
         pool,
@@ -94,7 +94,7 @@ pub(crate) fn new_stamp(commands: &Commands, family: Family) -> Result<Arc<Stamp
         bits: family.timestamp_bits,
         recorded: AtomicBool::new(false),
         read: OnceLock::new(),
-    }))
+    })
 }
 
 /// `vkCmdWriteTimestamp`. The submission keeps the stamp, so that the query is not used again before it is written.
@@ -118,6 +118,12 @@ pub(crate) fn write(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
 }
 
 impl Stamp {
+    /// For the next record.
+    pub(crate) fn renew(&mut self) {
+        self.recorded = AtomicBool::new(false);
+        self.read = OnceLock::new();
+    }
+
     /// `vkGetQueryPoolResults`, without waiting.
     fn ticks(&self) -> Result<u64> {
         if let Some(&ticks) = self.read.get() {

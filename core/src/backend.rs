@@ -31,8 +31,8 @@ use smallvec::SmallVec;
 
 pub use crate::lane::{Held, Lane, Submitted};
 pub use crate::point::{Completion, NativePoint};
+pub use crate::recycled::Recycled;
 pub use crate::room::Room;
-use crate::room::Taken;
 pub use crate::timeline::{Attachment, Attachments};
 pub use crate::watch::Watcher;
 use crate::{
@@ -307,7 +307,6 @@ impl std::fmt::Debug for Waker {
 pub struct Keep {
     objects: SmallVec<[Arc<dyn Any + Send + Sync>; 2]>,
     units: u64,
-    taken: Option<Taken>,
 }
 
 impl Keep {
@@ -332,16 +331,6 @@ impl Keep {
     #[inline]
     pub(crate) const fn units(&self) -> u64 {
         self.units
-    }
-
-    /// It takes them of `room`, from now until it is dropped.
-    pub(crate) fn occupy(&mut self, room: &Arc<Room>) {
-        self.taken = Some(Taken::new(room, self.units));
-    }
-
-    /// The room that it has taken, to be given back at once.
-    pub(crate) fn take_back(&mut self) -> Option<Taken> {
-        self.taken.take()
     }
 
     /// Moves everything `other` keeps into this one.

@@ -156,37 +156,36 @@ impl Wake for Follower {
     }
 }
 
-/// What one submission takes of a room, until it is dropped.
-pub(crate) struct Taken {
-    room: Arc<Room>,
-    units: u64,
-}
-
-impl Taken {
-    /// Not counted yet: [`Room::count`] does that, so that whoever finds the room full also finds
-    /// the submission in flight that has filled it.
-    pub(crate) fn new(room: &Arc<Room>, units: u64) -> Self {
-        let room = room.clone();
-        Self { room, units }
-    }
-}
-
 impl Room {
-    /// Counts what a submission takes that is in flight now.
+    /// Counts what a submission takes that is in flight now: so whoever finds the room full also finds the submission
+    /// that has filled it.
     pub(crate) fn count(&self, units: u64) {
         self.taken.fetch_add(units, Ordering::SeqCst);
     }
+
+    /// Takes back what finished submissions had taken. No lock may be held: it may release others.
+    pub(crate) fn take_back(&self, units: u64) {
+        if units == 0 {
+            return;
+        }
+        let before = self.taken.fetch_sub(units, Ordering::SeqCst);
+        let after = before.wrapping_sub(units).cast_signed();
+        let was_full = before.cast_signed().max(0) as u64 >= self.bound;
+        if was_full && (after.max(0) as u64) < self.bound {
+            let woken = std::mem::take(&mut self.state.lock().waiting);
+            wake_all(woken);
+        }
+    }
+}
+
+/// What a queue had taken of a room when it was dropped: given back with this.
+pub(crate) struct Taken {
+    pub(crate) room: Arc<Room>,
+    pub(crate) units: u64,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        let room = &*self.room;
-        let before = room.taken.fetch_sub(self.units, Ordering::SeqCst);
-        let after = before.wrapping_sub(self.units).cast_signed();
-        let was_full = before.cast_signed().max(0) as u64 >= room.bound;
-        if was_full && (after.max(0) as u64) < room.bound {
-            let woken = std::mem::take(&mut room.state.lock().waiting);
-            wake_all(woken);
-        }
+        self.room.take_back(self.units);
     }
 }

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::backend::{Port, Watch};
 use crate::error::Error;
 use crate::run::{PutOff, Wake, wake_all};
@@ -164,6 +166,7 @@ impl Inner {
     fn run(&self) {
         WATCHING.with(|watching| watching.set(true));
         let mut watched: Vec<Arc<Shared>> = Vec::new();
+        let mut targets = Vec::new();
         loop {
             let due = {
                 let mut state = self.state.lock();
@@ -198,7 +201,7 @@ impl Inner {
                 let round = Instant::now() + ROUND;
                 state.retry_at.map_or(round, |at| at.min(round))
             };
-            let mut targets = Vec::with_capacity(watched.len());
+            targets.clear();
             watched.retain(|timeline| {
                 let target = timeline.watch_target();
                 targets.extend(target);
@@ -215,9 +218,9 @@ impl Inner {
                 continue;
             };
             let result = {
-                let ports: Vec<(&dyn Port, u64)> = watched
+                let ports: SmallVec<[(&dyn Port, u64); 16]> = watched
                     .iter()
-                    .zip(targets)
+                    .zip(targets.drain(..))
                     .map(|(timeline, target)| (timeline.home(), target))
                     .collect();
                 device.watch(&ports, system_time(until))

@@ -17,7 +17,9 @@
 //! library hold is never connected in it. Its lock is the innermost of all.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+mod line;
+
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
@@ -28,6 +30,8 @@ use crate::point::KeptPoint;
 use crate::run::Wake;
 use crate::state::{Interval, Shared};
 use crate::sync::{Mutex, per_process};
+
+pub(crate) use line::Line;
 
 per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }
 
@@ -41,7 +45,6 @@ const PUSH: i128 = 1 << 32;
 pub(crate) type Points = Vec<(Arc<Shared>, u64)>;
 
 type NodeId = usize;
-type LineId = u64;
 
 /// A queue with held submissions, to be told that one of them may have become hopeless.
 pub(crate) trait Holder: Send + Sync {
@@ -130,9 +133,6 @@ struct Refused {
 struct Graph {
     nodes: Vec<Option<Stored>>,
     free: Vec<NodeId>,
-    /// By timeline and upper end: lower end and claimant.
-    claims: BTreeMap<(LineId, u64), (u64, NodeId)>,
-    waits: BTreeSet<(LineId, u64, NodeId)>,
 }
 
 impl Graph {
@@ -140,8 +140,6 @@ impl Graph {
         Self {
             nodes: Vec::new(),
             free: Vec::new(),
-            claims: BTreeMap::new(),
-            waits: BTreeSet::new(),
         }
     }
 
@@ -153,19 +151,13 @@ impl Graph {
         self.stored(id).map_or(i128::MIN, |stored| stored.rank)
     }
 
-    /// The node whose claim brings `line` to `value`.
-    fn claimant(&self, line: LineId, value: u64) -> Option<NodeId> {
-        let (&(of, _), &(above, id)) = self.claims.range((line, value)..).next()?;
-        (of == line && above < value).then_some(id)
-    }
-
     /// What `node` depends on, and through which point.
     fn dependencies<'n>(
         &'n self,
         node: &'n Node,
     ) -> impl Iterator<Item = (NodeId, &'n Arc<Shared>, u64)> {
         node.points()
-            .filter_map(|(of, value)| Some((self.claimant(of.object.id(), value)?, of, value)))
+            .filter_map(|(of, value)| Some((of.line.claimant(value)?, of, value)))
     }
 
     /// The submission that `node` is a signal of, if it is one that the host makes and the submission is held.
@@ -187,28 +179,17 @@ impl Graph {
     }
 
     /// What depends on `node`.
-    fn dependents(&self, node: &Node) -> SmallVec<[NodeId; 8]> {
+    fn dependents(node: &Node) -> SmallVec<[NodeId; 8]> {
         let mut found = SmallVec::new();
-        for (of, Interval { above, upto }) in &node.claims {
-            let line = of.object.id();
-            let waits = self
-                .waits
-                .range((line, above + 1, 0)..=(line, *upto, NodeId::MAX));
-            found.extend(waits.map(|&(_, _, id)| id));
-            let next = self.claims.range((line, upto + 1)..).next();
-            if let Some((&(of, _), &(above, id))) = next
-                && of == line
-                && above == *upto
-            {
-                found.push(id);
-            }
+        for (of, claim) in &node.claims {
+            of.line.dependents(*claim, &mut found);
         }
         found
     }
 
     fn enter(&mut self, node: Node) -> Result<NodeId, Box<Refused>> {
         let highest = self.dependencies(&node).map(|(id, ..)| self.rank(id)).max();
-        let dependents = self.dependents(&node);
+        let dependents = Self::dependents(&node);
         let lowest = dependents.iter().map(|&id| self.rank(id)).min();
         let rank = match (highest, lowest) {
             (None, None) => 0,
@@ -233,12 +214,12 @@ impl Graph {
         for wait in &node.waits {
             if let Some(of) = &wait.of {
                 of.add_held_wait();
-                self.waits.insert((of.object.id(), wait.value, id));
+                of.line.add_wait(wait.value, id);
             }
         }
-        for (of, Interval { above, upto }) in &node.claims {
+        for (of, claim) in &node.claims {
             of.add_held_wait();
-            self.claims.insert((of.object.id(), *upto), (*above, id));
+            of.line.add_claim(*claim, id);
         }
         self.nodes[id] = Some(Stored { node, rank });
         Ok(id)
@@ -301,7 +282,7 @@ impl Graph {
                 continue;
             };
             let above = above.rank;
-            for dependent in self.dependents(&stored.node) {
+            for dependent in Self::dependents(&stored.node) {
                 push(self, &mut moved, &mut queue, dependent, above, Some(id));
             }
         }
@@ -354,47 +335,33 @@ impl Graph {
             waits,
             claims: gone,
         };
-        self.forget(id, &removed);
+        Self::forget(id, &removed);
         Some(removed)
     }
 
     fn leave(&mut self, id: NodeId) -> Option<Node> {
         let node = self.nodes.get_mut(id)?.take()?.node;
-        self.forget(id, &node);
+        Self::forget(id, &node);
         self.free.push(id);
         Some(node)
     }
 
-    fn forget(&mut self, id: NodeId, node: &Node) {
+    fn forget(id: NodeId, node: &Node) {
         for wait in &node.waits {
             if let Some(of) = &wait.of {
                 of.drop_held_wait();
-                self.waits.remove(&(of.object.id(), wait.value, id));
+                of.line.remove_wait(wait.value, id);
             }
         }
         for (of, claim) in &node.claims {
             of.drop_held_wait();
-            let key = (of.object.id(), claim.upto);
-            // Withdrawn, it may be somebody else's by now.
-            if self.claims.get(&key).is_some_and(|&(_, by)| by == id) {
-                self.claims.remove(&key);
-            }
+            of.line.remove_claim(*claim, id);
         }
     }
 
     fn waiting_for(&self, of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
-        let line = of.object.id();
-        let open = of.reached().saturating_add(1);
-        let waits = self
-            .waits
-            .range((line, open, 0)..=(line, u64::MAX, NodeId::MAX))
-            .map(|&(_, _, id)| id);
-        // A signal waits for the one before it.
-        let claims = self
-            .claims
-            .range((line, open)..=(line, u64::MAX))
-            .map(|(_, &(_, id))| id);
-        let told = waits.chain(claims).filter_map(|id| {
+        let waiting = of.line.waiting(of.reached().saturating_add(1));
+        let told = waiting.into_iter().filter_map(|id| {
             let node = &self.stored(id)?.node;
             let holder = node.holder.upgrade()?;
             let number = node.number;
@@ -405,7 +372,7 @@ impl Graph {
 
     /// Who will bring `of` to `value`, and the points that he waits for himself.
     fn signaller(&self, of: &Arc<Shared>, value: u64) -> Option<(Signaller, Points)> {
-        let node = &self.stored(self.claimant(of.object.id(), value)?)?.node;
+        let node = &self.stored(of.line.claimant(value)?)?.node;
         let waits = match self.held_part(node) {
             Some(submission) => {
                 let order = node.claims.iter().map(|(of, claim)| (of, claim.above));

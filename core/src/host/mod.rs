@@ -7,6 +7,7 @@ mod descriptor;
 mod device;
 mod port;
 mod queue;
+mod tasks;
 mod timing;
 
 pub use device::Device;

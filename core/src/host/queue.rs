@@ -1,20 +1,23 @@
 //! Host queues: one worker thread each.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use smallbox::smallbox;
 use smallvec::SmallVec;
 
 use crate::backend::{
-    self, Batch, Completion, Device as _, Enqueue, Flush, Held, Keep, KeptPoints, Lane, Submitted,
-    Waker,
+    self, Batch, Completion, Device as _, Enqueue, Flush, Held, Keep, KeptPoints, Lane, Recycled,
+    Submitted, Waker,
 };
 use crate::host::device::Device;
+use crate::host::tasks::Tasks;
 use crate::host::timing::Stamp;
 use crate::lane::panic_message;
+use crate::once::{Job, Small};
 use crate::run::quietly;
 use crate::{Error, Fence, Object, Point, Result, Signal};
 
@@ -84,13 +87,13 @@ pub struct Recorder {
     epoch: Option<std::time::Instant>,
 }
 
-type Jobs = SmallVec<[Box<dyn FnOnce() + Send>; 1]>;
+type Jobs = SmallVec<[Small<dyn Job>; 1]>;
 
 impl Recorder {
     /// Adds a closure, to be run on the worker thread after those added before. It may block; a panic
     /// in it fails the timelines that the submission would have signalled.
     pub fn run(&mut self, job: impl FnOnce() + Send + 'static) {
-        self.jobs.push(Box::new(job));
+        self.jobs.push(smallbox!(Some(job)));
     }
 
     /// Keeps `object` alive until the submission has finished.
@@ -110,7 +113,8 @@ impl std::fmt::Debug for Recorder {
 pub(crate) struct Worker {
     object: Object,
     device: Device,
-    tasks: Sender<Task>,
+    tasks: Arc<Tasks>,
+    stamps: Recycled<Stamp>,
 }
 
 /// One submission, on its way to the worker.
@@ -126,7 +130,8 @@ pub(crate) struct Task {
 
 impl Worker {
     fn start(object: &Object, device: Device) -> Result<Self> {
-        let (tasks, received) = channel();
+        let tasks = Arc::new(Tasks::default());
+        let received = tasks.clone();
         let name = object.clone();
         std::thread::Builder::new()
             // A label may hold anything, the name of a thread no NUL.
@@ -138,12 +143,19 @@ impl Worker {
                 code: error.raw_os_error().map_or(-1, i64::from),
                 name: error.to_string(),
             })?;
-        // The thread ends when the sender goes, with the last handle of the queue and its last work.
+        // The thread ends when this goes, with the last handle of the queue and its last work.
         Ok(Self {
             object: object.clone(),
             device,
             tasks,
+            stamps: Recycled::default(),
         })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.tasks.close();
     }
 }
 
@@ -181,19 +193,20 @@ impl Enqueue for Worker {
     }
 
     fn flush(&self, task: Task, _lane: &dyn Fn() -> Waker) -> Flush<Task> {
-        match self.tasks.send(task) {
-            Ok(()) => Flush::Done,
-            Err(_) => Flush::Refused(Error::DeviceLost {
-                object: self.object.clone(),
-                call: "handing work to the worker thread",
-                code: -1,
-                name: "the thread has ended".into(),
-            }),
+        if self.tasks.push(task) {
+            return Flush::Done;
         }
+        Flush::Refused(Error::DeviceLost {
+            object: self.object.clone(),
+            call: "handing work to the worker thread",
+            code: -1,
+            name: "the thread has ended".into(),
+        })
     }
 
     fn stamp(&self) -> Result<Arc<Stamp>> {
-        Ok(Arc::new(Stamp::new(&self.object)))
+        self.stamps
+            .take(Stamp::renew, || Ok(Stamp::new(&self.object)))
     }
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
@@ -207,27 +220,42 @@ impl Enqueue for Worker {
 }
 
 /// The worker's life.
-fn work(queue: &Object, tasks: &Receiver<Task>) {
-    for Task {
+fn work(queue: &Object, tasks: &Tasks) {
+    struct End<'t>(&'t Tasks);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.end();
+        }
+    }
+    let _end = End(tasks);
+    let mut batch = VecDeque::new();
+    while tasks.take(&mut batch) {
+        for task in batch.drain(..) {
+            finish(queue, task);
+        }
+    }
+}
+
+/// Does one submission, and makes its signals.
+fn finish(queue: &Object, task: Task) {
+    let Task {
         waits,
         jobs,
         order,
         signals,
         relayed,
         end,
-    } in tasks
-    {
-        let done = reached(&waits);
-        let done = run(queue, jobs, done).and_then(|()| reached(&order));
-        match done {
-            Ok(()) => signals.into_iter().for_each(Completion::complete),
-            Err(cause) => signals
-                .into_iter()
-                .chain(relayed)
-                .for_each(|signal| signal.fail(cause.clone())),
-        }
-        end.complete();
+    } = task;
+    let done = reached(&waits);
+    let done = run(queue, jobs, done).and_then(|()| reached(&order));
+    match done {
+        Ok(()) => signals.into_iter().for_each(Completion::complete),
+        Err(cause) => signals
+            .into_iter()
+            .chain(relayed)
+            .for_each(|signal| signal.fail(cause.clone())),
     }
+    end.complete();
 }
 
 /// Waits for points whose signals are on their way: this ends, in success or failure.
@@ -241,8 +269,8 @@ fn reached(points: &KeptPoints) -> Result<()> {
 fn run(queue: &Object, jobs: Jobs, ready: Result<()>) -> Result<()> {
     let mut jobs = jobs.into_iter();
     let done = ready.and_then(|()| {
-        jobs.try_for_each(|job| {
-            catch_unwind(AssertUnwindSafe(job)).map_err(|payload| Error::WorkPanicked {
+        jobs.try_for_each(|mut job| {
+            catch_unwind(AssertUnwindSafe(|| job.run())).map_err(|payload| Error::WorkPanicked {
                 queue: queue.clone(),
                 message: panic_message(payload),
             })

@@ -20,6 +20,11 @@ impl Stamp {
         }
     }
 
+    /// For the next record.
+    pub(crate) fn renew(&mut self) {
+        self.nanoseconds = OnceLock::new();
+    }
+
     /// Called once, by the worker.
     pub(crate) fn write(&self, since_epoch: std::time::Duration) {
         // 292 years fit.

@@ -8,9 +8,10 @@ use smallvec::SmallVec;
 use super::places::Places;
 use super::send::{Sent, owned};
 use super::{Lane, fail_all};
-use crate::backend::{Enqueue, Keep, KeptPoints, Port};
+use crate::backend::{Enqueue, Keep, KeptPoints, Port, Room};
 use crate::error::{Failure, Result};
 use crate::graph::Holder;
+use crate::once::Small;
 use crate::point::KeptPoint;
 use crate::run::{Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
@@ -27,6 +28,8 @@ pub(super) struct State<E: Enqueue> {
     pub(super) registered: Registered,
     /// What finished submissions will let go, in order.
     pub(super) kept: VecDeque<(u64, Keep)>,
+    /// The room that submissions in flight have taken.
+    pub(super) taken: VecDeque<(u64, u64)>,
 }
 
 impl<E: Enqueue> Default for State<E> {
@@ -37,23 +40,59 @@ impl<E: Enqueue> Default for State<E> {
             waiting_for: None,
             registered: Registered::default(),
             kept: VecDeque::new(),
+            taken: VecDeque::new(),
         }
     }
 }
 
 impl<E: Enqueue> State<E> {
-    /// Moves what submissions up to `reached` kept to `finished`, to be dropped without the lock.
+    /// The room that everything in flight has taken, which is given back without waiting for it.
+    pub(super) fn take_all_room(&mut self) -> u64 {
+        self.taken.drain(..).map(|(_, units)| units).sum()
+    }
+
+    /// Moves what submissions up to `reached` kept to `finished`, to be [let go](Finished::let_go) without the lock:
+    /// a few objects at a time, as many as need no allocation.
     pub(super) fn take_finished(&mut self, reached: u64, finished: &mut Finished) {
-        while let Some((number, _)) = self.kept.front()
+        while let Some(&(number, units)) = self.taken.front()
+            && number <= reached
+        {
+            finished.units += units;
+            self.taken.pop_front();
+        }
+        let objects = &mut finished.objects;
+        while objects.len() < objects.inline_size()
+            && let Some((number, _)) = self.kept.front()
             && *number <= reached
         {
-            finished.extend(self.kept.pop_front());
+            objects.extend(self.kept.pop_front());
         }
     }
 }
 
 /// What finished submissions kept.
-pub(super) type Finished = SmallVec<[(u64, Keep); 4]>;
+#[derive(Default)]
+pub(super) struct Finished {
+    pub(super) units: u64,
+    objects: SmallVec<[(u64, Keep); 4]>,
+}
+
+impl Finished {
+    /// Gives the room back, and drops the objects: the application's own, so with no lock held.
+    pub(super) fn let_go(&mut self, room: Option<&Arc<Room>>) {
+        if let Some(room) = room {
+            room.take_back(std::mem::take(&mut self.units));
+        }
+        if !self.objects.is_empty() {
+            quietly(|| self.objects.clear());
+        }
+    }
+
+    /// There may be more.
+    pub(super) fn is_full(&self) -> bool {
+        self.objects.len() == self.objects.inline_size()
+    }
+}
 
 pub(super) struct Entry<E: Enqueue> {
     pub(super) number: u64,
@@ -66,12 +105,24 @@ pub(super) struct Entry<E: Enqueue> {
 /// Claims that a submission holds for as long as it is held.
 pub(super) type OwnedClaims = SmallVec<[(Arc<Shared>, Interval); 4]>;
 
-pub(super) type BoxedWork<E> =
-    Box<dyn for<'r, 'a> FnOnce(&'r mut <E as Enqueue>::Recorder<'a>) -> Result<()> + Send>;
+/// Work that is recorded later, once.
+pub(super) trait Work<E: Enqueue>: Send {
+    /// Records it, or does nothing if that is done.
+    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<()>;
+}
+
+impl<E: Enqueue, W> Work<E> for Option<W>
+where
+    W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send,
+{
+    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<()> {
+        self.take().map_or(Ok(()), |work| work(recorder))
+    }
+}
 
 pub(super) enum Job<E: Enqueue> {
     /// Not recorded yet.
-    Work(BoxedWork<E>),
+    Work(Small<dyn Work<E>>),
     /// Recorded; the driver's queue was locked.
     Prepared(E::Prepared, Keep),
     /// Skipped; its number goes to the driver once there is room, with what the driver may use of it.
@@ -367,8 +418,9 @@ impl<E: Enqueue> Lane<E> {
         let taken = self.all_taken(&claims);
         let mut keep = Keep::default();
         let sent = match job {
-            Job::Work(work) => {
+            Job::Work(mut work) => {
                 let waits = self.all_awaited(&waits);
+                let work = move |recorder: &mut E::Recorder<'_>| work.record(recorder);
                 self.send(number, &waits, work, &taken, &mut places, &mut keep)
             }
             Job::Prepared(prepared, kept) => {

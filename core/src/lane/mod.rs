@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallbox::smallbox;
 use smallvec::SmallVec;
 
 use crate::backend::{Enqueue, Keep, NativeMark, Stamp};
@@ -22,7 +23,7 @@ use crate::fence::Fence;
 use crate::graph::Holder as _;
 use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point, Signal};
-use crate::room::Sharer;
+use crate::room::{Sharer, Taken as TakenRoom};
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::{Interval, Shared};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, this_thread};
@@ -63,6 +64,9 @@ pub struct Held {
     /// What the first of them waits for; `None` if it is only the driver queue's lock, or room in the driver.
     pub waiting_for: Option<KeptPoint>,
 }
+
+/// A queue that nobody asks looks for what has finished after so many submissions.
+const LOOK: u64 = 64;
 
 /// The engine's half of a queue. A backend's queue type holds one in an [`Arc`] and forwards to it.
 pub struct Lane<E: Enqueue> {
@@ -232,13 +236,13 @@ impl<E: Enqueue> Lane<E> {
         }
         state.last = number;
         self.last.store(number, Ordering::Release);
-        let mut finished = Finished::new();
+        let mut finished = Finished::default();
         state.take_finished(self.own_shared().reached(), &mut finished);
         self.note_what_is_kept(&state);
         if !held {
             self.driving.take(me);
             drop(state);
-            let_go_of(&mut finished);
+            finished.let_go(self.driver.room());
             if !self.driver.ready() {
                 self.put_off(held_entry(number, waits, &claims, work, places));
                 return Ok(self.submitted(number));
@@ -258,7 +262,7 @@ impl<E: Enqueue> Lane<E> {
             self.driving.take(me);
         }
         drop(state);
-        let_go_of(&mut finished);
+        finished.let_go(self.driver.room());
         // What it waits for or signals may have failed before the graph knew of it: look now.
         fence(Ordering::SeqCst);
         if drives {
@@ -291,11 +295,10 @@ impl<E: Enqueue> Lane<E> {
             signal.of.refresh_if_far(signal.value);
         }
         let own = self.own_shared();
-        let crowded = self
-            .last
-            .load(Ordering::Relaxed)
-            .saturating_sub(own.reached())
-            >= E::MAX_IN_FLIGHT;
+        let last = self.last.load(Ordering::Relaxed);
+        let ahead = last.saturating_sub(own.reached());
+        // Now and then, so that never much is left to be given back at once.
+        let crowded = ahead >= E::MAX_IN_FLIGHT || (ahead >= LOOK && last.is_multiple_of(LOOK));
         if self.driver.room().is_some_and(|room| room.is_full()) {
             self.give_back();
         } else if crowded || self.keeps.load(Ordering::Relaxed) {
@@ -365,22 +368,22 @@ impl<E: Enqueue> Sharer for Lane<E> {
         let own = self.own_shared();
         let reached = own.refresh();
         let failed = own.failure().is_some();
-        let mut state = self.state.lock();
-        let mut finished = Finished::new();
-        state.take_finished(reached, &mut finished);
-        // A queue that has failed gets no further: what it took is not waited for.
-        let given_up: SmallVec<[_; 4]> = match failed {
-            true => state
-                .kept
-                .iter_mut()
-                .filter_map(|(_, keep)| keep.take_back())
-                .collect(),
-            false => SmallVec::new(),
-        };
-        self.note_what_is_kept(&state);
-        drop(state);
-        let_go_of(&mut finished);
-        drop(given_up);
+        loop {
+            let mut finished = Finished::default();
+            let mut state = self.state.lock();
+            state.take_finished(reached, &mut finished);
+            if failed {
+                // A queue that has failed gets no further: what it took is not waited for.
+                finished.units += state.take_all_room();
+            }
+            self.note_what_is_kept(&state);
+            drop(state);
+            let more = finished.is_full();
+            finished.let_go(self.driver.room());
+            if !more {
+                return;
+            }
+        }
     }
 
     fn followed(&self) -> &AtomicBool {
@@ -394,25 +397,27 @@ impl<E: Enqueue> Drop for Lane<E> {
         // driver's half and everything kept, until it is finished.
         let own = self.own.shared();
         own.refresh();
-        let state = std::mem::take(&mut *self.state.lock());
-        let mut orphan = Orphan {
+        let mut state = std::mem::take(&mut *self.state.lock());
+        let units = state.take_all_room();
+        let room = self.driver.room().cloned();
+        let taken = room.map(|room| TakenRoom { room, units });
+        let orphan = Orphan {
             _driver: self.driver.clone(),
-            kept: state.kept,
+            _kept: state.kept,
         };
         let failed = own.failure();
         if failed.is_some_and(|cause| !matches!(*cause, Error::DeviceLost { .. })) {
             // The queue has failed, not its device: what the driver has of it may still run, and nobody will ever
             // tell when that has finished. Leaking what it uses is the only sound end.
-            let room = orphan
-                .kept
-                .iter_mut()
-                .filter_map(|(_, keep)| keep.take_back());
-            room.for_each(drop);
             std::mem::forget(orphan);
             return;
         }
         // If it is finished, or the device is lost, the orphan is dropped here.
-        let _ = own.register(state.last, Stage::Reached, Arc::new(orphan));
+        let left = Left {
+            _orphan: orphan,
+            _taken: taken,
+        };
+        let _ = own.register(state.last, Stage::Reached, Arc::new(left));
     }
 }
 
@@ -422,21 +427,20 @@ impl<E: Enqueue> std::fmt::Debug for Lane<E> {
     }
 }
 
-/// What a dropped queue leaves behind until its work is finished.
+/// What the driver may still use of a dropped queue.
 struct Orphan<E: Enqueue> {
     _driver: Arc<E>,
-    kept: VecDeque<(u64, Keep)>,
+    _kept: VecDeque<(u64, Keep)>,
 }
 
-impl<E: Enqueue> Wake for Orphan<E> {
+/// What a dropped queue leaves behind until its work is finished.
+struct Left<E: Enqueue> {
+    _orphan: Orphan<E>,
+    _taken: Option<TakenRoom>,
+}
+
+impl<E: Enqueue> Wake for Left<E> {
     fn wake(self: Arc<Self>) {}
-}
-
-/// Drops what finished submissions kept: the application's own, so with no lock held.
-fn let_go_of(finished: &mut Finished) {
-    if !finished.is_empty() {
-        quietly(|| finished.clear());
-    }
 }
 
 /// A submission that is held until its time comes.
@@ -454,7 +458,7 @@ where
         number,
         waits: waits.iter().map(Awaited::keep).collect(),
         claims: owned(claims),
-        job: Job::Work(Box::new(work)),
+        job: Job::Work(smallbox!(Some(work))),
         places,
     }
 }

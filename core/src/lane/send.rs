@@ -163,13 +163,16 @@ impl<E: Enqueue> Lane<E> {
         }
         let units = keep.units();
         let room = self.driver.room().filter(|_| units > 0);
-        if let Some(room) = room {
-            keep.occupy(room);
-        }
-        if room.is_some() || !keep.is_empty() {
-            let objects = !keep.is_empty();
-            let keep = std::mem::take(keep);
-            self.state.lock().kept.push_back((number, keep));
+        let objects = !keep.is_empty();
+        if room.is_some() || objects {
+            let mut state = self.state.lock();
+            if room.is_some() {
+                state.taken.push_back((number, units));
+            }
+            if objects {
+                state.kept.push_back((number, std::mem::take(keep)));
+            }
+            drop(state);
             // Room alone is looked at when there is none left.
             if objects {
                 self.keeps.store(true, Ordering::Relaxed);

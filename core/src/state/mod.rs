@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::backend::{Port, Watch};
 use crate::error::{Error, Failure, Object, Result};
+use crate::graph::Line;
 use crate::info::DeviceId;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
@@ -108,6 +109,8 @@ pub(crate) struct Shared {
     /// Claims of submissions that the application makes itself, and one for signals from outside the
     /// engine if there may be such: the counter may run ahead of `pending`.
     raw_claims: AtomicU64,
+    /// Its part of the graph of held submissions.
+    pub(crate) line: Line,
     /// Waits for this timeline, and claims of it, in the graph of held submissions.
     held_waits: AtomicU64,
     /// Set once the timeline has failed or lost its last handle.
@@ -146,6 +149,7 @@ impl Shared {
             quick: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
             raw_claims: AtomicU64::new(foreign.into()),
+            line: Line::default(),
             held_waits: AtomicU64::new(0),
             troubled: AtomicBool::new(false),
             host_signal: Mutex::new(()),

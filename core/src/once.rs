@@ -1,0 +1,21 @@
+//! Closures that are called once, later, without an allocation if they capture little.
+
+use smallbox::SmallBox;
+use smallbox::space::S16;
+
+/// Room for 120 bytes of captures.
+pub(crate) type Small<T> = SmallBox<T, S16>;
+
+/// A closure for the host, that runs at most once.
+pub(crate) trait Job: Send {
+    /// Runs it, or does nothing if it has run.
+    fn run(&mut self);
+}
+
+impl<F: FnOnce() + Send> Job for Option<F> {
+    fn run(&mut self) {
+        if let Some(job) = self.take() {
+            job();
+        }
+    }
+}
