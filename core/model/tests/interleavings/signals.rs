@@ -4,7 +4,7 @@ use loom::thread;
 use syncline_model::{DeviceId, Error};
 
 use crate::driver::{Completes, queue, timeline};
-use crate::{FOREVER, interrupted};
+use crate::{FOREVER, interrupted, planted};
 
 /// Of two equal signals one is made, and the other is told why not.
 #[test]
@@ -98,6 +98,52 @@ fn two_queues_signal_one_timeline() {
             );
         }
         assert_eq!(line.value().unwrap(), 2);
+    });
+}
+
+/// Two queues signal one value: one of them is accepted, and the other is told why not.
+#[test]
+fn two_queues_signal_one_value() {
+    interrupted(5, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let (left, right) = (
+            queue(device, "left", Completes::InTheCall),
+            queue(device, "right", Completes::InTheCall),
+        );
+        let other = line.clone();
+        let submitting = thread::spawn(move || {
+            let submitted = left.submit(&[], |_| Ok(()), &[other.signal_at(1)]);
+            submitted.map(|_| ())
+        });
+        let here = right.submit(&[], |_| Ok(()), &[line.signal_at(1)]);
+        let here = here.map(|_| ());
+        let there = submitting.join().unwrap();
+        assert!(here.is_ok() != there.is_ok(), "{here:?}, {there:?}");
+        line.at(1).wait(FOREVER).unwrap();
+        line.signal(2).unwrap();
+    });
+}
+
+/// A submission that its own work refuses takes its claim back, whoever looks at the claims meanwhile: the host's
+/// signal of the same value is refused only while it stood.
+#[test]
+fn a_refusal_against_a_host_signal() {
+    interrupted(5, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let queue = queue(device, "queue", Completes::InTheCall);
+        let other = line.clone();
+        let signalling = thread::spawn(move || other.signal(1));
+        let refused = queue.submit(&[], |_| Err(planted()), &[line.signal_at(1)]);
+        assert!(refused.is_err());
+        match signalling.join().unwrap() {
+            Ok(()) => line.signal(2).unwrap(),
+            Err(Error::SignalOverlapsClaim {
+                above: 0, upto: 1, ..
+            }) => line.signal(1).unwrap(),
+            Err(error) => panic!("{error}"),
+        }
     });
 }
 
