@@ -189,3 +189,26 @@ fn a_wait_for_pending_against_a_submission() {
         submitting.join().unwrap();
     });
 }
+
+/// Of two who wait for different values to be pending, the first to be woken does not take the other's place.
+#[test]
+fn two_waits_for_pending_against_submissions() {
+    interrupted(2, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let queue = queue(device, "queue", Completes::WhenRun);
+        let waits = [1, 2].map(|value| {
+            let line = line.clone();
+            thread::spawn(move || line.at(value).wait_pending(FOREVER).unwrap())
+        });
+        for value in [1, 2] {
+            queue
+                .submit(&[], |_| Ok(()), &[line.signal_at(value)])
+                .unwrap();
+        }
+        for wait in waits {
+            wait.join().unwrap();
+        }
+        while queue.driver().run() {}
+    });
+}
