@@ -221,8 +221,7 @@ impl<E: Enqueue> Lane<E> {
         let mut claims: SmallVec<[Taken<'_>; 4]> = SmallVec::new();
         self.claim_all(waits, signals, &mut claims)?;
         let number = state.last + 1;
-        let first = state.held.is_empty();
-        let idle = first && self.driving.is_free();
+        let idle = state.held.is_empty() && self.driving.is_free();
         let verdict = if idle {
             self.judge(number, waits, &claims, &mut Lacks::new())
         } else {
@@ -256,18 +255,17 @@ impl<E: Enqueue> Lane<E> {
         }
         let entry = held_entry(number, waits, &claims, work, places);
         state.held.push_back(entry);
-        // Whoever drives looks again before he stops, unless he has stopped just now.
-        let drives = first && !self.driving.note();
-        if drives {
+        if idle {
             self.driving.take(me);
         }
         drop(state);
         finished.let_go(self.driver.room());
         // What it waits for or signals may have failed before the graph knew of it: look now.
         fence(Ordering::SeqCst);
-        if drives {
+        if idle {
             self.drive(me);
         } else {
+            // Also leaves a note with whoever drives, if nothing is held before it.
             self.clone().reconsider(number);
         }
         Ok(self.submitted(number))

@@ -20,6 +20,11 @@
 //! | a signal that meets a failure says success | `waits::a_failure_against_a_signal_against_a_wait` |
 //! | a lane forgets that it was woken while it registered, or was driven | `ends::the_last_drop_against_a_submission` |
 //! | a lane forgets that the driver was unlocked meanwhile | `queues::an_unlock_against_a_submission` |
+//! | a lane is given up in spite of a note | `signals::two_threads_signal_through_one_queue` |
+//! | a claim without the lock is overlooked by who takes the lock, or taken of a value that is pending by then | `signals::a_host_signal_against_a_queue`, `signals::two_queues_signal_one_value` |
+//! | such a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
+//! | a promotion or a registration to wait looks first and tells then, or without a fence between | `futures::a_submission_against_a_future_of_pending` |
+//! | a waiter that goes takes others with it that wait for what is to be promoted | `signals::two_waits_for_pending_against_submissions` |
 //! | a submission overtakes what is being let go | `queues::a_release_against_the_next_submission` |
 //! | a dropped queue lets go of what its driver uses | `ends::the_drop_of_a_queue_against_a_completion` |
 //! | a relay does not try again where it cannot register | `relays::a_completion_against_a_relay` |
