@@ -52,10 +52,11 @@ fn main() -> ExitCode {
         return done;
     }
     let machine = Machine::new(Inventory::probe(&ProbeOptions::default()));
-    // Criterion filters what it measures; what need not be set up is left out before.
+    // Criterion filters what it measures; what need not be set up is left out before. Its own options may take values, so
+    // that only the first argument is surely a filter.
     let filter = std::env::args()
-        .skip(1)
-        .find(|argument| !argument.starts_with('-'));
+        .nth(1)
+        .filter(|argument| !argument.starts_with('-'));
     let entries = Plan::new(&machine, &Options::default()).map(|plan| plan.entries);
     let mut criterion = Criterion::default().configure_from_args();
     let mut fine = true;
