@@ -54,6 +54,8 @@ type Run<'a> = Box<dyn FnMut(u64) -> Outcome<Duration> + 'a>;
 pub struct Side<'a> {
     name: &'static str,
     each: u64,
+    /// Batches are whole multiples of so many iterations.
+    step: u64,
     run: Run<'a>,
 }
 
@@ -63,6 +65,7 @@ impl<'a> Side<'a> {
         Self {
             name,
             each: 1,
+            step: 1,
             run: Box::new(run),
         }
     }
@@ -75,6 +78,13 @@ impl<'a> Side<'a> {
     /// The side that is written by hand.
     pub fn raw(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
         Self::new(RAW, run)
+    }
+
+    /// It goes in [`bursts`] of `step`: batches are whole bursts, as the first of a burst costs more than the last.
+    #[must_use]
+    pub fn step(mut self, step: u64) -> Self {
+        self.step = step.max(1);
+        self
     }
 
     /// What it is called.
@@ -112,6 +122,15 @@ pub trait Lab {
     /// # Errors
     /// A side's.
     fn race(&mut self, sides: Vec<Side<'_>>) -> Outcome<()>;
+
+    /// As [`Lab::race`], with many more and as much shorter rounds: for differences that are small beside what both sides
+    /// take, so that what drifts meanwhile is the same for both. All sides do the same number of iterations.
+    ///
+    /// # Errors
+    /// A side's.
+    fn race_finely(&mut self, sides: Vec<Side<'_>>) -> Outcome<()> {
+        self.race(sides)
+    }
 
     /// How many samples to take of what is no race.
     fn rounds(&self) -> u32;
@@ -234,36 +253,39 @@ impl Bench {
         }
     }
 
-    /// How many iterations of `side` take as long as a batch is to take. Warms up, too.
-    fn calibrate(&self, side: &mut Side<'_>) -> Outcome<u64> {
+    /// How many iterations of `side` take as long as a `batch` is to take. Warms up, too.
+    fn calibrate(side: &mut Side<'_>, batch: Duration) -> Outcome<u64> {
         const MOST: u64 = 1 << 24;
-        let batch = self.pace.batch.as_secs_f64();
-        let mut count = 1;
+        let batch = batch.as_secs_f64();
+        let whole = |count: u64| count.clamp(1, MOST).next_multiple_of(side.step);
+        let mut count = whole(1);
         loop {
             let start = Instant::now();
             let took = (side.run)(count)?.as_secs_f64();
             // What is not timed takes time, too.
-            let whole = start.elapsed().as_secs_f64() / 4.0;
-            let took = took.max(whole);
+            let took = took.max(start.elapsed().as_secs_f64() / 4.0);
             if took >= batch / 2.0 || count >= MOST {
-                return Ok(((count as f64 * batch / took) as u64).clamp(1, MOST));
+                return Ok(whole((count as f64 * batch / took) as u64));
             }
             let factor = (batch / took.max(1e-9)).clamp(2.0, 10.0);
-            count = (count as f64 * factor) as u64;
+            count = whole((count as f64 * factor) as u64);
         }
     }
-}
 
-impl Lab for Bench {
-    fn race(&mut self, mut sides: Vec<Side<'_>>) -> Outcome<()> {
+    /// `alike`: every side does as many iterations as the slowest.
+    fn run(&mut self, mut sides: Vec<Side<'_>>, pace: Pace, alike: bool) -> Outcome<()> {
         /// Rounds that only warm up.
         const WARM: usize = 2;
-        let counts = sides
+        let mut counts = sides
             .iter_mut()
-            .map(|side| self.calibrate(side))
+            .map(|side| Self::calibrate(side, pace.batch))
             .collect::<Outcome<Vec<_>>>()?;
+        if alike {
+            let least = counts.iter().min().copied().unwrap_or(1);
+            counts.fill(least);
+        }
         let mut samples: Vec<Vec<f64>> = sides.iter().map(|_| Vec::new()).collect();
-        for round in 0..WARM + self.pace.rounds as usize {
+        for round in 0..WARM + pace.rounds as usize {
             for place in 0..sides.len() {
                 // Nobody always comes first.
                 let at = (round + place) % sides.len();
@@ -297,6 +319,21 @@ impl Lab for Bench {
             }
         }
         Ok(())
+    }
+}
+
+impl Lab for Bench {
+    fn race(&mut self, sides: Vec<Side<'_>>) -> Outcome<()> {
+        self.run(sides, self.pace, false)
+    }
+
+    fn race_finely(&mut self, sides: Vec<Side<'_>>) -> Outcome<()> {
+        const FINER: u32 = 16;
+        let finer = Pace {
+            rounds: self.pace.rounds.saturating_mul(FINER),
+            batch: self.pace.batch / FINER,
+        };
+        self.run(sides, finer, true)
     }
 
     fn rounds(&self) -> u32 {
@@ -374,6 +411,28 @@ mod tests {
         // Batches take about as long as is asked.
         let batch = |name| order.iter().rev().find(|(side, _)| *side == name);
         assert_eq!(batch(RAW).map(|(_, n)| *n), Some(10_000));
+    }
+
+    #[test]
+    fn batches_are_whole_steps_and_fine_races_are_alike() {
+        let counts = RefCell::new(Vec::new());
+        let side = |name: &'static str, nanoseconds: u64| {
+            let counts = &counts;
+            let run = move |n| {
+                counts.borrow_mut().push((name, n));
+                Ok(Duration::from_nanos(n * nanoseconds))
+            };
+            Side::new(name, run).step(64)
+        };
+        let mut bench = Bench::new(PACE);
+        assert_eq!(
+            bench.race_finely(vec![side(OURS, 10), side(RAW, 30)]),
+            Ok(())
+        );
+        let counts = counts.borrow();
+        assert!(counts.iter().all(|(_, n)| n % 64 == 0), "{counts:?}");
+        let last = |name| counts.iter().rev().find(|(side, _)| *side == name);
+        assert_eq!(last(OURS).map(|(_, n)| n), last(RAW).map(|(_, n)| n));
     }
 
     #[test]

@@ -304,3 +304,63 @@ impl Report {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(rows: Vec<Record>) -> Report {
+        Report {
+            commit: String::new(),
+            date: String::new(),
+            command: String::new(),
+            devices: Vec::new(),
+            rows,
+        }
+    }
+
+    fn record(id: &str) -> Record {
+        Record::bare(id, Some("host".into()), Bar::Shown)
+    }
+
+    #[test]
+    fn each_reason_is_told_once_with_all_its_rows() {
+        let skipped = |id: &str, reason: &str| Record {
+            skipped: Some(reason.into()),
+            ..record(id)
+        };
+        let rows = vec![
+            skipped("a", "one"),
+            skipped("b", "two"),
+            skipped("c", "one"),
+        ];
+        let skips = report(rows).skips();
+        let of = |rows: &[&str]| rows.iter().map(|row| format!("{row} (host)")).collect();
+        let expected: Vec<(String, Vec<String>)> =
+            vec![("one".into(), of(&["a", "c"])), ("two".into(), of(&["b"]))];
+        assert_eq!(skips, expected);
+    }
+
+    #[test]
+    fn a_missed_bar_and_a_failed_row_are_two_things() {
+        let judged = |met| Record {
+            met: Some(met),
+            ..record("judged")
+        };
+        let failed = Record {
+            failed: Some("no".into()),
+            ..record("failed")
+        };
+        let missed = report(vec![judged(true), judged(false)]);
+        assert!(missed.all_ran() && !missed.all_met());
+        let broken = report(vec![judged(true), failed]);
+        assert!(!broken.all_ran() && broken.all_met());
+        assert_eq!(broken.tally(), "1 met, 0 missed, 0 skipped, 1 failed");
+    }
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        let words = [4.66, 1_234.0, 5_600_000.0].map(time);
+        assert_eq!(words, ["4.7 ns", "1.23 µs", "5.60 ms"]);
+    }
+}

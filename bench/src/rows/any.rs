@@ -67,7 +67,7 @@ macro_rules! compared {
                     let own_queue = own.queue(QueueKind::Compute, "dispatched to")?;
                     let queue: syncline::Queue = own_queue.clone().into();
                     if what == ASK {
-                        return lab.race(vec![
+                        return lab.race_finely(vec![
                             Side::ours(|n| timed(|| {
                                 for _ in 0..n {
                                     let device = black_box(device);
@@ -99,36 +99,36 @@ macro_rules! compared {
                         Ok(queue.idle(LONG)?)
                     };
                     if what == RECORD {
-                        return lab.race(vec![
+                        return lab.race_finely(vec![
                             Side::ours(|n| gated_bursts(n, BURST, shut, |count| {
                                 for fence in &fences[..count as usize] {
                                     black_box(&queue).record(fence)?;
                                 }
                                 Ok(())
-                            }, open)),
+                            }, open)).step(BURST),
                             Side::raw(|n| gated_bursts(n, BURST, shut, |count| {
                                 for fence in &fences[..count as usize] {
                                     black_box(&own_queue).record(fence)?;
                                 }
                                 Ok(())
-                            }, open)),
+                            }, open)).step(BURST),
                         ]);
                     }
-                    lab.race(vec![
+                    lab.race_finely(vec![
                         Side::ours(|n| gated_bursts(n, BURST, shut, |count| {
                             for _ in 0..count {
                                 value.set(value.get() + 1);
                                 black_box(&queue).submit(&[], |_| Ok(()), &[timeline.signal_at(value.get())])?;
                             }
                             Ok(())
-                        }, open)),
+                        }, open)).step(BURST),
                         Side::raw(|n| gated_bursts(n, BURST, shut, |count| {
                             for _ in 0..count {
                                 value.set(value.get() + 1);
                                 black_box(&own_queue).submit(&[], |_| Ok(()), &[timeline.signal_at(value.get())])?;
                             }
                             Ok(())
-                        }, open)),
+                        }, open)).step(BURST),
                     ])
                 }
             )+

@@ -19,13 +19,13 @@ const LONG: Duration = Duration::from_secs(20);
 /// Waits of each submission, and signals.
 pub(super) const EACH: usize = 8;
 
-/// So many submissions are outstanding at the most: with their waits and signals few enough for CUDA, which counts
-/// each of them, and blocks after a thousand.
+/// So many submissions are outstanding at the most; half of them on CUDA, where each wait and each signal counts as two of
+/// 480 commands, beyond which the engine holds what is submitted.
 const BURST: u64 = 16;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "batch",
-    ours: "one submission that waits for 8 timelines and signals 8 others, 16 at a time; what they wait for is pending, and the host makes it come after what is timed",
+    ours: "one submission that waits for 8 timelines and signals 8 others, 16 at a time (8 on CUDA); what they wait for is pending, and the host makes it come after what is timed",
     raw: "vkQueueSubmit with 8 waits and 8 signals; on CUDA cuWait- and cuSignalExternalSemaphoresAsync of 8 each",
     bar: Bar::Ratio(1.2),
     on: &[On::Vulkan, On::Shared(None)],
@@ -85,7 +85,7 @@ pub(super) fn each<T>(of: impl FnMut(usize) -> T) -> [T; EACH] {
 fn batch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     #[cfg(feature = "cuda")]
     if call.subject.indices.len() == 2 {
-        return super::external::batch(call, lab, BURST);
+        return super::external::batch(call, lab, BURST / 2);
     }
     vulkan(call, lab)
 }
@@ -129,7 +129,8 @@ fn vulkan(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     Ok(())
                 },
             )
-        }),
+        })
+        .step(BURST),
         Side::raw(|n| {
             let queue = hand.lock()?;
             gated_bursts(
@@ -156,6 +157,7 @@ fn vulkan(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     Ok(())
                 },
             )
-        }),
+        })
+        .step(BURST),
     ])
 }

@@ -129,7 +129,8 @@ fn hop(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 },
                 || Ok(to.idle(LONG)?),
             )
-        }),
+        })
+        .step(BURST),
         Side::raw(|n| {
             bursts(
                 n,
@@ -143,7 +144,8 @@ fn hop(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 },
                 || hand.finish(second),
             )
-        }),
+        })
+        .step(BURST),
     ])
 }
 
@@ -205,7 +207,7 @@ fn query_reached(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (event, stream) = (hand.event(false)?, hand.stream()?);
     hand.record(event, stream)?;
     hand.synchronize(event)?;
-    lab.race(vec![
+    lab.race_finely(vec![
         Side::ours(|n| asked(n, true, || Ok(black_box(point).is_reached()?))),
         Side::raw(|n| asked(n, true, || hand.query(black_box(event)))),
     ])
@@ -223,7 +225,7 @@ fn query_pending(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         queue.submit(&[], |_| Ok(()), &[timeline.signal_at(1)])?;
         hand.record(event, queue.stream().raw())?;
         let point = timeline.at(1);
-        lab.race(vec![
+        lab.race_finely(vec![
             Side::ours(|n| asked(n, false, || Ok(black_box(point).is_reached()?))),
             Side::raw(|n| asked(n, false, || hand.query(black_box(event)))),
         ])
@@ -295,7 +297,8 @@ fn timestamp(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 },
                 || Ok(queue.idle(LONG)?),
             )
-        }),
+        })
+        .step(BURST),
         Side::raw(|n| {
             bursts(
                 n,
@@ -308,7 +311,8 @@ fn timestamp(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 },
                 || hand.finish(stream),
             )
-        }),
+        })
+        .step(BURST),
     ])
 }
 

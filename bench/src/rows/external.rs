@@ -128,7 +128,8 @@ fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 },
                 || Ok(timeline.at(ours.get()).wait(LONG)?),
             )
-        }),
+        })
+        .step(BURST),
         Side::raw(|n| {
             bursts(
                 n,
@@ -145,7 +146,8 @@ fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     hand.finish(stream)
                 },
             )
-        }),
+        })
+        .step(BURST),
     ])
 }
 
@@ -175,7 +177,8 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     Ok(queue.idle(LONG)?)
                 },
             )
-        }),
+        })
+        .step(BURST),
         Side::raw(|n| {
             bursts(
                 n,
@@ -193,7 +196,8 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     hand.finish(stream)
                 },
             )
-        }),
+        })
+        .step(BURST),
     ])
 }
 
@@ -286,7 +290,8 @@ pub(super) fn batch(call: &Call<'_>, lab: &mut dyn Lab, burst: u64) -> Outcome<(
                     Ok(queue.idle(LONG)?)
                 },
             )
-        }),
+        })
+        .step(burst),
         Side::raw(|n| {
             bursts(
                 n,
@@ -314,6 +319,7 @@ pub(super) fn batch(call: &Call<'_>, lab: &mut dyn Lab, burst: u64) -> Outcome<(
                     hand.finish(stream)
                 },
             )
-        }),
+        })
+        .step(burst),
     ])
 }

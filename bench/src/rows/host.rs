@@ -142,7 +142,8 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 },
                 || Ok(()),
             )
-        }),
+        })
+        .step(burst),
         Side::raw(|n| {
             bursts(
                 n,
@@ -167,7 +168,8 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 },
                 || Ok(()),
             )
-        }),
+        })
+        .step(burst),
     ])?;
     let all = ours + raw;
     match ran.load(Ordering::Relaxed) {

@@ -107,7 +107,8 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 },
                 || Ok(timeline.at(ours.get()).wait(LONG)?),
             )
-        }),
+        })
+        .step(BURST),
         Side::raw(|n| {
             let queue = hand.lock()?;
             bursts(
@@ -125,7 +126,8 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     hand.wait(semaphore.raw, raw.get())
                 },
             )
-        }),
+        })
+        .step(BURST),
     ])
 }
 
@@ -154,12 +156,12 @@ fn query(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 Ok(())
             })
         });
-        return lab.race(vec![ours, raw]);
+        return lab.race_finely(vec![ours, raw]);
     }
     // Outstanding for as long as it is looked at: a submission of the application's own, which the host plays.
     let mut claim = timeline.claim(1, 0)?;
     claim.submitted()?;
-    let raced = lab.race(vec![
+    let raced = lab.race_finely(vec![
         Side::ours(|n| {
             timed(|| {
                 for _ in 0..n {
