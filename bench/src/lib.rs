@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`rows`] | the rows, by family |
 //! | [`bar`], [`stats`] | what is asked of a row; medians and percentiles |
-//! | [`lab`] | how two sides are timed |
+//! | [`lab`], [`race`] | the sides of a row, and how they are timed |
 //! | [`machine`] | the devices, and which of them a row is offered to |
 //! | [`frames`] | the pipeline of the demo, which is a row too |
 //! | [`hops`] | what a dependency costs between every two queues |
@@ -23,6 +23,7 @@ pub mod hops;
 pub mod lab;
 pub mod machine;
 pub mod measure;
+pub mod race;
 mod raw;
 pub mod report;
 pub mod rows;

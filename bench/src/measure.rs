@@ -2,8 +2,8 @@
 
 use syncline::Error;
 
-use crate::lab::{Bench, Pace};
 use crate::machine::Machine;
+use crate::race::{Bench, Pace};
 use crate::report::{Record, Report};
 use crate::rows::{self, Entry, Row};
 

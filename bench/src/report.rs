@@ -10,7 +10,8 @@ use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report::{DeviceLine, command, now};
 
 use crate::bar::{Bar, Found, Verdict};
-use crate::lab::{Measured, Outcome, Stop};
+use crate::lab::{Outcome, Stop};
+use crate::race::Measured;
 use crate::rows::{Entry, Row};
 use crate::stats::Summary;
 

@@ -3,8 +3,8 @@
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 use syncline::{Inventory, ProbeOptions};
-use syncline_bench::lab::Pace;
 use syncline_bench::measure::{Nothing, Options};
+use syncline_bench::race::Pace;
 use syncline_bench::{Machine, Plan, Report, measure};
 
 fn machine() -> Machine {

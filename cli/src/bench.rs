@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use syncline_bench::hops;
-use syncline_bench::lab::Pace;
 use syncline_bench::measure::{Nothing, Options, Plan};
+use syncline_bench::race::Pace;
 use syncline_bench::{Machine, Report, measure};
 
 use crate::failure::Failure;

@@ -11,13 +11,15 @@ mod external;
 mod frames;
 mod gate;
 mod host;
+#[cfg(feature = "cuda")]
+mod roundtrip;
 mod scale;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 mod wait;
 
 #[cfg(feature = "cuda")]
-pub(crate) use cuda::risky;
+pub(crate) use roundtrip::risky;
 
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome};
@@ -163,6 +165,8 @@ pub fn all() -> Vec<Row> {
     [
         #[cfg(feature = "cuda")]
         cuda::ROWS,
+        #[cfg(feature = "cuda")]
+        roundtrip::ROWS,
         #[cfg(feature = "vulkan")]
         vulkan::ROWS,
         #[cfg(all(feature = "cuda", feature = "vulkan"))]

@@ -1,33 +1,32 @@
 //! CUDA by hand: the driver's functions, resolved once from the library that is loaded already, and called directly.
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
+mod table;
+mod words;
+
 use std::cell::RefCell;
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_uint;
+#[cfg(feature = "vulkan")]
+use std::ffi::c_void;
 #[cfg(feature = "vulkan")]
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
-use libloading::Library;
 #[cfg(feature = "vulkan")]
 use syncline::cuda::Function;
 use syncline::cuda::{Device, DeviceBuffer};
 
-use crate::lab::{Outcome, Stop};
+pub(crate) use words::Words;
 
-/// No wait here takes so long.
-const LONG: Duration = Duration::from_secs(10);
+use crate::lab::Outcome;
+use table::{Table, failed, judge, table};
 
 const NOT_READY: u32 = 600;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: c_uint = 2;
-/// `CU_MEMHOSTALLOC_DEVICEMAP` with `CU_MEMHOSTALLOC_PORTABLE`.
-const MAPPED: c_uint = 3;
 /// `CU_STREAM_WAIT_VALUE_GEQ`.
 const AT_LEAST: c_uint = 0;
 
@@ -39,96 +38,6 @@ pub(crate) type External = sys::CUexternalSemaphore;
 pub(crate) type SignalParams = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
 #[cfg(feature = "vulkan")]
 pub(crate) type WaitParams = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
-
-macro_rules! table {
-    ($($name:ident($($type:ty),* $(,)?) = $symbol:literal $(or $older:literal)?;)*) => {
-        #[cfg_attr(not(feature = "vulkan"), allow(dead_code, reason = "for what CUDA shares with Vulkan"))]
-        /// Results are integers: a newer driver has codes that no enum of today names.
-        struct Table {
-            $($name: unsafe extern "system" fn($($type),*) -> u32,)*
-        }
-
-        impl Table {
-            fn resolve(library: &Library) -> Result<Self, String> {
-                Ok(Self {
-                    $($name: {
-                        // SAFETY: cuda.h declares the function with these arguments, and its result is a C enum, which has
-                        // the size of an unsigned integer.
-                        let found = unsafe { library.get($symbol.as_bytes()) };
-                        $(
-                            // SAFETY: the same function under the name that older drivers give it.
-                            let found = found.or_else(|_| unsafe { library.get($older.as_bytes()) });
-                        )?
-                        *found.map_err(|_| concat!("the CUDA driver lacks ", $symbol).to_owned())?
-                    },)*
-                })
-            }
-        }
-    };
-}
-
-table! {
-    ctx_get_current(*mut sys::CUcontext) = "cuCtxGetCurrent";
-    ctx_set_current(sys::CUcontext) = "cuCtxSetCurrent";
-    stream_create(*mut Stream, c_uint) = "cuStreamCreate";
-    stream_destroy(Stream) = "cuStreamDestroy_v2";
-    stream_synchronize(Stream) = "cuStreamSynchronize";
-    stream_wait_event(Stream, Event, c_uint) = "cuStreamWaitEvent";
-    stream_wait_value(Stream, sys::CUdeviceptr, u64, c_uint) = "cuStreamWaitValue64_v2" or "cuStreamWaitValue64";
-    stream_write_value(Stream, sys::CUdeviceptr, u64, c_uint) = "cuStreamWriteValue64_v2" or "cuStreamWriteValue64";
-    event_create(*mut Event, c_uint) = "cuEventCreate";
-    event_destroy(Event) = "cuEventDestroy_v2";
-    event_record(Event, Stream) = "cuEventRecord";
-    event_query(Event) = "cuEventQuery";
-    event_synchronize(Event) = "cuEventSynchronize";
-    memset_d32_async(sys::CUdeviceptr, c_uint, usize, Stream) = "cuMemsetD32Async";
-    memcpy_dtod_async(sys::CUdeviceptr, sys::CUdeviceptr, usize, Stream) = "cuMemcpyDtoDAsync_v2";
-    launch_kernel(
-        sys::CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void,
-    ) = "cuLaunchKernel";
-    mem_host_alloc(*mut *mut c_void, usize, c_uint) = "cuMemHostAlloc";
-    mem_host_get_device_pointer(*mut sys::CUdeviceptr, *mut c_void, c_uint) = "cuMemHostGetDevicePointer_v2";
-    mem_free_host(*mut c_void) = "cuMemFreeHost";
-    import_external_semaphore(*mut sys::CUexternalSemaphore, *const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC)
-        = "cuImportExternalSemaphore";
-    destroy_external_semaphore(sys::CUexternalSemaphore) = "cuDestroyExternalSemaphore";
-    signal_external(
-        *const sys::CUexternalSemaphore, *const sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, c_uint, Stream,
-    ) = "cuSignalExternalSemaphoresAsync";
-    wait_external(
-        *const sys::CUexternalSemaphore, *const sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, c_uint, Stream,
-    ) = "cuWaitExternalSemaphoresAsync";
-}
-
-/// The table, resolved once.
-fn table() -> Outcome<&'static Table> {
-    static TABLE: OnceLock<Result<Table, String>> = OnceLock::new();
-    let loaded = TABLE.get_or_init(|| {
-        // SAFETY: NVIDIA's driver, which the CUDA backend has loaded already.
-        let library = unsafe { Library::new("libcuda.so.1") }.map_err(|error| error.to_string())?;
-        let table = Table::resolve(&library);
-        // The driver is never unloaded; it has threads of its own.
-        std::mem::forget(library);
-        table
-    });
-    loaded
-        .as_ref()
-        .map_err(|reason| Stop::Skipped(reason.clone()))
-}
-
-#[inline]
-fn judge(call: &'static str, code: u32) -> Outcome<()> {
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(failed(call, code))
-    }
-}
-
-#[cold]
-fn failed(call: &'static str, code: u32) -> Stop {
-    Stop::Failed(format!("{call} returned {code}"))
-}
 
 /// Streams, events and semaphores of a context, which is current on this thread as long as this lives. What it made is
 /// not to be used after it has gone.
@@ -326,30 +235,6 @@ impl Hand {
             (self.table.stream_write_value)(stream, word.address(at), value, 0)
         })
     }
-
-    /// `cuMemHostAlloc` of words that both sides see, all 0, each in a cache line of its own.
-    pub(crate) fn words(&self, count: usize) -> Outcome<Words> {
-        let mut host = null_mut();
-        let bytes = count.max(1) * Words::STRIDE;
-        // SAFETY: writes one pointer.
-        judge("cuMemHostAlloc", unsafe {
-            (self.table.mem_host_alloc)(&raw mut host, bytes, MAPPED)
-        })?;
-        let mut words = Words {
-            table: self.table,
-            host,
-            device: 0,
-            count,
-        };
-        // SAFETY: just allocated, and mapped.
-        judge("cuMemHostGetDevicePointer", unsafe {
-            (self.table.mem_host_get_device_pointer)(&raw mut words.device, host, 0)
-        })?;
-        for at in 0..count {
-            words.word(at).store(0, Ordering::SeqCst);
-        }
-        Ok(words)
-    }
 }
 
 #[cfg(feature = "vulkan")]
@@ -441,60 +326,6 @@ impl Drop for Hand {
         }
         // SAFETY: what was current before on this thread; the type is not sent to another.
         let _ = unsafe { (self.table.ctx_set_current)(self.before) };
-    }
-}
-
-/// Words of mapped host memory.
-pub(crate) struct Words {
-    table: &'static Table,
-    host: *mut c_void,
-    device: sys::CUdeviceptr,
-    count: usize,
-}
-
-impl Words {
-    const STRIDE: usize = 128;
-
-    fn address(&self, at: usize) -> sys::CUdeviceptr {
-        debug_assert!(at < self.count, "word {at} of {}", self.count);
-        self.device + (at * Self::STRIDE) as u64
-    }
-
-    /// One of them, as the host sees it.
-    #[inline]
-    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at < self.count, "word {at} of {}", self.count);
-        // SAFETY: within the allocation, which starts on a page, and lives as long as this.
-        unsafe {
-            &*self
-                .host
-                .cast::<u8>()
-                .add(at * Self::STRIDE)
-                .cast::<AtomicU64>()
-        }
-    }
-
-    /// Looks until a word is at `value` or past it.
-    #[inline]
-    pub(crate) fn poll(&self, at: usize, value: u64) -> Outcome<()> {
-        let word = self.word(at);
-        let start = Instant::now();
-        let mut looks = 0_u32;
-        while word.load(Ordering::Acquire) < value {
-            std::hint::spin_loop();
-            looks += 1;
-            if looks.is_multiple_of(1 << 20) && start.elapsed() > LONG {
-                return Err(Stop::Failed("a word does not get to its value".into()));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        // SAFETY: allocated here; rows let their streams end before.
-        let _ = unsafe { (self.table.mem_free_host)(self.host) };
     }
 }
 

@@ -1,0 +1,215 @@
+//! Waits before their signals, on many streams at once.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::cuda::{Device, DeviceBuffer, Queue};
+use syncline::{QueueKind, Timeline, wait_all};
+
+use super::{Call, Row, Variant};
+use crate::bar::{Bar, RAW_HANGS};
+use crate::lab::{Lab, Outcome, RAW, Side, Stop, timed};
+use crate::machine::On;
+use crate::raw::child::{self, End};
+use crate::raw::cuda::{Hand, Stream, Words, has_memory_operations};
+
+/// No wait of this row takes so long.
+const LONG: Duration = Duration::from_secs(20);
+
+pub(super) const ROWS: &[Row] = &[Row {
+    id: "cuda.wbs.roundtrip",
+    ours: "N streams, each waits, clears 4 KiB and signals: the first N - 1 wait for the last, which is submitted last and waits for the host; the host signals it, and waits for all",
+    raw: "the same with cuStreamWaitValue64 and cuStreamWriteValue64 on mapped memory, the host stores and spins; from 16 streams on in a process of its own, which is killed after some seconds",
+    bar: Bar::Outlasts(0.8),
+    on: &[On::Cuda],
+    variants: &[
+        Variant::asked("1 stream", 1, Bar::Ratio(0.8)),
+        Variant::asked("8 streams", 8, Bar::Ratio(0.8)),
+        Variant::new("16 streams", 16),
+        Variant::new("64 streams", 64),
+        Variant::new("256 streams", 256),
+        Variant::new("1024 streams", 1024),
+    ],
+    run: roundtrip,
+}];
+
+/// What each stream clears.
+const BYTES: u64 = 4096;
+
+/// The round trip through Syncline.
+struct Ours {
+    queues: Vec<Queue>,
+    buffers: Vec<DeviceBuffer>,
+    /// Signalled by the host.
+    go: Timeline,
+    /// Signalled by the last queue.
+    open: Timeline,
+    done: Vec<Timeline>,
+    value: u64,
+}
+
+impl Ours {
+    fn new(device: &Device, buffers: &[DeviceBuffer]) -> Outcome<Self> {
+        let count = buffers.len();
+        let queues = (0..count).map(|_| device.queue(QueueKind::Compute, "one of many"));
+        let done = (0..count).map(|_| device.timeline("done"));
+        Ok(Self {
+            queues: queues.collect::<Result<_, _>>()?,
+            buffers: buffers.to_vec(),
+            go: device.timeline("go")?,
+            open: device.timeline("open")?,
+            done: done.collect::<Result<_, _>>()?,
+            value: 0,
+        })
+    }
+
+    fn round(&mut self) -> Outcome<()> {
+        self.value += 1;
+        let value = self.value;
+        let last = self.queues.len() - 1;
+        for (at, queue) in self.queues.iter().enumerate() {
+            let buffer = self.buffers[at].clone();
+            let work =
+                move |recorder: &mut syncline::cuda::Recorder| recorder.memset_d32(&buffer, 0);
+            let done = self.done[at].signal_at(value);
+            if at < last {
+                queue.submit(&[self.open.at(value)], work, &[done])?;
+            } else {
+                let open = self.open.signal_at(value);
+                queue.submit(&[self.go.at(value)], work, &[open, done])?;
+            }
+        }
+        self.go.signal(value)?;
+        match self.done.as_slice() {
+            [one] => one.at(value).wait(LONG)?,
+            all => {
+                let points: Vec<_> = all.iter().map(|done| done.at(value)).collect();
+                wait_all(&points, LONG)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The round trip by hand.
+struct ByHand<'h> {
+    hand: &'h Hand,
+    streams: Vec<Stream>,
+    buffers: Vec<DeviceBuffer>,
+    /// The host's, the last stream's, and one for each stream.
+    words: Words,
+    value: u64,
+}
+
+const GO: usize = 0;
+const OPEN: usize = 1;
+const DONE: usize = 2;
+
+impl<'h> ByHand<'h> {
+    fn new(hand: &'h Hand, buffers: &[DeviceBuffer]) -> Outcome<Self> {
+        let count = buffers.len();
+        Ok(Self {
+            hand,
+            streams: (0..count).map(|_| hand.stream()).collect::<Outcome<_>>()?,
+            buffers: buffers.to_vec(),
+            words: hand.words(DONE + count)?,
+            value: 0,
+        })
+    }
+
+    fn round(&mut self) -> Outcome<()> {
+        self.value += 1;
+        let (value, words) = (self.value, &self.words);
+        let last = self.streams.len() - 1;
+        for (at, &stream) in self.streams.iter().enumerate() {
+            let awaited = if at < last { OPEN } else { GO };
+            self.hand.wait_value(stream, words, awaited, value)?;
+            self.hand.clear(&self.buffers[at], stream)?;
+            if at == last {
+                self.hand.write_value(stream, words, OPEN, value)?;
+            }
+            self.hand.write_value(stream, words, DONE + at, value)?;
+        }
+        words.word(GO).store(value, Ordering::Release);
+        let ended = (0..=last).try_for_each(|at| words.poll(DONE + at, value));
+        if ended.is_err() {
+            // The host opens what no stream has, so that they come to an end.
+            words.word(OPEN).store(value, Ordering::Release);
+        }
+        ended
+    }
+}
+
+fn buffers(device: &Device, count: u64) -> Outcome<Vec<DeviceBuffer>> {
+    let buffers = (0..count).map(|_| device.buffer(BYTES));
+    Ok(buffers.collect::<Result<_, _>>()?)
+}
+
+/// From so many streams on, the raw calls run where they can be killed.
+const RISKY: u64 = 16;
+
+fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let device = call.machine.cuda(call.subject)?;
+    if !has_memory_operations(&device) {
+        lab.note("this device's streams have no memory operations: there is no raw side".into());
+    }
+    if call.n >= RISKY {
+        child::offered()?;
+    }
+    let buffers = buffers(&device, call.n)?;
+    let mut ours = Ours::new(&device, &buffers)?;
+    let side = Side::ours(|n| timed(|| (0..n).try_for_each(|_| ours.round())));
+    if !has_memory_operations(&device) {
+        return lab.race(vec![side]);
+    }
+    if call.n < RISKY {
+        let hand = Hand::new(&device)?;
+        let mut raw = ByHand::new(&hand, &buffers)?;
+        return lab.race(vec![
+            side,
+            Side::raw(|n| timed(|| (0..n).try_for_each(|_| raw.round()))),
+        ]);
+    }
+    lab.race(vec![side])?;
+    /// A round trip takes less than a millisecond.
+    const PATIENCE: Duration = Duration::from_secs(6);
+    let job = format!(
+        "roundtrip {} {} {}",
+        call.subject.indices[0],
+        call.n,
+        lab.rounds()
+    );
+    match child::run(&job, PATIENCE)? {
+        End::Samples(samples) => lab.taken(RAW, &samples),
+        End::Hung => {
+            lab.figure(RAW_HANGS, 1.0);
+            lab.note(format!("raw hangs: no end after {PATIENCE:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The raw round trip, in a process of its own: how many nanoseconds each took.
+pub(crate) fn risky(
+    machine: &crate::Machine,
+    index: usize,
+    count: u64,
+    rounds: u32,
+) -> Outcome<Vec<f64>> {
+    let syncline::Device::Cuda(device) = machine.device(index)? else {
+        return Err(Stop::Failed("that is no CUDA device".into()));
+    };
+    let buffers = buffers(&device, count)?;
+    let hand = Hand::new(&device)?;
+    let mut raw = ByHand::new(&hand, &buffers)?;
+    let mut samples = Vec::new();
+    for round in 0..3 + rounds {
+        let start = Instant::now();
+        raw.round()?;
+        if round >= 3 {
+            samples.push(start.elapsed().as_nanos() as f64);
+        }
+    }
+    Ok(samples)
+}
