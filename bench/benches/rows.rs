@@ -36,6 +36,10 @@ impl Lab for Development<'_> {
         ended
     }
 
+    fn median(&self, _: &str) -> Option<f64> {
+        None
+    }
+
     fn rounds(&self) -> u32 {
         1
     }

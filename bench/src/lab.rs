@@ -136,6 +136,10 @@ pub trait Lab {
         self.race(sides)
     }
 
+    /// The median of a side of the race, in nanoseconds of one of what the row counts; `None` where that is not known yet, or
+    /// to somebody else.
+    fn median(&self, side: &str) -> Option<f64>;
+
     /// How many samples to take of what is no race.
     fn rounds(&self) -> u32;
 

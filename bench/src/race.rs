@@ -147,6 +147,19 @@ impl Lab for Bench {
         self.run(sides, finer, true)
     }
 
+    fn median(&self, side: &str) -> Option<f64> {
+        let of = |summary: Option<Summary>| summary.map(|summary| summary.median);
+        match side {
+            OURS => of(self.measured.ours),
+            RAW => of(self.measured.raw),
+            other => {
+                let wanted = format!("{other}_ns");
+                let mut figures = self.measured.figures.iter();
+                figures.find_map(|(name, value)| (*name == wanted).then_some(*value))
+            }
+        }
+    }
+
     fn rounds(&self) -> u32 {
         self.pace.rounds
     }
@@ -220,6 +233,8 @@ mod tests {
             let first = rounds.iter().filter(|first| **first == name).count();
             assert!(first >= 3, "{name} comes first {first} times: {rounds:?}");
         }
+        let medians = [OURS, RAW, "other", "nobody"].map(|side| bench.median(side));
+        assert_eq!(medians, [Some(30.0), Some(5.0), Some(60.0), None]);
         // Batches take about as long as is asked.
         let batch = |name| order.iter().rev().find(|(side, _)| *side == name);
         assert_eq!(batch(RAW).map(|(_, n)| *n), Some(10_000));

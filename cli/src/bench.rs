@@ -10,7 +10,7 @@ use syncline_bench::race::Pace;
 use syncline_bench::{Machine, Report, measure};
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{complain, say};
 
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -102,6 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.json {
         prepare(path)?;
     }
+    warn();
     let report = measure(&machine, &plan, args.pace(), |record| {
         say!("{}", record.lines());
     });
@@ -122,6 +123,7 @@ fn run_hops(args: &HopsArgs) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.json {
         prepare(path)?;
     }
+    warn();
     let budget = Duration::from_millis(if args.quick { 1 } else { 100 });
     let matrix = hops::measure(&machine, args.device.as_deref(), budget, |hop, places| {
         if let Some(reason) = &hop.failed {
@@ -163,6 +165,15 @@ fn list(plan: &Plan) {
     }
     for (row, reason) in &plan.absent {
         say!("{:<28} nothing to run it on: {reason}", row.id);
+    }
+}
+
+/// Figures of a debug build mislead whoever keeps them.
+fn warn() {
+    if cfg!(debug_assertions) {
+        complain(format_args!(
+            "note: this is a debug build; its figures say nothing about a release"
+        ));
     }
 }
 

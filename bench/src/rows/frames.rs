@@ -7,10 +7,13 @@ use syncline::{Device, Link, share};
 use super::{Call, Row};
 use crate::bar::Bar;
 use crate::frames::{Order, Pipeline, Size, expected};
-use crate::lab::{Lab, Outcome, Side, Stop, timed};
+use crate::lab::{Lab, OURS, Outcome, RAW, Side, Stop, timed};
 use crate::machine::On;
 use crate::raw::frames::ByHand;
 use crate::raw::vulkan::is_software;
+
+/// The side that waits on the host.
+const HOST_SYNCHRONIZED: &str = "host_synchronized";
 
 /// Frames of one batch at least, from the first submission to the last frame: enough that the pipeline is mostly full.
 const FRAMES: u32 = 24;
@@ -75,11 +78,16 @@ fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             })
             .each(each),
             Side::raw(|n| timed(|| (0..n).try_for_each(|_| by_hand(FRAMES)))).each(each),
-            Side::new("host_synchronized", |n| {
+            Side::new(HOST_SYNCHRONIZED, |n| {
                 timed(|| (0..n).try_for_each(|_| by_syncline(FRAMES, Order::HostSynchronized)))
             })
             .each(each),
         ])?;
+        for side in [OURS, RAW, HOST_SYNCHRONIZED] {
+            if let Some(time) = lab.median(side) {
+                lab.figure(&format!("{side}_frames_per_second"), 1e9 / time);
+            }
+        }
         // What was measured is right, too: both are brought to one number, and compared.
         let (have, other) = (ours_made.get(), raw_made.get());
         by_syncline(other.saturating_sub(have), Order::Timelines)?;
