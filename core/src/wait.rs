@@ -29,6 +29,9 @@ pub enum WaitMode {
 /// How long an adaptive wait polls: about what waking a parked thread costs.
 const SPIN: Duration = Duration::from_micros(30);
 
+/// How often a thread that polls looks for each time that it looks at the clock, which costs more.
+const LOOKS: u32 = 4;
+
 /// How often a waiting thread looks for itself where no watcher can wake it: it is one, or there is none.
 const OWN_LOOK: Duration = Duration::from_micros(200);
 
@@ -88,7 +91,7 @@ pub(crate) fn wait_points(
         refresh_all(points, stage)?;
         decide(points, quantity, stage)
     };
-    let answer = wait_until(Instant::now(), timeout, mode, look, |parker, registered| {
+    let answer = wait_until(timeout, mode, look, |parker, registered| {
         let mut alone = on_watcher_thread();
         for point in points {
             if let Some(of) = point.of {
@@ -188,18 +191,18 @@ pub(crate) fn decide(
 /// Spins, then parks, until `look` has an answer or the time is over (`None`). `register` tells whether this thread
 /// cannot rely on being woken.
 fn wait_until<'p, T>(
-    start: Instant,
     timeout: Duration,
     mode: WaitMode,
     mut look: impl FnMut() -> Result<Option<T>>,
     register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> bool,
 ) -> Result<Option<T>> {
-    // No deadline at all where the sum overflows: further away than any clock goes.
-    let deadline = start.checked_add(timeout);
-    let over = |now: Instant| deadline.is_some_and(|deadline| now >= deadline);
     if let Some(answer) = look()? {
         return Ok(Some(answer));
     }
+    let start = Instant::now();
+    // No deadline at all where the sum overflows: further away than any clock goes.
+    let deadline = start.checked_add(timeout);
+    let over = |now: Instant| deadline.is_some_and(|deadline| now >= deadline);
     if mode != WaitMode::Block && CAN_SPIN {
         loop {
             let now = Instant::now();
@@ -209,9 +212,11 @@ fn wait_until<'p, T>(
             if mode == WaitMode::Adaptive && now.duration_since(start) > SPIN {
                 break;
             }
-            std::hint::spin_loop();
-            if let Some(answer) = look()? {
-                return Ok(Some(answer));
+            for _ in 0..LOOKS {
+                std::hint::spin_loop();
+                if let Some(answer) = look()? {
+                    return Ok(Some(answer));
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use crate::backend::{Port, Watch};
 use crate::error::{Error, Failure, Object, Result};
 use crate::graph::Line;
+use crate::host::HostPort;
 use crate::info::DeviceId;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
@@ -87,15 +88,28 @@ impl<S: Borrow<Arc<Shared>>> Drop for Registered<S> {
     }
 }
 
+/// What is read by whoever waits in a loop, apart from all that changes more often than these do.
+#[repr(align(64))]
+struct Seen {
+    /// Only written under the state's lock; grows.
+    reached: AtomicU64,
+    /// Never below `reached`; grows.
+    pending: AtomicU64,
+    /// Claims of submissions that the application makes itself, and one for signals from outside the
+    /// engine if there may be such: the counter may run ahead of `pending`.
+    raw_claims: AtomicU64,
+    /// Set once the timeline has failed or lost its last handle.
+    troubled: AtomicBool,
+}
+
 /// The host-side state of a timeline, shared by its handles, points and claims.
 pub(crate) struct Shared {
     pub(crate) object: Object,
     attachments: Box<[Attachment]>,
     max_difference: u64,
-    /// Only written under the state's lock; grows.
-    reached: AtomicU64,
-    /// Never below `reached`; grows.
-    pending: AtomicU64,
+    /// There is no port but one of the host's, behind which there is nothing.
+    counts_here: bool,
+    seen: Seen,
     /// The last claim that was promoted: its value, the driver queue that signals it (0 for nobody's), and the
     /// queue whose submission that was (0 for none of ours).
     promoted: AtomicU64,
@@ -106,15 +120,10 @@ pub(crate) struct Shared {
     quick: AtomicU64,
     /// True while somebody waits, or is about to: who promotes a claim then takes the lock.
     awaited: AtomicBool,
-    /// Claims of submissions that the application makes itself, and one for signals from outside the
-    /// engine if there may be such: the counter may run ahead of `pending`.
-    raw_claims: AtomicU64,
     /// Its part of the graph of held submissions.
     pub(crate) line: Line,
     /// Waits for this timeline, and claims of it, in the graph of held submissions.
     held_waits: AtomicU64,
-    /// Set once the timeline has failed or lost its last handle.
-    troubled: AtomicBool,
     /// Keeps host signals in order among themselves across the driver call. Nothing else takes it.
     host_signal: Mutex<()>,
     state: Mutex<State>,
@@ -136,22 +145,29 @@ impl Shared {
     /// A timeline at `initial`; there is at least one attachment.
     pub(crate) fn new(object: Object, initial: u64, attachments: Attachments) -> Self {
         let differences = attachments.iter().map(|a| a.max_value_difference);
+        let counts_here = attachments.len() == 1 && {
+            let port: &dyn std::any::Any = &*attachments[0].port;
+            port.is::<HostPort>()
+        };
         let foreign = attachments.iter().any(|a| a.signalled_elsewhere);
         Self {
             object,
+            counts_here,
             max_difference: differences.min().unwrap_or(u64::MAX),
             attachments: attachments.into_vec().into_boxed_slice(),
-            reached: AtomicU64::new(initial),
-            pending: AtomicU64::new(initial),
+            seen: Seen {
+                reached: AtomicU64::new(initial),
+                pending: AtomicU64::new(initial),
+                raw_claims: AtomicU64::new(foreign.into()),
+                troubled: AtomicBool::new(false),
+            },
             promoted: AtomicU64::new(0),
             promoted_domain: AtomicU64::new(0),
             promoted_by: AtomicU64::new(0),
             quick: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
-            raw_claims: AtomicU64::new(foreign.into()),
             line: Line::default(),
             held_waits: AtomicU64::new(0),
-            troubled: AtomicBool::new(false),
             host_signal: Mutex::new(()),
             state: Mutex::default(),
         }
@@ -163,12 +179,12 @@ impl Shared {
 
     #[inline]
     pub(crate) fn reached(&self) -> u64 {
-        self.reached.load(Ordering::Acquire)
+        self.seen.reached.load(Ordering::Acquire)
     }
 
     #[inline]
     pub(crate) fn pending(&self) -> u64 {
-        self.pending.load(Ordering::Acquire)
+        self.seen.pending.load(Ordering::Acquire)
     }
 
     /// The driver queue whose signal `value` is, if it was the last one to be promoted; else 0. To be asked by
@@ -201,7 +217,7 @@ impl Shared {
 
     #[inline]
     pub(crate) fn failure(&self) -> Option<Failure> {
-        if !self.troubled.load(Ordering::Acquire) {
+        if !self.seen.troubled.load(Ordering::Acquire) {
             return None;
         }
         self.state.lock().failure.clone()
@@ -230,7 +246,7 @@ impl Shared {
     /// True if a signal can only come from beyond the engine: no raw claim but the one for that is there.
     pub(crate) fn is_signalled_outside(&self) -> bool {
         self.attachments.iter().any(|a| a.signalled_elsewhere)
-            && self.raw_claims.load(Ordering::Relaxed) == 1
+            && self.seen.raw_claims.load(Ordering::Relaxed) == 1
     }
 
     /// Lets every queue that holds a submission which waits for this timeline, or signals it, know that it may
@@ -245,7 +261,7 @@ impl Shared {
 
     #[inline]
     fn is_closed(&self) -> bool {
-        self.troubled.load(Ordering::Acquire) && self.state.lock().closed
+        self.seen.troubled.load(Ordering::Acquire) && self.state.lock().closed
     }
 
     /// Why `value` will never come, if that is so.
@@ -279,7 +295,7 @@ impl Shared {
         if self.reached() >= value {
             return Standing::Reached;
         }
-        if self.troubled.load(Ordering::Acquire) {
+        if self.seen.troubled.load(Ordering::Acquire) {
             return self.standing_in_trouble(value);
         }
         if self.pending() >= value {
@@ -310,7 +326,8 @@ impl Shared {
     /// Asks the home port for the value, unless nothing can have changed. Returns the value reached.
     pub(crate) fn refresh(&self) -> u64 {
         let reached = self.reached();
-        let outstanding = self.pending() > reached || self.raw_claims.load(Ordering::Relaxed) > 0;
+        let outstanding =
+            self.pending() > reached || self.seen.raw_claims.load(Ordering::Relaxed) > 0;
         if !outstanding || self.failure().is_some() {
             return reached;
         }
@@ -353,7 +370,9 @@ impl Shared {
     pub(crate) fn refresh_for(&self, stage: Stage, value: u64) {
         let asks = match stage {
             Stage::Reached => true,
-            Stage::Pending => self.pending() < value && self.raw_claims.load(Ordering::Relaxed) > 0,
+            Stage::Pending => {
+                self.pending() < value && self.seen.raw_claims.load(Ordering::Relaxed) > 0
+            }
         };
         if asks {
             self.refresh_to(value);
@@ -377,9 +396,9 @@ impl Shared {
         }
         // First what is pending: nobody, with or without the lock, may see a value reached but not pending.
         if self.pending() < value {
-            self.pending.fetch_max(value, Ordering::AcqRel);
+            self.seen.pending.fetch_max(value, Ordering::AcqRel);
         }
-        self.reached.store(value, Ordering::Release);
+        self.seen.reached.store(value, Ordering::Release);
         self.settle(&mut state, value);
         self.take_settled(&mut state)
     }
@@ -398,7 +417,7 @@ impl Shared {
                 return;
             }
             state.failure = Some(cause);
-            self.troubled.store(true, Ordering::Release);
+            self.seen.troubled.store(true, Ordering::Release);
             let woken = state.waiters.take_unserved(|_| false);
             self.note_who_waits(&state);
             woken
@@ -412,7 +431,7 @@ impl Shared {
         let (woken, watched) = {
             let mut state = self.state.lock();
             state.closed = true;
-            self.troubled.store(true, Ordering::Release);
+            self.seen.troubled.store(true, Ordering::Release);
             (self.take_cancelled(&mut state), state.watched.is_some())
         };
         wake_all(woken);

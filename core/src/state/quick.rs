@@ -17,7 +17,7 @@ impl Shared {
     #[inline]
     pub(super) fn claim_quickly(&self, value: u64, own_wait: u64) -> Option<Interval> {
         let fine = self.quick.load(Ordering::Relaxed) == 0
-            && !self.troubled.load(Ordering::Acquire)
+            && !self.seen.troubled.load(Ordering::Acquire)
             && value > self.pending()
             && value <= self.largest_legal();
         if !fine {
@@ -37,6 +37,18 @@ impl Shared {
             self.with_claims(&mut state, |claims| claims.remove(value));
         }
         None
+    }
+
+    /// As [`Shared::claim_quickly`] for a signal that the host makes at once, if nothing below it is outstanding.
+    pub(super) fn claim_for_the_host(&self, value: u64) -> bool {
+        match self.claim_quickly(value, 0) {
+            Some(claim) if claim.above == self.reached() => true,
+            Some(claim) => {
+                self.withdraw(claim);
+                false
+            }
+            None => false,
+        }
     }
 
     /// Takes the claim of `value` back, or notes that it is pending. False if it does not stand in the word.
@@ -74,7 +86,7 @@ impl Shared {
     /// To be called with the lock after each [`Shared::list`].
     pub(super) fn unlist(&self, state: &State) {
         if state.claims.is_empty() {
-            self.quick.store(0, Ordering::SeqCst);
+            self.quick.store(0, Ordering::Release);
         }
     }
 

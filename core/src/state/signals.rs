@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::claims::Claims;
 use super::{Interval, Shared, State};
 use crate::error::{Error, Object, Result};
 use crate::run::wake_all;
@@ -9,11 +10,11 @@ use crate::sync::{Ordering, in_order};
 
 impl Shared {
     pub(crate) fn add_raw_claim(&self) {
-        self.raw_claims.fetch_add(1, Ordering::Relaxed);
+        self.seen.raw_claims.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn drop_raw_claim(&self) {
-        self.raw_claims.fetch_sub(1, Ordering::Relaxed);
+        self.seen.raw_claims.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Claims `value`. Wakes nobody and asks no driver, so a lane may call it under its lock.
@@ -73,7 +74,7 @@ impl Shared {
         self.promoted_by.store(queue, Ordering::Relaxed);
         self.promoted_domain.store(domain, Ordering::Relaxed);
         self.promoted.store(value, Ordering::Release);
-        self.pending.fetch_max(value, Ordering::SeqCst);
+        self.seen.pending.fetch_max(value, Ordering::SeqCst);
     }
 
     /// Who registers to wait says so first and looks then, and here it is the other way round: one of the two
@@ -114,29 +115,59 @@ impl Shared {
 
     /// A host signal: checked, made through the home port, then known to be reached.
     pub(crate) fn signal_from_host(&self, value: u64) -> Result<()> {
+        if self.counts_here {
+            return self.signal_here(value);
+        }
         self.refresh();
         self.signal_in_order(value, || {
+            if self.claim_for_the_host(value) {
+                return Ok(());
+            }
             let mut state = self.state.lock();
             self.check_signal(&state, value)?;
             self.with_claims(&mut state, |claims| {
-                let settled = self.pending();
-                if settled > self.reached() {
-                    let outstanding = Interval {
-                        above: self.reached(),
-                        upto: settled,
-                    };
-                    return Err(self.overlap(value, outstanding));
-                }
-                if let Some(claim) = claims.lowest().filter(|claim| claim.above < value) {
-                    return Err(self.overlap(value, claim));
-                }
+                self.check_next(claims, value)?;
                 // A claim keeps queue signals out until the value is reached.
                 claims
-                    .take(value, 0, settled)
+                    .take(value, 0, self.pending())
                     .map_err(|claim| self.overlap(value, claim))
             })?;
             Ok(())
         })
+    }
+
+    /// A host signal of a timeline that is nothing but this: it is made under the lock, and so needs no claim.
+    fn signal_here(&self, value: u64) -> Result<()> {
+        let woken = {
+            let mut state = self.state.lock();
+            self.check_signal(&state, value)?;
+            self.with_claims(&mut state, |claims| {
+                self.check_next(claims, value)?;
+                // Nobody else can have claimed anything, so nothing is promoted now.
+                self.seen.pending.store(value, Ordering::Release);
+                self.seen.reached.store(value, Ordering::Release);
+                Ok::<_, Error>(())
+            })?;
+            self.take_settled(&mut state)
+        };
+        wake_all(woken);
+        Ok(())
+    }
+
+    /// What no signal of the host may do besides: leave out what somebody else is to signal.
+    fn check_next(&self, claims: &Claims, value: u64) -> Result<()> {
+        let (reached, settled) = (self.reached(), self.pending());
+        if settled > reached {
+            let outstanding = Interval {
+                above: reached,
+                upto: settled,
+            };
+            return Err(self.overlap(value, outstanding));
+        }
+        match claims.lowest().filter(|claim| claim.above < value) {
+            Some(claim) => Err(self.overlap(value, claim)),
+            None => Ok(()),
+        }
     }
 
     /// Makes the signal that a queue without a port here has claimed; its predecessor is reached.

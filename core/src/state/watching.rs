@@ -21,7 +21,7 @@ impl Shared {
 
     /// The lowest value that somebody waits for and that can come by itself.
     fn target(&self, state: &State) -> Option<u64> {
-        let raw = self.raw_claims.load(Ordering::Relaxed) > 0;
+        let raw = self.seen.raw_claims.load(Ordering::Relaxed) > 0;
         if raw {
             // Nobody says when a signal from outside is pending: whoever waits for that learns it with the value.
             return state.waiters.lowest();
