@@ -10,6 +10,7 @@ use crate::run::Wake;
 use crate::state::{Registered, Shared};
 use crate::sync::{
     AtomicBool, CAN_SPIN, Instant, Ordering, Thread, current, park, park_timeout, per_thread,
+    yield_now,
 };
 use crate::waiters::Stage;
 use crate::watch::on_watcher_thread;
@@ -21,13 +22,16 @@ pub enum WaitMode {
     Spin,
     /// Parks at once: least CPU time.
     Block,
-    /// Polls for some microseconds, then parks.
+    /// Polls for some microseconds, the later of them only while nobody else wants the processor; then parks.
     #[default]
     Adaptive,
 }
 
 /// How long an adaptive wait polls: about what waking a parked thread costs.
 const SPIN: Duration = Duration::from_micros(30);
+
+/// For how long of that it keeps others off its processor: one of them may be who is waited for.
+const ALONE: Duration = Duration::from_micros(3);
 
 /// How often a thread that polls looks for each time that it looks at the clock, which costs more.
 const LOOKS: u32 = 4;
@@ -91,7 +95,7 @@ pub(crate) fn wait_points(
         refresh_all(points, stage)?;
         decide(points, quantity, stage)
     };
-    let answer = wait_until(timeout, mode, look, |parker, registered| {
+    let answer = wait_until(timeout, mode, quantity, look, |parker, registered| {
         let mut alone = on_watcher_thread();
         for point in points {
             if let Some(of) = point.of {
@@ -193,6 +197,7 @@ pub(crate) fn decide(
 fn wait_until<'p, T>(
     timeout: Duration,
     mode: WaitMode,
+    quantity: Quantity,
     mut look: impl FnMut() -> Result<Option<T>>,
     register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> bool,
 ) -> Result<Option<T>> {
@@ -203,14 +208,18 @@ fn wait_until<'p, T>(
     // No deadline at all where the sum overflows: further away than any clock goes.
     let deadline = start.checked_add(timeout);
     let over = |now: Instant| deadline.is_some_and(|deadline| now >= deadline);
+    let mut now = start;
     if mode != WaitMode::Block && CAN_SPIN {
         loop {
-            let now = Instant::now();
+            let spun = now.duration_since(start);
             if over(now) {
                 return Ok(None);
             }
-            if mode == WaitMode::Adaptive && now.duration_since(start) > SPIN {
+            if mode == WaitMode::Adaptive && spun > SPIN {
                 break;
+            }
+            if mode == WaitMode::Adaptive && spun > ALONE {
+                yield_now();
             }
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
@@ -218,9 +227,10 @@ fn wait_until<'p, T>(
                     return Ok(Some(answer));
                 }
             }
+            now = Instant::now();
         }
     }
-    if over(Instant::now()) {
+    if over(now) {
         return Ok(None);
     }
 
@@ -230,9 +240,12 @@ fn wait_until<'p, T>(
     let alone = register(&(parker.clone() as Arc<dyn Wake>), &mut registered);
     loop {
         if let Some(answer) = look()? {
+            if let Quantity::All = quantity {
+                // Whoever brought the last of them takes the registrations out, too.
+                registered.forget();
+            }
             return Ok(Some(answer));
         }
-        let now = Instant::now();
         if over(now) {
             return Ok(None);
         }
@@ -241,6 +254,7 @@ fn wait_until<'p, T>(
             left = Some(left.map_or(OWN_LOOK, |left| left.min(OWN_LOOK)));
         }
         parker.park(left);
+        now = Instant::now();
     }
 }
 

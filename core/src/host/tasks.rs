@@ -11,6 +11,12 @@ use crate::run::quietly;
 /// How long the worker looks for more before it sleeps: about what waking it costs.
 const SPIN: Duration = Duration::from_micros(10);
 
+/// For how long of that it keeps others off its processor.
+const ALONE: Duration = Duration::from_micros(3);
+
+/// How often it looks for each time that it looks at the clock.
+const LOOKS: u32 = 8;
+
 #[derive(Default)]
 pub(super) struct Tasks {
     state: Mutex<State>,
@@ -71,8 +77,20 @@ impl Tasks {
     /// Puts what there is into `batch`, which is empty; waits until there is something. False at the end.
     pub(super) fn take(&self, batch: &mut VecDeque<Task>) -> bool {
         let start = Instant::now();
-        while !self.ready.load(Ordering::Acquire) && start.elapsed() < SPIN {
-            std::hint::spin_loop();
+        while !self.ready.load(Ordering::Acquire) {
+            let spun = start.elapsed();
+            if spun > SPIN {
+                break;
+            }
+            if spun > ALONE {
+                std::thread::yield_now();
+            }
+            for _ in 0..LOOKS {
+                std::hint::spin_loop();
+                if self.ready.load(Ordering::Acquire) {
+                    break;
+                }
+            }
         }
         let mut state = self.lock();
         while state.tasks.is_empty() {

@@ -74,6 +74,13 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
     }
 }
 
+impl<S: Borrow<Arc<Shared>>> Registered<S> {
+    /// All of them have been taken out, or are just being.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
 impl<S: Borrow<Arc<Shared>>> Default for Registered<S> {
     fn default() -> Self {
         Self(SmallVec::new())
