@@ -193,10 +193,15 @@ impl Machine {
                     continue;
                 };
                 let families = self.by_kind(right);
-                let wanted = families
-                    .iter()
-                    .filter_map(|one| one.family)
-                    .find(|family| family.kind == kind);
+                let of = |kind| {
+                    let mut families = families.iter().filter_map(|one| one.family);
+                    families.find(|family| family.kind == kind)
+                };
+                // A graphics queue computes, too. That it transfers says nothing about queues that only transfer.
+                let wanted = of(kind).or_else(|| match kind {
+                    QueueKind::Compute => of(QueueKind::Graphics),
+                    _ => None,
+                });
                 match wanted {
                     Some(family) => subjects.push(Subject {
                         family: Some(family),

@@ -119,7 +119,9 @@ impl<'m> Measured<'m> {
             (from, to) == (one, other) || (from, to) == (other, one)
         };
         let edges: Vec<_> = self.edges().filter(between).collect();
-        let (Some(best), Some(worst)) = (cheapest(edges.iter()), dearest(edges.iter())) else {
+        // Of queues of the same kinds the cheapest two: the others differ by chance.
+        let kinds = unique_pairs(&edges);
+        let (Some(best), Some(worst)) = (cheapest(kinds.iter()), dearest(kinds.iter())) else {
             return;
         };
         let times = worst.ns / best.ns;
@@ -153,6 +155,19 @@ fn unique_families(edges: &[Edge<'_>]) -> Vec<Option<u32>> {
     for edge in edges {
         if !known.contains(&edge.from.family) {
             known.push(edge.from.family);
+        }
+    }
+    known
+}
+
+/// The cheapest edge of each pair of kinds.
+fn unique_pairs<'m>(edges: &[Edge<'m>]) -> Vec<Edge<'m>> {
+    let mut known: Vec<Edge<'m>> = Vec::new();
+    for edge in edges {
+        match known.iter_mut().find(|known| pair(known) == pair(edge)) {
+            Some(known) if known.ns <= edge.ns => {}
+            Some(known) => *known = *edge,
+            None => known.push(*edge),
         }
     }
     known
@@ -280,6 +295,18 @@ mod tests {
         let lines = advise(&places, &hops);
         assert_eq!(lines.len(), 1, "{lines:#?}");
         assert!(lines[0].contains("through the host, 60.0 µs"), "{lines:#?}");
+    }
+
+    #[test]
+    fn two_queues_of_a_kind_are_not_told_apart() {
+        let places = [
+            place("cuda A", "cuda", None),
+            place("cuda A", "cuda", None),
+            place("vulkan B", "vulkan", Some((0, "graphics"))),
+        ];
+        // One of them was disturbed.
+        let hops = [hop(0, 2, 9.0, SHARED), hop(1, 2, 90.0, SHARED)];
+        assert!(advise(&places, &hops).is_empty());
     }
 
     #[test]
