@@ -5,6 +5,11 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex::{self, Flags};
 
+/// So long a waiting thread spins without letting others run.
+const ALONE: Duration = Duration::from_micros(3);
+/// Looks for each look at the clock.
+const LOOKS: u32 = 4;
+
 /// A counter that threads wait for. It has a cache line to itself.
 #[repr(align(128))]
 #[derive(Default)]
@@ -23,18 +28,26 @@ impl Word {
         }
     }
 
-    /// Waits until it is `value` or past it: spins for so long, then sleeps.
+    /// Waits until it is `value` or past it: spins for so long, after a moment letting others run, then sleeps.
     pub(crate) fn wait(&self, value: u32, spin: Duration) {
         if self.value.load(Ordering::SeqCst) >= value {
             return;
         }
         if !spin.is_zero() {
             let start = Instant::now();
-            while start.elapsed() < spin {
-                std::hint::spin_loop();
-                if self.value.load(Ordering::SeqCst) >= value {
-                    return;
+            let mut spun = Duration::ZERO;
+            while spun < spin {
+                if spun > ALONE {
+                    // The other one may be waiting for this very processor.
+                    std::thread::yield_now();
                 }
+                for _ in 0..LOOKS {
+                    std::hint::spin_loop();
+                    if self.value.load(Ordering::SeqCst) >= value {
+                        return;
+                    }
+                }
+                spun = start.elapsed();
             }
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
