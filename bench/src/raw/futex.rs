@@ -10,6 +10,11 @@ const ALONE: Duration = Duration::from_micros(3);
 /// Looks for each look at the clock.
 const LOOKS: u32 = 4;
 
+/// Whether `now` is `value` or past it: words are 32 bits, and begin again.
+const fn is_past(now: u32, value: u32) -> bool {
+    now.wrapping_sub(value) as i32 >= 0
+}
+
 /// A counter that threads wait for. It has a cache line to itself.
 #[repr(align(128))]
 #[derive(Default)]
@@ -30,7 +35,7 @@ impl Word {
 
     /// Waits until it is `value` or past it: spins for so long, after a moment letting others run, then sleeps.
     pub(crate) fn wait(&self, value: u32, spin: Duration) {
-        if self.value.load(Ordering::SeqCst) >= value {
+        if is_past(self.value.load(Ordering::SeqCst), value) {
             return;
         }
         if !spin.is_zero() {
@@ -43,7 +48,7 @@ impl Word {
                 }
                 for _ in 0..LOOKS {
                     std::hint::spin_loop();
-                    if self.value.load(Ordering::SeqCst) >= value {
+                    if is_past(self.value.load(Ordering::SeqCst), value) {
                         return;
                     }
                 }
@@ -53,12 +58,40 @@ impl Word {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         loop {
             let now = self.value.load(Ordering::SeqCst);
-            if now >= value {
+            if is_past(now, value) {
                 break;
             }
             // Interrupted, or another value already: looked at again.
             let _ = futex::wait(&self.value, Flags::PRIVATE, now, None);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn words_go_on_past_their_end() {
+        assert!(is_past(5, 5) && is_past(6, 5) && !is_past(4, 5));
+        assert!(is_past(2, u32::MAX) && !is_past(u32::MAX, 2));
+    }
+
+    #[test]
+    fn who_sleeps_is_woken() {
+        let word = Word::default();
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| word.wait(2, Duration::ZERO));
+            while word.sleepers.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            word.signal(1);
+            thread::sleep(Duration::from_millis(5));
+            assert!(!sleeper.is_finished());
+            word.signal(2);
+        });
     }
 }

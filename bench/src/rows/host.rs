@@ -1,7 +1,8 @@
 //! Host timelines and host queues.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -59,28 +60,40 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     };
     let (ping, pong) = (&host.timeline("ping")?, &host.timeline("pong")?);
     let words = &[Word::default(), Word::default()];
-    let over = &AtomicBool::new(false);
     thread::scope(|scope| {
+        let (order, orders) = channel::<(Whose, u64, u64)>();
+        let (ready, is_ready) = channel();
+        // One partner for both sides: where the system lets it run costs more than what either does.
         scope.spawn(move || {
-            for value in 1.. {
-                let there = ping.at(value).wait_with(mode, Duration::MAX);
-                if there.and_then(|()| pong.signal(value)).is_err() {
+            for (whose, from, to) in orders {
+                if ready.send(()).is_err() {
                     return;
+                }
+                for value in from + 1..=to {
+                    match whose {
+                        Whose::Ours => {
+                            let there = ping.at(value).wait_with(mode, LONG);
+                            if there.and_then(|()| pong.signal(value)).is_err() {
+                                return;
+                            }
+                        }
+                        Whose::Raw => {
+                            words[0].wait(value as u32, spin);
+                            words[1].signal(value as u32);
+                        }
+                    }
                 }
             }
         });
-        scope.spawn(move || {
-            for value in 1.. {
-                words[0].wait(value, spin);
-                if over.load(Ordering::Relaxed) {
-                    return;
-                }
-                words[1].signal(value);
-            }
-        });
+        let call = |whose, from, to| -> Outcome<()> {
+            let gone = |_| Stop::Failed("the partner has ended".into());
+            order.send((whose, from, to)).map_err(|_| gone(()))?;
+            is_ready.recv().map_err(|_| gone(()))
+        };
         let (mut ours, mut raw) = (0, 0);
         let outcome = lab.race(vec![
             Side::ours(|n| {
+                call(Whose::Ours, ours, ours + n)?;
                 timed(|| {
                     for _ in 0..n {
                         ours += 1;
@@ -91,22 +104,29 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 })
             }),
             Side::raw(|n| {
+                call(Whose::Raw, raw, raw + n)?;
                 timed(|| {
                     for _ in 0..n {
                         raw += 1;
-                        words[0].signal(raw);
-                        words[1].wait(raw, spin);
+                        words[0].signal(raw as u32);
+                        words[1].wait(raw as u32, spin);
                     }
                     Ok(())
                 })
             }),
         ]);
-        // Both partners end here.
+        // The partner ends here, wherever it is.
         ping.fail(Error::work(Stop::Skipped("the race is over".into())));
-        over.store(true, Ordering::Relaxed);
-        words[0].signal(u32::MAX);
+        drop(order);
         outcome
     })
+}
+
+/// Which side the partner is to answer.
+#[derive(Clone, Copy)]
+enum Whose {
+    Ours,
+    Raw,
 }
 
 fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
