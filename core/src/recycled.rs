@@ -33,8 +33,14 @@ impl<T> List<T> {
             return None;
         }
         let objects = self.objects.make_contiguous();
-        objects.sort_unstable_by_key(|object| Arc::strong_count(object) > 1);
-        let free = objects.partition_point(|object| Arc::strong_count(object) == 1);
+        // Each is asked once: others let go of them meanwhile.
+        let mut free = 0;
+        for at in 0..objects.len() {
+            if Arc::strong_count(&objects[at]) == 1 {
+                objects.swap(free, at);
+                free += 1;
+            }
+        }
         self.sort_at = 2 * (objects.len() - free);
         let front = self.objects.front_mut().and_then(Arc::get_mut).is_some();
         front.then(|| self.objects.pop_front()).flatten()

@@ -27,7 +27,7 @@ pub(crate) trait Wake: Send + Sync {
 per_thread! { static ACTIVE: Cell<bool> = Cell::new(false) }
 per_thread! { static READY: RefCell<VecDeque<Arc<dyn Wake>>> = RefCell::new(VecDeque::new()) }
 
-/// Sets [`ACTIVE`]; false if it was set, or the thread is being torn down.
+/// Sets [`ACTIVE`]; false if it was set.
 #[inline]
 fn activate() -> bool {
     matches!(ACTIVE.try_with(|active| !active.replace(true)), Ok(true))

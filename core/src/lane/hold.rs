@@ -83,8 +83,8 @@ impl Finished {
         if let Some(room) = room {
             room.take_back(std::mem::take(&mut self.units));
         }
-        if !self.objects.is_empty() {
-            quietly(|| self.objects.clear());
+        for kept in self.objects.drain(..) {
+            quietly(|| drop(kept));
         }
     }
 

@@ -259,7 +259,6 @@ impl<E: Enqueue> Lane<E> {
             self.driving.take(me);
         }
         drop(state);
-        finished.let_go(self.driver.room());
         // What it waits for or signals may have failed before the graph knew of it: look now.
         fence(Ordering::SeqCst);
         if idle {
@@ -268,6 +267,8 @@ impl<E: Enqueue> Lane<E> {
             // Also leaves a note with whoever drives, if nothing is held before it.
             self.clone().reconsider(number);
         }
+        // Last: it may run what the application does in drops, and the lane must not wait for that.
+        finished.let_go(self.driver.room());
         Ok(self.submitted(number))
     }
 

@@ -100,7 +100,7 @@ impl<E: Enqueue> Lane<E> {
             let waited = |wait: &Awaited<'_>| wait.value >= claim.above && Arc::ptr_eq(wait.of, of);
             let native = |value| NativePoint { of, port, value };
             if of.reached() < claim.above
-                && of.domain_of(claim.above) != domain
+                && !of.is_from(claim.above, domain)
                 && !waits.iter().any(waited)
             {
                 order.push(native(claim.above));

@@ -117,10 +117,10 @@ pub(crate) struct Shared {
     /// There is no port but one of the host's, behind which there is nothing.
     counts_here: bool,
     seen: Seen,
-    /// The last claim that was promoted: its value, the driver queue that signals it (0 for nobody's), and the
-    /// queue whose submission that was (0 for none of ours).
+    /// The claim that was promoted last, or next to last: its value, that together with the driver queue that
+    /// signals it (0 for nobody's) in one word, and the queue whose submission that was (0 for none of ours).
     promoted: AtomicU64,
-    promoted_domain: AtomicU64,
+    promoted_as: AtomicU64,
     promoted_by: AtomicU64,
     /// The one claim that is not in the state's list, from `pending` up to this: taken and promoted without the
     /// lock, as nearly all are. 0 if there is none, [`LISTED`] while claims stand in the list.
@@ -134,6 +134,12 @@ pub(crate) struct Shared {
     /// Keeps host signals in order among themselves across the driver call. Nothing else takes it.
     host_signal: Mutex<()>,
     state: Mutex<State>,
+}
+
+/// A promotion in one word, since those of two threads may meet: two words that do not belong together must not look
+/// like a promotion that never was. Driver queues are numbered from 1, and so far apart here as no values of a timeline are.
+const fn promotion(value: u64, domain: u64) -> u64 {
+    value ^ domain.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl fmt::Debug for Shared {
@@ -169,7 +175,7 @@ impl Shared {
                 troubled: AtomicBool::new(false),
             },
             promoted: AtomicU64::new(0),
-            promoted_domain: AtomicU64::new(0),
+            promoted_as: AtomicU64::new(0),
             promoted_by: AtomicU64::new(0),
             quick: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
@@ -194,15 +200,12 @@ impl Shared {
         self.seen.pending.load(Ordering::Acquire)
     }
 
-    /// The driver queue whose signal `value` is, if it was the last one to be promoted; else 0. To be asked by
-    /// who has claimed what comes next: nothing is promoted meanwhile.
+    /// True if `value` is known to be signalled by this driver queue: only of one of the last values that were
+    /// promoted.
     #[inline]
-    pub(crate) fn domain_of(&self, value: u64) -> u64 {
-        if self.promoted.load(Ordering::Acquire) == value {
-            self.promoted_domain.load(Ordering::Relaxed)
-        } else {
-            0
-        }
+    pub(crate) fn is_from(&self, value: u64, domain: u64) -> bool {
+        self.promoted_as.load(Ordering::Acquire) == promotion(value, domain)
+            && self.promoted.load(Ordering::Relaxed) == value
     }
 
     #[inline]
@@ -321,12 +324,16 @@ impl Shared {
             Standing::Reached
         } else if let Some(cause) = &state.failure {
             Standing::Failed(cause.clone())
-        } else if self.pending() >= value {
-            Standing::Pending
-        } else if state.closed && !self.with_claims(state, |claims| claims.covers(value)) {
-            Standing::Cancelled
         } else {
-            Standing::Open
+            let claimed = !state.closed || self.with_claims(state, |claims| claims.covers(value));
+            // Only now: a claim that has left the list for good is pending.
+            if self.pending() >= value {
+                Standing::Pending
+            } else if claimed {
+                Standing::Open
+            } else {
+                Standing::Cancelled
+            }
         }
     }
 

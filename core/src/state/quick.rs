@@ -18,7 +18,7 @@ impl Shared {
     pub(super) fn claim_quickly(&self, value: u64, own_wait: u64) -> Option<Interval> {
         let fine = self.quick.load(Ordering::Relaxed) == 0
             && !self.seen.troubled.load(Ordering::Acquire)
-            && value > self.pending()
+            && (own_wait..value).contains(&self.pending())
             && value <= self.largest_legal();
         if !fine {
             return None;
@@ -27,9 +27,10 @@ impl Shared {
             .quick
             .compare_exchange(0, value, Ordering::SeqCst, Ordering::Relaxed);
         taken.ok()?;
-        // Only now: others may have claimed and promoted meanwhile.
+        // Once more: others may have claimed and promoted meanwhile. It only grows, so this is all that can be wrong
+        // now, and a claim up to what is pending already is in nobody's way until it is taken back.
         let above = self.pending();
-        if above < value && above >= own_wait {
+        if above < value {
             return Some(Interval { above, upto: value });
         }
         if !self.drop_quick(value) {
@@ -37,18 +38,6 @@ impl Shared {
             self.with_claims(&mut state, |claims| claims.remove(value));
         }
         None
-    }
-
-    /// As [`Shared::claim_quickly`] for a signal that the host makes at once, if nothing below it is outstanding.
-    pub(super) fn claim_for_the_host(&self, value: u64) -> bool {
-        match self.claim_quickly(value, 0) {
-            Some(claim) if claim.above == self.reached() => true,
-            Some(claim) => {
-                self.withdraw(claim);
-                false
-            }
-            None => false,
-        }
     }
 
     /// Takes the claim of `value` back, or notes that it is pending. False if it does not stand in the word.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::claims::Claims;
-use super::{Interval, Shared, State};
+use super::{Interval, Shared, State, promotion};
 use crate::error::{Error, Object, Result};
 use crate::run::wake_all;
 use crate::sync::{Ordering, in_order};
@@ -41,13 +41,14 @@ impl Shared {
             });
         }
         let mut state = self.state.lock();
-        self.check_signal(&state, value)?;
-        self.with_claims(&mut state, |claims| {
-            // Asked with the claims listed: what was on its way without the lock is in one or the other.
-            claims
-                .take(value, own_wait, self.pending())
-                .map_err(|claim| self.overlap(value, claim))
-        })
+        // First, so that what is on its way without the lock is found pending or in the list.
+        self.list(&mut state);
+        let claim = self.check_signal(&state, value).and_then(|()| {
+            let taken = state.claims.take(value, own_wait, self.pending());
+            taken.map_err(|claim| self.overlap(value, claim))
+        });
+        self.unlist(&state);
+        claim
     }
 
     /// Notes that a claim is with the driver of `domain`, from `queue`; releases whoever waited for that.
@@ -68,12 +69,14 @@ impl Shared {
         self.release_if_awaited();
     }
 
-    /// Nobody else does this now: what comes next is held, or waits to be submitted, until this is pending.
+    /// Somebody else may do this at the same time, for the value after this one: if the driver was faster than the
+    /// caller, and a third has seen that.
     #[inline]
     fn set_pending(&self, value: u64, domain: u64, queue: u64) {
         self.promoted_by.store(queue, Ordering::Relaxed);
-        self.promoted_domain.store(domain, Ordering::Relaxed);
-        self.promoted.store(value, Ordering::Release);
+        self.promoted.store(value, Ordering::Relaxed);
+        self.promoted_as
+            .store(promotion(value, domain), Ordering::Release);
         self.seen.pending.fetch_max(value, Ordering::SeqCst);
     }
 
@@ -120,9 +123,6 @@ impl Shared {
         }
         self.refresh();
         self.signal_in_order(value, || {
-            if self.claim_for_the_host(value) {
-                return Ok(());
-            }
             let mut state = self.state.lock();
             self.check_signal(&state, value)?;
             self.with_claims(&mut state, |claims| {

@@ -83,6 +83,11 @@ pub(crate) struct Task {
 }
 
 impl Task {
+    /// How many points it waits for.
+    pub(crate) fn waits(&self) -> usize {
+        self.waits.len()
+    }
+
     /// Every wait is for something that needs the host no more, so in a queue's order they all come.
     pub(crate) fn run(self) {
         for wait in &self.waits {

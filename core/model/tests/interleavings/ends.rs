@@ -119,3 +119,23 @@ fn the_drop_of_a_queue_against_a_completion() {
         assert_eq!(dropped.load(Ordering::Acquire), 1);
     });
 }
+
+/// A claim that becomes pending while somebody asks is in the list, or pending: the value that it brings is never
+/// said to be cancelled.
+#[test]
+fn a_release_against_a_wait_for_a_closed_timeline() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let (gate, line) = (timeline(device, "gate"), timeline(device, "line"));
+        let queue = queue(device, "queue", Completes::WhenRun);
+        let kept = line.at(1).keep();
+        queue
+            .submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])
+            .unwrap();
+        drop(line);
+        let releasing = thread::spawn(move || gate.signal(1).unwrap());
+        kept.point().wait_pending(FOREVER).unwrap();
+        releasing.join().unwrap();
+        while queue.driver().run() {}
+    });
+}

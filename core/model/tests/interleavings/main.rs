@@ -22,6 +22,9 @@
 //! | a lane forgets that the driver was unlocked meanwhile | `queues::an_unlock_against_a_submission` |
 //! | a lane is given up in spite of a note | `signals::two_threads_signal_through_one_queue` |
 //! | a claim without the lock is overlooked by who takes the lock, or taken of a value that is pending by then | `signals::a_host_signal_against_a_queue`, `signals::two_queues_signal_one_value` |
+//! | what is pending is read before the claims are listed, or such a claim is taken and then compared | `signals::two_queues_signal_one_value_and_end_later`, `signals::a_consumer_against_its_producer`, `ends::a_release_against_a_wait_for_a_closed_timeline` |
+//! | a signal of the host takes such a claim before it looks whether it may | `signals::a_signal_too_far_against_a_submission` |
+//! | a promotion's value and queue are two words | `signals::a_submission_that_ends_early_against_the_next` |
 //! | such a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
 //! | a promotion or a registration to wait looks first and tells then, or without a fence between | `futures::a_submission_against_a_future_of_pending` |
 //! | a waiter that goes takes others with it that wait for what is to be promoted | `signals::two_waits_for_pending_against_submissions` |

@@ -102,26 +102,116 @@ fn two_queues_signal_one_timeline() {
 }
 
 /// Two queues signal one value: one of them is accepted, and the other is told why not.
-#[test]
-fn two_queues_signal_one_value() {
-    interrupted(5, || {
+fn one_value(completes: Completes, interruptions: usize) {
+    interrupted(interruptions, move || {
         let device = DeviceId::new();
         let line = timeline(device, "line");
         let (left, right) = (
-            queue(device, "left", Completes::InTheCall),
-            queue(device, "right", Completes::InTheCall),
+            queue(device, "left", completes),
+            queue(device, "right", completes),
         );
-        let other = line.clone();
+        let (submitter, other) = (left.clone(), line.clone());
         let submitting = thread::spawn(move || {
-            let submitted = left.submit(&[], |_| Ok(()), &[other.signal_at(1)]);
+            let submitted = submitter.submit(&[], |_| Ok(()), &[other.signal_at(1)]);
             submitted.map(|_| ())
         });
         let here = right.submit(&[], |_| Ok(()), &[line.signal_at(1)]);
         let here = here.map(|_| ());
         let there = submitting.join().unwrap();
         assert!(here.is_ok() != there.is_ok(), "{here:?}, {there:?}");
+        while left.driver().run() || right.driver().run() {}
         line.at(1).wait(FOREVER).unwrap();
         line.signal(2).unwrap();
+    });
+}
+
+#[test]
+fn two_queues_signal_one_value() {
+    one_value(Completes::InTheCall, 5);
+}
+
+#[test]
+fn two_queues_signal_one_value_and_end_later() {
+    one_value(Completes::WhenRun, 3);
+}
+
+/// A consumer that leaves room for its producer is in nobody's way, not for a moment: neither of the host's signal
+/// nor of a queue's.
+#[test]
+fn a_consumer_against_its_producer() {
+    for by_host in [true, false] {
+        interrupted(3, move || {
+            let device = DeviceId::new();
+            let line = timeline(device, "line");
+            let (left, right) = (
+                queue(device, "left", Completes::InTheCall),
+                queue(device, "right", Completes::InTheCall),
+            );
+            let other = line.clone();
+            let submitting = thread::spawn(move || {
+                left.submit(&[other.at(1)], |_| Ok(()), &[other.signal_at(2)])
+                    .map(|_| ())
+            });
+            let here = if by_host {
+                line.signal(1)
+            } else {
+                right
+                    .submit(&[], |_| Ok(()), &[line.signal_at(1)])
+                    .map(|_| ())
+            };
+            let there = submitting.join().unwrap();
+            assert!(here.is_ok() && there.is_ok(), "{here:?}, {there:?}");
+            line.at(2).wait(FOREVER).unwrap();
+        });
+    }
+}
+
+/// A signal of the host that leaves something out is refused, and refuses nobody else's meanwhile.
+#[test]
+fn a_signal_too_far_against_a_submission() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let queue = queue(device, "queue", Completes::WhenRun);
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
+        let other = line.clone();
+        let signalling = thread::spawn(move || assert!(other.signal(5).is_err()));
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(2)]).unwrap();
+        signalling.join().unwrap();
+        while queue.driver().run() {}
+    });
+}
+
+/// The driver is done before the submission has said so: whoever signals next says that at the same time, and it must
+/// not look as if his value came from the first one's queue.
+#[test]
+fn a_submission_that_ends_early_against_the_next() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let (left, right) = (
+            queue(device, "left", Completes::WhenRun),
+            queue(device, "right", Completes::WhenRun),
+        );
+        let (submitter, other) = (left.clone(), line.clone());
+        let submitting = thread::spawn(move || {
+            submitter
+                .submit(&[], |_| Ok(()), &[other.signal_at(1)])
+                .unwrap();
+        });
+        let early = left.driver().run();
+        if early {
+            right.submit(&[], |_| Ok(()), &[line.signal_at(2)]).unwrap();
+        }
+        submitting.join().unwrap();
+        if early {
+            left.submit(&[], |_| Ok(()), &[line.signal_at(3)]).unwrap();
+            let task = left.driver().take().unwrap();
+            assert_eq!(task.waits(), 1, "3 overtakes 2");
+            while right.driver().run() {}
+            task.run();
+        }
+        while left.driver().run() {}
     });
 }
 
