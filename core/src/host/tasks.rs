@@ -1,4 +1,4 @@
-//! The way of submissions to a worker thread: a list that keeps the room it has.
+//! The way of submissions to a worker thread: two lists in turn, which keep the room for the usual few.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,9 @@ use crate::run::quietly;
 
 /// How long the worker looks for more before it sleeps: about what waking it costs.
 const SPIN: Duration = Duration::from_micros(10);
+
+/// A list that has held more than so many gives its room back: it is used again when it is empty.
+const KEPT: usize = 128;
 
 /// For how long of that it keeps others off its processor.
 const ALONE: Duration = Duration::from_micros(3);
@@ -76,6 +79,9 @@ impl Tasks {
 
     /// Puts what there is into `batch`, which is empty; waits until there is something. False at the end.
     pub(super) fn take(&self, batch: &mut VecDeque<Task>) -> bool {
+        if batch.capacity() > KEPT {
+            *batch = VecDeque::new();
+        }
         let start = Instant::now();
         while !self.ready.load(Ordering::Acquire) {
             let spun = start.elapsed();
