@@ -63,7 +63,7 @@ impl State {
     pub fn look(&self) -> Result<Option<Look>, Stop> {
         match self.0.get() {
             None => Ok(None),
-            Some(None) => Stop::skip("no /proc to see threads in"),
+            Some(None) => Stop::skip("no /proc with schedstat to see threads in"),
             Some(Some(thread)) => {
                 let Ok(status) = std::fs::read_to_string(thread.join("status")) else {
                     return Ok(None);

@@ -70,7 +70,8 @@ impl Bench {
                 std::thread::sleep(Duration::from_millis(2));
                 gate.signal(value)?;
                 for waiter in waiters {
-                    waiter.join().unwrap_or(Ok(()))?;
+                    let waited = waiter.join();
+                    waited.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 }
                 Ok::<_, syncline::Error>(())
             })?;
