@@ -2,17 +2,20 @@
 
 use std::fmt;
 
+use crate::stats::Estimate;
+
 /// The figure that says that raw did not finish.
 pub const RAW_HANGS: &str = "raw_hangs";
 
-/// A bar. It is judged by medians, and printed in words.
+/// A bar. It is judged by medians, a difference also by how surely it is known, and printed in words.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bar {
     /// Ours takes at most so many times as long as raw.
     Ratio(f64),
     /// Ours takes at most so many nanoseconds.
     Within(f64),
-    /// Ours takes at most so many nanoseconds more than raw.
+    /// Ours takes at most so many nanoseconds more than raw. Where that is less than the noise of both, it can be neither met
+    /// nor missed, but [`Verdict::Unsure`].
     Over(f64),
     /// Ours is at least so many times as fast as raw: a speed, so the inverse of the ratio of times.
     Speed(f64),
@@ -35,7 +38,7 @@ pub struct Found<'a> {
     pub raw: Option<f64>,
     /// How much longer ours takes than raw, round by round: this is surer than the difference of the two medians, as a
     /// machine that slows down slows both.
-    pub over: Option<f64>,
+    pub over: Option<Estimate>,
     /// Everything else that was measured, by name.
     pub figures: &'a [(String, f64)],
 }
@@ -47,27 +50,38 @@ pub enum Verdict {
     Met,
     /// It is missed: each part that is, in words.
     Missed(Vec<String>),
+    /// No part of it is missed, but of these it cannot be told whether they are met.
+    Unsure(Vec<String>),
+}
+
+/// What became of a bar's parts.
+#[derive(Debug, Default)]
+struct Short {
+    missed: Vec<String>,
+    unsure: Vec<String>,
 }
 
 impl Bar {
     /// Judges. What was not measured is missed: a bar is not met by silence.
     #[must_use]
     pub fn judge(&self, found: &Found<'_>) -> Verdict {
-        let mut missed = Vec::new();
-        self.collect(found, &mut missed);
-        if missed.is_empty() {
-            Verdict::Met
+        let mut short = Short::default();
+        self.collect(found, &mut short);
+        if !short.missed.is_empty() {
+            Verdict::Missed(short.missed)
+        } else if !short.unsure.is_empty() {
+            Verdict::Unsure(short.unsure)
         } else {
-            Verdict::Missed(missed)
+            Verdict::Met
         }
     }
 
-    fn collect(&self, found: &Found<'_>, missed: &mut Vec<String>) {
+    fn collect(&self, found: &Found<'_>, all: &mut Short) {
         let both = found.ours.zip(found.raw);
         let short = match *self {
             Self::Shown => None,
             Self::All(bars) => {
-                bars.iter().for_each(|bar| bar.collect(found, missed));
+                bars.iter().for_each(|bar| bar.collect(found, all));
                 None
             }
             Self::Ratio(most) => judged(both, |(ours, raw)| {
@@ -76,8 +90,13 @@ impl Bar {
             Self::Within(most) => judged(found.ours, |ours| {
                 (ours > most).then(|| format!("{ours:.1} ns"))
             }),
-            Self::Over(most) => judged(found.over, |over| {
-                (over > most).then(|| format!("{over:.1} ns more than raw"))
+            Self::Over(most) => judged(found.over, |Estimate { value, low, high }| {
+                let words = format!("{value:.1} ns more than raw ({low:.1}..{high:.1})");
+                if low <= most && high > most {
+                    all.unsure.push(format!("{self}: cannot tell: {words}"));
+                    return None;
+                }
+                (low > most).then_some(words)
             }),
             Self::Speed(least) => judged(both, |(ours, raw)| {
                 (raw < least * ours).then(|| format!("{:.3} of raw's speed", raw / ours))
@@ -85,7 +104,7 @@ impl Bar {
             Self::Figure(name, most) => {
                 let value = found.figures.iter().find(|(figure, _)| figure == name);
                 judged(value, |(_, value)| {
-                    (value.is_nan() || *value > most).then(|| format!("{name} is {value:.2}"))
+                    (value.is_nan() || *value > most).then(|| format!("{name} is {value:.3}"))
                 })
             }
             Self::Outlasts(most) => judged(found.ours, |ours| match found.raw {
@@ -96,7 +115,8 @@ impl Bar {
                 _ => None,
             }),
         };
-        missed.extend(short.map(|short| format!("{self}: {short}")));
+        all.missed
+            .extend(short.map(|short| format!("{self}: {short}")));
     }
 }
 
@@ -133,11 +153,19 @@ impl fmt::Display for Bar {
 mod tests {
     use super::*;
 
+    fn surely(value: f64) -> Estimate {
+        Estimate {
+            value,
+            low: value,
+            high: value,
+        }
+    }
+
     fn found(ours: f64, raw: f64) -> Found<'static> {
         Found {
             ours: Some(ours),
             raw: Some(raw),
-            over: Some(ours - raw),
+            over: Some(surely(ours - raw)),
             figures: &[],
         }
     }
@@ -168,8 +196,53 @@ mod tests {
         for (ours, raw, count) in [(4.0, 10.0, 1), (6.0, 100.0, 1), (6.0, 10.0, 2)] {
             match BOTH.judge(&found(ours, raw)) {
                 Verdict::Missed(missed) => assert_eq!(missed.len(), count, "{missed:?}"),
-                Verdict::Met => panic!("{ours} beside {raw} meets {BOTH}"),
+                verdict => panic!("{ours} beside {raw}: {verdict:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_difference_that_is_not_known_well_enough_is_neither_met_nor_missed() {
+        let bar = Bar::Over(5.0);
+        let judged = |low, high| {
+            bar.judge(&Found {
+                over: Some(Estimate {
+                    value: f64::midpoint(low, high),
+                    low,
+                    high,
+                }),
+                ..Found::default()
+            })
+        };
+        assert_eq!(judged(-9.0, 5.0), Verdict::Met);
+        assert!(matches!(judged(5.1, 30.0), Verdict::Missed(_)));
+        for (low, high) in [(-9.0, 5.1), (5.0, 30.0), (f64::NEG_INFINITY, f64::INFINITY)] {
+            match judged(low, high) {
+                Verdict::Unsure(why) => assert!(why[0].contains("cannot tell"), "{why:?}"),
+                verdict => panic!("between {low} and {high}: {verdict:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_missed_is_not_hidden_by_what_cannot_be_told() {
+        const BOTH: Bar = Bar::All(&[Bar::Over(5.0), Bar::Within(5.0)]);
+        let unsure = Estimate {
+            value: 4.0,
+            low: 0.0,
+            high: 8.0,
+        };
+        let judged = |ours| {
+            BOTH.judge(&Found {
+                ours: Some(ours),
+                over: Some(unsure),
+                ..Found::default()
+            })
+        };
+        assert!(matches!(judged(4.0), Verdict::Unsure(_)));
+        match judged(6.0) {
+            Verdict::Missed(missed) => assert_eq!(missed.len(), 1, "{missed:?}"),
+            verdict => panic!("{verdict:?}"),
         }
     }
 

@@ -127,8 +127,9 @@ pub trait Lab {
     /// A side's.
     fn race(&mut self, sides: Vec<Side<'_>>) -> Outcome<()>;
 
-    /// As [`Lab::race`], with many more and as much shorter rounds: for differences that are small beside what both sides
-    /// take, so that what drifts meanwhile is the same for both. All sides do the same number of iterations.
+    /// As [`Lab::race`], with very many rounds of a few calls each, more of them where the difference is not known well
+    /// enough: for differences that are small beside what both sides take, so that what drifts meanwhile is the same for both. All sides
+    /// do the same number of iterations.
     ///
     /// # Errors
     /// A side's.

@@ -11,6 +11,7 @@
 //! | [`bar`], [`stats`] | what is asked of a row; medians and percentiles |
 //! | [`lab`], [`race`] | the sides of a row, and how they are timed |
 //! | [`machine`] | the devices, and which of them a row is offered to |
+//! | [`heap`] | an allocator that can count |
 //! | [`frames`] | the pipeline of the demo, which is a row too |
 //! | [`hops`] | what a dependency costs between every two queues |
 //! | [`mod@measure`], [`report`] | a whole run, and what it found |
@@ -19,6 +20,7 @@ pub mod bar;
 #[cfg(feature = "vulkan")]
 mod cpu;
 pub mod frames;
+pub mod heap;
 pub mod hops;
 pub mod lab;
 pub mod machine;

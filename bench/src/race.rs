@@ -1,9 +1,10 @@
 //! How two sides are timed: alternately, in one process, many rounds.
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::lab::{Lab, OURS, Outcome, RAW, Side};
-use crate::stats::{Summary, median};
+use crate::stats::{Estimate, Summary, median};
 
 /// How long a side is run for in each round, and how often.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +13,8 @@ pub struct Pace {
     pub rounds: u32,
     /// As many iterations make a batch as take this long.
     pub batch: Duration,
+    /// A fine race that does not tell the difference well enough goes on, up to so many times as long.
+    pub longest: u32,
 }
 
 impl Pace {
@@ -19,14 +22,23 @@ impl Pace {
     pub const FULL: Self = Self {
         rounds: 30,
         batch: Duration::from_millis(3),
+        longest: 12,
     };
 
     /// To see that it runs.
     pub const QUICK: Self = Self {
         rounds: 3,
         batch: Duration::from_micros(200),
+        longest: 1,
     };
 }
+
+/// A fine race has so many times the rounds of another, each as much shorter: a few calls of each side, within microseconds of
+/// the other's.
+const FINER: u32 = 192;
+
+/// So well, in nanoseconds, a fine race is to tell the difference.
+const SURE: f64 = 1.0;
 
 /// What was measured of one row on one subject.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +51,8 @@ pub struct Measured {
     pub ratio: Option<Summary>,
     /// Ours less raw, of the two batches of each round, in nanoseconds of one iteration.
     pub over: Option<Summary>,
+    /// Where the middle of that lies.
+    pub difference: Option<Estimate>,
     /// Everything else, by name.
     pub figures: Vec<(String, f64)>,
     /// To be read beside it.
@@ -83,41 +97,47 @@ impl Bench {
         }
     }
 
-    /// `alike`: every side does as many iterations as the slowest.
-    fn run(&mut self, mut sides: Vec<Side<'_>>, pace: Pace, alike: bool) -> Outcome<()> {
-        /// Rounds that only warm up.
-        const WARM: usize = 2;
-        let mut counts = sides
-            .iter_mut()
-            .map(|side| Self::calibrate(side, pace.batch))
-            .collect::<Outcome<Vec<_>>>()?;
-        if alike {
-            let least = counts.iter().min().copied().unwrap_or(1);
-            counts.fill(least);
-        }
-        let mut samples: Vec<Vec<f64>> = sides.iter().map(|_| Vec::new()).collect();
-        for round in 0..WARM + pace.rounds as usize {
+    /// Runs the sides in turns, so many rounds, and keeps what one iteration took.
+    fn rounds(
+        sides: &mut [Side<'_>],
+        counts: &[u64],
+        rounds: u32,
+        samples: &mut [Vec<f64>],
+    ) -> Outcome<()> {
+        for round in 0..rounds {
+            let first = first(round, sides.len());
             for place in 0..sides.len() {
-                // Nobody always comes first.
-                let at = (round + place) % sides.len();
+                let at = (first + place) % sides.len();
                 let side = &mut sides[at];
-                let took = side.run(counts[at])?;
-                if round >= WARM {
-                    let iterations = counts[at] * side.many();
-                    samples[at].push(took.as_nanos() as f64 / iterations as f64);
-                }
+                // The same for both rounds of two.
+                let steps = round / 2 % STEPS;
+                let took = lower(steps, &mut || side.run(counts[at]))?;
+                let iterations = counts[at] * sides[at].many();
+                samples[at].push(took.as_nanos() as f64 / iterations as f64);
             }
         }
-        let of = |name| sides.iter().position(|side| side.name() == name);
-        let (ours, raw) = (of(OURS), of(RAW));
+        Ok(())
+    }
+
+    /// How many iterations each side does in a batch.
+    fn counts(sides: &mut [Side<'_>], batch: Duration) -> Outcome<Vec<u64>> {
+        let counts = sides.iter_mut().map(|side| Self::calibrate(side, batch));
+        counts.collect()
+    }
+
+    /// What these samples, round by round, say of the sides.
+    fn conclude(&mut self, sides: &[Side<'_>], samples: &[Vec<f64>]) {
+        let (ours, raw) = (place_of(sides, OURS), place_of(sides, RAW));
         self.measured.ours = ours.and_then(|at| Summary::of(&samples[at]));
         self.measured.raw = raw.and_then(|at| Summary::of(&samples[at]));
         if let Some((ours, raw)) = ours.zip(raw) {
-            let pairs = || samples[ours].iter().zip(&samples[raw]);
-            let ratios: Vec<_> = pairs().map(|(ours, raw)| ours / raw).collect();
-            let over: Vec<_> = pairs().map(|(ours, raw)| ours - raw).collect();
+            let pairs = samples[ours].iter().zip(&samples[raw]);
+            let ratios: Vec<_> = pairs.map(|(ours, raw)| ours / raw).collect();
             self.measured.ratio = Summary::of(&ratios);
+        }
+        if let Some(over) = overs(sides, samples) {
             self.measured.over = Summary::of(&over);
+            self.measured.difference = difference(&over);
         }
         for (at, side) in sides.iter().enumerate() {
             if Some(at) == ours || Some(at) == raw {
@@ -129,22 +149,86 @@ impl Bench {
                 self.figure(&format!("ratio_to_{}", side.name()), own.median / other);
             }
         }
-        Ok(())
+    }
+}
+
+/// From so many places on the stack sides are called: over more than a page of it.
+const STEPS: u32 = 64;
+
+/// Calls `go` so many steps further down the stack, each of somewhat more than a cache line. Where a stack lies, beside what is on
+/// the heap, makes the same call up to forty nanoseconds faster or slower, which was different in each process and for each side, and
+/// the same in every round of one: so all rounds together would have been wrong in the same way.
+#[inline(never)]
+fn lower<T>(steps: u32, go: &mut dyn FnMut() -> T) -> T {
+    let room = black_box([0_u8; 64]);
+    let done = match steps {
+        0 => go(),
+        _ => lower(steps - 1, go),
+    };
+    black_box(room);
+    done
+}
+
+fn place_of(sides: &[Side<'_>], name: &str) -> Option<usize> {
+    sides.iter().position(|side| side.name() == name)
+}
+
+/// Ours less raw, round by round; `None` where a side is missing.
+fn overs(sides: &[Side<'_>], samples: &[Vec<f64>]) -> Option<Vec<f64>> {
+    let (ours, raw) = (place_of(sides, OURS)?, place_of(sides, RAW)?);
+    let pairs = samples[ours].iter().zip(&samples[raw]);
+    Some(pairs.map(|(ours, raw)| ours - raw).collect())
+}
+
+/// Where the middle of the differences of these rounds lies. Whoever comes first in one round comes second in the next, and what
+/// that costs is in neither's favour where two rounds are taken together.
+fn difference(over: &[f64]) -> Option<Estimate> {
+    let twos = over.chunks_exact(2);
+    let both: Vec<_> = twos.map(|two| f64::midpoint(two[0], two[1])).collect();
+    Estimate::of(&both)
+}
+
+/// Which of `sides` comes first in this round. Of two, the other one in each second round, and who comes first in both of them
+/// changes from two to two, from four to four and so on (the sequence of Thue and Morse): so nothing that comes back every so many rounds
+/// meets the same side each time.
+const fn first(round: u32, sides: usize) -> usize {
+    match sides {
+        2 => (round.count_ones() % 2) as usize,
+        _ => round as usize % sides,
     }
 }
 
 impl Lab for Bench {
-    fn race(&mut self, sides: Vec<Side<'_>>) -> Outcome<()> {
-        self.run(sides, self.pace, false)
+    fn race(&mut self, mut sides: Vec<Side<'_>>) -> Outcome<()> {
+        /// Rounds that only warm up.
+        const WARM: u32 = 2;
+        let counts = Self::counts(&mut sides, self.pace.batch)?;
+        let mut samples = vec![Vec::new(); sides.len()];
+        Self::rounds(&mut sides, &counts, WARM, &mut samples)?;
+        samples.iter_mut().for_each(Vec::clear);
+        Self::rounds(&mut sides, &counts, self.pace.rounds, &mut samples)?;
+        self.conclude(&sides, &samples);
+        Ok(())
     }
 
-    fn race_finely(&mut self, sides: Vec<Side<'_>>) -> Outcome<()> {
-        const FINER: u32 = 16;
-        let finer = Pace {
-            rounds: self.pace.rounds.saturating_mul(FINER),
-            batch: self.pace.batch / FINER,
-        };
-        self.run(sides, finer, true)
+    fn race_finely(&mut self, mut sides: Vec<Side<'_>>) -> Outcome<()> {
+        let mut counts = Self::counts(&mut sides, self.pace.batch / FINER)?;
+        let least = counts.iter().min().copied().unwrap_or(1);
+        counts.fill(least);
+        let mut samples = vec![Vec::new(); sides.len()];
+        let many = self.pace.rounds.saturating_mul(FINER);
+        Self::rounds(&mut sides, &counts, many / 16, &mut samples)?;
+        samples.iter_mut().for_each(Vec::clear);
+        for _ in 0..self.pace.longest {
+            Self::rounds(&mut sides, &counts, many, &mut samples)?;
+            // How far it may be off decides, and never what it says: to go on until one likes the answer would make it wrong.
+            let known = overs(&sides, &samples).and_then(|over| difference(&over));
+            if known.is_none_or(|known| known.uncertainty() <= SURE) {
+                break;
+            }
+        }
+        self.conclude(&sides, &samples);
+        Ok(())
     }
 
     fn median(&self, side: &str) -> Option<f64> {
@@ -192,6 +276,7 @@ mod tests {
     const PACE: Pace = Pace {
         rounds: 10,
         batch: Duration::from_micros(100),
+        longest: 3,
     };
 
     #[test]
@@ -260,6 +345,78 @@ mod tests {
         assert!(counts.iter().all(|(_, n)| n % 64 == 0), "{counts:?}");
         let last = |name| counts.iter().rev().find(|(side, _)| *side == name);
         assert_eq!(last(OURS).map(|(_, n)| n), last(RAW).map(|(_, n)| n));
+    }
+
+    #[test]
+    fn of_two_sides_each_comes_first_as_often_and_never_in_step() {
+        let order: Vec<usize> = (0..64).map(|round| first(round, 2)).collect();
+        assert_eq!(order[..8], [0, 1, 1, 0, 1, 0, 0, 1]);
+        for period in [2, 4, 8] {
+            for start in 0..period {
+                let each = order.iter().skip(start).step_by(period);
+                let second = each.clone().sum::<usize>();
+                assert_eq!(
+                    2 * second,
+                    each.count(),
+                    "every {period} rounds from {start}"
+                );
+            }
+        }
+    }
+
+    /// A machine whose calls take up to a fifth longer or shorter, and longer and longer, and on which who comes first
+    /// pays for it: a difference of a thousandth is found, and none where there is none.
+    #[test]
+    fn a_fine_race_finds_a_small_difference_on_a_noisy_machine() {
+        for truth in [0.0, 2.0] {
+            let now = RefCell::new((0_u64, 9_u64));
+            let side = |name: &'static str, more: f64| {
+                let now = &now;
+                Side::new(name, move |n| {
+                    let (call, dice) = &mut *now.borrow_mut();
+                    *call += 1;
+                    *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let noise = (*dice >> 33) as f64 / f64::from(1_u32 << 31) * 800.0;
+                    let drift = *call as f64 / 100.0;
+                    let first = if *call % 2 == 1 { 300.0 } else { 0.0 };
+                    let each = 2000.0 + more + noise + drift + first;
+                    Ok(Duration::from_nanos((n as f64 * each) as u64))
+                })
+                .step(8)
+            };
+            let mut bench = Bench::new(Pace {
+                longest: 40,
+                ..PACE
+            });
+            let sides = vec![side(OURS, truth), side(RAW, 0.0)];
+            assert_eq!(bench.race_finely(sides), Ok(()));
+            let found = bench.measured.difference.expect("both sides");
+            assert!(
+                found.low <= truth && truth <= found.high && found.uncertainty() < 5.0,
+                "{truth}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_fine_race_ends_when_it_knows_enough_and_else_after_its_longest() {
+        let race = |noise: u64| {
+            let state = RefCell::new((0_u64, 9_u64));
+            let side = |name| {
+                Side::new(name, |n| {
+                    let (calls, dice) = &mut *state.borrow_mut();
+                    *calls += 1;
+                    *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let each = 1000 + (*dice >> 33) % (noise + 1);
+                    Ok(Duration::from_nanos(n * each))
+                })
+            };
+            let sides = vec![side(OURS), side(RAW)];
+            assert_eq!(Bench::new(PACE).race_finely(sides), Ok(()));
+            state.into_inner().0 / 2 / u64::from(PACE.rounds * FINER)
+        };
+        assert_eq!(race(0), 1);
+        assert_eq!(race(10_000), u64::from(PACE.longest));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
-use syncline::Inventory;
+use syncline::{BackendKind, Inventory};
 use syncline_conformance::COMMIT;
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report::{DeviceLine, command, now};
@@ -24,6 +24,12 @@ pub struct Report {
     pub date: String,
     /// The command line.
     pub command: String,
+    /// The names of the machine's GPUs, or what plays one; of the host, if there is none.
+    #[serde(default)]
+    pub device: String,
+    /// Their drivers, of each API.
+    #[serde(default)]
+    pub driver: String,
     /// The devices of the machine, each with its driver.
     pub devices: Vec<DeviceLine>,
     /// Every row on every subject.
@@ -43,15 +49,21 @@ pub struct Record {
     pub raw_ns: Option<f64>,
     /// The first median by the second.
     pub ratio: Option<f64>,
-    /// How much longer ours takes than raw: the median over the rounds, in nanoseconds.
+    /// How much longer ours takes than raw, in nanoseconds: the middle over the rounds.
     pub over_ns: Option<f64>,
+    /// Between which bounds that lies, with a confidence of 99 %; `None` where there are too few rounds to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_bounds_ns: Option<[f64; 2]>,
     /// What is asked.
     pub bar: String,
-    /// Whether that is met; `None` if nothing was measured.
+    /// Whether that is met; `None` if nothing was measured, or if it cannot be told (see `unsure`).
     pub met: Option<bool>,
     /// Which parts of the bar are missed, and by how much.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<String>,
+    /// Of which parts of the bar it cannot be told whether they are met, as what was measured is not known well enough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsure: Vec<String>,
     /// The 10th and the 90th percentile over the rounds.
     pub spread: Spread,
     /// Everything else that was measured, each with its unit at the end of its name.
@@ -99,9 +111,11 @@ impl Record {
             raw_ns: None,
             ratio: None,
             over_ns: None,
+            over_bounds_ns: None,
             bar: bar.to_string(),
             met: None,
             missed: Vec::new(),
+            unsure: Vec::new(),
             spread: Spread::default(),
             figures: BTreeMap::new(),
             skipped: None,
@@ -139,18 +153,24 @@ impl Record {
         let verdict = bar.judge(&Found {
             ours: ours.map(|ours| ours.median),
             raw: raw.map(|raw| raw.median),
-            over: measured.over.map(|over| over.median),
+            over: measured.difference,
             figures: &measured.figures,
         });
-        record.met = Some(verdict == Verdict::Met);
-        if let Verdict::Missed(missed) = verdict {
-            record.missed = missed;
+        match verdict {
+            Verdict::Met => record.met = Some(true),
+            Verdict::Missed(missed) => (record.met, record.missed) = (Some(false), missed),
+            Verdict::Unsure(unsure) => record.unsure = unsure,
         }
         record.ours_ns = ours.map(|ours| rounded(ours.median, 100.0));
         record.raw_ns = raw.map(|raw| rounded(raw.median, 100.0));
         let both = ours.zip(raw);
         record.ratio = both.map(|(ours, raw)| rounded(ours.median / raw.median, 1000.0));
-        record.over_ns = measured.over.map(|over| rounded(over.median, 100.0));
+        record.over_ns = measured.difference.map(|over| rounded(over.value, 100.0));
+        let known = measured
+            .difference
+            .filter(|over| over.uncertainty().is_finite());
+        record.over_bounds_ns =
+            known.map(|over| [over.low, over.high].map(|bound| rounded(bound, 100.0)));
         record.spread = Spread {
             ours_ns: spread(ours, 100.0),
             raw_ns: spread(raw, 100.0),
@@ -207,11 +227,14 @@ impl Record {
         let met = match self.met {
             Some(true) => "met",
             Some(false) => "MISSED",
-            None => "not judged",
+            None => "CANNOT TELL",
         };
         let _ = write!(text, "  {}: {met}", self.bar);
         for missed in &self.missed {
             let _ = write!(text, "\n    missed: {missed}");
+        }
+        for unsure in &self.unsure {
+            let _ = write!(text, "\n    {unsure}");
         }
         for (name, value) in &self.figures {
             let _ = write!(text, "\n    {name} = {value}");
@@ -237,11 +260,28 @@ impl Report {
     /// A report of this build, run now by this command line, with no rows yet.
     #[must_use]
     pub fn new(inventory: &Inventory) -> Self {
+        let devices = device_lines(inventory);
+        let gpus = |of: fn(&DeviceLine) -> &str| {
+            let is_host = |device: &&DeviceLine| device.backend == BackendKind::Host.to_string();
+            let all = devices.iter().filter(|device| !is_host(device)).map(of);
+            let mut names: Vec<&str> = Vec::new();
+            for name in all {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            if names.is_empty() {
+                names.extend(devices.iter().map(of));
+            }
+            names.join(", ")
+        };
         Self {
             commit: COMMIT.into(),
             date: now(),
             command: command(),
-            devices: device_lines(inventory),
+            device: gpus(|device| &device.name),
+            driver: gpus(|device| &device.driver),
+            devices,
             rows: Vec::new(),
         }
     }
@@ -268,10 +308,11 @@ impl Report {
         self.rows.iter().all(|row| row.failed.is_none())
     }
 
-    /// True if no bar that was judged is missed.
+    /// True if no bar is missed, and none can be neither met nor missed.
     #[must_use]
     pub fn all_met(&self) -> bool {
-        self.rows.iter().all(|row| row.met != Some(false))
+        let short = |row: &Record| row.met == Some(false) || !row.unsure.is_empty();
+        !self.rows.iter().any(short)
     }
 
     /// The rows that were skipped, by reason, each reason once.
@@ -296,8 +337,12 @@ impl Report {
     #[must_use]
     pub fn tally(&self) -> String {
         let count = |is: fn(&Record) -> bool| self.rows.iter().filter(|row| is(row)).count();
+        let unsure = match count(|row| !row.unsure.is_empty()) {
+            0 => String::new(),
+            some => format!("{some} of which it cannot be told, "),
+        };
         format!(
-            "{} met, {} missed, {} skipped, {} failed",
+            "{} met, {} missed, {unsure}{} skipped, {} failed",
             count(|row| row.met == Some(true)),
             count(|row| row.met == Some(false)),
             count(|row| row.skipped.is_some()),
@@ -315,6 +360,8 @@ mod tests {
             commit: String::new(),
             date: String::new(),
             command: String::new(),
+            device: String::new(),
+            driver: String::new(),
             devices: Vec::new(),
             rows,
         }
@@ -357,6 +404,16 @@ mod tests {
         let broken = report(vec![judged(true), failed]);
         assert!(!broken.all_ran() && broken.all_met());
         assert_eq!(broken.tally(), "1 met, 0 missed, 0 skipped, 1 failed");
+        let unsure = Record {
+            unsure: vec!["cannot tell".into()],
+            ..record("unsure")
+        };
+        let unsure = report(vec![judged(true), unsure]);
+        assert!(unsure.all_ran() && !unsure.all_met());
+        assert_eq!(
+            unsure.tally(),
+            "1 met, 0 missed, 1 of which it cannot be told, 0 skipped, 0 failed"
+        );
     }
 
     #[test]

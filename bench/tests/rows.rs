@@ -4,8 +4,7 @@
 
 use syncline_bench::rows;
 
-/// Allocations are counted by a test of their own, as only that has an allocator that counts.
-const ASKED: [&str; 24] = [
+const ASKED: [&str; 25] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -29,6 +28,7 @@ const ASKED: [&str; 24] = [
     "wait.any.1000",
     "wait.any.10000",
     "scale.outstanding",
+    "alloc",
     "batch",
 ];
 

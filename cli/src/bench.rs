@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Write everything that was measured as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Exit with 1 if a bar is missed
+    /// Exit with 1 if a bar is missed, or cannot be told to be met
     #[arg(long)]
     require: bool,
 }

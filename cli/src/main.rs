@@ -15,6 +15,10 @@ use syncline_conformance::inventory::Devices;
 
 use failure::Failure;
 
+/// It counts only while a row of the bench asks it to.
+#[global_allocator]
+static ALLOCATOR: syncline_bench::heap::Allocator = syncline_bench::heap::Allocator;
+
 /// Fences, timelines and timing for CUDA, Vulkan and the host.
 ///
 /// Without a subcommand this runs the demo: frames over timelines that two APIs share.

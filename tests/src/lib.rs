@@ -17,6 +17,7 @@ pub mod inventory;
 pub mod report;
 pub mod runner;
 mod settings;
+pub mod steady;
 mod subject;
 pub mod user;
 pub mod workload;

@@ -2,24 +2,23 @@
 
 use std::cell::Cell;
 use std::hint::black_box;
-use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Fence, QueueKind};
 use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
-use super::gate::close;
+use super::gate::Gate;
 use super::{Call, Row, Variant};
 use crate::bar::Bar;
-use crate::lab::{Lab, Outcome, Side, gated_bursts, timed};
+use crate::lab::{Lab, Outcome, Side, timed};
 use crate::machine::On;
-
-/// No wait of this row takes so long.
-const LONG: Duration = Duration::from_secs(20);
 
 /// So many submissions are outstanding at the most.
 const BURST: u64 = 64;
+
+/// So many are made of one side at a time.
+const PART: u64 = 8;
 
 const SUBMIT: u64 = 0;
 const RECORD: u64 = 1;
@@ -86,50 +85,35 @@ macro_rules! compared {
                     }
                     let timeline = own.timeline("dispatched")?;
                     let fences: Vec<Fence> = (0..BURST).map(|_| own.fence("recorded")).collect();
-                    let value = Cell::new(0);
-                    let latch = Cell::new(None);
-                    let shut = |_| {
-                        latch.set(Some(close(equipped, &queue)?));
-                        Ok(())
+                    let (value, fence) = (Cell::new(0), Cell::new(0));
+                    let signal = || {
+                        value.set(value.get() + 1);
+                        timeline.signal_at(value.get())
                     };
-                    let open = || {
-                        if let Some(latch) = latch.take() {
-                            Equipped::open(&latch)?;
-                        }
-                        Ok(queue.idle(LONG)?)
+                    let next = || {
+                        fence.set((fence.get() + 1) % fences.len());
+                        &fences[fence.get()]
                     };
-                    if what == RECORD {
-                        return lab.race_finely(vec![
-                            Side::ours(|n| gated_bursts(n, BURST, shut, |count| {
-                                for fence in &fences[..count as usize] {
-                                    black_box(&queue).record(fence)?;
-                                }
+                    let gate = Gate::new(equipped, &queue, BURST);
+                    let raced = lab.race_finely(if what == RECORD {
+                        vec![
+                            Side::ours(|n| gate.calls(n, || Ok(black_box(&queue).record(next())?))).step(PART),
+                            Side::raw(|n| gate.calls(n, || Ok(black_box(&own_queue).record(next())?))).step(PART),
+                        ]
+                    } else {
+                        vec![
+                            Side::ours(|n| gate.calls(n, || {
+                                black_box(&queue).submit(&[], |_| Ok(()), &[signal()])?;
                                 Ok(())
-                            }, open)).step(BURST),
-                            Side::raw(|n| gated_bursts(n, BURST, shut, |count| {
-                                for fence in &fences[..count as usize] {
-                                    black_box(&own_queue).record(fence)?;
-                                }
+                            })).step(PART),
+                            Side::raw(|n| gate.calls(n, || {
+                                black_box(&own_queue).submit(&[], |_| Ok(()), &[signal()])?;
                                 Ok(())
-                            }, open)).step(BURST),
-                        ]);
-                    }
-                    lab.race_finely(vec![
-                        Side::ours(|n| gated_bursts(n, BURST, shut, |count| {
-                            for _ in 0..count {
-                                value.set(value.get() + 1);
-                                black_box(&queue).submit(&[], |_| Ok(()), &[timeline.signal_at(value.get())])?;
-                            }
-                            Ok(())
-                        }, open)).step(BURST),
-                        Side::raw(|n| gated_bursts(n, BURST, shut, |count| {
-                            for _ in 0..count {
-                                value.set(value.get() + 1);
-                                black_box(&own_queue).submit(&[], |_| Ok(()), &[timeline.signal_at(value.get())])?;
-                            }
-                            Ok(())
-                        }, open)).step(BURST),
-                    ])
+                            })).step(PART),
+                        ]
+                    });
+                    let opened = gate.open();
+                    raced.and(opened)
                 }
             )+
         }

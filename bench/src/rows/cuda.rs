@@ -11,7 +11,7 @@ use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
-use super::{Call, Row};
+use super::{Call, Row, Variant};
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
@@ -25,6 +25,12 @@ const BURST: u64 = 64;
 
 /// Hops of one chain.
 const CHAIN: u64 = 1000;
+
+/// What the memset of `cuda.submit.wait` writes.
+const BYTES: u64 = 4096;
+
+const IDLE: u64 = 0;
+const WORK: u64 = 1;
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -65,11 +71,14 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "cuda.submit.wait",
-        ours: "submit a signal, and the host waits for it",
-        raw: "cuEventRecord and cuEventSynchronize, which spins",
+        ours: "submit a signal, and the host waits for it; or a signal behind a memset",
+        raw: "cuEventRecord and cuEventSynchronize, which spins; or cuMemsetD32Async before. On an idle stream the driver completes the event itself, and no device takes part",
         bar: Bar::Ratio(1.1),
         on: &[On::Cuda],
-        variants: &[],
+        variants: &[
+            Variant::new("idle stream", IDLE),
+            Variant::new("behind 4 KiB of work", WORK),
+        ],
         run: submit_wait,
     },
     Row {
@@ -233,13 +242,22 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let queue = device.queue(QueueKind::Compute, "waited for")?;
     let timeline = device.timeline("waited for")?;
     let (event, stream) = (hand.event(false)?, hand.stream()?);
+    // Of each side's own, as they are on different streams.
+    let [own, by_hand] = [device.buffer(BYTES)?, device.buffer(BYTES)?];
+    let work = call.n == WORK;
     let mut value = 0;
-    lab.race(vec![
+    let raced = lab.race(vec![
         Side::ours(|n| {
             timed(|| {
                 for _ in 0..n {
                     value += 1;
-                    queue.submit(&[], |_| Ok(()), &[timeline.signal_at(value)])?;
+                    let signals = [timeline.signal_at(value)];
+                    if work {
+                        let buffer = own.clone();
+                        queue.submit(&[], move |to| to.memset_d32(&buffer, 0), &signals)?;
+                    } else {
+                        queue.submit(&[], |_| Ok(()), &signals)?;
+                    }
                     timeline.at(value).wait(LONG)?;
                 }
                 Ok(())
@@ -248,13 +266,19 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         Side::raw(|n| {
             timed(|| {
                 for _ in 0..n {
+                    if work {
+                        hand.clear(&by_hand, stream)?;
+                    }
                     hand.record(event, stream)?;
                     hand.synchronize(event)?;
                 }
                 Ok(())
             })
         }),
-    ])
+    ]);
+    // The buffers go after what writes them.
+    hand.finish(stream)?;
+    raced
 }
 
 fn timestamp(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {

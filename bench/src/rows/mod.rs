@@ -1,5 +1,6 @@
 //! The rows, by family.
 
+mod alloc;
 mod any;
 #[cfg(feature = "vulkan")]
 mod batch;
@@ -177,6 +178,7 @@ pub fn all() -> Vec<Row> {
         host::ROWS,
         wait::ROWS,
         scale::ROWS,
+        alloc::ROWS,
         #[cfg(feature = "vulkan")]
         batch::ROWS,
     ]

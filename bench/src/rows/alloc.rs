@@ -1,0 +1,46 @@
+//! What is allocated.
+
+use syncline_conformance::steady::{self, OPERATIONS, TIMES};
+
+use super::{Call, Row};
+use crate::bar::Bar;
+use crate::heap;
+use crate::lab::{Lab, Outcome, Stop};
+use crate::machine::On;
+
+pub(super) const ROWS: &[Row] = &[Row {
+    id: "alloc",
+    ours: "signals, waits, records, queries and submissions (a host worker's closures capture 64 bytes), each 1000 times once it has been done a few times: allocations and reallocations on the heap, of Rust code on all threads of the process; each, of whichever allocates most",
+    raw: "(nothing can allocate less)",
+    bar: Bar::Figure(EACH, 0.0),
+    on: &[On::Each],
+    variants: &[],
+    run: allocations,
+}];
+
+/// The figure that is judged.
+const EACH: &str = "allocations_each";
+
+fn allocations(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let device = call.machine.device(call.subject.indices[0])?;
+    let counted = heap::counting(|so_far| -> Outcome<f64> {
+        let mut most = 0.0_f64;
+        for operation in OPERATIONS {
+            let counted = steady::count(&device, operation, so_far)?;
+            // Of the last two windows: what comes late and then stops is no steady state's.
+            let each = counted.each();
+            lab.figure(&format!("allocations_each_{}", operation.name), each);
+            if each > 0.0 {
+                let (name, windows) = (operation.name, counted.windows());
+                lab.note(format!(
+                    "{name}: {windows:?} allocations in windows of {TIMES}"
+                ));
+            }
+            most = most.max(each);
+        }
+        Ok(most)
+    });
+    let none = || Stop::Skipped("this program has an allocator that does not count".into());
+    lab.figure(EACH, counted.ok_or_else(none)??);
+    Ok(())
+}

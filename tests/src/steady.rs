@@ -1,0 +1,289 @@
+//! H1: what is done once per frame or more often, and must not allocate once everything has been done a few times.
+//!
+//! Here is what is done. Who counts is somebody else: a test whose allocator counts, and `syncline bench`.
+
+use std::any::Any;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{
+    Device, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, wait_all,
+    wait_any,
+};
+
+/// How often each operation is done before anything is counted, and then in each window.
+pub const TIMES: u64 = 1000;
+
+/// So many windows are counted at the most.
+const WINDOWS: usize = 5;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the operations work on: two queues of one device, with all their threads started.
+struct Bench {
+    left: Queue,
+    right: Queue,
+    line: Timeline,
+    gate: Timeline,
+    fence: Fence,
+    timed: [Fence; 2],
+    kept: Arc<dyn Any + Send + Sync>,
+}
+
+impl Bench {
+    fn new(device: &Device) -> Result<Self> {
+        let bench = Self {
+            left: device.queue(QueueKind::Compute, "left")?,
+            right: device.queue(QueueKind::Compute, "right")?,
+            line: device.timeline("line")?,
+            gate: device.timeline("gate")?,
+            fence: device.fence("fence"),
+            timed: [device.timed_fence("start"), device.timed_fence("end")],
+            kept: Arc::new(0_u64),
+        };
+        bench.start()?;
+        Ok(bench)
+    }
+
+    /// Starts every thread there will be, and parks a wait everywhere: what follows waits mostly in vain for a
+    /// reason to park, and then for a first time in the middle of it.
+    fn start(&self) -> Result<()> {
+        let gate = self.left.device().timeline("start")?;
+        for (value, of) in [(1, &self.line), (2, &self.gate)] {
+            for queue in [&self.left, &self.right] {
+                queue.submit(&[gate.at(value)], work(0), &[])?;
+            }
+            self.left
+                .submit(&[gate.at(value)], work(0), &[of.signal_at(1)])?;
+            let positions = [of.at(1), self.left.position(), self.right.position()];
+            std::thread::scope(|scope| {
+                let waiters = positions
+                    .map(|point| scope.spawn(move || point.wait_with(WaitMode::Block, PATIENCE)));
+                std::thread::sleep(Duration::from_millis(2));
+                gate.signal(value)?;
+                for waiter in waiters {
+                    let waited = waiter.join();
+                    waited.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                }
+                Ok::<_, syncline::Error>(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A closure's captures of 64 bytes for a host worker; elsewhere the submission is empty.
+fn work(
+    number: u64,
+) -> impl for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static {
+    let captured = [number; 8];
+    move |recorder: &mut Recorder<'_>| {
+        if let Recorder::Host(recorder) = recorder {
+            recorder.run(move || {
+                black_box(captured);
+            });
+        }
+        Ok(())
+    }
+}
+
+/// One of the things that must not allocate: its name, and what it does; that is given its number, from 2.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation {
+    /// In a word.
+    pub name: &'static str,
+    run: fn(&Bench, u64) -> Result<()>,
+}
+
+const fn operation(name: &'static str, run: fn(&Bench, u64) -> Result<()>) -> Operation {
+    Operation { name, run }
+}
+
+/// All of them.
+pub const OPERATIONS: [Operation; 11] = [
+    operation("signal", |bench, n| bench.line.signal(n)),
+    operation("query", |bench, n| {
+        bench.line.signal(n)?;
+        black_box(bench.line.value()?);
+        black_box(bench.line.at(n + 1).is_reached()?);
+        black_box(bench.line.at(n + 1).is_pending()?);
+        black_box(bench.fence.is_complete()?);
+        Ok(())
+    }),
+    operation("submit", |bench, n| {
+        let line = &bench.line;
+        bench
+            .left
+            .submit(&[line.at(n - 1)], work(n), &[line.signal_at(n)])?;
+        line.at(n).wait(PATIENCE)
+    }),
+    operation("submit_to_two_queues", |bench, n| {
+        let line = &bench.line;
+        let (a, b) = (2 * n - 2, 2 * n - 1);
+        bench
+            .left
+            .submit(&[line.at(a - 1)], work(n), &[line.signal_at(a)])?;
+        bench
+            .right
+            .submit(&[line.at(a)], work(n), &[line.signal_at(b)])?;
+        line.at(b).wait(PATIENCE)
+    }),
+    operation("submit_before_the_signal", |bench, n| {
+        let (line, gate) = (&bench.line, &bench.gate);
+        bench
+            .left
+            .submit(&[gate.at(n)], work(n), &[line.signal_at(n)])?;
+        gate.signal(n)?;
+        line.at(n).wait(PATIENCE)
+    }),
+    operation("submit_the_consumer_first", |bench, n| {
+        let line = &bench.line;
+        let (a, b) = (2 * n - 2, 2 * n - 1);
+        bench
+            .right
+            .submit(&[line.at(a)], work(n), &[line.signal_at(b)])?;
+        bench.left.submit(&[], work(n), &[line.signal_at(a)])?;
+        line.at(b).wait(PATIENCE)
+    }),
+    operation("wait_parked", |bench, n| {
+        let (line, gate) = (&bench.line, &bench.gate);
+        bench
+            .left
+            .submit(&[gate.at(n)], work(n), &[line.signal_at(n)])?;
+        gate.signal(n)?;
+        line.at(n).wait_with(WaitMode::Block, PATIENCE)
+    }),
+    operation("wait_for_several", |bench, n| {
+        let (line, gate) = (&bench.line, &bench.gate);
+        bench
+            .left
+            .submit(&[], work(n), &[line.signal_at(n), gate.signal_at(n)])?;
+        wait_any(&[line.at(n), gate.at(n)], PATIENCE)?;
+        wait_all(&[line.at(n), gate.at(n), Point::EMPTY], PATIENCE)
+    }),
+    operation("record", |bench, _| {
+        bench.left.record(&bench.fence)?;
+        bench.right.wait(&bench.fence)?;
+        bench.fence.wait(PATIENCE)?;
+        bench.right.idle(PATIENCE)
+    }),
+    operation("record_with_time", |bench, n| {
+        let [start, end] = &bench.timed;
+        bench.left.record(start)?;
+        bench.left.submit(&[], work(n), &[])?;
+        bench.left.record(end)?;
+        end.wait(PATIENCE)?;
+        black_box(end.elapsed_since(start)?);
+        Ok(())
+    }),
+    operation("keep", |bench, _| {
+        let kept = bench.kept.clone();
+        let keep = move |recorder: &mut Recorder<'_>| {
+            recorder.keep(kept);
+            Ok(())
+        };
+        bench.left.submit(&[], keep, &[])?;
+        bench.left.idle(PATIENCE)
+    }),
+];
+
+/// What was counted while an operation was done [`TIMES`] times, window by window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    windows: Vec<u64>,
+}
+
+impl Counted {
+    /// Windows are counted until two in a row are empty: what is done for the first time may come late, but a list that
+    /// grows for ever grows in one of any two.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.windows.ends_with(&[0, 0])
+    }
+
+    /// All windows.
+    #[must_use]
+    pub fn windows(&self) -> &[u64] {
+        &self.windows
+    }
+
+    /// How many there were each time, over the last two windows.
+    #[must_use]
+    pub fn each(&self) -> f64 {
+        let last = &self.windows[self.windows.len().saturating_sub(2)..];
+        let times = TIMES * last.len().max(1) as u64;
+        last.iter().sum::<u64>() as f64 / times as f64
+    }
+}
+
+/// Does `operation` over and over on `device`, and tells how much `so_far` rises meanwhile: the number of allocations and
+/// reallocations in this process until now, on whatever thread.
+///
+/// # Errors
+/// The device's.
+pub fn count(device: &Device, operation: Operation, so_far: &dyn Fn() -> u64) -> Result<Counted> {
+    let bench = Bench::new(device)?;
+    // 1 is reached.
+    let mut next = 2;
+    let mut window = || {
+        let before = so_far();
+        for n in next..next + TIMES {
+            (operation.run)(&bench, n)?;
+        }
+        next += TIMES;
+        Ok::<_, syncline::Error>(so_far() - before)
+    };
+    window()?;
+    let mut counted = Counted {
+        // Nothing may grow while it is counted.
+        windows: Vec::with_capacity(WINDOWS),
+    };
+    while counted.windows.len() < WINDOWS && !counted.is_nothing() {
+        counted.windows.push(window()?);
+    }
+    Ok(counted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(windows: &[u64]) -> Counted {
+        Counted {
+            windows: windows.to_vec(),
+        }
+    }
+
+    #[test]
+    fn two_empty_windows_in_a_row_are_nothing() {
+        assert!(counted(&[0, 0]).is_nothing());
+        assert!(counted(&[7, 3, 0, 0]).is_nothing());
+        for some in [&[][..], &[0], &[1, 0], &[0, 1, 0, 1, 0]] {
+            assert!(!counted(some).is_nothing(), "{some:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_two_windows_tell_how_many_each_time() {
+        assert_eq!(counted(&[5000, 3000, 1000]).each(), 2.0);
+        assert_eq!(counted(&[9, 0, 0]).each(), 0.0);
+        assert_eq!(counted(&[0, 1]).each(), 1.0 / 2000.0);
+    }
+
+    /// An application that allocates is counted as one: the counter here is a number that rises with each look.
+    #[test]
+    fn what_is_counted_is_told() {
+        let host = syncline::host::Device::new();
+        let looks = std::cell::Cell::new(0);
+        let rising = || {
+            looks.set(looks.get() + 1);
+            looks.get()
+        };
+        let device = Device::Host(host);
+        let counted = count(&device, OPERATIONS[0], &rising).expect("counted");
+        assert_eq!(counted.windows(), [1; WINDOWS]);
+        assert!(!counted.is_nothing());
+    }
+}
