@@ -15,6 +15,7 @@
 //! | [`frames`] | the pipeline of the demo, which is a row too |
 //! | [`hops`] | what a dependency costs between every two queues |
 //! | [`mod@measure`], [`report`] | a whole run, and what it found |
+//! | [`page`] | two recorded runs as tables |
 
 pub mod bar;
 #[cfg(feature = "vulkan")]
@@ -25,6 +26,7 @@ pub mod hops;
 pub mod lab;
 pub mod machine;
 pub mod measure;
+pub mod page;
 pub mod race;
 mod raw;
 pub mod report;

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use syncline_bench::hops;
 use syncline_bench::measure::{Nothing, Options, Plan};
+use syncline_bench::page::{self, BEGIN, END, Recorded};
 use syncline_bench::race::Pace;
 use syncline_bench::{Machine, Report, measure};
 
 use crate::failure::Failure;
-use crate::output::{complain, say};
+use crate::output::{complain, say, text};
 
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -45,6 +46,19 @@ pub(crate) struct Args {
 enum What {
     /// What one dependency costs between every two queues of the machine
     Hops(HopsArgs),
+    /// Two recorded runs (--json) as tables in Markdown; measures nothing
+    Tables(TablesArgs),
+}
+
+#[derive(clap::Args, Debug)]
+struct TablesArgs {
+    /// The first run
+    first: PathBuf,
+    /// The second run
+    second: PathBuf,
+    /// Put the tables between the marks of this page instead of printing them
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -84,8 +98,10 @@ impl From<Nothing> for Failure {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if let Some(What::Hops(args)) = &args.what {
-        return run_hops(args);
+    match &args.what {
+        Some(What::Hops(args)) => return run_hops(args),
+        Some(What::Tables(args)) => return tables(args),
+        None => {}
     }
     let machine = Machine::new(crate::probe(false)?);
     let plan = Plan::new(
@@ -142,6 +158,35 @@ fn run_hops(args: &HopsArgs) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::from(1)
     })
+}
+
+fn tables(args: &TablesArgs) -> Result<ExitCode, Failure> {
+    let read = |path: &Path| std::fs::read_to_string(path).map_err(Failure::read(path));
+    let report = |path: &Path| Report::from_json(&read(path)?).map_err(Failure::read(path));
+    let reports = [report(&args.first)?, report(&args.second)?];
+    let paths = [&args.first, &args.second].map(|path| path.to_string_lossy());
+    let tables = page::tables([
+        Recorded {
+            path: &paths[0],
+            report: &reports[0],
+        },
+        Recorded {
+            path: &paths[1],
+            report: &reports[1],
+        },
+    ]);
+    match &args.into {
+        None => text(&tables),
+        Some(path) => {
+            let none = || {
+                let (path, begin, end) = (path.display(), BEGIN.trim_end(), END.trim_end());
+                Failure::Words(format!("{path} does not have, once each: {begin} {end}"))
+            };
+            let page = page::with(&read(path)?, &tables).ok_or_else(none)?;
+            std::fs::write(path, page).map_err(Failure::write(path))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What could not be run, each reason once, and the counts.

@@ -181,14 +181,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Prints a recorded run as a page.
 fn page(path: &Path) -> Result<ExitCode, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| read(path, &error))?;
-    let report = Report::from_json(&text).map_err(|error| read(path, &error))?;
+    let text = std::fs::read_to_string(path).map_err(Failure::read(path))?;
+    let report = Report::from_json(&text).map_err(Failure::read(path))?;
     crate::output::text(&report.page(&path.display().to_string()));
     Ok(ExitCode::SUCCESS)
-}
-
-fn read(path: &Path, error: &dyn std::error::Error) -> Failure {
-    Failure::Words(format!("{} cannot be read: {error}", path.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

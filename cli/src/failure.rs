@@ -30,6 +30,11 @@ impl Failure {
             source,
         }
     }
+
+    /// For `map_err` after an attempt to read `path`, or what it holds.
+    pub(crate) fn read<E: std::error::Error>(path: &Path) -> impl Fn(E) -> Self {
+        move |error| Self::Words(format!("{} cannot be read: {error}", path.display()))
+    }
 }
 
 impl From<serde_json::Error> for Failure {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use syncline_bench::page::{BEGIN, END};
 
 /// The command, with no driver that it could find.
 fn syncline(arguments: &[&str]) -> Command {
@@ -299,4 +300,31 @@ fn hops_are_measured_between_every_two_queues() {
     }
     let (_, error) = ends_with(2, &["bench", "hops", "--device", "nosuch"]);
     assert!(error.contains("\"nosuch\""), "{error}");
+}
+
+#[test]
+fn recorded_runs_become_the_tables_of_a_page() {
+    let file = scratch("tables.json");
+    let path = file.to_str().expect("UTF-8");
+    let run = [
+        "bench", "--quick", "--device", "host", "--filter", "host.", "--json", path,
+    ];
+    ends_with(0, &run);
+    let (tables, _) = ends_with(0, &["bench", "tables", path, path]);
+    assert!(tables.contains("| `host.pingpong` | host"), "{tables}");
+
+    let page = scratch("page.md");
+    let into = page.to_str().expect("UTF-8");
+    fs::write(&page, format!("before\n{BEGIN}old\n{END}after\n")).expect("a page");
+    ends_with(0, &["bench", "tables", path, path, "--into", into]);
+    let text = fs::read_to_string(&page).expect("the page");
+    assert_eq!(text, format!("before\n{BEGIN}{tables}{END}after\n"));
+
+    fs::write(&page, "no marks").expect("a page");
+    let (_, error) = ends_with(2, &["bench", "tables", path, path, "--into", into]);
+    assert!(error.contains(BEGIN.trim_end()), "{error}");
+    let (_, error) = ends_with(2, &["bench", "tables", path, "/nonexistent"]);
+    assert!(error.contains("/nonexistent"), "{error}");
+    let (_, error) = ends_with(2, &["bench", "tables", path, into]);
+    assert!(error.contains("cannot be read"), "{error}");
 }

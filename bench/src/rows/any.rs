@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Fence, QueueKind};
+use syncline::{Device, Fence, Queue, QueueKind, Signal};
 use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
@@ -38,6 +38,40 @@ pub(super) const ROWS: &[Row] = &[Row {
     run: dispatch,
 }];
 
+/// So many copies of each side's code are measured in turns: where a copy lies in the program makes it some nanoseconds
+/// faster or slower.
+const COPIES: usize = 8;
+
+/// What submits one signal to `$queue`, in [`COPIES`] copies.
+macro_rules! submit {
+    ($queue:ty) => {{
+        #[inline(never)]
+        fn submit<const COPY: usize>(queue: &$queue, signal: Signal<'_>) -> Outcome<()> {
+            // What is the same would be merged.
+            queue.submit(
+                &[],
+                |_| {
+                    black_box(COPY);
+                    Ok(())
+                },
+                &[signal],
+            )?;
+            Ok(())
+        }
+        let copies: [fn(&$queue, Signal<'_>) -> Outcome<()>; COPIES] = [
+            submit::<0>,
+            submit::<1>,
+            submit::<2>,
+            submit::<3>,
+            submit::<4>,
+            submit::<5>,
+            submit::<6>,
+            submit::<7>,
+        ];
+        copies
+    }};
+}
+
 fn dispatch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let equipped = call.machine.equipped(call.subject.indices[0])?;
     match equipped.device() {
@@ -64,7 +98,7 @@ macro_rules! compared {
                 ) -> Outcome<()> {
                     let device = equipped.device();
                     let own_queue = own.queue(QueueKind::Compute, "dispatched to")?;
-                    let queue: syncline::Queue = own_queue.clone().into();
+                    let queue: Queue = own_queue.clone().into();
                     if what == ASK {
                         return lab.race_finely(vec![
                             Side::ours(|n| timed(|| {
@@ -94,6 +128,7 @@ macro_rules! compared {
                         fence.set((fence.get() + 1) % fences.len());
                         &fences[fence.get()]
                     };
+                    let (any, of_own) = (submit!(Queue), submit!(syncline::$backend::Queue));
                     let gate = Gate::new(equipped, &queue, BURST);
                     let raced = lab.race_finely(if what == RECORD {
                         vec![
@@ -102,14 +137,8 @@ macro_rules! compared {
                         ]
                     } else {
                         vec![
-                            Side::ours(|n| gate.calls(n, || {
-                                black_box(&queue).submit(&[], |_| Ok(()), &[signal()])?;
-                                Ok(())
-                            })).step(PART),
-                            Side::raw(|n| gate.calls(n, || {
-                                black_box(&own_queue).submit(&[], |_| Ok(()), &[signal()])?;
-                                Ok(())
-                            })).step(PART),
+                            Side::ours(|n| gate.calls(n, || any[gate.number() % COPIES](&queue, signal()))).step(PART),
+                            Side::raw(|n| gate.calls(n, || of_own[gate.number() % COPIES](&own_queue, signal()))).step(PART),
                         ]
                     });
                     let opened = gate.open();

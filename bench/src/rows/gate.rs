@@ -38,6 +38,8 @@ pub(super) struct Gate<'q> {
     latch: RefCell<Option<Latch>>,
     /// How many more may go behind this one.
     room: Cell<u64>,
+    /// How many gates there have been.
+    number: Cell<usize>,
 }
 
 impl<'q> Gate<'q> {
@@ -51,7 +53,13 @@ impl<'q> Gate<'q> {
             most,
             latch: RefCell::new(None),
             room: Cell::new(0),
+            number: Cell::new(0),
         }
+    }
+
+    /// Which gate this is.
+    pub(super) const fn number(&self) -> usize {
+        self.number.get()
     }
 
     /// Makes `n` calls of `go`, and times them; what else has to be done is not timed.
@@ -63,6 +71,7 @@ impl<'q> Gate<'q> {
                 self.open()?;
                 *self.latch.borrow_mut() = Some(close(self.equipped, self.queue)?);
                 self.room.set(self.most);
+                self.number.set(self.number.get() + 1);
                 (0..Self::FIRST).try_for_each(|_| go())?;
             }
             let now = left.min(self.room.get());
