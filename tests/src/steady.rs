@@ -80,6 +80,10 @@ fn work(
 ) -> impl for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static {
     let captured = [number; 8];
     move |recorder: &mut Recorder<'_>| {
+        #[allow(
+            irrefutable_let_patterns,
+            reason = "refutable with more than one backend"
+        )]
         if let Recorder::Host(recorder) = recorder {
             recorder.run(move || {
                 black_box(captured);
