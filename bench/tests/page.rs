@@ -80,3 +80,37 @@ fn each_bar_that_is_not_met_has_its_floor_told() {
     short.sort_unstable();
     assert_eq!(told, short, "told, and not met in one of the runs");
 }
+
+#[test]
+fn the_thresholds_of_waits_are_those_of_the_code() {
+    let page = page();
+    for (file, line, words) in [
+        (
+            "core/src/wait.rs",
+            "const SPIN: Duration = Duration::from_micros(30);",
+            "| to 30 µs |",
+        ),
+        (
+            "core/src/wait.rs",
+            "const ALONE: Duration = Duration::from_micros(3);",
+            "| to 3 µs |",
+        ),
+        (
+            "backend-cuda/src/device.rs",
+            "const SPIN: Duration = Duration::from_micros(20);",
+            "20 µs without a pause",
+        ),
+        (
+            "backend-cuda/src/device.rs",
+            "(Duration::from_micros(20), Duration::from_millis(1));",
+            "naps of 20 µs to 1 ms",
+        ),
+    ] {
+        let code = fs::read_to_string(at(file)).expect("a file of the project");
+        assert!(
+            code.contains(line),
+            "{file} has no `{line}`: mend {PAGE}, and this test"
+        );
+        assert!(page.contains(words), "{PAGE} does not say \"{words}\"");
+    }
+}
