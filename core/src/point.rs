@@ -60,7 +60,11 @@ impl<'t> Point<'t> {
     ///
     /// # Errors
     /// As [`Point::wait`].
+    #[inline]
     pub fn wait_with(self, mode: WaitMode, timeout: Duration) -> Result<()> {
+        if self.of.is_none_or(|of| of.reached() >= self.value) {
+            return Ok(());
+        }
         wait_points(&[self], Quantity::All, Stage::Reached, mode, timeout).map(|_| ())
     }
 

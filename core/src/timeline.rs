@@ -97,6 +97,7 @@ impl Timeline {
 
     /// The value that the engine knows to be reached, whether or not the timeline has failed since. A load.
     #[must_use]
+    #[inline]
     pub fn frozen_value(&self) -> u64 {
         self.0.0.reached()
     }
@@ -124,6 +125,7 @@ impl Timeline {
     /// # Errors
     /// [`Error::SignalNotAboveReached`], [`Error::SignalOverlapsClaim`] or [`Error::ValueOutOfRange`],
     /// with the numbers and nothing changed; [`Error::Failed`]; a driver error, which fails the timeline.
+    #[inline]
     pub fn signal(&self, value: u64) -> Result<()> {
         self.0.0.signal_from_host(value)
     }

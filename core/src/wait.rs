@@ -33,8 +33,9 @@ const SPIN: Duration = Duration::from_micros(30);
 /// For how long of that it keeps others off its processor: one of them may be who is waited for.
 const ALONE: Duration = Duration::from_micros(3);
 
-/// How often a thread that polls looks for each time that it looks at the clock, which costs more.
-const LOOKS: u32 = 4;
+/// How often a thread that polls looks for each time that it looks at the clock, which costs more: all of that is well
+/// below a microsecond.
+const LOOKS: u32 = 12;
 
 /// How often a waiting thread looks for itself where no watcher can wake it: it is one, or there is none.
 const OWN_LOOK: Duration = Duration::from_micros(200);
@@ -91,11 +92,30 @@ pub(crate) fn wait_points(
             Quantity::Any => Err(Error::NothingToWaitFor),
         };
     }
+    // Mostly it is one, and mostly nothing has come yet: that shows without a proper look.
+    let single = match points {
+        [
+            Point {
+                of: Some(of),
+                value,
+            },
+        ] if stage == Stage::Reached => Some((*of, *value)),
+        _ => None,
+    };
+    let is_worth_a_look = || single.is_none_or(|(of, value)| of.is_worth_a_look(value));
     let look = || {
+        if let Some((of, value)) = single {
+            if of.reached() >= value {
+                return Ok(Some(0));
+            }
+            if !of.is_worth_a_look(value) {
+                return of.check_wait(value).map(|()| None);
+            }
+        }
         refresh_all(points, stage)?;
         decide(points, quantity, stage)
     };
-    let answer = wait_until(timeout, mode, quantity, look, |parker, registered| {
+    let register = |parker: &Arc<dyn Wake>, registered: &mut Registered<_>| {
         let mut alone = on_watcher_thread();
         for point in points {
             if let Some(of) = point.of {
@@ -104,7 +124,8 @@ pub(crate) fn wait_points(
             }
         }
         alone
-    })?;
+    };
+    let answer = wait_until(timeout, mode, quantity, is_worth_a_look, look, register)?;
     if let Some(index) = answer {
         return Ok(index);
     }
@@ -192,12 +213,13 @@ pub(crate) fn decide(
     }
 }
 
-/// Spins, then parks, until `look` has an answer or the time is over (`None`). `register` tells whether this thread
-/// cannot rely on being woken.
+/// Spins, then parks, until `look` has an answer or the time is over (`None`). While it spins it looks only where
+/// that is worth it. `register` tells whether this thread cannot rely on being woken.
 fn wait_until<'p, T>(
     timeout: Duration,
     mode: WaitMode,
     quantity: Quantity,
+    is_worth_a_look: impl Fn() -> bool,
     mut look: impl FnMut() -> Result<Option<T>>,
     register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> bool,
 ) -> Result<Option<T>> {
@@ -223,7 +245,9 @@ fn wait_until<'p, T>(
             }
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
-                if let Some(answer) = look()? {
+                if is_worth_a_look()
+                    && let Some(answer) = look()?
+                {
                     return Ok(Some(answer));
                 }
             }

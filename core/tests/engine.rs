@@ -390,3 +390,31 @@ fn released_work_may_signal_the_timeline_that_released_it() {
     line.signal(1).unwrap();
     line.at(2).wait(LONG).unwrap();
 }
+
+/// Claims of very high values stand where those of others do not fit, and the way there leads through both.
+#[test]
+fn signals_of_very_high_values() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+    for first in [(1 << 62) - 4, (1 << 63) - 4, u64::MAX - 8] {
+        let line = device.timeline_from("line", first).unwrap();
+        for value in [first + 1, first + 3, first + 5] {
+            line.signal(value).unwrap();
+            assert_eq!(line.value().unwrap(), value);
+            let again = line.signal(value).unwrap_err();
+            assert!(
+                matches!(again, Error::SignalNotAboveReached { reached, .. } if reached == value),
+                "{again}"
+            );
+            queue
+                .submit(&[], nothing, &[line.signal_at(value + 1)])
+                .unwrap();
+            line.at(value + 1).wait(LONG).unwrap();
+        }
+    }
+    let line = device.timeline("line").unwrap();
+    for value in [1 << 62, 1 << 63, u64::MAX - 1] {
+        line.signal(value).unwrap();
+        assert_eq!(line.value().unwrap(), value);
+    }
+}

@@ -95,18 +95,43 @@ impl<S: Borrow<Arc<Shared>>> Drop for Registered<S> {
     }
 }
 
-/// What is read by whoever waits in a loop, apart from all that changes more often than these do.
-#[repr(align(64))]
+/// What is read by whoever waits in a loop. It has its cache lines to itself (processors fetch two together), so that
+/// a signal takes one from him, and he none from the signaller.
+#[repr(align(128))]
 struct Seen {
-    /// Only written under the state's lock; grows.
+    /// Written under the state's lock, or by a signal of the host that stands in [`Claimed::quick`]; grows.
     reached: AtomicU64,
-    /// Never below `reached`; grows.
-    pending: AtomicU64,
     /// Claims of submissions that the application makes itself, and one for signals from outside the
     /// engine if there may be such: the counter may run ahead of `pending`.
     raw_claims: AtomicU64,
     /// Set once the timeline has failed or lost its last handle.
     troubled: AtomicBool,
+}
+
+/// What changes with each claim, and with each signal of the host: in the hands of whoever makes them.
+#[repr(align(128))]
+struct Claimed {
+    /// What has been promoted; grows. What is reached is pending too, whatever this says.
+    pending: AtomicU64,
+    /// The one claim that is not in the state's list: see `quick.rs`.
+    quick: AtomicU64,
+    /// The claim that was promoted last, or next to last: its value, that together with the driver queue that
+    /// signals it (0 for nobody's) in one word, and the queue whose submission that was (0 for none of ours).
+    promoted: AtomicU64,
+    promoted_as: AtomicU64,
+    promoted_by: AtomicU64,
+    /// True while somebody waits, or is about to: who promotes a claim then takes the lock.
+    awaited: AtomicBool,
+}
+
+/// What is locked, apart from what changes without.
+#[repr(align(128))]
+struct Locked {
+    state: Mutex<State>,
+    /// Keeps host signals in order among themselves across the driver call. Nothing else takes it.
+    host_signal: Mutex<()>,
+    /// Waits for this timeline, and claims of it, in the graph of held submissions.
+    held_waits: AtomicU64,
 }
 
 /// The host-side state of a timeline, shared by its handles, points and claims.
@@ -116,24 +141,11 @@ pub(crate) struct Shared {
     max_difference: u64,
     /// There is no port but one of the host's, behind which there is nothing.
     counts_here: bool,
-    seen: Seen,
-    /// The claim that was promoted last, or next to last: its value, that together with the driver queue that
-    /// signals it (0 for nobody's) in one word, and the queue whose submission that was (0 for none of ours).
-    promoted: AtomicU64,
-    promoted_as: AtomicU64,
-    promoted_by: AtomicU64,
-    /// The one claim that is not in the state's list, from `pending` up to this: taken and promoted without the
-    /// lock, as nearly all are. 0 if there is none, [`LISTED`] while claims stand in the list.
-    quick: AtomicU64,
-    /// True while somebody waits, or is about to: who promotes a claim then takes the lock.
-    awaited: AtomicBool,
     /// Its part of the graph of held submissions.
     pub(crate) line: Line,
-    /// Waits for this timeline, and claims of it, in the graph of held submissions.
-    held_waits: AtomicU64,
-    /// Keeps host signals in order among themselves across the driver call. Nothing else takes it.
-    host_signal: Mutex<()>,
-    state: Mutex<State>,
+    seen: Seen,
+    claimed: Claimed,
+    locked: Locked,
 }
 
 /// A promotion in one word, since those of two threads may meet: two words that do not belong together must not look
@@ -170,19 +182,23 @@ impl Shared {
             attachments: attachments.into_vec().into_boxed_slice(),
             seen: Seen {
                 reached: AtomicU64::new(initial),
-                pending: AtomicU64::new(initial),
                 raw_claims: AtomicU64::new(foreign.into()),
                 troubled: AtomicBool::new(false),
             },
-            promoted: AtomicU64::new(0),
-            promoted_as: AtomicU64::new(0),
-            promoted_by: AtomicU64::new(0),
-            quick: AtomicU64::new(0),
-            awaited: AtomicBool::new(false),
+            claimed: Claimed {
+                pending: AtomicU64::new(initial),
+                quick: AtomicU64::new(quick::unclaimed(initial, initial)),
+                promoted: AtomicU64::new(0),
+                promoted_as: AtomicU64::new(0),
+                promoted_by: AtomicU64::new(0),
+                awaited: AtomicBool::new(false),
+            },
             line: Line::default(),
-            held_waits: AtomicU64::new(0),
-            host_signal: Mutex::new(()),
-            state: Mutex::default(),
+            locked: Locked {
+                state: Mutex::default(),
+                host_signal: Mutex::new(()),
+                held_waits: AtomicU64::new(0),
+            },
         }
     }
 
@@ -197,15 +213,16 @@ impl Shared {
 
     #[inline]
     pub(crate) fn pending(&self) -> u64 {
-        self.seen.pending.load(Ordering::Acquire)
+        let promoted = self.claimed.pending.load(Ordering::Acquire);
+        promoted.max(self.reached())
     }
 
     /// True if `value` is known to be signalled by this driver queue: only of one of the last values that were
     /// promoted.
     #[inline]
     pub(crate) fn is_from(&self, value: u64, domain: u64) -> bool {
-        self.promoted_as.load(Ordering::Acquire) == promotion(value, domain)
-            && self.promoted.load(Ordering::Relaxed) == value
+        self.claimed.promoted_as.load(Ordering::Acquire) == promotion(value, domain)
+            && self.claimed.promoted.load(Ordering::Relaxed) == value
     }
 
     #[inline]
@@ -230,27 +247,27 @@ impl Shared {
         if !self.seen.troubled.load(Ordering::Acquire) {
             return None;
         }
-        self.state.lock().failure.clone()
+        self.locked.state.lock().failure.clone()
     }
 
     /// The graph of held submissions has one wait for this timeline, or claim of it, more.
     pub(crate) fn add_held_wait(&self) {
-        self.held_waits.fetch_add(1, Ordering::SeqCst);
+        self.locked.held_waits.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The graph of held submissions has one wait for this timeline, or claim of it, less.
     pub(crate) fn drop_held_wait(&self) {
-        self.held_waits.fetch_sub(1, Ordering::SeqCst);
+        self.locked.held_waits.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// The queue that is to signal what is pending, if it is one of ours.
     pub(crate) fn last_submitter(&self) -> Option<Object> {
-        crate::names::queue(self.promoted_by.load(Ordering::Acquire))
+        crate::names::queue(self.claimed.promoted_by.load(Ordering::Acquire))
     }
 
     /// True if somebody has claimed `value`.
     pub(crate) fn is_claimed(&self, value: u64) -> bool {
-        self.with_claims(&mut self.state.lock(), |claims| claims.covers(value))
+        self.with_claims(&mut self.locked.state.lock(), |claims| claims.covers(value))
     }
 
     /// True if a signal can only come from beyond the engine: no raw claim but the one for that is there.
@@ -264,14 +281,14 @@ impl Shared {
     fn tell_holders(&self) {
         // Against a lane that adds its wait and then looks for trouble: one of the two sees the other.
         fence(Ordering::SeqCst);
-        if self.held_waits.load(Ordering::SeqCst) > 0 {
+        if self.locked.held_waits.load(Ordering::SeqCst) > 0 {
             wake_all(crate::graph::waiting_for(self));
         }
     }
 
     #[inline]
     fn is_closed(&self) -> bool {
-        self.seen.troubled.load(Ordering::Acquire) && self.state.lock().closed
+        self.seen.troubled.load(Ordering::Acquire) && self.locked.state.lock().closed
     }
 
     /// Why `value` will never come, if that is so.
@@ -316,7 +333,7 @@ impl Shared {
     }
 
     fn standing_in_trouble(&self, value: u64) -> Standing {
-        self.standing_locked(&mut self.state.lock(), value)
+        self.standing_locked(&mut self.locked.state.lock(), value)
     }
 
     fn standing_locked(&self, state: &mut State, value: u64) -> Standing {
@@ -370,6 +387,13 @@ impl Shared {
         Ok(value)
     }
 
+    /// False if a look at the timeline would find nothing new for who waits until `value` is reached: what a wait
+    /// that polls asks before each look. Two loads of one cache line where no driver is to be asked.
+    #[inline]
+    pub(crate) fn is_worth_a_look(&self, value: u64) -> bool {
+        self.reached() >= value || !self.counts_here || self.seen.troubled.load(Ordering::Acquire)
+    }
+
     /// As [`Shared::refresh`], but a load if `value` is known to be reached.
     #[inline]
     pub(crate) fn refresh_to(&self, value: u64) {
@@ -404,14 +428,11 @@ impl Shared {
         if value <= self.reached() {
             return Woken::new();
         }
-        let mut state = self.state.lock();
+        let mut state = self.locked.state.lock();
         if state.failure.is_some() || value <= self.reached() {
             return Woken::new();
         }
-        // First what is pending: nobody, with or without the lock, may see a value reached but not pending.
-        if self.pending() < value {
-            self.seen.pending.fetch_max(value, Ordering::AcqRel);
-        }
+        // No signal that the host makes without the lock meets this: there is none while anything is outstanding.
         self.seen.reached.store(value, Ordering::Release);
         self.settle(&mut state, value);
         self.take_settled(&mut state)
@@ -426,10 +447,12 @@ impl Shared {
     /// Fails the timeline at the value known; its port is not asked.
     fn fail_frozen(&self, cause: Failure) {
         let woken = {
-            let mut state = self.state.lock();
+            let mut state = self.locked.state.lock();
             if state.failure.is_some() {
                 return;
             }
+            // A signal that is being made without the lock is made now; there is none from here on.
+            self.list(&mut state);
             state.failure = Some(cause);
             self.seen.troubled.store(true, Ordering::Release);
             let woken = state.waiters.take_unserved(|_| false);
@@ -443,7 +466,7 @@ impl Shared {
     /// The last handle has gone: nobody can make new claims.
     pub(crate) fn close(&self) {
         let (woken, watched) = {
-            let mut state = self.state.lock();
+            let mut state = self.locked.state.lock();
             state.closed = true;
             self.seen.troubled.store(true, Ordering::Release);
             (self.take_cancelled(&mut state), state.watched.is_some())
@@ -463,9 +486,9 @@ impl Shared {
         wake: Arc<dyn Wake>,
     ) -> Option<Ticket> {
         let (ticket, watch) = {
-            let mut state = self.state.lock();
+            let mut state = self.locked.state.lock();
             // Against who promotes a claim: see `release_if_awaited`.
-            self.awaited.store(true, Ordering::SeqCst);
+            self.claimed.awaited.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             match (self.standing_locked(&mut state, value), stage) {
                 (Standing::Open, _) | (Standing::Pending, Stage::Reached) => {}
@@ -510,13 +533,13 @@ impl Shared {
     /// To be called with the lock whenever waiters may have gone.
     fn note_who_waits(&self, state: &State) {
         if state.waiters.is_empty() {
-            self.awaited.store(false, Ordering::Relaxed);
+            self.claimed.awaited.store(false, Ordering::Relaxed);
         }
     }
 
     /// Removes a registration if it is still there.
     pub(crate) fn unregister(&self, ticket: Ticket) {
-        let mut state = self.state.lock();
+        let mut state = self.locked.state.lock();
         let removed = state.waiters.remove(ticket);
         self.note_who_waits(&state);
         drop(state);

@@ -40,7 +40,7 @@ impl Shared {
                 waited: own_wait,
             });
         }
-        let mut state = self.state.lock();
+        let mut state = self.locked.state.lock();
         // First, so that what is on its way without the lock is found pending or in the list.
         self.list(&mut state);
         let claim = self.check_signal(&state, value).and_then(|()| {
@@ -56,7 +56,7 @@ impl Shared {
     pub(crate) fn promote(self: &Arc<Self>, claim: Interval, domain: u64, queue: Option<&Object>) {
         self.set_pending(claim.upto, domain, queue.map_or(0, Object::id));
         if !self.drop_quick(claim.upto) {
-            let mut state = self.state.lock();
+            let mut state = self.locked.state.lock();
             self.with_claims(&mut state, |claims| claims.remove(claim.upto));
         }
         self.release_if_awaited();
@@ -73,11 +73,12 @@ impl Shared {
     /// caller, and a third has seen that.
     #[inline]
     fn set_pending(&self, value: u64, domain: u64, queue: u64) {
-        self.promoted_by.store(queue, Ordering::Relaxed);
-        self.promoted.store(value, Ordering::Relaxed);
-        self.promoted_as
+        self.claimed.promoted_by.store(queue, Ordering::Relaxed);
+        self.claimed.promoted.store(value, Ordering::Relaxed);
+        self.claimed
+            .promoted_as
             .store(promotion(value, domain), Ordering::Release);
-        self.seen.pending.fetch_max(value, Ordering::SeqCst);
+        self.claimed.pending.fetch_max(value, Ordering::SeqCst);
     }
 
     /// Who registers to wait says so first and looks then, and here it is the other way round: one of the two
@@ -85,14 +86,14 @@ impl Shared {
     #[inline]
     fn release_if_awaited(self: &Arc<Self>) {
         in_order();
-        if self.awaited.load(Ordering::SeqCst) {
+        if self.claimed.awaited.load(Ordering::SeqCst) {
             self.release();
         }
     }
 
     fn release(self: &Arc<Self>) {
         let (woken, watch) = {
-            let mut state = self.state.lock();
+            let mut state = self.locked.state.lock();
             let woken = self.take_settled(&mut state);
             (woken, self.needs_watch(&mut state))
         };
@@ -102,11 +103,11 @@ impl Shared {
 
     /// Takes a claim back. Whoever relied on it alone now finds out.
     pub(crate) fn withdraw(&self, claim: Interval) {
-        if self.drop_quick(claim.upto) && !self.is_closed() {
+        if self.withdraw_quickly(claim) && !self.is_closed() {
             return;
         }
         let woken = {
-            let mut state = self.state.lock();
+            let mut state = self.locked.state.lock();
             self.with_claims(&mut state, |claims| claims.remove(claim.upto));
             self.take_cancelled(&mut state)
         };
@@ -117,13 +118,23 @@ impl Shared {
     }
 
     /// A host signal: checked, made through the home port, then known to be reached.
-    pub(crate) fn signal_from_host(&self, value: u64) -> Result<()> {
+    #[inline]
+    pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
+        if self.counts_here && self.signal_quickly(value) {
+            self.release_if_awaited();
+            return Ok(());
+        }
+        self.signal_with_the_lock(value)
+    }
+
+    #[cold]
+    fn signal_with_the_lock(&self, value: u64) -> Result<()> {
         if self.counts_here {
             return self.signal_here(value);
         }
         self.refresh();
         self.signal_in_order(value, || {
-            let mut state = self.state.lock();
+            let mut state = self.locked.state.lock();
             self.check_signal(&state, value)?;
             self.with_claims(&mut state, |claims| {
                 self.check_next(claims, value)?;
@@ -136,18 +147,21 @@ impl Shared {
         })
     }
 
-    /// A host signal of a timeline that is nothing but this: it is made under the lock, and so needs no claim.
+    /// A host signal of a timeline that is nothing but this.
     fn signal_here(&self, value: u64) -> Result<()> {
         let woken = {
-            let mut state = self.state.lock();
-            self.check_signal(&state, value)?;
-            self.with_claims(&mut state, |claims| {
-                self.check_next(claims, value)?;
-                // Nobody else can have claimed anything, so nothing is promoted now.
-                self.seen.pending.store(value, Ordering::Release);
+            let mut state = self.locked.state.lock();
+            // First, so that a signal that is being made without the lock is made before it is looked at.
+            self.list(&mut state);
+            let signalled = self
+                .check_signal(&state, value)
+                .and_then(|()| self.check_next(&state.claims, value));
+            if signalled.is_ok() {
+                // Under the lock, and with nothing outstanding: nobody else writes it now.
                 self.seen.reached.store(value, Ordering::Release);
-                Ok::<_, Error>(())
-            })?;
+            }
+            self.unlist(&state);
+            signalled?;
             self.take_settled(&mut state)
         };
         wake_all(woken);
@@ -181,7 +195,7 @@ impl Shared {
     /// Signals through the home port if `check` allows it, one host signal at a time. Whoever waited
     /// is woken after that: what they do may signal this timeline again.
     fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {
-        let order = self.host_signal.lock();
+        let order = self.locked.host_signal.lock();
         check()?;
         let signalled = self
             .home()

@@ -46,7 +46,7 @@ impl Shared {
 
     /// Asked by the watcher each round: the value to look for, or `None` to forget this timeline.
     pub(crate) fn watch_target(&self) -> Option<u64> {
-        let mut state = self.state.lock();
+        let mut state = self.locked.state.lock();
         state.watched = self.target(&state);
         state.watched
     }

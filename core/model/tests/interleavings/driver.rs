@@ -6,9 +6,10 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_model::backend::{
-    Attachment, Batch, Completion, Enqueue, Flush, Keep, KeptPoints, Lane, Port, Stamp, Waker,
+    Attachment, Batch, Completion, Device as _, Enqueue, Flush, Keep, KeptPoints, Lane, Port,
+    Stamp, Waker,
 };
-use syncline_model::{DeviceId, Object, Result, Timeline};
+use syncline_model::{DeviceId, Object, Result, Timeline, host};
 
 /// A port whose values are the engine's own. It tells when host signals meet or come out of order.
 #[derive(Default)]
@@ -42,6 +43,12 @@ pub(crate) fn timeline(device: DeviceId, label: &str) -> Timeline {
         signalled_elsewhere: false,
     };
     Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
+}
+
+/// A timeline of the host, with nothing behind it but the engine's own words, and its device.
+pub(crate) fn host_timeline(label: &str) -> (Timeline, DeviceId) {
+    let host = host::Device::new();
+    (host.timeline(label).unwrap(), host.id())
 }
 
 /// No times here.

@@ -24,6 +24,10 @@
 //! | a claim without the lock is overlooked by who takes the lock, or taken of a value that is pending by then | `signals::a_host_signal_against_a_queue`, `signals::two_queues_signal_one_value` |
 //! | what is pending is read before the claims are listed, or such a claim is taken and then compared | `signals::two_queues_signal_one_value_and_end_later`, `signals::a_consumer_against_its_producer`, `ends::a_release_against_a_wait_for_a_closed_timeline` |
 //! | a signal of the host takes such a claim before it looks whether it may | `signals::a_signal_too_far_against_a_submission` |
+//! | who lists the claims does not make the signal of the host that is being made | `here::signals_in_a_row_from_three_threads`, `here::equal_signals` |
+//! | a failure does not make it, or the word is free again after a failure | `here::a_failure_against_signals_against_a_wait` |
+//! | it is made where what is pending is not reached, or by a store, or with no claim of the word | `here::a_signal_against_submissions_before_it`, `here::signals_in_a_row_from_three_threads`, `here::a_signal_against_a_queue` |
+//! | nobody is woken after it, or that is looked at before it is made | `here::a_signal_against_a_wait` |
 //! | a promotion's value and queue are two words | `signals::a_submission_that_ends_early_against_the_next` |
 //! | such a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
 //! | a promotion or a registration to wait looks first and tells then, or without a fence between | `futures::a_submission_against_a_future_of_pending` |
@@ -41,6 +45,7 @@
 mod driver;
 mod ends;
 mod futures;
+mod here;
 mod queues;
 mod relays;
 mod signals;
