@@ -1,24 +1,22 @@
 //! Host queues: one worker thread each.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallbox::smallbox;
-use smallvec::SmallVec;
 
 use crate::backend::{
-    self, Batch, Completion, Device as _, Enqueue, Flush, Held, Keep, KeptPoints, Lane, Recycled,
-    Submitted, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, Recycled, Submitted, Waker,
 };
 use crate::host::device::Device;
-use crate::host::tasks::Tasks;
+use crate::host::tasks::{Lot, Step, Tasks};
 use crate::host::timing::Stamp;
 use crate::lane::panic_message;
 use crate::once::{Job, Small};
 use crate::run::quietly;
+use crate::state::Shared;
 use crate::{Error, Fence, Object, Point, Result, Signal};
 
 /// A worker thread that runs closures in order.
@@ -32,7 +30,7 @@ impl Queue {
     pub(crate) fn new(device: Device, label: &str) -> Result<Self> {
         let object = Object::new("host queue", label);
         let own = device.timeline(&format!("{label} (position)"))?;
-        let worker = Worker::start(&object, device.clone())?;
+        let worker = Worker::start(&object, device.clone(), own.shared().clone())?;
         let lane = Lane::new(object, device.id(), own, worker);
         Ok(Self { device, lane })
     }
@@ -82,18 +80,16 @@ impl backend::Queue for Queue {
 /// What a submission to a host queue consists of: closures for the worker.
 #[derive(Default)]
 pub struct Recorder {
-    jobs: Jobs,
+    lot: Lot,
     keep: Keep,
     epoch: Option<std::time::Instant>,
 }
-
-type Jobs = SmallVec<[Small<dyn Job>; 1]>;
 
 impl Recorder {
     /// Adds a closure, to be run on the worker thread after those added before. It may block; a panic
     /// in it fails the timelines that the submission would have signalled.
     pub fn run(&mut self, job: impl FnOnce() + Send + 'static) {
-        self.jobs.push(smallbox!(Some(job)));
+        self.lot.closures.push_back(smallbox!(Some(job)));
     }
 
     /// Keeps `object` alive until the submission has finished.
@@ -104,7 +100,7 @@ impl Recorder {
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "host Recorder ({} closures)", self.jobs.len())
+        write!(f, "host Recorder ({} closures)", self.lot.closures.len())
     }
 }
 
@@ -117,26 +113,16 @@ pub(crate) struct Worker {
     stamps: Recycled<Stamp>,
 }
 
-/// One submission, on its way to the worker.
-pub(crate) struct Task {
-    waits: KeptPoints,
-    jobs: Jobs,
-    order: KeptPoints,
-    signals: SmallVec<[Completion; 2]>,
-    /// To be failed if the work fails; the engine makes them otherwise.
-    relayed: SmallVec<[Completion; 1]>,
-    end: Completion,
-}
-
 impl Worker {
-    fn start(object: &Object, device: Device) -> Result<Self> {
+    /// `own` is the queue's position.
+    fn start(object: &Object, device: Device, own: Arc<Shared>) -> Result<Self> {
         let tasks = Arc::new(Tasks::default());
         let received = tasks.clone();
         let name = object.clone();
         std::thread::Builder::new()
             // A label may hold anything, the name of a thread no NUL.
             .name(format!("syncline-{}", object.label().replace('\0', "?")))
-            .spawn(move || work(&name, &received))
+            .spawn(move || work(&name, &own, &received))
             .map_err(|error| Error::Native {
                 object: object.clone(),
                 call: "starting a thread",
@@ -161,39 +147,40 @@ impl Drop for Worker {
 
 impl Enqueue for Worker {
     type Recorder<'a> = Recorder;
-    type Prepared = Task;
+    type Prepared = Lot;
     type Stamp = Stamp;
 
     fn order_domain(&self) -> u64 {
         self.object.id()
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Task>
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Lot>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
     {
         let mut recorder = Recorder {
+            lot: self.tasks.empty(),
+            keep: Keep::default(),
             epoch: Some(self.device.epoch()),
-            ..Recorder::default()
         };
         work(&mut recorder)?;
         keep.append(&mut recorder.keep);
-        Ok(Task {
-            waits: batch.waits.iter().map(|point| point.keep()).collect(),
-            jobs: recorder.jobs,
-            order: batch.order.iter().map(|point| point.keep()).collect(),
-            signals: batch
-                .signals
-                .iter()
-                .map(|signal| signal.completion())
-                .collect(),
-            relayed: batch.relayed.iter().cloned().collect(),
-            end: batch.end.completion(),
-        })
+        let mut lot = recorder.lot;
+        let steps = &mut lot.steps;
+        steps.extend(batch.waits.iter().map(|point| Step::Wait(point.keep())));
+        if !lot.closures.is_empty() {
+            steps.push_back(Step::Call(lot.closures.len()));
+        }
+        steps.extend(batch.order.iter().map(|point| Step::Wait(point.keep())));
+        let signals = batch.signals.iter();
+        steps.extend(signals.map(|signal| Step::Signal(signal.completion())));
+        steps.extend(batch.relayed.iter().cloned().map(Step::Relayed));
+        steps.push_back(Step::End(batch.end.value()));
+        Ok(lot)
     }
 
-    fn flush(&self, task: Task, _lane: &dyn Fn() -> Waker) -> Flush<Task> {
-        if self.tasks.push(task) {
+    fn flush(&self, lot: Lot, _lane: &dyn Fn() -> Waker) -> Flush<Lot> {
+        if self.tasks.push(lot) {
             return Flush::Done;
         }
         Flush::Refused(Error::DeviceLost {
@@ -220,7 +207,7 @@ impl Enqueue for Worker {
 }
 
 /// The worker's life.
-fn work(queue: &Object, tasks: &Tasks) {
+fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
     struct End<'t>(&'t Tasks);
     impl Drop for End<'_> {
         fn drop(&mut self) {
@@ -228,54 +215,49 @@ fn work(queue: &Object, tasks: &Tasks) {
         }
     }
     let _end = End(tasks);
-    let mut batch = VecDeque::new();
-    while tasks.take(&mut batch) {
-        for task in batch.drain(..) {
-            finish(queue, task);
+    let mut lot = Lot::default();
+    // How the present submission goes.
+    let mut done = Ok(());
+    while tasks.take(&mut lot) {
+        while let Some(step) = lot.steps.pop_front() {
+            match step {
+                // The signal is on its way: this ends, in success or failure.
+                Step::Wait(point) => {
+                    done = done.and_then(|()| point.point().wait(Duration::MAX));
+                }
+                Step::Call(count) => {
+                    for _ in 0..count {
+                        if let Some(job) = lot.closures.front_mut() {
+                            done = done.and_then(|()| call(queue, job));
+                        }
+                        let left = lot.closures.pop_front();
+                        if done.is_err() {
+                            quietly(|| drop(left));
+                        }
+                    }
+                }
+                Step::Signal(signal) => match &done {
+                    Ok(()) => signal.complete(),
+                    Err(cause) => signal.fail(cause.clone()),
+                },
+                Step::Relayed(signal) => {
+                    if let Err(cause) = &done {
+                        signal.fail(cause.clone());
+                    }
+                }
+                Step::End(number) => {
+                    done = Ok(());
+                    own.advance(number);
+                }
+            }
         }
     }
 }
 
-/// Does one submission, and makes its signals.
-fn finish(queue: &Object, task: Task) {
-    let Task {
-        waits,
-        jobs,
-        order,
-        signals,
-        relayed,
-        end,
-    } = task;
-    let done = reached(&waits);
-    let done = run(queue, jobs, done).and_then(|()| reached(&order));
-    match done {
-        Ok(()) => signals.into_iter().for_each(Completion::complete),
-        Err(cause) => signals
-            .into_iter()
-            .chain(relayed)
-            .for_each(|signal| signal.fail(cause.clone())),
-    }
-    end.complete();
-}
-
-/// Waits for points whose signals are on their way: this ends, in success or failure.
-fn reached(points: &KeptPoints) -> Result<()> {
-    points
-        .iter()
-        .try_for_each(|point| point.point().wait(Duration::MAX))
-}
-
-/// Runs the closures until one fails, none if `ready` did, and drops the rest.
-fn run(queue: &Object, jobs: Jobs, ready: Result<()>) -> Result<()> {
-    let mut jobs = jobs.into_iter();
-    let done = ready.and_then(|()| {
-        jobs.try_for_each(|mut job| {
-            catch_unwind(AssertUnwindSafe(|| job.run())).map_err(|payload| Error::WorkPanicked {
-                queue: queue.clone(),
-                message: panic_message(payload),
-            })
-        })
-    });
-    quietly(|| drop(jobs));
-    done
+/// Calls a closure of the application.
+fn call(queue: &Object, job: &mut Small<dyn Job>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(|| job.run())).map_err(|payload| Error::WorkPanicked {
+        queue: queue.clone(),
+        message: panic_message(payload),
+    })
 }

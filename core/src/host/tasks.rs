@@ -1,18 +1,23 @@
-//! The way of submissions to a worker thread: two lists in turn, which keep the room for the usual few.
+//! The way of submissions to a worker thread: two lots of them in turn, which keep the room for the usual few.
+//!
+//! A submission is not kept as one thing, which would have to be as large as the largest: it is a few steps, and closures
+//! beside them. So what waits behind a closure that takes long needs little memory, and little is moved.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::queue::Task;
+use crate::once::{Job, Small};
+use crate::point::{Completion, KeptPoint};
 use crate::run::quietly;
 
 /// How long the worker looks for more before it sleeps: about what waking it costs.
 const SPIN: Duration = Duration::from_micros(10);
 
 /// A list that has held more than so many gives its room back: it is used again when it is empty.
-const KEPT: usize = 128;
+const KEPT_STEPS: usize = 512;
+const KEPT_CLOSURES: usize = 128;
 
 /// For how long of that it keeps others off its processor.
 const ALONE: Duration = Duration::from_micros(3);
@@ -20,17 +25,60 @@ const ALONE: Duration = Duration::from_micros(3);
 /// How often it looks for each time that it looks at the clock.
 const LOOKS: u32 = 8;
 
+/// What a worker does next. Submissions follow each other, each up to its [`Step::End`].
+pub(super) enum Step {
+    /// Wait for a point whose signal is on its way; if that fails the submission does.
+    Wait(KeptPoint),
+    /// Call so many of the closures.
+    Call(usize),
+    /// Make a signal, or fail it.
+    Signal(Completion),
+    /// Fail a signal if the submission has failed; the engine makes it otherwise.
+    Relayed(Completion),
+    /// Tell that this one is done.
+    End(u64),
+}
+
+// A submission that waits behind others takes one for each thing that it does, and one for its end.
+const _: () = assert!(size_of::<Step>() <= 24, "a step is three words");
+
+/// A submission on its way, and any number of them in the worker's hands.
+#[derive(Default)]
+pub(crate) struct Lot {
+    pub(super) steps: VecDeque<Step>,
+    /// In the order in which the steps call them.
+    pub(super) closures: VecDeque<Small<dyn Job>>,
+}
+
+impl Lot {
+    /// Gives the room of a burst back.
+    fn trim(&mut self) {
+        if self.steps.capacity() > KEPT_STEPS {
+            self.steps = VecDeque::new();
+        }
+        if self.closures.capacity() > KEPT_CLOSURES {
+            self.closures = VecDeque::new();
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Tasks {
     state: Mutex<State>,
     more: Condvar,
-    /// There are tasks, or the queue is gone: to be looked at without the lock.
-    ready: AtomicBool,
+    ready: Ready,
+    /// Only used by whoever submits, one at a time.
+    spare: Mutex<Lot>,
 }
+
+/// There are tasks, or the queue is gone: to be looked at without the lock, in a cache line that changes when this does.
+#[derive(Default)]
+#[repr(align(128))]
+struct Ready(AtomicBool);
 
 #[derive(Default)]
 struct State {
-    tasks: VecDeque<Task>,
+    tasks: Lot,
     asleep: bool,
     closed: bool,
     /// There is no worker any more.
@@ -43,27 +91,48 @@ impl Tasks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// False, and nothing has happened but that `task` is dropped, if the worker has ended.
-    pub(super) fn push(&self, task: Task) -> bool {
+    /// A lot with nothing in it, which mostly has room for a submission.
+    pub(super) fn empty(&self) -> Lot {
+        std::mem::take(&mut *self.spare())
+    }
+
+    /// Hands `lot`, which is not empty, to the worker. False if that has ended: `lot` is dropped, and that is all.
+    pub(super) fn push(&self, mut lot: Lot) -> bool {
         let wakes = {
             let mut state = self.lock();
             if state.ended {
                 return false;
             }
-            state.tasks.push_back(task);
-            self.ready.store(true, Ordering::Release);
+            if state.tasks.steps.is_empty() {
+                std::mem::swap(&mut state.tasks, &mut lot);
+                self.ready.0.store(true, Ordering::Release);
+            } else {
+                state.tasks.steps.append(&mut lot.steps);
+                state.tasks.closures.append(&mut lot.closures);
+            }
             std::mem::take(&mut state.asleep)
         };
         if wakes {
             self.more.notify_one();
         }
+        self.give_back(lot);
         true
+    }
+
+    /// Takes the room of `lot` back, which is empty.
+    fn give_back(&self, mut lot: Lot) {
+        lot.trim();
+        *self.spare() = lot;
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Lot> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The worker ends once it has done what is there.
     pub(super) fn close(&self) {
         self.lock().closed = true;
-        self.ready.store(true, Ordering::Release);
+        self.ready.0.store(true, Ordering::Release);
         self.more.notify_one();
     }
 
@@ -77,13 +146,11 @@ impl Tasks {
         quietly(|| drop(left));
     }
 
-    /// Puts what there is into `batch`, which is empty; waits until there is something. False at the end.
-    pub(super) fn take(&self, batch: &mut VecDeque<Task>) -> bool {
-        if batch.capacity() > KEPT {
-            *batch = VecDeque::new();
-        }
+    /// Puts what there is into `lot`, which is empty; waits until there is something. False at the end.
+    pub(super) fn take(&self, lot: &mut Lot) -> bool {
+        lot.trim();
         let start = Instant::now();
-        while !self.ready.load(Ordering::Acquire) {
+        while !self.ready.0.load(Ordering::Acquire) {
             let spun = start.elapsed();
             if spun > SPIN {
                 break;
@@ -93,13 +160,13 @@ impl Tasks {
             }
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
-                if self.ready.load(Ordering::Acquire) {
+                if self.ready.0.load(Ordering::Acquire) {
                     break;
                 }
             }
         }
         let mut state = self.lock();
-        while state.tasks.is_empty() {
+        while state.tasks.steps.is_empty() {
             if state.closed {
                 return false;
             }
@@ -110,14 +177,14 @@ impl Tasks {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         state.asleep = false;
-        std::mem::swap(&mut state.tasks, batch);
-        self.ready.store(state.closed, Ordering::Relaxed);
+        std::mem::swap(&mut state.tasks, lot);
+        self.ready.0.store(state.closed, Ordering::Relaxed);
         true
     }
 }
 
 impl std::fmt::Debug for Tasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tasks", self.lock().tasks.len())
+        write!(f, "{} steps", self.lock().tasks.steps.len())
     }
 }
