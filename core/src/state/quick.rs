@@ -78,7 +78,8 @@ impl Shared {
             PENDING => self.reached() == before,
             _ => false,
         };
-        let fine = settled && before < value && value < VALUE;
+        let near = value.wrapping_sub(before) <= self.max_difference;
+        let fine = settled && before < value && near && value < VALUE;
         if !(fine && self.change_word(word, BY_HOST | value)) {
             return false;
         }
