@@ -10,7 +10,7 @@ use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
 
 use crate::context::Context;
 use crate::driver::Driver;
-use crate::event::Pool;
+use crate::event::Events;
 use crate::graph::LetGo;
 use crate::lock;
 use crate::port::EventPort;
@@ -45,8 +45,8 @@ pub(crate) struct Inner {
     context: Arc<Context>,
     /// Never given work: asked whether the context still answers.
     probe: Stream,
-    plain_events: Arc<Pool>,
-    timed_events: Arc<Pool>,
+    plain_events: Events,
+    timed_events: Events,
     let_go: Arc<LetGo>,
     room: Arc<Room>,
     /// Adopted streams in use, by address.
@@ -71,8 +71,8 @@ impl Device {
             watcher: Watcher::default(),
             nudge: Nudge::default(),
             probe: Stream::new(&context, "health")?,
-            plain_events: Pool::plain(&context),
-            timed_events: Pool::timed(&context),
+            plain_events: Events::plain(&context),
+            timed_events: Events::timed(&context),
             context,
             let_go: Arc::default(),
             room: Room::new(COMMANDS),
@@ -84,11 +84,11 @@ impl Device {
         &self.0.context
     }
 
-    pub(crate) fn plain_events(&self) -> &Pool {
+    pub(crate) fn plain_events(&self) -> &Events {
         &self.0.plain_events
     }
 
-    pub(crate) fn timed_events(&self) -> &Pool {
+    pub(crate) fn timed_events(&self) -> &Events {
         &self.0.timed_events
     }
 

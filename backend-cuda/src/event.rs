@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::Result;
@@ -16,47 +16,42 @@ use crate::stream::Stream;
 /// Plain events cost a seventh of timed ones to record.
 const DISABLE_TIMING: u32 = 2;
 
-/// The events of one device that nobody uses at present, of one kind.
-pub(crate) struct Pool {
-    context: Arc<Context>,
-    flags: u32,
-    free: Mutex<Vec<Arc<Event>>>,
-    /// For events to find the way back; they do not keep the pool alive.
-    this: Weak<Self>,
-}
+/// The events of one device, of one kind. Dropped with the device, and what is in use then with its last mark.
+pub(crate) struct Events(Arc<Pool>);
 
-impl Pool {
+impl Events {
     /// Events that only tell that they are reached.
-    pub(crate) fn plain(context: &Arc<Context>) -> Arc<Self> {
+    pub(crate) fn plain(context: &Arc<Context>) -> Self {
         Self::new(context, DISABLE_TIMING)
     }
 
     /// Events that also tell when.
-    pub(crate) fn timed(context: &Arc<Context>) -> Arc<Self> {
+    pub(crate) fn timed(context: &Arc<Context>) -> Self {
         Self::new(context, 0)
     }
 
-    fn new(context: &Arc<Context>, flags: u32) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
+    fn new(context: &Arc<Context>, flags: u32) -> Self {
+        Self(Arc::new(Pool {
             context: context.clone(),
             flags,
-            free: Mutex::default(),
-            this: this.clone(),
-        })
+            free: Mutex::new(Some(Vec::new())),
+        }))
     }
 
     /// An event that nobody else uses while the mark exists, to be [recorded](Stream::record) once.
     ///
     /// # Errors
     /// A driver error.
+    #[inline]
     pub(crate) fn take(&self) -> Result<Mark> {
-        let free = lock(&self.free).pop();
-        let event = match free {
-            Some(event) => event,
-            None => Arc::new(self.create()?),
-        };
-        event.done.store(false, Ordering::Relaxed);
-        Ok(Mark(event))
+        let free = lock(&self.0.free).as_mut().and_then(Vec::pop);
+        match free {
+            Some(event) => {
+                event.done.store(false, Ordering::Relaxed);
+                Ok(Mark(event))
+            }
+            None => self.fresh(),
+        }
     }
 
     /// Records such an event at the stream's present position. The context is current if the stream is a default
@@ -74,29 +69,42 @@ impl Pool {
     ///
     /// # Errors
     /// A driver error.
+    #[cold]
     pub(crate) fn fresh(&self) -> Result<Mark> {
-        Ok(Mark(Arc::new(self.create()?)))
-    }
-
-    fn create(&self) -> Result<Event> {
-        let _bound = self.context.bind_apart()?;
+        let context = &self.0.context;
+        let _bound = context.bind_apart()?;
         let mut raw = null_mut();
         // SAFETY: writes one handle; destroyed on drop.
-        unsafe { self.context.driver().event_create(&raw mut raw, self.flags) }
-            .map_err(|code| self.context.error(code))?;
-        Ok(Event {
-            context: self.context.clone(),
-            pool: self.this.clone(),
+        unsafe { context.driver().event_create(&raw mut raw, self.0.flags) }
+            .map_err(|code| context.error(code))?;
+        Ok(Mark(Arc::new(Event {
+            context: context.clone(),
+            pool: self.0.clone(),
             raw: Raw(raw),
             done: AtomicBool::new(false),
-        })
+        })))
     }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // The events have their pool, so it lets go of them first.
+        drop(lock(&self.0.free).take());
+    }
+}
+
+/// Where events come from and go back to.
+struct Pool {
+    context: Arc<Context>,
+    flags: u32,
+    /// Those that nobody uses at present; `None` once there is no device to use them.
+    free: Mutex<Option<Vec<Arc<Event>>>>,
 }
 
 /// A driver's event, in use or in its pool.
 struct Event {
     context: Arc<Context>,
-    pool: Weak<Pool>,
+    pool: Arc<Pool>,
     raw: Raw<sys::CUevent_st>,
     /// The driver has said that it is complete: never asked again.
     done: AtomicBool,
@@ -179,14 +187,23 @@ impl Mark {
 }
 
 impl Drop for Mark {
+    #[inline]
     fn drop(&mut self) {
         // If two clones go at once neither may find itself the last; the event is then destroyed
         // instead of reused, which costs a little and harms nothing.
-        if Arc::get_mut(&mut self.0).is_none() {
-            return;
+        if Arc::strong_count(&self.0) == 1 {
+            self.give_back();
         }
-        if let Some(pool) = self.0.pool.upgrade() {
-            lock(&pool.free).push(self.0.clone());
+    }
+}
+
+impl Mark {
+    /// The last clone lets its event go.
+    fn give_back(&self) {
+        // What others did with the event before they let go of it comes before its next use.
+        fence(Ordering::Acquire);
+        if let Some(free) = &mut *lock(&self.0.pool.free) {
+            free.push(self.0.clone());
         }
     }
 }

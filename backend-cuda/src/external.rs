@@ -22,15 +22,33 @@ pub struct ExternalPort {
     signals: Mutex<Signals>,
 }
 
-/// The signals that this device has made or is making: values in rising order, each with the event
-/// behind it, once that is recorded.
+/// The signals that this device has made or is making, values in rising order.
 #[derive(Default)]
 struct Signals {
-    entries: VecDeque<(u64, Option<Mark>)>,
+    entries: VecDeque<Signalled>,
     /// The highest of the values that have left the ring, their events being complete.
     shown: u64,
     /// The length at which the next signal looks for completed ones.
     trim_at: usize,
+}
+
+/// One of them.
+#[derive(Clone)]
+struct Signalled {
+    value: u64,
+    /// The event behind it, once that is recorded, and the stream of both.
+    behind: Option<(Mark, u64)>,
+}
+
+impl Signals {
+    /// How many of those up to `reached`, from the first on, stand in one stream with their events recorded: if one
+    /// event of these is complete, so are those before it.
+    fn in_one_stream(&self, reached: u64) -> usize {
+        let stream = |entry: &Signalled| Some(entry.behind.as_ref()?.1);
+        let first = self.entries.front().and_then(stream);
+        let same = |entry: &&Signalled| entry.value <= reached && stream(entry) == first;
+        first.map_or(0, |_| self.entries.iter().take_while(same).count())
+    }
 }
 
 /// Signals of which nobody asks are looked through when this many have come together.
@@ -46,18 +64,22 @@ impl ExternalPort {
 
     /// A signal of `value` is about to be made: the counter may show it from now on.
     fn announce(&self, value: u64) {
-        self.signals().entries.push_back((value, None));
+        let announced = Signalled {
+            value,
+            behind: None,
+        };
+        self.signals().entries.push_back(announced);
     }
 
-    /// The announced signal is made, with an event behind it, or not.
-    fn settle(&self, value: u64, mark: Option<&Mark>) {
+    /// The announced signal is made, in this stream with an event behind it, or not.
+    fn settle(&self, value: u64, behind: Option<(&Mark, u64)>) {
         let crowded = {
             let mut signals = self.signals();
             let at = signals
                 .entries
-                .partition_point(|(earlier, _)| *earlier < value);
-            match (mark, signals.entries.get_mut(at)) {
-                (Some(mark), Some(entry)) => entry.1 = Some(mark.clone()),
+                .partition_point(|earlier| earlier.value < value);
+            match (behind, signals.entries.get_mut(at)) {
+                (Some((mark, stream)), Some(entry)) => entry.behind = Some((mark.clone(), stream)),
                 (None, Some(_)) => drop(signals.entries.remove(at)),
                 (_, None) => {}
             }
@@ -101,25 +123,43 @@ impl Port for ExternalPort {
     /// host memory (on an H200 by enough to read old data once in some hundred times). An event that
     /// has completed does not, so a value counts once the event behind its signal has.
     fn visible(&self, reached: u64) -> Result<u64> {
+        // The driver is asked without the lock.
+        let _mode = self.semaphore.context().allow_during_capture();
+        // Of those in one stream the first is asked, then the last, then how far it goes by halves.
+        let (mut first, mut within) = (true, 1);
         loop {
-            let front = self.signals().entries.front().cloned();
-            let Some((value, mark)) = front.filter(|(value, _)| *value <= reached) else {
-                return Ok(reached);
+            let asked = {
+                let signals = self.signals();
+                match signals.entries.front() {
+                    Some(front) if front.value <= reached => {}
+                    _ => return Ok(reached),
+                }
+                let last = signals.in_one_stream(reached).min(within).checked_sub(1);
+                last.and_then(|last| Some((last, signals.entries.get(last).cloned()?)))
             };
-            // The driver is asked without the lock.
-            let _mode = self.semaphore.context().allow_during_capture();
-            let done = mark.map_or(Ok(false), |mark| mark.is_done())?;
+            let done = match &asked {
+                Some((_, entry)) => match &entry.behind {
+                    Some((mark, _)) => mark.is_done()?,
+                    None => false,
+                },
+                None => false,
+            };
             let mut signals = self.signals();
-            if !done {
-                return Ok(signals.shown);
-            }
-            signals.shown = signals.shown.max(value);
-            if signals
-                .entries
-                .front()
-                .is_some_and(|(first, _)| *first == value)
-            {
-                signals.entries.pop_front();
+            match asked {
+                Some((_, entry)) if done => {
+                    signals.shown = signals.shown.max(entry.value);
+                    let through = |earlier: &Signalled| earlier.value <= entry.value;
+                    let count = signals.entries.partition_point(through);
+                    signals.entries.drain(..count);
+                    within = if first {
+                        usize::MAX
+                    } else {
+                        within.div_ceil(2)
+                    };
+                    first = false;
+                }
+                Some((last, _)) if last > 0 => within = last.div_ceil(2),
+                _ => return Ok(signals.shown),
             }
         }
     }
@@ -157,23 +197,27 @@ impl<'p> External<'p> {
     /// A driver error; no signal has been made then, unless it is the stream itself that has failed between them and
     /// the mark.
     pub(crate) fn make(&self, stream: &Stream, mark: &Mark) -> Result<()> {
+        if self.values.is_empty() {
+            return stream.record(mark);
+        }
         // The signals may show from now on.
         self.each().for_each(|(port, value)| port.announce(value));
         let made = self.signal(stream).and_then(|()| stream.record(mark));
-        let behind = made.is_ok().then_some(mark);
+        let behind = made.is_ok().then_some((mark, stream.domain()));
         self.each()
             .for_each(|(port, value)| port.settle(value, behind));
         made
     }
 
-    /// Makes what is submitted to `stream` later wait for all of them.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Makes what is submitted to `stream` later wait for all of them, of which there are some.
     ///
     /// # Errors
     /// A driver error; no part of the call has happened then.
     pub(crate) fn wait(&self, stream: &Stream) -> Result<()> {
-        if self.values.is_empty() {
-            return Ok(());
-        }
         wait_all(stream, &self.semaphores, &self.values)
     }
 
@@ -182,9 +226,6 @@ impl<'p> External<'p> {
     /// # Errors
     /// A driver error; no part of the call has happened then.
     fn signal(&self, stream: &Stream) -> Result<()> {
-        if self.values.is_empty() {
-            return Ok(());
-        }
         signal_all(stream, &self.semaphores, &self.values)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use smallvec::SmallVec;
 use syncline_core::backend::Port;
 use syncline_core::{Error, Object, Result};
 
@@ -14,8 +15,11 @@ use crate::lock;
 /// Signals of which nobody asks are looked through when this many have come together.
 const TRIM: usize = 64;
 
-/// The signals of one timeline that are with the driver: values in rising order, each with the event
-/// that tells when it is reached. They complete in that order (T3).
+/// So many entries of a ring at the most have no event of their own behind each other, as each is asked for alone.
+const RUN: u32 = 16;
+
+/// The signals of one timeline that are with the driver: values in rising order, each with what
+/// tells when it is reached. They complete in that order (T3).
 pub struct EventPort {
     context: Arc<Context>,
     /// The highest value known to be reached. Only written under the ring's lock; grows.
@@ -26,6 +30,8 @@ pub struct EventPort {
 #[derive(Default)]
 struct Ring {
     entries: VecDeque<Entry>,
+    /// How many at the back have no event of their own.
+    run: u32,
     /// The length at which the next signal looks for completed ones; twice what the last look left.
     trim_at: usize,
 }
@@ -33,10 +39,46 @@ struct Ring {
 #[derive(Clone)]
 struct Entry {
     value: u64,
-    mark: Mark,
+    reached: Reached,
     /// The stream that signals it, if that is known to be still the same one.
     domain: Option<u64>,
 }
+
+/// When a value is reached.
+#[derive(Clone)]
+enum Reached {
+    /// When this is complete. Then everything before it is reached, too.
+    With(Mark),
+    /// When the value before it is, and this, of another stream, is complete.
+    After(Option<Mark>),
+}
+
+impl Reached {
+    const fn mark(&self) -> Option<&Mark> {
+        match self {
+            Self::With(mark) => Some(mark),
+            Self::After(mark) => mark.as_ref(),
+        }
+    }
+
+    /// For a value with none before it.
+    #[inline]
+    fn is_known(&self) -> bool {
+        self.mark().is_none_or(Mark::known_done)
+    }
+
+    /// As [`Reached::is_known`], but asks the driver.
+    fn is_now(&self) -> Result<bool> {
+        self.mark().map_or(Ok(true), Mark::is_done)
+    }
+
+    const fn says_all(&self) -> bool {
+        matches!(self, Self::With(_))
+    }
+}
+
+/// What to wait for, so that one value is reached.
+pub(crate) type Marks = SmallVec<[Mark; 2]>;
 
 impl Ring {
     /// How many entries lie at or below `value`.
@@ -44,13 +86,31 @@ impl Ring {
         self.entries.partition_point(|entry| entry.value <= value)
     }
 
-    /// The entry in the middle of those above `low` and below `high`.
-    fn between(&self, low: u64, high: u64) -> Option<Entry> {
+    /// The last entry up to `at` that says all.
+    fn at_or_before(&self, at: usize) -> Option<&Entry> {
+        let mut entries = self.entries.range(..=at).rev();
+        entries.find(|entry| entry.reached.says_all())
+    }
+
+    /// An entry that says all, of those above `low` and below `high`: the one after `step` others or the one in the
+    /// middle, whichever comes first, or nearly that.
+    fn between(&self, low: u64, high: u64, step: usize) -> Option<Entry> {
         let from = self.through(low);
         let to = self.entries.partition_point(|entry| entry.value < high);
-        (from < to)
-            .then(|| self.entries.get(from.midpoint(to)).cloned())
-            .flatten()
+        if from >= to {
+            return None;
+        }
+        let middle = from.midpoint(to).min(from.saturating_add(step));
+        let before = self.at_or_before(middle).filter(|entry| entry.value > low);
+        let mut after = self.entries.range(middle..to);
+        let found = before.or_else(|| after.find(|entry| entry.reached.says_all()));
+        found.cloned()
+    }
+
+    /// The entry behind `value`, if that can be reached before anything says all again.
+    fn following(&self, value: u64) -> Option<Entry> {
+        let entry = self.entries.get(self.through(value))?;
+        (!entry.reached.says_all()).then(|| entry.clone())
     }
 }
 
@@ -63,60 +123,110 @@ impl EventPort {
         }
     }
 
+    #[inline]
     fn ring(&self) -> MutexGuard<'_, Ring> {
         lock(&self.ring)
     }
 
+    #[inline]
     fn reached(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
     }
 
     /// Adds a signal: `value` is reached with `mark`, in the stream of `domain`, after every value before.
+    #[inline]
     pub(crate) fn push(&self, value: u64, mark: Mark, domain: Option<u64>) {
-        let crowded = {
-            let mut ring = self.ring();
-            // What other timelines' queries have found out costs nothing to know.
-            while let Some(front) = ring.entries.front().filter(|entry| entry.mark.known_done()) {
-                self.reached.fetch_max(front.value, Ordering::AcqRel);
-                ring.entries.pop_front();
-            }
-            ring.entries.push_back(Entry {
-                value,
-                mark,
-                domain,
-            });
-            ring.entries.len() >= ring.trim_at.max(TRIM)
+        let mut ring = self.ring();
+        ring.run = 0;
+        let entry = Entry {
+            value,
+            reached: Reached::With(mark),
+            domain,
         };
+        self.add(ring, entry);
+    }
+
+    /// Adds a signal for which nothing was recorded: `value` is reached after every value before, which the stream of
+    /// `domain` signals too, and with `mark`. False if it is time for one with an event of its own.
+    #[inline]
+    pub(crate) fn follow(&self, value: u64, mark: Option<Mark>, domain: u64) -> bool {
+        let mut ring = self.ring();
+        if ring.run >= RUN {
+            return false;
+        }
+        ring.run += 1;
+        let entry = Entry {
+            value,
+            reached: Reached::After(mark),
+            domain: Some(domain),
+        };
+        self.add(ring, entry);
+        true
+    }
+
+    #[inline]
+    fn add(&self, mut ring: MutexGuard<'_, Ring>, entry: Entry) {
+        // What other timelines' queries have found out costs nothing to know.
+        while let Some(front) = ring
+            .entries
+            .front()
+            .filter(|entry| entry.reached.is_known())
+        {
+            // Only written with the lock.
+            let reached = self.reached.load(Ordering::Relaxed).max(front.value);
+            self.reached.store(reached, Ordering::Release);
+            ring.entries.pop_front();
+        }
+        ring.entries.push_back(entry);
+        let crowded = ring.entries.len() >= ring.trim_at.max(TRIM);
+        drop(ring);
         if crowded {
-            // Whoever asks for the value next gets the error too.
-            let _ = self.poll();
-            let mut ring = self.ring();
-            ring.trim_at = 2 * ring.entries.len();
+            self.trim();
         }
     }
 
-    /// What a stream of `domain` must wait for so that `value` is reached: nothing if it is, or if
+    #[cold]
+    fn trim(&self) {
+        // Whoever asks for the value next gets the error too.
+        let _ = self.poll();
+        let mut ring = self.ring();
+        ring.trim_at = 2 * ring.entries.len();
+    }
+
+    /// Adds to `marks` what a stream of `domain` must wait for so that `value` is reached: nothing if it is, or if
     /// that stream signals it itself.
     ///
     /// # Errors
     /// `unseen`, if the value was claimed and submitted without an event to wait for.
+    #[inline]
     pub(crate) fn awaited(
         &self,
         value: u64,
         domain: Option<u64>,
+        marks: &mut Marks,
         unseen: impl FnOnce() -> Error,
-    ) -> Result<Option<Mark>> {
+    ) -> Result<()> {
         if self.reached() >= value {
-            return Ok(None);
+            return Ok(());
         }
         let ring = self.ring();
-        match ring.entries.get(ring.through(value.saturating_sub(1))) {
-            Some(entry) if entry.mark.known_done() => Ok(None),
-            Some(entry) if domain.is_some() && entry.domain == domain => Ok(None),
-            Some(entry) => Ok(Some(entry.mark.clone())),
-            None if self.reached() >= value => Ok(None),
-            None => Err(unseen()),
+        let at = ring.through(value.saturating_sub(1));
+        match ring.entries.get(at) {
+            Some(entry) if domain.is_some() && entry.domain == domain => {}
+            Some(_) => {
+                for entry in ring.entries.range(..=at).rev() {
+                    if let Some(mark) = entry.reached.mark().filter(|mark| !mark.known_done()) {
+                        marks.push(mark.clone());
+                    }
+                    if entry.reached.says_all() {
+                        break;
+                    }
+                }
+            }
+            None if self.reached() >= value => {}
+            None => return Err(unseen()),
         }
+        Ok(())
     }
 }
 
@@ -130,37 +240,60 @@ pub(crate) fn no_event(timeline: &Object, value: u64) -> Error {
 }
 
 impl Port for EventPort {
-    /// At most one query where nothing has happened; the logarithm of what is outstanding otherwise.
+    /// At most one query where nothing has happened; a few, and the logarithm of what has, otherwise.
     fn poll(&self) -> Result<Option<u64>> {
-        let (front, back) = {
-            let ring = self.ring();
-            match (ring.entries.front(), ring.entries.back()) {
-                (Some(front), Some(back)) => (front.clone(), back.clone()),
-                _ => return Ok(Some(self.reached())),
-            }
+        let front = self.ring().entries.front().cloned();
+        let Some(front) = front else {
+            return Ok(Some(self.reached()));
         };
         // The driver is asked without the lock.
         let _mode = self.context.allow_during_capture();
-        if !front.mark.is_done()? {
+        if !front.reached.is_now()? {
             return Ok(Some(self.reached()));
         }
-        let (mut low, mut high) = (front.value, back.value);
-        if low < high && back.mark.is_done()? {
-            low = high;
+        let mut low = front.value;
+        let (last, end) = {
+            let ring = self.ring();
+            let end = ring.entries.len();
+            let last = end.checked_sub(1).and_then(|at| ring.at_or_before(at));
+            let beyond = ring
+                .entries
+                .back()
+                .map_or(0, |back| back.value.saturating_add(1));
+            (last.cloned(), beyond)
+        };
+        let mut high = end;
+        if let Some(last) = last.filter(|last| last.value > low) {
+            if last.reached.is_now()? {
+                low = last.value;
+            } else {
+                high = last.value;
+            }
         }
-        while low < high {
-            let middle = self.ring().between(low, high);
-            match middle {
-                Some(entry) if entry.mark.is_done()? => low = entry.value,
+        // Mostly it is the next one or two, so the steps begin small.
+        let mut step = 0;
+        loop {
+            let next = self.ring().between(low, high, step);
+            match next {
+                Some(entry) if entry.reached.is_now()? => low = entry.value,
                 Some(entry) => high = entry.value,
                 None => break,
+            }
+            step = 2 * step + 1;
+        }
+        loop {
+            let next = self.ring().following(low);
+            match next {
+                Some(entry) if entry.reached.is_now()? => low = entry.value,
+                _ => break,
             }
         }
         let mut ring = self.ring();
         let done = ring.through(low);
         ring.entries.drain(..done);
-        self.reached.fetch_max(low, Ordering::AcqRel);
-        Ok(Some(self.reached()))
+        let reached = self.reached.load(Ordering::Relaxed).max(low);
+        self.reached.store(reached, Ordering::Release);
+        Ok(Some(reached))
     }
 
     fn sees_submitted(&self, value: u64) -> Result<()> {
@@ -185,7 +318,8 @@ impl Port for EventPort {
     /// The engine knows the value from the call itself; queues that wait for it later need nothing.
     fn signal(&self, value: u64) -> Result<()> {
         let _ring = self.ring();
-        self.reached.fetch_max(value, Ordering::AcqRel);
+        let reached = self.reached.load(Ordering::Relaxed).max(value);
+        self.reached.store(reached, Ordering::Release);
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ use crate::event::Mark;
 use crate::external::{External, ExternalPort};
 use crate::memory::DeviceBuffer;
 use crate::module::Function;
-use crate::port::{EventPort, no_event};
+use crate::port::{EventPort, Marks, no_event};
 use crate::stream::{Capture, Stream};
 use crate::timing::Stamp;
 
@@ -130,6 +130,15 @@ pub struct Recorder {
     /// Said by the work, for what it puts there by itself.
     said: u64,
     raw: Cell<bool>,
+    put: Put,
+}
+
+/// What the work has put into the stream, as far as that matters to what comes behind it.
+enum Put {
+    Nothing,
+    /// An event, and nothing behind it.
+    Event(Mark),
+    Something,
 }
 
 impl Recorder {
@@ -165,7 +174,9 @@ impl Recorder {
         self.commands.saturating_add(said)
     }
 
-    pub(crate) fn line_stream(&self) -> &Stream {
+    /// The stream, to put something into it.
+    pub(crate) fn line_stream(&mut self) -> &Stream {
+        self.put = Put::Something;
         &self.line.stream
     }
 
@@ -191,15 +202,11 @@ impl Recorder {
     pub fn memset_d32(&mut self, buffer: &DeviceBuffer, value: u32) -> Result<()> {
         buffer.require_device(self.device().id(), &self.line.object)?;
         self.keep.push(buffer.keep());
-        let context = self.line.stream.context();
+        let stream = self.line_stream();
+        let driver = stream.context().driver();
         // SAFETY: that many words of memory that lives until the submission has finished.
         let done = unsafe {
-            context.driver().memset_d32_async(
-                buffer.pointer(),
-                value,
-                buffer.words(),
-                self.line.stream.raw(),
-            )
+            driver.memset_d32_async(buffer.pointer(), value, buffer.words(), stream.raw())
         };
         self.done(done)
     }
@@ -221,15 +228,11 @@ impl Recorder {
         }
         self.keep.push(from.keep());
         self.keep.push(to.keep());
-        let context = self.line.stream.context();
+        let stream = self.line_stream();
+        let driver = stream.context().driver();
         // SAFETY: both hold that many bytes, and live until the submission has finished.
         let done = unsafe {
-            context.driver().memcpy_dtod_async(
-                to.pointer(),
-                from.pointer(),
-                from.words() * 4,
-                self.line.stream.raw(),
-            )
+            driver.memcpy_dtod_async(to.pointer(), from.pointer(), from.words() * 4, stream.raw())
         };
         self.done(done)
     }
@@ -253,10 +256,11 @@ impl Recorder {
     ) -> Result<()> {
         function.require_device(self.device().id(), &self.line.object)?;
         self.keep.push(function.keep());
-        let context = self.line.stream.context();
+        let stream = self.line_stream();
+        let driver = stream.context().driver();
         // SAFETY: the caller's promise. The driver copies the parameters during the call.
         let done = unsafe {
-            context.driver().launch_kernel(
+            driver.launch_kernel(
                 function.raw(),
                 grid[0],
                 grid[1],
@@ -265,7 +269,7 @@ impl Recorder {
                 block[1],
                 block[2],
                 0,
-                self.line.stream.raw(),
+                stream.raw(),
                 params.as_mut_ptr(),
                 null_mut(),
             )
@@ -308,39 +312,70 @@ impl Line {
         self.stream.is_owned() || self.owner.is_some()
     }
 
-    fn wait(&self, points: &[NativePoint<'_>], keep: &mut Keep) -> Result<()> {
+    /// Makes the stream wait for `points`. What it was told to wait for of other streams is left in `marks`; false if
+    /// that is not all.
+    fn wait(&self, points: &[NativePoint<'_>], marks: &mut Marks, keep: &mut Keep) -> Result<bool> {
+        if points.is_empty() {
+            return Ok(true);
+        }
         let mut external = External::default();
         for point in points {
             if let Some(port) = point.port::<EventPort>() {
                 let domain = Some(self.stream.domain());
                 let unseen = || no_event(point.object(), point.value());
-                if let Some(mark) = port.awaited(point.value(), domain, unseen)? {
-                    self.stream.wait(&mark)?;
-                }
+                port.awaited(point.value(), domain, marks, unseen)?;
             } else {
                 self.push(&mut external, *point, keep)?;
             }
         }
-        external.wait(&self.stream)
+        for mark in &*marks {
+            self.stream.wait(mark)?;
+        }
+        if external.is_empty() {
+            return Ok(true);
+        }
+        external.wait(&self.stream)?;
+        Ok(false)
     }
 
     /// External signals, then the event that stands for everything, so that what the signals use is
     /// not let go before they are made. Until the event is recorded nothing is signalled that the
     /// engine could see. The event was taken before: nothing is left to fail behind the signals but the stream itself.
-    fn signal(&self, batch: &Batch<'_>, mark: Mark, keep: &mut Keep) -> Result<()> {
+    fn signal(&self, batch: &Batch<'_>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
         let mut external = External::default();
         for signal in batch.signals {
             if signal.port::<EventPort>().is_none() {
                 self.push(&mut external, *signal, keep)?;
             }
         }
-        external.make(&self.stream, &mark)?;
-        for signal in batch.signals.iter().chain([&batch.end]) {
+        let mark = match last.filter(|_| external.is_empty()) {
+            Some(mark) => mark,
+            None => {
+                let mark = self.device.plain_events().take()?;
+                external.make(&self.stream, &mark)?;
+                mark
+            }
+        };
+        let domain = Some(self.stream.domain());
+        for signal in batch.signals {
             if let Some(port) = signal.port::<EventPort>() {
-                port.push(signal.value(), mark.clone(), Some(self.stream.domain()));
+                port.push(signal.value(), mark.clone(), domain);
             }
         }
+        if let Some(own) = batch.end.port::<EventPort>() {
+            own.push(batch.end.value(), mark, domain);
+        }
         Ok(())
+    }
+
+    /// Ends a submission that has put nothing into the stream but waits for `marks`: its position is reached with the
+    /// one before and with them, and no event need say so. False if one must.
+    fn follow(&self, batch: &Batch<'_>, marks: &mut Marks) -> bool {
+        if marks.len() > 1 || !batch.signals.is_empty() {
+            return false;
+        }
+        let own = batch.end.port::<EventPort>();
+        own.is_some_and(|own| own.follow(batch.end.value(), marks.pop(), self.stream.domain()))
     }
 
     fn push<'p>(
@@ -405,14 +440,15 @@ impl Enqueue for Feed {
         let _turn = line.stream.turn().taken();
         // For the work, and for the legacy default stream, which is the current context's.
         let _bound = line.device.context().bind()?;
-        let mark = line.device.plain_events().take()?;
-        line.wait(batch.waits, keep)?;
+        let mut marks = Marks::new();
+        let known = line.wait(batch.waits, &mut marks, keep)?;
         let mut recorder = Recorder {
             line: line.clone(),
             keep: Keep::default(),
             commands: 0,
             said: 0,
             raw: Cell::new(false),
+            put: Put::Nothing,
         };
         let worked = work(&mut recorder);
         // Also if it failed: the driver may have taken a part.
@@ -423,8 +459,15 @@ impl Enqueue for Feed {
             // The work may have begun a capture and left it open.
             line.stream.refuse_capture("end a submission")?;
         }
-        line.wait(batch.order, keep)?;
-        line.signal(batch, mark, keep)
+        line.wait(batch.order, &mut Marks::new(), keep)?;
+        // Work that has the stream from elsewhere need not ask the recorder for it.
+        let said = batch.order.is_empty() && line.stream.is_untouched();
+        let last = match recorder.put {
+            Put::Nothing if said && known && line.follow(batch, &mut marks) => return Ok(()),
+            Put::Event(mark) if said => Some(mark),
+            _ => None,
+        };
+        line.signal(batch, last, keep)
     }
 
     fn flush(&self, (): (), _lane: &dyn Fn() -> Waker) -> Flush<()> {
@@ -439,8 +482,10 @@ impl Enqueue for Feed {
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
         let line = &recorder.line;
-        stamp.write(line.device.timed_events().record(&line.stream)?);
+        let mark = line.device.timed_events().record(&line.stream)?;
+        stamp.write(mark.clone());
         recorder.count(1);
+        recorder.put = Put::Event(mark);
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::driver::{Driver, Raw};
 use crate::event::Mark;
 use crate::external::{External, ExternalPort};
-use crate::port::{EventPort, no_event};
+use crate::port::{EventPort, Marks, no_event};
 use crate::queue::Queue;
 use crate::stream::{Stream, foreign};
 use crate::turn::Held;
@@ -137,10 +137,27 @@ impl Device {
         let port = point
             .port::<EventPort>(self.id())
             .ok_or_else(|| self.no_events(format!("give an event for {point:?}")))?;
-        let mark = port.awaited(point.value(), None, || {
+        let mut marks = Marks::new();
+        port.awaited(point.value(), None, &mut marks, || {
             self.no_events(format!("give an event for {point:?}"))
         })?;
-        Ok(mark.map(EventGuard))
+        match marks.pop() {
+            Some(mark) if !marks.is_empty() => {
+                marks.push(mark);
+                self.join(&marks).map(Some)
+            }
+            mark => Ok(mark.map(EventGuard)),
+        }
+    }
+
+    /// One event for all of `marks`.
+    fn join(&self, marks: &Marks) -> Result<EventGuard> {
+        // Finishes what is in it after its handle has gone.
+        let stream = Stream::new(self.context(), "joined events")?;
+        for mark in marks {
+            stream.wait(mark)?;
+        }
+        self.plain_events().record(&stream).map(EventGuard)
     }
 
     /// Signals `claim` of `timeline` behind what the application has put into `stream` itself, and
@@ -184,8 +201,10 @@ impl Device {
         let mark = self.plain_events().take()?;
         if let Some(port) = own {
             let unseen = || no_event(timeline.object(), before.value());
-            if let Some(mark) = port.awaited(before.value(), Some(stream.domain()), unseen)? {
-                stream.wait(&mark)?;
+            let mut marks = Marks::new();
+            port.awaited(before.value(), Some(stream.domain()), &mut marks, unseen)?;
+            for mark in &marks {
+                stream.wait(mark)?;
             }
             stream.record(&mark)?;
             // The application's stream may be gone tomorrow: a later wait never skips this event.

@@ -133,6 +133,12 @@ impl Stream {
         self.raw.0
     }
 
+    /// True if nobody but the engine has ever had it: nothing is in it but what submissions put there.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        !self.lent.load(Ordering::Acquire)
+    }
+
     pub(crate) const fn is_owned(&self) -> bool {
         self.owned
     }

@@ -59,7 +59,8 @@ impl Turn {
     /// Takes it if nobody else has it. Never blocks.
     pub(crate) fn try_enter_again(&self) -> Option<Held<'_>> {
         if self.owner.load(Ordering::Relaxed) == me() {
-            self.depth.fetch_add(1, Ordering::Relaxed);
+            let depth = self.depth.load(Ordering::Relaxed);
+            self.depth.store(depth + 1, Ordering::Relaxed);
             return Some(Held(self));
         }
         self.try_enter().then(|| Held(self))
@@ -76,7 +77,10 @@ pub(crate) struct Held<'t>(&'t Turn);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if self.0.depth.fetch_sub(1, Ordering::Relaxed) > 1 {
+        // Only the owner has anything to do with the depth.
+        let depth = self.0.depth.load(Ordering::Relaxed);
+        if depth > 1 {
+            self.0.depth.store(depth - 1, Ordering::Relaxed);
             return;
         }
         self.0.owner.store(0, Ordering::SeqCst);

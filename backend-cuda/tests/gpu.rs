@@ -167,6 +167,66 @@ fn without_the_wait_old_data_is_seen() {
     assert!(hand_over(&gpu, false, false).iter().all(|&word| word == 1));
 }
 
+/// The driver is told nothing of a submission that only waits. Its position is reached all the same, and neither before
+/// what the queue did earlier nor before what it waits for, in whichever order these come.
+fn positions_without_an_event_keep_their_place() {
+    let gpu = gpu();
+    for other_first in [true, false] {
+        let (busy, other) = (gpu.queue("busy"), gpu.queue("other"));
+        let readers = ["told", "raw", "untold"].map(|label| gpu.queue(label));
+        let data = gpu.device.buffer(WORDS * 4).unwrap();
+        data.write_words(&vec![1; WORDS as usize]).unwrap();
+        let gates = [gpu.gated(&busy), gpu.gated(&other)];
+        let done = gpu.device.timeline("done").unwrap();
+        other.submit(&[], |_| Ok(()), &[done.signal_at(1)]).unwrap();
+        let filled = data.clone();
+        let fill = move |r: &mut Recorder| r.memset_d32(&filled, 2);
+        busy.submit(&[], fill, &[]).unwrap();
+        // More than any bound on such submissions in a row.
+        let ends: Vec<_> = (0..40)
+            .map(|_| busy.submit(&[done.at(1)], |_| Ok(()), &[]).unwrap().end())
+            .collect();
+        let copies = [0; 3].map(|_| gpu.device.buffer(WORDS * 4).unwrap());
+        // The driver's own wait for one of them; nothing in the negative control.
+        let event = gpu.device.event(ends[20]).unwrap().unwrap();
+        // SAFETY: a live stream and event.
+        let waited = unsafe { sys::cuStreamWaitEvent(readers[1].stream().raw(), event.raw(), 0) };
+        assert_eq!(waited, sys::CUresult::CUDA_SUCCESS);
+        for ((reader, copy), waits) in readers.iter().zip(&copies).zip([&ends[20..21], &[], &[]]) {
+            let (from, to) = (data.clone(), copy.clone());
+            let work = move |r: &mut Recorder| r.copy(&from, &to);
+            reader.submit(waits, work, &[]).unwrap();
+        }
+        readers[2].idle(LIMIT).unwrap();
+        let [first, second] = gates;
+        let (early, late) = if other_first {
+            (second, first)
+        } else {
+            (first, second)
+        };
+        early.open();
+        if other_first {
+            done.at(1).wait(LIMIT).unwrap();
+        }
+        let soon = ends[0].wait(Duration::from_millis(50));
+        assert!(soon.unwrap_err().is_timeout());
+        assert!(ends.iter().all(|end| !end.is_reached().unwrap()));
+        assert!(!readers[0].position().is_reached().unwrap());
+        assert!(!readers[1].position().is_reached().unwrap());
+        late.open();
+        for end in ends.iter().rev() {
+            end.wait(LIMIT).unwrap();
+        }
+        for reader in &readers {
+            reader.idle(LIMIT).unwrap();
+        }
+        let read = copies.each_ref().map(|copy| copy.read_words().unwrap());
+        for (words, expected) in read.iter().zip([2, 2, 1]) {
+            assert!(words.iter().all(|&word| word == expected), "{expected}");
+        }
+    }
+}
+
 fn any_number_of_streams_wait_for_the_host() {
     let gpu = gpu();
     for count in [64, 1024] {
@@ -857,6 +917,7 @@ fn main() -> std::process::ExitCode {
     let tests = trials![
         data_follows_the_wait,
         without_the_wait_old_data_is_seen,
+        positions_without_an_event_keep_their_place,
         any_number_of_streams_wait_for_the_host,
         a_long_chain_is_released_without_recursion,
         a_timeline_that_nobody_asks_stays_small,

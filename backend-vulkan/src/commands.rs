@@ -33,7 +33,13 @@ struct State {
     free: Vec<vk::CommandBuffer>,
     in_flight: VecDeque<InFlight>,
     last: u64,
+    /// With so many in flight the counter is read to find out which have finished.
+    look_at: usize,
 }
+
+/// So many more are in flight each time that the counter is read on their account: while the device writes it, that costs
+/// about as much as all else that is done here for a submission.
+const LOOK: usize = 32;
 
 /// What one submission uses.
 pub(crate) struct InFlight {
@@ -71,14 +77,31 @@ impl Commands {
         })
     }
 
-    /// Takes back what finished submissions used.
+    /// Takes back what finished submissions used, as far as it is known which have finished.
     pub(crate) fn recycle(&self) {
-        if lock(&self.state).in_flight.is_empty() {
-            return;
+        let (first, crowded) = {
+            let state = lock(&self.state);
+            let Some(first) = state.in_flight.front() else {
+                return;
+            };
+            (
+                first.number,
+                state.in_flight.len() >= state.look_at.max(LOOK),
+            )
+        };
+        let mut reached = self.own.seen();
+        if reached < first && crowded {
+            // A counter that cannot be read frees nothing; the engine meets the same error by itself.
+            let value = self.own.value().ok().filter(|&value| value != u64::MAX);
+            reached = value.unwrap_or(0);
         }
-        // A counter that cannot be read frees nothing; the engine meets the same error by itself.
-        let reached = self.own.value().ok().filter(|&value| value != u64::MAX);
-        let reached = reached.unwrap_or(0);
+        if reached >= first || crowded {
+            self.take_back(reached);
+        }
+    }
+
+    /// Takes back what the submissions up to `reached` used.
+    fn take_back(&self, reached: u64) {
         // Their semaphores may be destroyed with them, which is a call of the driver's: not under the lock.
         let done: SmallVec<[InFlight; 4]> = {
             let mut guard = lock(&self.state);
@@ -90,6 +113,7 @@ impl Commands {
             for used in &mut done {
                 state.free.extend(std::mem::take(&mut used.buffers));
             }
+            state.look_at = state.in_flight.len() + LOOK;
             done
         };
         self.note_finished(done.iter());
@@ -155,8 +179,10 @@ impl Commands {
     /// Notes what a submission that the driver now has uses.
     pub(crate) fn submitted(&self, mut used: InFlight) {
         used.submission = self.device.late.count();
-        for semaphore in &used.semaphores {
-            semaphore.note_use(used.submission);
+        if used.submission > 0 {
+            for semaphore in &used.semaphores {
+                semaphore.note_use(used.submission);
+            }
         }
         let mut state = lock(&self.state);
         state.last = used.number;

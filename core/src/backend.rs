@@ -182,7 +182,7 @@ pub trait Queue: Clone + Send + Sync + 'static {
     }
 
     /// Blocks until everything submitted so far is finished, and drops what it kept (which otherwise
-    /// happens at the next submission).
+    /// happens in later submissions).
     ///
     /// # Errors
     /// [`Error::TimedOut`](crate::Error::TimedOut), or the queue's failure.
@@ -334,8 +334,11 @@ impl Keep {
     }
 
     /// Moves everything `other` keeps into this one.
+    #[inline]
     pub fn append(&mut self, other: &mut Self) {
-        self.objects.append(&mut other.objects);
+        if !other.objects.is_empty() {
+            self.objects.append(&mut other.objects);
+        }
         self.take_room(std::mem::take(&mut other.units));
     }
 }

@@ -53,7 +53,14 @@ impl<E: Enqueue> State<E> {
 
     /// Moves what submissions up to `reached` kept to `finished`, to be [let go](Finished::let_go) without the lock:
     /// a few objects at a time, as many as need no allocation.
+    #[inline]
     pub(super) fn take_finished(&mut self, reached: u64, finished: &mut Finished) {
+        if !(self.taken.is_empty() && self.kept.is_empty()) {
+            self.take_some_finished(reached, finished);
+        }
+    }
+
+    fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
         while let Some(&(number, units)) = self.taken.front()
             && number <= reached
         {
@@ -79,7 +86,14 @@ pub(super) struct Finished {
 
 impl Finished {
     /// Gives the room back, and drops the objects: the application's own, so with no lock held.
+    #[inline]
     pub(super) fn let_go(&mut self, room: Option<&Arc<Room>>) {
+        if self.units > 0 || !self.objects.is_empty() {
+            self.let_some_go(room);
+        }
+    }
+
+    fn let_some_go(&mut self, room: Option<&Arc<Room>>) {
         if let Some(room) = room {
             room.take_back(std::mem::take(&mut self.units));
         }

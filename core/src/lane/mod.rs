@@ -67,6 +67,8 @@ pub struct Held {
 
 /// A queue that nobody asks looks for what has finished after so many submissions.
 const LOOK: u64 = 64;
+/// The same while it keeps objects. With nothing else in flight it looks each time.
+const LOOK_FOR_KEPT: u64 = 16;
 
 /// The engine's half of a queue. A backend's queue type holds one in an [`Arc`] and forwards to it.
 pub struct Lane<E: Enqueue> {
@@ -296,11 +298,19 @@ impl<E: Enqueue> Lane<E> {
         let own = self.own_shared();
         let last = self.last.load(Ordering::Relaxed);
         let ahead = last.saturating_sub(own.reached());
-        // Now and then, so that never much is left to be given back at once.
-        let crowded = ahead >= E::MAX_IN_FLIGHT || (ahead >= LOOK && last.is_multiple_of(LOOK));
+        // Now and then, so that never much is left to be given back at once; objects sooner.
+        let often = if self.keeps.load(Ordering::Relaxed) {
+            LOOK_FOR_KEPT
+        } else {
+            LOOK
+        };
+        let due = match often {
+            LOOK_FOR_KEPT => ahead == 1 || last.is_multiple_of(often),
+            _ => ahead >= often && last.is_multiple_of(often),
+        };
         if self.driver.room().is_some_and(|room| room.is_full()) {
             self.give_back();
-        } else if crowded || self.keeps.load(Ordering::Relaxed) {
+        } else if due || ahead >= E::MAX_IN_FLIGHT {
             own.refresh();
         }
         Ok(())
