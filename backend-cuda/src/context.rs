@@ -5,6 +5,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
 use syncline_core::{Error, Object, Result};
@@ -21,6 +22,8 @@ pub(crate) struct Context {
     driver: Driver,
     object: Object,
     raw: Raw<sys::CUctx_st>,
+    /// The driver has said that nothing works in it any more.
+    lost: AtomicBool,
     /// The device whose primary context this is, if it was retained here.
     retained: Option<sys::CUdevice>,
     _owner: Owner,
@@ -45,6 +48,7 @@ impl Context {
             driver: driver.clone(),
             object: object.clone(),
             raw: Raw(raw),
+            lost: AtomicBool::new(false),
             retained: Some(device),
             _owner: None,
         })
@@ -64,6 +68,7 @@ impl Context {
             driver: driver.clone(),
             object: object.clone(),
             raw: Raw(raw),
+            lost: AtomicBool::new(false),
             retained: None,
             _owner: owner,
         }
@@ -79,7 +84,23 @@ impl Context {
 
     /// The typed error for a result in this context.
     pub(crate) fn error(&self, code: Code) -> Error {
-        self.driver.error(&self.object, code)
+        self.error_on(&self.object, code)
+    }
+
+    /// The typed error for a result on an object of this context.
+    #[cold]
+    pub(crate) fn error_on(&self, object: &Object, code: Code) -> Error {
+        let error = self.driver.error(object, code);
+        if matches!(error, Error::DeviceLost { .. }) {
+            self.lost.store(true, Ordering::Release);
+        }
+        error
+    }
+
+    /// True once a call in this context has met the loss of the device.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Makes the context current on this thread until the guard is dropped.

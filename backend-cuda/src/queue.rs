@@ -462,8 +462,12 @@ impl Enqueue for Feed {
         line.wait(batch.order, &mut Marks::new(), keep)?;
         // Work that has the stream from elsewhere need not ask the recorder for it.
         let said = batch.order.is_empty() && line.stream.is_untouched();
+        // Only a call tells what became of the device since, and only a lost one is known to have something to tell.
+        let sound = !line.device.context().is_lost();
         let last = match recorder.put {
-            Put::Nothing if said && known && line.follow(batch, &mut marks) => return Ok(()),
+            Put::Nothing if said && known && sound && line.follow(batch, &mut marks) => {
+                return Ok(());
+            }
             Put::Event(mark) if said => Some(mark),
             _ => None,
         };

@@ -155,7 +155,7 @@ impl Stream {
 
     /// The typed error for a result on this stream.
     pub(crate) fn error(&self, code: Code) -> Error {
-        self.context.driver().error(&self.object, code)
+        self.context.error_on(&self.object, code)
     }
 
     /// Unique among the streams of this process that are in use, and never 0.

@@ -100,24 +100,29 @@ impl Commands {
         }
     }
 
-    /// Takes back what the submissions up to `reached` used.
+    /// Takes back what the submissions up to `reached` used, a few at a time, as many as need no allocation.
     fn take_back(&self, reached: u64) {
-        // Their semaphores may be destroyed with them, which is a call of the driver's: not under the lock.
-        let done: SmallVec<[InFlight; 4]> = {
-            let mut guard = lock(&self.state);
-            let state = &mut *guard;
-            let count = state
-                .in_flight
-                .partition_point(|used| used.number <= reached);
-            let mut done: SmallVec<[InFlight; 4]> = state.in_flight.drain(..count).collect();
-            for used in &mut done {
-                state.free.extend(std::mem::take(&mut used.buffers));
+        loop {
+            // Their semaphores may be destroyed with them, which is a call of the driver's: not under the lock.
+            let mut done: SmallVec<[InFlight; 4]> = SmallVec::new();
+            {
+                let mut guard = lock(&self.state);
+                let state = &mut *guard;
+                while done.len() < done.inline_size()
+                    && let Some(front) = state.in_flight.front()
+                    && front.number <= reached
+                    && let Some(mut used) = state.in_flight.pop_front()
+                {
+                    state.free.extend(std::mem::take(&mut used.buffers));
+                    done.push(used);
+                }
+                state.look_at = state.in_flight.len() + LOOK;
             }
-            state.look_at = state.in_flight.len() + LOOK;
-            done
-        };
-        self.note_finished(done.iter());
-        drop(done);
+            self.note_finished(done.iter());
+            if done.len() < done.inline_size() {
+                return;
+            }
+        }
     }
 
     /// Those that wait in [`Late`](crate::late::Late) for these submissions can go.

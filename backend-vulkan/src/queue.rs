@@ -326,6 +326,10 @@ impl Enqueue for Submitter {
         flushed
     }
 
+    fn rest(&self) {
+        self.commands.recycle();
+    }
+
     fn stamp(&self) -> Result<Arc<Stamp>> {
         self.stamps.take(Stamp::renew, || {
             timing::new_stamp(&self.commands, self.driver.family)

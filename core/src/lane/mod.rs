@@ -67,8 +67,6 @@ pub struct Held {
 
 /// A queue that nobody asks looks for what has finished after so many submissions.
 const LOOK: u64 = 64;
-/// The same while it keeps objects. With nothing else in flight it looks each time.
-const LOOK_FOR_KEPT: u64 = 16;
 
 /// The engine's half of a queue. A backend's queue type holds one in an [`Arc`] and forwards to it.
 pub struct Lane<E: Enqueue> {
@@ -128,6 +126,9 @@ impl<E: Enqueue> Lane<E> {
     pub fn idle(&self, timeout: Duration) -> Result<()> {
         let ended = self.position().wait(timeout);
         self.let_go();
+        if ended.is_ok() {
+            self.driver.rest();
+        }
         ended
     }
 
@@ -298,15 +299,11 @@ impl<E: Enqueue> Lane<E> {
         let own = self.own_shared();
         let last = self.last.load(Ordering::Relaxed);
         let ahead = last.saturating_sub(own.reached());
-        // Now and then, so that never much is left to be given back at once; objects sooner.
-        let often = if self.keeps.load(Ordering::Relaxed) {
-            LOOK_FOR_KEPT
-        } else {
-            LOOK
-        };
-        let due = match often {
-            LOOK_FOR_KEPT => ahead == 1 || last.is_multiple_of(often),
-            _ => ahead >= often && last.is_multiple_of(often),
+        // Now and then, so that never much is left to be given back at once; and where something is kept, behind a queue that
+        // seems to have little to do.
+        let due = match ahead {
+            1 => self.keeps.load(Ordering::Relaxed),
+            _ => ahead >= LOOK && last.is_multiple_of(LOOK),
         };
         if self.driver.room().is_some_and(|room| room.is_full()) {
             self.give_back();
