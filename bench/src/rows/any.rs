@@ -42,6 +42,9 @@ pub(super) const ROWS: &[Row] = &[Row {
 /// faster or slower.
 const COPIES: usize = 8;
 
+/// So many gates a copy is used, before it is the next one's turn.
+const GATES: usize = 16;
+
 /// What submits one signal to `$queue`, in [`COPIES`] copies.
 macro_rules! submit {
     ($queue:ty) => {{
@@ -130,15 +133,17 @@ macro_rules! compared {
                     };
                     let (any, of_own) = (submit!(Queue), submit!(syncline::$backend::Queue));
                     let gate = Gate::new(equipped, &queue, BURST);
+                    // Each for some gates, so that the copy that is called is no stranger to the processor's caches.
+                    let copy = || gate.number() / GATES % COPIES;
                     let raced = lab.race_finely(if what == RECORD {
                         vec![
-                            Side::ours(|n| gate.calls(n, || Ok(black_box(&queue).record(next())?))).step(PART),
-                            Side::raw(|n| gate.calls(n, || Ok(black_box(&own_queue).record(next())?))).step(PART),
+                            Side::ours(|n| gate.calls(0, n, || Ok(black_box(&queue).record(next())?))).step(PART),
+                            Side::raw(|n| gate.calls(1, n, || Ok(black_box(&own_queue).record(next())?))).step(PART),
                         ]
                     } else {
                         vec![
-                            Side::ours(|n| gate.calls(n, || any[gate.number() % COPIES](&queue, signal()))).step(PART),
-                            Side::raw(|n| gate.calls(n, || of_own[gate.number() % COPIES](&own_queue, signal()))).step(PART),
+                            Side::ours(|n| gate.calls(0, n, || any[copy()](&queue, signal()))).step(PART),
+                            Side::raw(|n| gate.calls(1, n, || of_own[copy()](&own_queue, signal()))).step(PART),
                         ]
                     });
                     let opened = gate.open();
