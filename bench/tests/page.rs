@@ -92,6 +92,11 @@ fn the_thresholds_of_waits_are_those_of_the_code() {
         ),
         (
             "core/src/wait.rs",
+            "const LONG: Duration = Duration::from_micros(300);",
+            "more than 300 µs of late",
+        ),
+        (
+            "core/src/wait.rs",
             "const ALONE: Duration = Duration::from_micros(3);",
             "| to 3 µs |",
         ),

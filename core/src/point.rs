@@ -36,8 +36,12 @@ impl<'t> Point<'t> {
     ///
     /// # Errors
     /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be.
+    #[inline]
     pub fn is_reached(self) -> Result<bool> {
         let Some(of) = self.of else { return Ok(true) };
+        if of.reached() >= self.value {
+            return Ok(true);
+        }
         of.refresh_to(self.value);
         of.standing(self.value)
             .into_result(of, self.value)

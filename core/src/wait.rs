@@ -9,8 +9,8 @@ use crate::point::Point;
 use crate::run::Wake;
 use crate::state::{Registered, Shared};
 use crate::sync::{
-    AtomicBool, CAN_SPIN, Instant, Ordering, Thread, current, park, park_timeout, per_thread,
-    yield_now,
+    AtomicBool, AtomicU64, CAN_SPIN, Instant, Ordering, Thread, current, park, park_timeout,
+    per_thread, yield_now,
 };
 use crate::waiters::Stage;
 use crate::watch::on_watcher_thread;
@@ -22,13 +22,17 @@ pub enum WaitMode {
     Spin,
     /// Parks at once: least CPU time.
     Block,
-    /// Polls for some microseconds, the later of them only while nobody else wants the processor; then parks.
+    /// Polls for some microseconds, the later of them only while nobody else wants the processor; then parks. Parks at
+    /// once to wait for a timeline for which waits have lasted much longer of late.
     #[default]
     Adaptive,
 }
 
 /// How long an adaptive wait polls: about what waking a parked thread costs.
 const SPIN: Duration = Duration::from_micros(30);
+
+/// Where waits have lasted longer than this of late, polling first would hardly ever save the parking.
+const LONG: Duration = Duration::from_micros(300);
 
 /// For how long of that it keeps others off its processor: one of them may be who is waited for.
 const ALONE: Duration = Duration::from_micros(3);
@@ -39,6 +43,33 @@ const LOOKS: u32 = 12;
 
 /// How often a waiting thread looks for itself where no watcher can wake it: it is one, or there is none.
 const OWN_LOOK: Duration = Duration::from_micros(200);
+
+/// How long waits for a timeline that had to park have lasted of late, in nanoseconds; 0 if there was none.
+#[derive(Debug, Default)]
+pub(crate) struct Usual(AtomicU64);
+
+impl Usual {
+    /// For how long the next one polls.
+    fn spins(&self) -> Duration {
+        if Duration::from_nanos(self.0.load(Ordering::Relaxed)) > LONG {
+            Duration::ZERO
+        } else {
+            SPIN
+        }
+    }
+
+    /// Takes one more into account: a longer one by a quarter, a shorter one by half. Of two at once one may be lost.
+    fn learn(&self, lasted: Duration) {
+        let before = self.0.load(Ordering::Relaxed);
+        let lasted = u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX);
+        let after = if lasted > before {
+            before + (lasted - before) / 4
+        } else {
+            before.midpoint(lasted)
+        };
+        self.0.store(after, Ordering::Relaxed);
+    }
+}
 
 /// How many of a list of points must be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +156,13 @@ pub(crate) fn wait_points(
         }
         alone
     };
-    let answer = wait_until(timeout, mode, quantity, is_worth_a_look, look, register)?;
+    let how = How {
+        timeout,
+        mode,
+        quantity,
+        usual: single.map(|(of, _)| &of.usual),
+    };
+    let answer = wait_until(how, is_worth_a_look, look, register)?;
     if let Some(index) = answer {
         return Ok(index);
     }
@@ -213,12 +250,19 @@ pub(crate) fn decide(
     }
 }
 
-/// Spins, then parks, until `look` has an answer or the time is over (`None`). While it spins it looks only where
-/// that is worth it. `register` tells whether this thread cannot rely on being woken.
-fn wait_until<'p, T>(
+/// What is asked of a wait.
+struct How<'w> {
     timeout: Duration,
     mode: WaitMode,
     quantity: Quantity,
+    /// Of the timeline, if it is for one alone.
+    usual: Option<&'w Usual>,
+}
+
+/// Spins, then parks, until `look` has an answer or the time is over (`None`). While it spins it looks only where
+/// that is worth it. `register` tells whether this thread cannot rely on being woken.
+fn wait_until<'p, T>(
+    how: How<'_>,
     is_worth_a_look: impl Fn() -> bool,
     mut look: impl FnMut() -> Result<Option<T>>,
     register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> bool,
@@ -226,18 +270,29 @@ fn wait_until<'p, T>(
     if let Some(answer) = look()? {
         return Ok(Some(answer));
     }
+    let How {
+        timeout,
+        mode,
+        quantity,
+        usual,
+    } = how;
     let start = Instant::now();
     // No deadline at all where the sum overflows: further away than any clock goes.
     let deadline = start.checked_add(timeout);
     let over = |now: Instant| deadline.is_some_and(|deadline| now >= deadline);
     let mut now = start;
-    if mode != WaitMode::Block && CAN_SPIN {
+    let spin = match mode {
+        WaitMode::Spin => Duration::MAX,
+        WaitMode::Block => Duration::ZERO,
+        WaitMode::Adaptive => usual.map_or(SPIN, Usual::spins),
+    };
+    if !spin.is_zero() && CAN_SPIN {
         loop {
             let spun = now.duration_since(start);
             if over(now) {
                 return Ok(None);
             }
-            if mode == WaitMode::Adaptive && spun > SPIN {
+            if spun > spin {
                 break;
             }
             if mode == WaitMode::Adaptive && spun > ALONE {
@@ -264,6 +319,9 @@ fn wait_until<'p, T>(
     let alone = register(&(parker.clone() as Arc<dyn Wake>), &mut registered);
     loop {
         if let Some(answer) = look()? {
+            if let Some(usual) = usual {
+                usual.learn(Instant::now().duration_since(start));
+            }
             if let Quantity::All = quantity {
                 // Whoever brought the last of them takes the registrations out, too.
                 registered.forget();
@@ -322,5 +380,32 @@ impl Wake for Parker {
 
     fn is_prompt(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_that_last_long_are_not_begun_by_polling() {
+        let usual = Usual::default();
+        assert_eq!(usual.spins(), SPIN);
+        let (long, short) = (Duration::from_millis(3), Duration::from_micros(60));
+        usual.learn(long);
+        assert_eq!(usual.spins(), Duration::ZERO);
+        // A timeline that has become quick again is noticed within a few waits, and one slow wait is forgiven.
+        let again = (1..10).find(|_| {
+            usual.learn(short);
+            usual.spins() == SPIN
+        });
+        assert!(again.is_some_and(|count| count <= 3), "{again:?}");
+        for _ in 0..10 {
+            usual.learn(short);
+        }
+        usual.learn(Duration::from_micros(900));
+        assert_eq!(usual.spins(), SPIN);
+        usual.learn(Duration::MAX);
+        assert_eq!(usual.spins(), Duration::ZERO);
     }
 }

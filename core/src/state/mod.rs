@@ -19,6 +19,7 @@ use crate::info::DeviceId;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::timeline::{Attachment, Attachments};
+use crate::wait::Usual;
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
 
 use claims::Claims;
@@ -141,6 +142,8 @@ pub(crate) struct Shared {
     max_difference: u64,
     /// There is no port but one of the host's, behind which there is nothing.
     counts_here: bool,
+    /// How long host waits for it have lasted of late, where they had to park.
+    pub(crate) usual: Usual,
     /// Its part of the graph of held submissions.
     pub(crate) line: Line,
     seen: Seen,
@@ -193,6 +196,7 @@ impl Shared {
                 promoted_by: AtomicU64::new(0),
                 awaited: AtomicBool::new(false),
             },
+            usual: Usual::default(),
             line: Line::default(),
             locked: Locked {
                 state: Mutex::default(),
@@ -355,6 +359,7 @@ impl Shared {
     }
 
     /// Asks the home port for the value, unless nothing can have changed. Returns the value reached.
+    #[inline]
     pub(crate) fn refresh(&self) -> u64 {
         let reached = self.reached();
         let outstanding =
@@ -362,7 +367,20 @@ impl Shared {
         if !outstanding || self.failure().is_some() {
             return reached;
         }
-        match self.poll() {
+        let polled = match &*self.attachments {
+            [home] => home.port.poll(),
+            _ => self.poll_all(),
+        };
+        match polled {
+            // Mostly nothing has happened.
+            Ok(Some(value)) if value <= reached => reached,
+            news => self.take_in(news),
+        }
+    }
+
+    /// What the ports have told, if that is news.
+    fn take_in(&self, polled: Result<Option<u64>>) -> u64 {
+        match polled {
             Ok(Some(u64::MAX)) => self.fail_frozen(Arc::new(Error::DeviceLost {
                 object: self.object.clone(),
                 call: "reading the counter",
@@ -377,7 +395,7 @@ impl Shared {
     }
 
     /// The home's value, as far as the host sees what every side did before it signalled.
-    fn poll(&self) -> Result<Option<u64>> {
+    fn poll_all(&self) -> Result<Option<u64>> {
         let mut value = self.home().poll()?;
         for other in self.attachments.iter().skip(1) {
             if let Some(reached) = value.filter(|&value| value != u64::MAX) {
