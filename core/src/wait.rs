@@ -22,6 +22,8 @@ pub enum WaitMode {
     Spin,
     /// Parks at once: least CPU time.
     Block,
+    /// Polls for so long, as [`WaitMode::Adaptive`] does for a time of its own choice; then parks.
+    SpinFor(Duration),
     /// Polls for some microseconds, the later of them only while nobody else wants the processor; then parks. Parks at
     /// once to wait for a timeline for which waits have lasted much longer of late.
     #[default]
@@ -284,6 +286,7 @@ fn wait_until<'p, T>(
     let spin = match mode {
         WaitMode::Spin => Duration::MAX,
         WaitMode::Block => Duration::ZERO,
+        WaitMode::SpinFor(time) => time,
         WaitMode::Adaptive => usual.map_or(SPIN, Usual::spins),
     };
     if !spin.is_zero() && CAN_SPIN {
@@ -295,7 +298,7 @@ fn wait_until<'p, T>(
             if spun > spin {
                 break;
             }
-            if mode == WaitMode::Adaptive && spun > ALONE {
+            if mode != WaitMode::Spin && spun > ALONE {
                 yield_now();
             }
             for _ in 0..LOOKS {

@@ -267,7 +267,11 @@ fn as_told<S: Subject>(world: &World<S>) -> Verdict {
         let _unstick = Unstick(&[&behind.gate]);
         let (line, fence) = (&behind.line, &behind.fence);
         let (mut threads, mut parked) = (Vec::new(), Vec::new());
-        for mode in [WaitMode::Block, WaitMode::Adaptive] {
+        for mode in [
+            WaitMode::Block,
+            WaitMode::Adaptive,
+            WaitMode::SpinFor(Duration::from_millis(1)),
+        ] {
             for wait in [
                 seen(scope, move || line.at(1).wait_with(mode, Duration::MAX)),
                 seen(scope, move || fence.wait_with(mode, Duration::MAX)),
@@ -277,7 +281,7 @@ fn as_told<S: Subject>(world: &World<S>) -> Verdict {
             }
         }
         stay_asleep(&parked)?;
-        let spin = WaitMode::Spin;
+        let (spin, told) = (WaitMode::Spin, WaitMode::SpinFor(Duration::MAX));
         for (name, (thread, state)) in [
             (
                 "point",
@@ -285,7 +289,7 @@ fn as_told<S: Subject>(world: &World<S>) -> Verdict {
             ),
             (
                 "fence",
-                seen(scope, move || fence.wait_with(spin, Duration::MAX)),
+                seen(scope, move || fence.wait_with(told, Duration::MAX)),
             ),
         ] {
             stays_awake(&state, name)?;

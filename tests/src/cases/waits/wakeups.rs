@@ -69,7 +69,9 @@ fn every_thread<S: Subject>(world: &World<S>) -> Verdict {
 
 fn every_mode<S: Subject>(world: &World<S>) -> Verdict {
     let queue = world.left_queue("left")?;
-    for mode in [WaitMode::Spin, WaitMode::Block, WaitMode::Adaptive] {
+    let told = [Duration::ZERO, DELAY / 20, Duration::MAX].map(WaitMode::SpinFor);
+    let named = [WaitMode::Spin, WaitMode::Block, WaitMode::Adaptive];
+    for mode in named.into_iter().chain(told) {
         let fence = world.left.fence("fence");
         let device = world.left.clone();
         let line = world.timeline("line")?;
