@@ -24,6 +24,7 @@ mod graph;
 mod handle;
 mod info;
 mod lane;
+mod long;
 mod names;
 mod notify;
 mod once;

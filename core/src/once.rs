@@ -1,10 +1,16 @@
 //! Closures that are called once, later, without an allocation if they capture little.
 
 use smallbox::SmallBox;
-use smallbox::space::S16;
+use smallbox::space::{S2, S16};
 
 /// Room for 120 bytes of captures.
 pub(crate) type Small<T> = SmallBox<T, S16>;
+
+/// Room for hardly any, for where there are very many.
+pub(crate) type Tiny<T> = SmallBox<T, S2>;
+
+/// What goes into a [`Tiny`] without an allocation.
+pub(crate) const TINY: usize = size_of::<S2>();
 
 /// A closure for the host, that runs at most once.
 pub(crate) trait Job: Send {

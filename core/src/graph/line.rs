@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::NodeId;
+use crate::long::Grow as _;
 use crate::state::Interval;
 use crate::sync::Mutex;
 
@@ -74,6 +75,7 @@ impl Line {
     pub(super) fn add_wait(&self, value: u64, by: NodeId) {
         let mut lists = self.0.lock();
         if let Err(at) = lists.waits.binary_search(&(value, by)) {
+            lists.waits.grow();
             lists.waits.insert(at, (value, by));
         }
     }
@@ -92,7 +94,10 @@ impl Line {
         match lists.claims.get_mut(at) {
             // What was withdrawn and has not left yet.
             Some(old) if old.claim.upto == claim.upto => *old = one,
-            _ => lists.claims.insert(at, one),
+            _ => {
+                lists.claims.grow();
+                lists.claims.insert(at, one);
+            }
         }
     }
 

@@ -26,6 +26,7 @@ use smallvec::SmallVec;
 
 use crate::blockers::{Blockers, Signaller, step};
 use crate::error::Object;
+use crate::long::Grow as _;
 use crate::point::KeptPoint;
 use crate::run::Wake;
 use crate::state::{Interval, Shared};
@@ -44,7 +45,7 @@ const PUSH: i128 = 1 << 32;
 /// Points that are waited for.
 pub(crate) type Points = Vec<(Arc<Shared>, u64)>;
 
-type NodeId = usize;
+type NodeId = u32;
 
 /// A queue with held submissions, to be told that one of them may have become hopeless.
 pub(crate) trait Holder: Send + Sync {
@@ -54,27 +55,62 @@ pub(crate) trait Holder: Send + Sync {
 
 /// What a submission, or a signal that the host makes for it, is to the graph.
 pub(crate) struct Node {
-    pub(crate) queue: Object,
+    pub(crate) origin: Arc<Origin>,
     pub(crate) number: u64,
-    /// The host makes its claims, once the submission has finished.
+    /// The host makes its claims, once the submission has finished. If not, it also claims its number of the
+    /// queue's own timeline.
     pub(crate) by_host: bool,
-    pub(crate) holder: Weak<dyn Holder>,
-    pub(crate) waits: SmallVec<[KeptPoint; 4]>,
-    /// The queue's own timeline among them.
-    pub(crate) claims: SmallVec<[(Arc<Shared>, Interval); 4]>,
+    /// What it waits for and claims; shared with the lane, since of these there may be very many. None once it only
+    /// has its turn left.
+    pub(crate) lists: Option<Arc<Lists>>,
 }
 
+/// Where submissions come from.
+pub(crate) struct Origin {
+    pub(crate) queue: Object,
+    pub(crate) holder: Weak<dyn Holder>,
+    /// The queue's own timeline.
+    pub(crate) own: Arc<Shared>,
+}
+
+/// What a submission waits for and claims.
+#[derive(Default)]
+pub(crate) struct Lists {
+    pub(crate) waits: SmallVec<[KeptPoint; 1]>,
+    /// First those that go with the submission, then those that the host makes for it.
+    pub(crate) claims: SmallVec<[OwnedClaim; 1]>,
+    /// How many of the claims the submission itself signals.
+    pub(crate) native: usize,
+}
+
+/// A claim that a submission holds for as long as it is held.
+pub(crate) type OwnedClaim = (Arc<Shared>, Interval);
+
 impl Node {
+    fn waits(&self) -> impl Iterator<Item = (&Arc<Shared>, u64)> {
+        let waits = self.lists.iter().flat_map(|lists| &lists.waits);
+        waits.filter_map(|wait| Some((wait.of.as_ref()?, wait.value)))
+    }
+
+    fn claims(&self) -> impl Iterator<Item = (&Arc<Shared>, Interval)> {
+        let lists = self.lists.iter();
+        let claims = lists.flat_map(|lists| lists.claims.iter().take(lists.native));
+        let turn = Interval {
+            above: self.number - 1,
+            upto: self.number,
+        };
+        let turn = (!self.by_host).then_some((&self.origin.own, turn));
+        claims.map(|(of, claim)| (of, *claim)).chain(turn)
+    }
+
     /// What it waits for: its points, and the signals before its own.
     fn points(&self) -> impl Iterator<Item = (&Arc<Shared>, u64)> {
-        let waits = self.waits.iter();
-        let waits = waits.filter_map(|wait| Some((wait.of.as_ref()?, wait.value)));
-        let order = self.claims.iter().map(|(of, claim)| (of, claim.above));
-        waits.chain(order)
+        let order = self.claims().map(|(of, claim)| (of, claim.above));
+        self.waits().chain(order)
     }
 
     fn is_of_the_same_submission(&self, other: &Self) -> bool {
-        self.queue == other.queue && self.number == other.number
+        self.origin.queue == other.origin.queue && self.number == other.number
     }
 }
 
@@ -94,9 +130,9 @@ impl Place {
         })
     }
 
-    /// The node waits for nothing any more, and keeps only those claims that `keep` says.
-    pub(crate) fn reduce(&self, keep: impl Fn(&Arc<Shared>) -> bool) {
-        let removed = GRAPH.lock().reduce(self.0, keep);
+    /// The node waits for nothing any more, and keeps only its turn.
+    pub(crate) fn reduce(&self) {
+        let removed = GRAPH.lock().reduce(self.0);
         drop(removed);
     }
 }
@@ -144,7 +180,7 @@ impl Graph {
     }
 
     fn stored(&self, id: NodeId) -> Option<&Stored> {
-        self.nodes.get(id)?.as_ref()
+        self.nodes.get(id as usize)?.as_ref()
     }
 
     fn rank(&self, id: NodeId) -> i128 {
@@ -170,7 +206,7 @@ impl Graph {
 
     /// Who it is, in an answer. A signal of a held submission is made by that, whoever makes it in the end.
     fn name(&self, node: &Node) -> Signaller {
-        let (queue, submission) = (node.queue.clone(), node.number);
+        let (queue, submission) = (node.origin.queue.clone(), node.number);
         if node.by_host && self.held_part(node).is_none() {
             Signaller::Host { queue, submission }
         } else {
@@ -181,8 +217,8 @@ impl Graph {
     /// What depends on `node`.
     fn dependents(node: &Node) -> SmallVec<[NodeId; 8]> {
         let mut found = SmallVec::new();
-        for (of, claim) in &node.claims {
-            of.line.dependents(*claim, &mut found);
+        for (of, claim) in node.claims() {
+            of.line.dependents(claim, &mut found);
         }
         found
     }
@@ -208,21 +244,25 @@ impl Graph {
             },
         };
         let id = self.free.pop().unwrap_or_else(|| {
+            self.nodes.grow();
             self.nodes.push(None);
-            self.nodes.len() - 1
+            // That many do not fit into any memory.
+            (self.nodes.len() - 1) as NodeId
         });
-        for wait in &node.waits {
-            if let Some(of) = &wait.of {
-                of.add_held_wait();
-                of.line.add_wait(wait.value, id);
-            }
-        }
-        for (of, claim) in &node.claims {
-            of.add_held_wait();
-            of.line.add_claim(*claim, id);
-        }
-        self.nodes[id] = Some(Stored { node, rank });
+        Self::remember(id, &node);
+        self.nodes[id as usize] = Some(Stored { node, rank });
         Ok(id)
+    }
+
+    fn remember(id: NodeId, node: &Node) {
+        for (of, value) in node.waits() {
+            of.add_held_wait();
+            of.line.add_wait(value, id);
+        }
+        for (of, claim) in node.claims() {
+            of.add_held_wait();
+            of.line.add_claim(claim, id);
+        }
     }
 
     /// Pushes what depends on the new node, and stands in its way, to higher ranks. Returns the new node's rank.
@@ -287,7 +327,7 @@ impl Graph {
             }
         }
         for (id, Moved { rank, .. }) in moved {
-            if let Some(Some(stored)) = self.nodes.get_mut(id) {
+            if let Some(Some(stored)) = self.nodes.get_mut(id as usize) {
                 stored.rank = rank;
             }
         }
@@ -311,7 +351,7 @@ impl Graph {
             waiting = &signaller.node;
         }
         let claimed = |of: &Arc<Shared>, value| {
-            node.claims.iter().any(|(own, claim)| {
+            node.claims().any(|(own, claim)| {
                 Arc::ptr_eq(own, of) && claim.above < value && value <= claim.upto
             })
         };
@@ -320,42 +360,29 @@ impl Graph {
         Blockers::new(steps)
     }
 
-    fn reduce(&mut self, id: NodeId, keep: impl Fn(&Arc<Shared>) -> bool) -> Option<Node> {
-        let stored = self.nodes.get_mut(id)?.as_mut()?;
-        let waits = std::mem::take(&mut stored.node.waits);
-        let (kept, gone) = std::mem::take(&mut stored.node.claims)
-            .into_iter()
-            .partition(|(of, _)| keep(of));
-        stored.node.claims = kept;
-        let removed = Node {
-            queue: stored.node.queue.clone(),
-            number: stored.node.number,
-            by_host: stored.node.by_host,
-            holder: stored.node.holder.clone(),
-            waits,
-            claims: gone,
-        };
-        Self::forget(id, &removed);
-        Some(removed)
+    fn reduce(&mut self, id: NodeId) -> Option<Arc<Lists>> {
+        let node = &mut self.nodes.get_mut(id as usize)?.as_mut()?.node;
+        Self::forget(id, node);
+        let lists = node.lists.take();
+        Self::remember(id, node);
+        lists
     }
 
     fn leave(&mut self, id: NodeId) -> Option<Node> {
-        let node = self.nodes.get_mut(id)?.take()?.node;
+        let node = self.nodes.get_mut(id as usize)?.take()?.node;
         Self::forget(id, &node);
         self.free.push(id);
         Some(node)
     }
 
     fn forget(id: NodeId, node: &Node) {
-        for wait in &node.waits {
-            if let Some(of) = &wait.of {
-                of.drop_held_wait();
-                of.line.remove_wait(wait.value, id);
-            }
-        }
-        for (of, claim) in &node.claims {
+        for (of, value) in node.waits() {
             of.drop_held_wait();
-            of.line.remove_claim(*claim, id);
+            of.line.remove_wait(value, id);
+        }
+        for (of, claim) in node.claims() {
+            of.drop_held_wait();
+            of.line.remove_claim(claim, id);
         }
     }
 
@@ -363,7 +390,7 @@ impl Graph {
         let waiting = of.line.waiting(of.reached().saturating_add(1));
         let told = waiting.into_iter().filter_map(|id| {
             let node = &self.stored(id)?.node;
-            let holder = node.holder.upgrade()?;
+            let holder = node.origin.holder.upgrade()?;
             let number = node.number;
             Some(Arc::new(Reconsider { holder, number }) as Arc<dyn Wake>)
         });
@@ -375,7 +402,7 @@ impl Graph {
         let node = &self.stored(of.line.claimant(value)?)?.node;
         let waits = match self.held_part(node) {
             Some(submission) => {
-                let order = node.claims.iter().map(|(of, claim)| (of, claim.above));
+                let order = node.claims().map(|(of, claim)| (of, claim.above));
                 owned(submission.points().chain(order))
             }
             None => owned(node.points()),

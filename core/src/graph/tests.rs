@@ -16,12 +16,22 @@ fn node(waits: &[(&Arc<Shared>, u64)], claims: &[(&Arc<Shared>, u64, u64)]) -> N
     let own =
         |&(of, above, upto): &(&Arc<Shared>, u64, u64)| (of.clone(), Interval { above, upto });
     Node {
-        queue: Object::new("queue", "q"),
+        origin: Arc::new(Origin {
+            queue: Object::new("queue", "q"),
+            holder: Weak::<Nobody>::new(),
+            own: crate::host::Device::new()
+                .timeline("own")
+                .unwrap()
+                .shared()
+                .clone(),
+        }),
         number: 1,
         by_host: false,
-        holder: Weak::<Nobody>::new(),
-        waits: waits.iter().map(keep).collect(),
-        claims: claims.iter().map(own).collect(),
+        lists: Some(Arc::new(Lists {
+            waits: waits.iter().map(keep).collect(),
+            claims: claims.iter().map(own).collect(),
+            native: claims.len(),
+        })),
     }
 }
 

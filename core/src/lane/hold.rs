@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::entry::{Entry, Job, Large, claims_of, emptied, waits_of};
 use super::places::Places;
-use super::send::{Sent, owned};
+use super::send::Sent;
 use super::{Lane, fail_all};
-use crate::backend::{Enqueue, Keep, KeptPoints, Port, Room};
-use crate::error::{Failure, Result};
-use crate::graph::Holder;
-use crate::once::Small;
+use crate::backend::{Enqueue, Keep, Port, Room};
+use crate::error::Failure;
+use crate::graph::{Holder, Lists, OwnedClaim};
 use crate::point::KeptPoint;
 use crate::run::{Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
@@ -22,6 +22,10 @@ pub(super) struct State<E: Enqueue> {
     /// The number of the last submission accepted.
     pub(super) last: u64,
     pub(super) held: VecDeque<Entry<E>>,
+    /// The work of those whose closures are not small.
+    pub(super) large: Large<E>,
+    /// To be used again.
+    pub(super) spare: Vec<Arc<Lists>>,
     /// What the held submission at the front was found to wait for first.
     pub(super) waiting_for: Option<KeptPoint>,
     /// Where the lane is registered for the submission at the front, while nobody drives it.
@@ -37,6 +41,8 @@ impl<E: Enqueue> Default for State<E> {
         Self {
             last: 0,
             held: VecDeque::new(),
+            large: Large::default(),
+            spare: Vec::new(),
             waiting_for: None,
             registered: Registered::default(),
             kept: VecDeque::new(),
@@ -108,41 +114,6 @@ impl Finished {
     }
 }
 
-pub(super) struct Entry<E: Enqueue> {
-    pub(super) number: u64,
-    pub(super) waits: KeptPoints,
-    pub(super) claims: OwnedClaims,
-    pub(super) job: Job<E>,
-    pub(super) places: Places,
-}
-
-/// Claims that a submission holds for as long as it is held.
-pub(super) type OwnedClaims = SmallVec<[(Arc<Shared>, Interval); 4]>;
-
-/// Work that is recorded later, once.
-pub(super) trait Work<E: Enqueue>: Send {
-    /// Records it, or does nothing if that is done.
-    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<()>;
-}
-
-impl<E: Enqueue, W> Work<E> for Option<W>
-where
-    W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send,
-{
-    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<()> {
-        self.take().map_or(Ok(()), |work| work(recorder))
-    }
-}
-
-pub(super) enum Job<E: Enqueue> {
-    /// Not recorded yet.
-    Work(Small<dyn Work<E>>),
-    /// Recorded; the driver's queue was locked.
-    Prepared(E::Prepared, Keep),
-    /// Skipped; its number goes to the driver once there is room, with what the driver may use of it.
-    Pass(Keep),
-}
-
 /// A point that a submission waits for, on the caller's stack.
 #[derive(Clone, Copy)]
 pub(super) struct Awaited<'s> {
@@ -171,7 +142,7 @@ pub(super) struct Taken<'s> {
 }
 
 impl Taken<'_> {
-    pub(super) fn keep(&self) -> (Arc<Shared>, Interval) {
+    pub(super) fn keep(&self) -> OwnedClaim {
         (self.of.clone(), self.claim)
     }
 }
@@ -260,14 +231,14 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// What a held submission waits for, on the stack.
-    fn all_awaited<'s>(&self, points: &'s KeptPoints) -> SmallVec<[Awaited<'s>; 4]> {
+    fn all_awaited<'s>(&self, points: &'s [KeptPoint]) -> SmallVec<[Awaited<'s>; 4]> {
         let points = points.iter();
         let awaited = |point: &'s KeptPoint| Some(self.awaited(point.of.as_ref()?, point.value));
         points.filter_map(awaited).collect()
     }
 
     /// What a held submission has claimed, on the stack.
-    fn all_taken<'s>(&self, claims: &'s OwnedClaims) -> SmallVec<[Taken<'s>; 4]> {
+    fn all_taken<'s>(&self, claims: &'s [OwnedClaim]) -> SmallVec<[Taken<'s>; 4]> {
         let claims = claims.iter();
         claims.map(|(of, claim)| self.taken(of, *claim)).collect()
     }
@@ -278,14 +249,13 @@ impl<E: Enqueue> Lane<E> {
         number: u64,
         prepared: E::Prepared,
         keep: Keep,
-        claims: OwnedClaims,
+        lists: Option<Arc<Lists>>,
         places: Places,
     ) {
-        let job = Job::Prepared(prepared, keep);
+        let job = Job::Prepared(Box::new((prepared, keep)));
         let entry = Entry {
             number,
-            waits: KeptPoints::new(),
-            claims,
+            lists,
             job,
             places,
         };
@@ -294,11 +264,14 @@ impl<E: Enqueue> Lane<E> {
 
     /// Lets held submissions go until one cannot. The caller has made this thread the driving one.
     pub(super) fn drive(self: &Arc<Self>, me: ThreadId) {
+        // What the last one of those let go leaves for the next that is held.
+        let mut spare = None;
         loop {
             // Dropped after the lock.
             let _before;
             let mut state = self.state.lock();
             self.driving.take(me);
+            state.use_again(&mut spare);
             _before = state.waiting_for.take();
             let Some(front) = state.held.front() else {
                 self.driving.give_up();
@@ -306,11 +279,11 @@ impl<E: Enqueue> Lane<E> {
             };
             let mut lacks = Lacks::new();
             let verdict = match front.job {
-                Job::Prepared(..) => Verdict::Ready,
-                Job::Work(_) | Job::Pass(_) => self.judge(
+                Job::Prepared(_) => Verdict::Ready,
+                Job::Tiny(_) | Job::Large(_) | Job::Pass(_) => self.judge(
                     front.number,
-                    &self.all_awaited(&front.waits),
-                    &self.all_taken(&front.claims),
+                    &self.all_awaited(front.waits()),
+                    &self.all_taken(front.claims()),
                     &mut lacks,
                 ),
             };
@@ -348,7 +321,7 @@ impl<E: Enqueue> Lane<E> {
             };
             drop(state);
             // What is recorded already was asked for then.
-            let to_record = !matches!(entry.job, Job::Prepared(..));
+            let to_record = !matches!(entry.job, Job::Prepared(_));
             if matches!(verdict, Verdict::Ready) && to_record && !self.driver.ready() {
                 return self.put_off(entry);
             }
@@ -357,7 +330,7 @@ impl<E: Enqueue> Lane<E> {
                     self.skip(entry, &cause);
                     false
                 }
-                _ => self.release(entry),
+                _ => self.release(entry, &mut spare),
             };
             if busy {
                 let _state = self.state.lock();
@@ -387,25 +360,33 @@ impl<E: Enqueue> Lane<E> {
     pub(super) fn skip(&self, entry: Entry<E>, cause: &Failure) {
         let Entry {
             number,
-            claims,
+            lists,
             job,
             mut places,
-            ..
         } = entry;
-        fail_all(&claims, cause);
+        fail_all(lists.as_deref(), cause);
         // A number that cannot pass either is one of a queue that has failed: nobody counts on.
         if !matches!(job, Job::Pass(_)) {
-            places.keep_only_turn(self.own_shared());
+            places.keep_only_turn();
             let pass = Entry {
                 number,
-                waits: KeptPoints::new(),
-                claims: SmallVec::new(),
-                job: Job::Pass(Keep::default()),
+                lists: None,
+                job: Job::Pass(None),
                 places,
             };
             self.state.lock().held.push_front(pass);
         }
+        let large = self.take_large(&job);
+        quietly(|| drop(large));
         quietly(|| drop(job));
+    }
+
+    /// The work of a submission, if it stands apart.
+    fn take_large(&self, job: &Job<E>) -> Option<super::entry::LargeWork<E>> {
+        match job {
+            Job::Large(at) => self.state.lock().large.take(*at),
+            _ => None,
+        }
     }
 
     /// Registers the lane for all of `lacks`, or for none if one need not be waited for any more.
@@ -420,45 +401,64 @@ impl<E: Enqueue> Lane<E> {
         Some(registered)
     }
 
-    /// Sends a held submission. True if the driver's queue is locked and it stays at the front.
-    pub(super) fn release(self: &Arc<Self>, entry: Entry<E>) -> bool {
+    /// Sends a held submission. True if the driver's queue is locked and it stays at the front; otherwise its lists
+    /// go to `spare`.
+    pub(super) fn release(
+        self: &Arc<Self>,
+        entry: Entry<E>,
+        spare: &mut Option<Arc<Lists>>,
+    ) -> bool {
+        let mut work = self.take_large(&entry.job);
         let Entry {
             number,
-            waits,
-            claims,
+            lists,
             job,
             mut places,
         } = entry;
-        let taken = self.all_taken(&claims);
+        let taken = self.all_taken(claims_of(&lists));
+        let waits = self.all_awaited(waits_of(&lists));
         let mut keep = Keep::default();
         let sent = match job {
-            Job::Work(mut work) => {
-                let waits = self.all_awaited(&waits);
-                let work = move |recorder: &mut E::Recorder<'_>| work.record(recorder);
-                self.send(number, &waits, work, &taken, &mut places, &mut keep)
-            }
-            Job::Prepared(prepared, kept) => {
+            Job::Prepared(recorded) => {
+                let (prepared, kept) = *recorded;
                 keep = kept;
                 self.flush(number, prepared, &taken, &mut places, &mut keep)
             }
             Job::Pass(keep) => {
-                self.pass(number, keep, places);
+                self.pass(
+                    number,
+                    keep.map_or_else(Keep::default, |keep| *keep),
+                    places,
+                );
                 return self.front_is_prepared();
+            }
+            Job::Tiny(_) | Job::Large(_) => {
+                if let Job::Tiny(tiny) = job {
+                    work = Some(tiny.resize());
+                }
+                let work = move |recorder: &mut E::Recorder<'_>| {
+                    work.as_mut().map_or(Ok(()), |work| work.record(recorder))
+                };
+                self.send(number, &waits, work, &taken, &mut places, &mut keep)
             }
         };
         match sent {
-            Sent::Done => false,
+            Sent::Done => {}
             Sent::Busy(prepared) => {
-                self.put_back(number, prepared, keep, owned(&taken), places);
-                true
+                self.put_back(number, prepared, keep, lists.clone(), places);
+                return true;
             }
             Sent::Refused(error) => {
                 // Nobody is left to take an error, so those who wait get it.
-                fail_all(&claims, &error.into_cause());
+                fail_all(lists.as_deref(), &error.into_cause());
                 self.pass_over(number, keep, Places::default());
-                self.front_is_prepared()
+                return self.front_is_prepared();
             }
         }
+        drop((taken, waits));
+        // Let go of without the lock.
+        *spare = lists.and_then(emptied);
+        false
     }
 
     pub(super) fn front_is_prepared(&self) -> bool {
@@ -466,7 +466,7 @@ impl<E: Enqueue> Lane<E> {
         state
             .held
             .front()
-            .is_some_and(|entry| matches!(entry.job, Job::Prepared(..)))
+            .is_some_and(|entry| matches!(entry.job, Job::Prepared(_)))
     }
 }
 
@@ -475,7 +475,7 @@ impl<E: Enqueue> Holder for Lane<E> {
     /// to be skipped has not come. The one at the front is judged as a whole.
     fn reconsider(self: Arc<Self>, number: u64) {
         // Let go without the lock.
-        let (claims, cause, job, _waits);
+        let (lists, cause, job, large);
         {
             let mut state = self.state.lock();
             let first = state.held.front().map(|entry| entry.number);
@@ -484,19 +484,19 @@ impl<E: Enqueue> Holder for Lane<E> {
                 return;
             };
             if index == Some(0) {
-                if matches!(entry.job, Job::Work(_)) {
+                if matches!(entry.job, Job::Tiny(_) | Job::Large(_)) {
                     drop(state);
                     self.wake();
                 }
                 return;
             }
-            let waits = entry.waits.iter().find_map(|wait| {
+            let waits = entry.waits().iter().find_map(|wait| {
                 let of = wait.of.as_ref()?;
                 of.hopeless(wait.value)
             });
             // A signal waits for the one before it, unless the host makes it.
             let order = || {
-                let mut claims = entry.claims.iter();
+                let mut claims = entry.claims().iter();
                 claims.find_map(|(of, claim)| {
                     of.port_on(self.device)?;
                     of.hopeless(claim.above)
@@ -506,12 +506,16 @@ impl<E: Enqueue> Holder for Lane<E> {
                 return;
             };
             cause = found;
-            job = std::mem::replace(&mut entry.job, Job::Pass(Keep::default()));
-            _waits = std::mem::take(&mut entry.waits);
-            claims = std::mem::take(&mut entry.claims);
-            entry.places.keep_only_turn(self.own_shared());
+            job = std::mem::replace(&mut entry.job, Job::Pass(None));
+            lists = entry.lists.take();
+            entry.places.keep_only_turn();
+            large = match job {
+                Job::Large(at) => state.large.take(at),
+                _ => None,
+            };
         }
-        fail_all(&claims, &cause);
+        fail_all(lists.as_deref(), &cause);
+        quietly(|| drop(large));
         quietly(|| drop(job));
     }
 }

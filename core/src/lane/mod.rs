@@ -5,34 +5,35 @@
 //! on his thread, from the run-queue.
 
 mod driving;
+mod entry;
 mod hold;
 mod places;
 mod relay;
 mod send;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use smallbox::smallbox;
 use smallvec::SmallVec;
 
 use crate::backend::{Enqueue, Keep, NativeMark, Stamp};
 use crate::error::{Error, Failure, Object, Result};
 use crate::fence::Fence;
-use crate::graph::Holder as _;
+use crate::graph::{Holder as _, Lists, Origin};
 use crate::info::DeviceId;
+use crate::long::Grow as _;
 use crate::point::{KeptPoint, Point, Signal};
 use crate::room::{Sharer, Taken as TakenRoom};
 use crate::run::{PutOff, Wake, quietly};
-use crate::state::{Interval, Shared};
+use crate::state::Shared;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, this_thread};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
 use driving::Driving;
-use hold::{Awaited, Entry, Finished, Job, Lacks, State, Taken, Verdict};
+use hold::{Awaited, Finished, Lacks, State, Taken, Verdict};
 use places::Places;
-use send::{Went, owned};
+use send::Went;
 
 /// What became of a submission.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +73,8 @@ const LOOK: u64 = 64;
 pub struct Lane<E: Enqueue> {
     object: Object,
     device: DeviceId,
+    /// What the graph of held submissions knows of it.
+    origin: Arc<Origin>,
     /// Signalled once per submission; its value is the number of submissions finished.
     own: Timeline,
     driver: Arc<E>,
@@ -88,7 +91,12 @@ impl<E: Enqueue> Lane<E> {
     /// The lane of one queue. `own` is a fresh timeline at 0 of the queue's device.
     #[must_use]
     pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
-        let lane = Arc::new(Self {
+        let lane = Arc::new_cyclic(|this: &Weak<Self>| Self {
+            origin: Arc::new(Origin {
+                queue: object.clone(),
+                holder: this.clone(),
+                own: own.shared().clone(),
+            }),
             object,
             device,
             own,
@@ -231,9 +239,11 @@ impl<E: Enqueue> Lane<E> {
             Verdict::Ready
         };
         let held = !(idle && matches!(verdict, Verdict::Ready));
+        let mut lists = None;
         let mut places = Places::default();
         if held || claims.iter().any(|claim| claim.port.is_none()) {
-            let taken = self.take_places(number, waits, &claims, held);
+            lists = held.then(|| state.lists(waits, &claims));
+            let taken = self.take_places(number, lists.as_ref(), &claims);
             places = taken.inspect_err(|_| withdraw_all(&claims))?;
         }
         state.last = number;
@@ -246,7 +256,11 @@ impl<E: Enqueue> Lane<E> {
             drop(state);
             finished.let_go(self.driver.room());
             if !self.driver.ready() {
-                self.put_off(held_entry(number, waits, &claims, work, places));
+                let mut state = self.state.lock();
+                let lists = state.lists(waits, &claims);
+                let entry = state.entry(number, lists, work, places);
+                drop(state);
+                self.put_off(entry);
                 return Ok(self.submitted(number));
             }
             let sent = self.send_now(number, waits, work, &claims, places);
@@ -256,7 +270,9 @@ impl<E: Enqueue> Lane<E> {
             }
             return sent.map(|_| self.submitted(number));
         }
-        let entry = held_entry(number, waits, &claims, work, places);
+        let lists = lists.unwrap_or_default();
+        let entry = state.entry(number, lists, work, places);
+        state.held.grow();
         state.held.push_back(entry);
         if idle {
             self.driving.take(me);
@@ -449,26 +465,6 @@ impl<E: Enqueue> Wake for Left<E> {
     fn wake(self: Arc<Self>) {}
 }
 
-/// A submission that is held until its time comes.
-fn held_entry<E: Enqueue, W>(
-    number: u64,
-    waits: &[Awaited<'_>],
-    claims: &[Taken<'_>],
-    work: W,
-    places: Places,
-) -> Entry<E>
-where
-    W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
-{
-    Entry {
-        number,
-        waits: waits.iter().map(Awaited::keep).collect(),
-        claims: owned(claims),
-        job: Job::Work(smallbox!(Some(work))),
-        places,
-    }
-}
-
 /// True if a submission that waits for these can never run.
 fn is_hopeless(waits: &[Awaited<'_>]) -> bool {
     let hopeless = |wait: &Awaited<'_>| wait.of.hopeless(wait.value).is_some();
@@ -482,8 +478,8 @@ fn withdraw_all(claims: &[Taken<'_>]) {
     }
 }
 
-fn fail_all(claims: &[(Arc<Shared>, Interval)], cause: &Failure) {
-    for (of, _) in claims {
+fn fail_all(lists: Option<&Lists>, cause: &Failure) {
+    for (of, _) in lists.iter().flat_map(|lists| &lists.claims) {
         of.fail(cause.clone());
     }
 }

@@ -1,32 +1,30 @@
-//! The places of a submission in the graph of who waits for whom.
+//! A held submission's places in the graph of who waits for whom.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::Lane;
-use super::hold::{Awaited, OwnedClaims, Taken};
-use super::send::owned;
-use crate::backend::{Enqueue, KeptPoints};
+use super::hold::Taken;
+use crate::backend::Enqueue;
 use crate::error::{Error, Result};
-use crate::graph::{Holder, Node, Place};
-use crate::state::{Interval, Shared};
+use crate::graph::{Lists, Node, Place};
 
 /// One for the submission while it is held, and one for each signal that the host will make for it: such a
 /// signal waits for the submission and for its predecessor, but the submission waits for no predecessor of it.
 #[derive(Default)]
 pub(super) struct Places {
     pub(super) submission: Option<Place>,
-    /// In the order of the submission's claims.
-    pub(super) relayed: SmallVec<[Place; 1]>,
+    /// In the order of the submission's claims. Mostly empty, and no list then.
+    pub(super) relayed: Box<[Place]>,
 }
 
 impl Places {
-    /// The submission will be skipped: what is left of it for others to wait for is its turn on `queue`.
-    pub(super) fn keep_only_turn(&mut self, queue: &Arc<Shared>) {
-        self.relayed.clear();
+    /// The submission will be skipped: what is left of it for others to wait for is its turn on its queue.
+    pub(super) fn keep_only_turn(&mut self) {
+        self.relayed = Box::default();
         if let Some(place) = &self.submission {
-            place.reduce(|of| Arc::ptr_eq(of, queue));
+            place.reduce();
         }
     }
 }
@@ -39,25 +37,26 @@ impl<E: Enqueue> Lane<E> {
     pub(super) fn take_places(
         self: &Arc<Self>,
         number: u64,
-        waits: &[Awaited<'_>],
+        lists: Option<&Arc<Lists>>,
         claims: &[Taken<'_>],
-        held: bool,
     ) -> Result<Places> {
-        let mut places = Places::default();
-        if held {
-            places.submission = Some(self.take_submission(number, waits, claims)?);
-        }
+        let submission = lists
+            .map(|lists| self.take_submission(number, lists))
+            .transpose()?;
+        let mut relayed: SmallVec<[Place; 4]> = SmallVec::new();
         for claim in claims.iter().filter(|claim| claim.port.is_none()) {
-            let done = self.own.at(number).keep();
-            let place = self.take_place(
-                number,
-                true,
-                KeptPoints::from_iter([done]),
-                owned(&[*claim]),
-            )?;
-            places.relayed.push(place);
+            let signal = Lists {
+                waits: SmallVec::from_iter([self.own.at(number).keep()]),
+                claims: SmallVec::from_iter([claim.keep()]),
+                native: 1,
+            };
+            relayed.push(self.take_place(number, true, Arc::new(signal))?);
         }
-        Ok(places)
+        let relayed = relayed.into_iter().collect();
+        Ok(Places {
+            submission,
+            relayed,
+        })
     }
 
     /// Takes the place of the submission itself, with its turn on the queue as one more claim.
@@ -67,39 +66,17 @@ impl<E: Enqueue> Lane<E> {
     pub(super) fn take_submission(
         self: &Arc<Self>,
         number: u64,
-        waits: &[Awaited<'_>],
-        claims: &[Taken<'_>],
+        lists: &Arc<Lists>,
     ) -> Result<Place> {
-        let native = claims.iter().filter(|claim| claim.port.is_some());
-        let mut native: OwnedClaims = native.map(Taken::keep).collect();
-        let turn = Interval {
-            above: number - 1,
-            upto: number,
-        };
-        native.push((self.own_shared().clone(), turn));
-        self.take_place(
-            number,
-            false,
-            waits.iter().map(Awaited::keep).collect(),
-            native,
-        )
+        self.take_place(number, false, lists.clone())
     }
 
-    fn take_place(
-        self: &Arc<Self>,
-        number: u64,
-        by_host: bool,
-        waits: KeptPoints,
-        claims: OwnedClaims,
-    ) -> Result<Place> {
-        let this: Arc<dyn Holder> = self.clone();
+    fn take_place(&self, number: u64, by_host: bool, lists: Arc<Lists>) -> Result<Place> {
         Place::take(Node {
-            queue: self.object.clone(),
+            origin: self.origin.clone(),
             number,
             by_host,
-            holder: Arc::downgrade(&this),
-            waits,
-            claims,
+            lists: Some(lists),
         })
         .map_err(|circle| Error::Circular {
             queue: self.object.clone(),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::hold::{Awaited, Entry, Job, Taken};
+use super::entry::{Entry, Job, kept};
+use super::hold::{Awaited, Taken};
 use super::places::Places;
 use super::relay::Relay;
 use super::{Lane, panic_message, withdraw_all};
@@ -13,7 +14,6 @@ use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
 use crate::error::{Error, Result};
 use crate::point::{Completion, NativePoint};
 use crate::run::{Wake, wake_all};
-use crate::state::{Interval, Shared};
 use crate::sync::Ordering;
 
 /// What became of an attempt to hand a submission to the driver.
@@ -54,10 +54,11 @@ impl<E: Enqueue> Lane<E> {
             Sent::Busy(prepared) => {
                 // It is held now, if only by a lock: whoever asks must find it. It waits for nobody in the
                 // graph, so it closes no circle.
+                let lists = self.state.lock().lists(&[], claims);
                 if places.submission.is_none() {
-                    places.submission = self.take_submission(number, &[], claims).ok();
+                    places.submission = self.take_submission(number, &lists).ok();
                 }
-                self.put_back(number, prepared, keep, owned(claims), places);
+                self.put_back(number, prepared, keep, Some(lists), places);
                 Ok(Went::Held)
             }
             Sent::Refused(error) => {
@@ -191,7 +192,7 @@ impl<E: Enqueue> Lane<E> {
         if let Some(room) = room {
             room.count(units);
         }
-        let mut places = places.relayed.drain(..);
+        let mut places = std::mem::take(&mut places.relayed).into_iter();
         for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_none()) {
             let relay = Relay {
                 own: own.clone(),
@@ -208,19 +209,18 @@ impl<E: Enqueue> Lane<E> {
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
     /// position goes on and what the driver may already use of it is kept until then. Stays at the front if
     /// the driver takes none now: the caller drives on, and so finds it.
-    pub(super) fn pass_over(self: &Arc<Self>, number: u64, kept: Keep, places: Places) {
+    pub(super) fn pass_over(self: &Arc<Self>, number: u64, keep: Keep, places: Places) {
         if !self.driver.ready() {
             let pass = Entry {
                 number,
-                waits: SmallVec::new(),
-                claims: SmallVec::new(),
-                job: Job::Pass(kept),
+                lists: None,
+                job: Job::Pass(kept(keep)),
                 places,
             };
             self.state.lock().held.push_front(pass);
             return;
         }
-        self.pass(number, kept, places);
+        self.pass(number, keep, places);
     }
 
     /// As [`Lane::pass_over`], for a driver that has just said that it is ready.
@@ -245,7 +245,7 @@ impl<E: Enqueue> Lane<E> {
         match sent {
             Sent::Done => {}
             Sent::Busy(prepared) => {
-                self.put_back(number, prepared, kept, SmallVec::new(), places);
+                self.put_back(number, prepared, kept, None, places);
             }
             // Not even that: the queue itself is gone. The driver may still use what was kept, so that stays
             // for as long as the queue.
@@ -258,7 +258,3 @@ impl<E: Enqueue> Lane<E> {
 }
 
 type Natives<'n> = SmallVec<[NativePoint<'n>; 4]>;
-
-pub(super) fn owned(claims: &[Taken<'_>]) -> SmallVec<[(Arc<Shared>, Interval); 4]> {
-    claims.iter().map(Taken::keep).collect()
-}

@@ -1,6 +1,8 @@
 //! Who may signal which values: the claims of a timeline.
 
-use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+use crate::long::Grow as _;
 
 /// One claim: the values in `(above, upto]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,9 +12,10 @@ pub(crate) struct Interval {
 }
 
 /// The claims of one timeline that are not pending yet, lowest first, never overlapping. What is
-/// pending needs no entry: it lies without a gap between the reached and the pending value.
+/// pending needs no entry: it lies without a gap between the reached and the pending value. There may be very many, which
+/// go one by one from the front.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(SmallVec<[Interval; 4]>);
+pub(crate) struct Claims(VecDeque<Interval>);
 
 impl Claims {
     /// Claims up to `upto` for a submission whose own highest wait on the timeline is `own_wait`,
@@ -41,13 +44,14 @@ impl Claims {
             above: below.max(own_wait).max(settled),
             upto,
         };
+        self.0.grow();
         self.0.insert(at, claim);
         Ok(claim)
     }
 
     /// Adds a claim that is the only one.
     pub(super) fn add(&mut self, claim: Interval) {
-        self.0.push(claim);
+        self.0.push_back(claim);
     }
 
     /// True if nothing is claimed.
@@ -70,7 +74,7 @@ impl Claims {
 
     /// The claim that the next host signal must not run into.
     pub(crate) fn lowest(&self) -> Option<Interval> {
-        self.0.first().copied()
+        self.0.front().copied()
     }
 
     /// True if some claim will bring the timeline to `value`.

@@ -1,0 +1,32 @@
+//! Lists that may become very long.
+
+use std::collections::VecDeque;
+
+/// Makes room for one more where there is none, and for some to come: an eighth more, not as many again as std's lists
+/// do, since of what is outstanding there may be very many.
+pub(crate) trait Grow {
+    /// To be called before one is added.
+    fn grow(&mut self);
+}
+
+const fn more(len: usize) -> usize {
+    len / 8 + 4
+}
+
+impl<T> Grow for VecDeque<T> {
+    #[inline]
+    fn grow(&mut self) {
+        if self.len() == self.capacity() {
+            self.reserve_exact(more(self.len()));
+        }
+    }
+}
+
+impl<T> Grow for Vec<T> {
+    #[inline]
+    fn grow(&mut self) {
+        if self.len() == self.capacity() {
+            self.reserve_exact(more(self.len()));
+        }
+    }
+}
