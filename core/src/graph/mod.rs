@@ -86,21 +86,30 @@ pub(crate) struct Lists {
 /// A claim that a submission holds for as long as it is held.
 pub(crate) type OwnedClaim = (Arc<Shared>, Interval);
 
-impl Node {
+impl Lists {
     fn waits(&self) -> impl Iterator<Item = (&Arc<Shared>, u64)> {
-        let waits = self.lists.iter().flat_map(|lists| &lists.waits);
+        let waits = self.waits.iter();
         waits.filter_map(|wait| Some((wait.of.as_ref()?, wait.value)))
     }
 
     fn claims(&self) -> impl Iterator<Item = (&Arc<Shared>, Interval)> {
-        let lists = self.lists.iter();
-        let claims = lists.flat_map(|lists| lists.claims.iter().take(lists.native));
+        let native = self.claims.iter().take(self.native);
+        native.map(|(of, claim)| (of, *claim))
+    }
+}
+
+impl Node {
+    fn waits(&self) -> impl Iterator<Item = (&Arc<Shared>, u64)> {
+        self.lists.iter().flat_map(|lists| lists.waits())
+    }
+
+    fn claims(&self) -> impl Iterator<Item = (&Arc<Shared>, Interval)> {
+        let claims = self.lists.iter().flat_map(|lists| lists.claims());
         let turn = Interval {
             above: self.number - 1,
             upto: self.number,
         };
-        let turn = (!self.by_host).then_some((&self.origin.own, turn));
-        claims.map(|(of, claim)| (of, *claim)).chain(turn)
+        claims.chain((!self.by_host).then_some((&self.origin.own, turn)))
     }
 
     /// What it waits for: its points, and the signals before its own.
@@ -249,12 +258,6 @@ impl Graph {
             // That many do not fit into any memory.
             (self.nodes.len() - 1) as NodeId
         });
-        Self::remember(id, &node);
-        self.nodes[id as usize] = Some(Stored { node, rank });
-        Ok(id)
-    }
-
-    fn remember(id: NodeId, node: &Node) {
         for (of, value) in node.waits() {
             of.add_held_wait();
             of.line.add_wait(value, id);
@@ -263,6 +266,8 @@ impl Graph {
             of.add_held_wait();
             of.line.add_claim(claim, id);
         }
+        self.nodes[id as usize] = Some(Stored { node, rank });
+        Ok(id)
     }
 
     /// Pushes what depends on the new node, and stands in its way, to higher ranks. Returns the new node's rank.
@@ -362,25 +367,28 @@ impl Graph {
 
     fn reduce(&mut self, id: NodeId) -> Option<Arc<Lists>> {
         let node = &mut self.nodes.get_mut(id as usize)?.as_mut()?.node;
-        Self::forget(id, node);
-        let lists = node.lists.take();
-        Self::remember(id, node);
-        lists
+        let lists = node.lists.take()?;
+        Self::forget(id, lists.waits(), lists.claims());
+        Some(lists)
     }
 
     fn leave(&mut self, id: NodeId) -> Option<Node> {
         let node = self.nodes.get_mut(id as usize)?.take()?.node;
-        Self::forget(id, &node);
+        Self::forget(id, node.waits(), node.claims());
         self.free.push(id);
         Some(node)
     }
 
-    fn forget(id: NodeId, node: &Node) {
-        for (of, value) in node.waits() {
+    fn forget<'n>(
+        id: NodeId,
+        waits: impl Iterator<Item = (&'n Arc<Shared>, u64)>,
+        claims: impl Iterator<Item = (&'n Arc<Shared>, Interval)>,
+    ) {
+        for (of, value) in waits {
             of.drop_held_wait();
             of.line.remove_wait(value, id);
         }
-        for (of, claim) in node.claims() {
+        for (of, claim) in claims {
             of.drop_held_wait();
             of.line.remove_claim(claim, id);
         }
