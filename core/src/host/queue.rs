@@ -159,7 +159,7 @@ impl Enqueue for Worker {
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
     {
         let mut recorder = Recorder {
-            lot: self.tasks.empty(),
+            lot: Lot::empty(),
             keep: Keep::default(),
             epoch: Some(self.device.epoch()),
         };

@@ -3,6 +3,7 @@
 //! A submission is not kept as one thing, which would have to be as large as the largest: it is a few steps, and closures
 //! beside them. So what waits behind a closure that takes long needs little memory, and little is moved.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -51,6 +52,23 @@ pub(crate) struct Lot {
 }
 
 impl Lot {
+    /// One with nothing in it, which mostly has room for a submission: by the thread, as nothing is to be locked then.
+    pub(super) fn empty() -> Self {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
+        spare.ok().flatten().unwrap_or_default()
+    }
+
+    /// Keeps the room of one with nothing in it.
+    fn put_back(mut self) {
+        self.trim();
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARES {
+                spare.push(self);
+            }
+        });
+    }
+
     /// Gives the room of a burst back.
     fn trim(&mut self) {
         if self.steps.capacity() > KEPT_STEPS {
@@ -62,13 +80,16 @@ impl Lot {
     }
 }
 
+/// How many lots a thread keeps: work that is recorded may itself submit to other queues.
+const SPARES: usize = 4;
+
+std::thread_local! { static SPARE: RefCell<Vec<Lot>> = const { RefCell::new(Vec::new()) } }
+
 #[derive(Default)]
 pub(super) struct Tasks {
     state: Mutex<State>,
     more: Condvar,
     ready: Ready,
-    /// Only used by whoever submits, one at a time.
-    spare: Mutex<Lot>,
 }
 
 /// There are tasks, or the queue is gone: to be looked at without the lock, in a cache line that changes when this does.
@@ -91,11 +112,6 @@ impl Tasks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lot with nothing in it, which mostly has room for a submission.
-    pub(super) fn empty(&self) -> Lot {
-        std::mem::take(&mut *self.spare())
-    }
-
     /// Hands `lot`, which is not empty, to the worker. False if that has ended: `lot` is dropped, and that is all.
     pub(super) fn push(&self, mut lot: Lot) -> bool {
         let wakes = {
@@ -115,18 +131,8 @@ impl Tasks {
         if wakes {
             self.more.notify_one();
         }
-        self.give_back(lot);
+        lot.put_back();
         true
-    }
-
-    /// Takes the room of `lot` back, which is empty.
-    fn give_back(&self, mut lot: Lot) {
-        lot.trim();
-        *self.spare() = lot;
-    }
-
-    fn spare(&self) -> MutexGuard<'_, Lot> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The worker ends once it has done what is there.
