@@ -9,8 +9,8 @@ use crate::point::Point;
 use crate::run::Wake;
 use crate::state::{Registered, Shared};
 use crate::sync::{
-    AtomicBool, AtomicU64, CAN_SPIN, Instant, Ordering, Thread, current, park, park_timeout,
-    per_thread, yield_now,
+    AtomicBool, CAN_SPIN, Instant, Ordering, Thread, current, park, park_timeout, per_thread,
+    yield_now,
 };
 use crate::waiters::Stage;
 use crate::watch::on_watcher_thread;
@@ -47,8 +47,9 @@ const LOOKS: u32 = 12;
 const OWN_LOOK: Duration = Duration::from_micros(200);
 
 /// How long waits for a timeline that had to park have lasted of late, in nanoseconds; 0 if there was none.
+/// A hint, and no part of a model.
 #[derive(Debug, Default)]
-pub(crate) struct Usual(AtomicU64);
+pub(crate) struct Usual(std::sync::atomic::AtomicU64);
 
 impl Usual {
     /// For how long the next one polls.
