@@ -91,13 +91,31 @@ impl Commands {
         };
         let mut reached = self.own.seen();
         if reached < first && crowded {
-            // A counter that cannot be read frees nothing; the engine meets the same error by itself.
-            let value = self.own.value().ok().filter(|&value| value != u64::MAX);
-            reached = value.unwrap_or(0);
+            reached = self.finished();
         }
         if reached >= first || crowded {
             self.take_back(reached);
         }
+    }
+
+    /// How many submissions have finished. A counter that cannot be read frees nothing; the engine meets the same error
+    /// by itself.
+    fn finished(&self) -> u64 {
+        let value = self.own.value().ok().filter(|&value| value != u64::MAX);
+        value.unwrap_or(0)
+    }
+
+    /// A buffer that is free now: before another one is made, the counter is read.
+    fn free_buffer(&self) -> Option<vk::CommandBuffer> {
+        {
+            let mut state = lock(&self.state);
+            let free = state.free.pop();
+            if free.is_some() || state.in_flight.is_empty() {
+                return free;
+            }
+        }
+        self.take_back(self.finished());
+        lock(&self.state).free.pop()
     }
 
     /// Takes back what the submissions up to `reached` used, a few at a time, as many as need no allocation.
@@ -138,8 +156,7 @@ impl Commands {
     /// time, which is what keeps the pool, as Vulkan demands, on one thread at a time.
     pub(crate) fn begin(&self) -> Result<vk::CommandBuffer> {
         let failed = |call| move |code| self.device.failed(&self.object, call, code);
-        let free = lock(&self.state).free.pop();
-        let buffer = match free {
+        let buffer = match self.free_buffer() {
             Some(buffer) => buffer,
             None => {
                 let info = vk::CommandBufferAllocateInfo::default()
