@@ -107,21 +107,8 @@ impl Context {
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn bind(&self) -> Result<Bound<'_>> {
-        let before = self.enter()?;
-        Ok(Bound {
-            context: self,
-            before,
-            _this_thread: PhantomData,
-        })
-    }
-
-    /// Makes the context current on this thread. [`Context::leave`] on the same thread gives back what was current.
-    ///
-    /// # Errors
-    /// A driver error.
     #[inline]
-    pub(crate) fn enter(&self) -> Result<Before> {
+    pub(crate) fn bind(&self) -> Result<Bound<'_>> {
         let mut before = null_mut();
         // SAFETY: writes one handle.
         unsafe { self.driver.ctx_get_current(&raw mut before) }.map_err(|code| self.error(code))?;
@@ -129,25 +116,11 @@ impl Context {
             // SAFETY: the context is alive.
             unsafe { self.driver.ctx_push_current(self.raw.0) }.map_err(|code| self.error(code))?;
         }
-        Ok(Before(before))
-    }
-
-    /// Makes current again what was when `before` was taken.
-    #[inline]
-    pub(crate) fn leave(&self, Before(before): Before) {
-        let (mut popped, mut now) = (null_mut(), null_mut());
-        if before != self.raw.0 {
-            // SAFETY: pops what `enter` pushed on this thread. Work that has set another context current has
-            // replaced the pushed one, so the caller's lies below. But setting none pops the pushed one
-            // (and a context pushed by work hides it): then what is current now is not what the caller had.
-            let _ = unsafe { self.driver.ctx_pop_current(&raw mut popped) };
-        }
-        // SAFETY: writes one handle.
-        let known = unsafe { self.driver.ctx_get_current(&raw mut now) }.is_ok();
-        if known && now != before {
-            // SAFETY: what was current on this thread when `enter` was called; null for none.
-            let _ = unsafe { self.driver.ctx_set_current(before) };
-        }
+        Ok(Bound {
+            context: self,
+            before,
+            _this_thread: PhantomData,
+        })
     }
 
     /// As [`Context::bind`], for what has nothing to do with streams that somebody captures: making, freeing,
@@ -188,20 +161,31 @@ impl Drop for Context {
     }
 }
 
-/// What was current on this thread before a context was [entered](Context::enter); null for none.
-#[derive(Clone, Copy)]
-pub(crate) struct Before(sys::CUcontext);
-
 /// The context is current on this thread; dropping it restores what the caller had.
 pub(crate) struct Bound<'c> {
     context: &'c Context,
-    before: Before,
+    /// What was current before; null for none. If it was the context already, nothing was pushed.
+    before: sys::CUcontext,
     _this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Bound<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.context.leave(self.before);
+        let Context { driver, raw, .. } = self.context;
+        let (mut popped, mut now) = (null_mut(), null_mut());
+        if self.before != raw.0 {
+            // SAFETY: pops what `bind` pushed on this thread. Work that has set another context current has
+            // replaced the pushed one, so the caller's lies below. But setting none pops the pushed one
+            // (and a context pushed by work hides it): then what is current now is not what the caller had.
+            let _ = unsafe { driver.ctx_pop_current(&raw mut popped) };
+        }
+        // SAFETY: writes one handle.
+        let known = unsafe { driver.ctx_get_current(&raw mut now) }.is_ok();
+        if known && now != self.before {
+            // SAFETY: what was current on this thread when `bind` was called; null for none.
+            let _ = unsafe { driver.ctx_set_current(self.before) };
+        }
     }
 }
 

@@ -89,7 +89,8 @@ impl Events {
 impl Drop for Events {
     fn drop(&mut self) {
         // The events have their pool, so it lets go of them first.
-        drop(lock(&self.0.free).take());
+        let free = lock(&self.0.free).take();
+        drop(free);
     }
 }
 
@@ -127,6 +128,11 @@ pub(crate) struct Mark(Arc<Event>);
 impl Mark {
     pub(crate) fn raw(&self) -> sys::CUevent {
         self.0.raw.0
+    }
+
+    /// True if both are the same.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// True if it was found complete before. Asks no driver.

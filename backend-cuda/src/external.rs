@@ -123,8 +123,6 @@ impl Port for ExternalPort {
     /// host memory (on an H200 by enough to read old data once in some hundred times). An event that
     /// has completed does not, so a value counts once the event behind its signal has.
     fn visible(&self, reached: u64) -> Result<u64> {
-        // The driver is asked without the lock.
-        let _mode = self.semaphore.context().allow_during_capture();
         // Of those in one stream the first is asked, then the last, then how far it goes by halves.
         let (mut first, mut within) = (true, 1);
         loop {
@@ -137,11 +135,13 @@ impl Port for ExternalPort {
                 let last = signals.in_one_stream(reached).min(within).checked_sub(1);
                 last.and_then(|last| Some((last, signals.entries.get(last).cloned()?)))
             };
-            let done = match &asked {
-                Some((_, entry)) => match &entry.behind {
-                    Some((mark, _)) => mark.is_done()?,
-                    None => false,
-                },
+            let behind = asked.as_ref().and_then(|(_, entry)| entry.behind.as_ref());
+            let done = match behind {
+                Some((mark, _)) => {
+                    // The driver is asked without the lock.
+                    let _mode = self.semaphore.context().allow_during_capture();
+                    mark.is_done()?
+                }
                 None => false,
             };
             let mut signals = self.signals();

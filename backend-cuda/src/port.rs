@@ -16,7 +16,7 @@ use crate::lock;
 const TRIM: usize = 64;
 
 /// So many entries of a ring at the most have no event of their own behind each other, as each is asked for alone.
-const RUN: u32 = 16;
+const RUN: u32 = 4;
 
 /// The signals of one timeline that are with the driver: values in rising order, each with what
 /// tells when it is reached. They complete in that order (T3).
@@ -78,7 +78,7 @@ impl Reached {
 }
 
 /// What to wait for, so that one value is reached.
-pub(crate) type Marks = SmallVec<[Mark; 2]>;
+pub(crate) type Marks = SmallVec<[Mark; 6]>;
 
 impl Ring {
     /// How many entries lie at or below `value`.
@@ -215,7 +215,10 @@ impl EventPort {
             Some(entry) if domain.is_some() && entry.domain == domain => {}
             Some(_) => {
                 for entry in ring.entries.range(..=at).rev() {
-                    if let Some(mark) = entry.reached.mark().filter(|mark| !mark.known_done()) {
+                    if let Some(mark) = entry.reached.mark()
+                        && !mark.known_done()
+                        && !marks.iter().any(|known| known.is(mark))
+                    {
                         marks.push(mark.clone());
                     }
                     if entry.reached.says_all() {

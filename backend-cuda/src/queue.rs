@@ -1,4 +1,4 @@
-//! Queues: one submission becomes waits, work, one event record and external signals on a stream.
+//! Queues: one submission becomes waits, work, external signals and an event on a stream, or less where that says the same.
 #![allow(unsafe_code, reason = "launches work, which the driver cannot check")]
 
 use std::any::Any;
@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cudarc::driver::sys;
@@ -54,6 +55,7 @@ impl Queue {
             owner,
             device: device.clone(),
             stamps: Recycled::default(),
+            unmarked: AtomicBool::new(false),
         }));
         let lane = Lane::new(object, device.id(), own, feed);
         Ok(Self { device, lane })
@@ -304,6 +306,9 @@ pub(crate) struct Line {
     owner: Owner,
     pub(crate) device: Device,
     stamps: Recycled<Stamp>,
+    /// Something may stand in the stream behind the last event that the queue's position knows of. Only used in
+    /// the stream's turn.
+    unmarked: AtomicBool,
 }
 
 impl Line {
@@ -440,6 +445,9 @@ impl Enqueue for Feed {
         let _turn = line.stream.turn().taken();
         // For the work, and for the legacy default stream, which is the current context's.
         let _bound = line.device.context().bind()?;
+        // Stays so if this is refused: what passes over it has to record an event then.
+        let marked = !line.unmarked.load(Ordering::Relaxed);
+        line.unmarked.store(true, Ordering::Relaxed);
         let mut marks = Marks::new();
         let known = line.wait(batch.waits, &mut marks, keep)?;
         let mut recorder = Recorder {
@@ -464,14 +472,14 @@ impl Enqueue for Feed {
         let said = batch.order.is_empty() && line.stream.is_untouched();
         // Only a call tells what became of the device since, and only a lost one is known to have something to tell.
         let sound = !line.device.context().is_lost();
-        let last = match recorder.put {
-            Put::Nothing if said && known && sound && line.follow(batch, &mut marks) => {
-                return Ok(());
-            }
-            Put::Event(mark) if said => Some(mark),
-            _ => None,
-        };
-        line.signal(batch, last, keep)
+        let may_follow = said && known && sound && marked;
+        match recorder.put {
+            Put::Nothing if may_follow && line.follow(batch, &mut marks) => {}
+            Put::Event(mark) if said => line.signal(batch, Some(mark), keep)?,
+            _ => line.signal(batch, None, keep)?,
+        }
+        line.unmarked.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     fn flush(&self, (): (), _lane: &dyn Fn() -> Waker) -> Flush<()> {

@@ -227,6 +227,45 @@ fn positions_without_an_event_keep_their_place() {
     }
 }
 
+/// What work put into the stream before it failed may still run: the queue's position comes behind that, although nothing
+/// else is submitted, and what the work kept lives until then.
+fn what_refused_work_has_put_there_comes_first() {
+    let gpu = gpu();
+    let queue = gpu.queue("refusing");
+    let (buffer, word) = (
+        gpu.device.buffer(4).unwrap(),
+        gpu.device.host_buffer(4).unwrap(),
+    );
+    buffer.write_words(&[1]).unwrap();
+    let gate = Gate(word.clone());
+    let kept = Arc::new(());
+    let (filled, kernel, pointer, object) = (
+        buffer.clone(),
+        gpu.gate.clone(),
+        word.pointer(),
+        kept.clone(),
+    );
+    let work = move |r: &mut Recorder| {
+        r.keep(object);
+        r.keep(Arc::new(word));
+        launch(r, &kernel, pointer)?;
+        r.memset_d32(&filled, 9)?;
+        Err(Error::work(std::io::Error::other("after all")))
+    };
+    let refused = queue.submit(&[], work, &[]).map(|_| ());
+    assert!(refused.is_err());
+    let fence = gpu.device.fence("behind");
+    queue.record(&fence).unwrap();
+    queue.submit(&[], |_| Ok(()), &[]).unwrap();
+    assert!(!queue.position().is_reached().unwrap());
+    assert!(!fence.is_complete().unwrap());
+    assert_eq!(Arc::strong_count(&kept), 2);
+    gate.open();
+    queue.idle(LIMIT).unwrap();
+    assert_eq!(buffer.read_words().unwrap(), [9]);
+    assert_eq!(Arc::strong_count(&kept), 1);
+}
+
 fn any_number_of_streams_wait_for_the_host() {
     let gpu = gpu();
     for count in [64, 1024] {
@@ -918,6 +957,7 @@ fn main() -> std::process::ExitCode {
         data_follows_the_wait,
         without_the_wait_old_data_is_seen,
         positions_without_an_event_keep_their_place,
+        what_refused_work_has_put_there_comes_first,
         any_number_of_streams_wait_for_the_host,
         a_long_chain_is_released_without_recursion,
         a_timeline_that_nobody_asks_stays_small,

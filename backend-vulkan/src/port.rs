@@ -77,7 +77,7 @@ impl Semaphore {
 
     /// What the engine has read of the counter, without asking the driver.
     pub(crate) fn seen(&self) -> u64 {
-        self.seen.load(Ordering::Relaxed)
+        self.seen.load(Ordering::Acquire)
     }
 
     /// The semaphore as a part of a timeline whose home is its device.
@@ -111,7 +111,7 @@ impl backend::Port for Port {
         let value = self.0.value()?;
         // All ones are no value but a lost device.
         if value > self.0.seen() && value != u64::MAX {
-            self.0.seen.store(value, Ordering::Relaxed);
+            self.0.seen.store(value, Ordering::Release);
         }
         Ok(Some(value))
     }

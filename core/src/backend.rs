@@ -272,8 +272,8 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// whoever unlocks it.
     fn flush(&self, prepared: Self::Prepared, lane: &dyn Fn() -> Waker) -> Flush<Self::Prepared>;
 
-    /// Everything that was submitted is known to have finished: a good moment to take back what that used, beside the
-    /// records that follow. On any thread, also while others record.
+    /// What was submitted before a call of [`Queue::idle`] has finished: a good moment to take back what that used, besides
+    /// later records. Called on any thread, also while others submit.
     fn rest(&self) {}
 
     /// A place for a time, from a pool.

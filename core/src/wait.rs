@@ -39,9 +39,12 @@ const LONG: Duration = Duration::from_micros(300);
 /// For how long of that it keeps others off its processor: one of them may be who is waited for.
 const ALONE: Duration = Duration::from_micros(3);
 
-/// How often a thread that polls looks for each time that it looks at the clock, which costs more: all of that is well
-/// below a microsecond.
+/// How often a thread that polls looks for each time that it looks at the clock, which costs more than a look that asks no
+/// driver.
 const LOOKS: u32 = 12;
+
+/// So many of these looks at one timeline ask a driver, at the most. A list is looked through once.
+const ASKS: u32 = 4;
 
 /// How often a waiting thread looks for itself where no watcher can wake it: it is one, or there is none.
 const OWN_LOOK: Duration = Duration::from_micros(200);
@@ -61,8 +64,17 @@ impl Usual {
         }
     }
 
-    /// Takes one more into account: a longer one by a quarter, a shorter one by half. Of two at once one may be lost.
+    /// Takes one into account that was given up: it would have lasted longer.
+    fn at_least(&self, lasted: Duration) {
+        if lasted > Duration::from_nanos(self.0.load(Ordering::Relaxed)) {
+            self.learn(lasted);
+        }
+    }
+
+    /// Takes one more into account: a longer one by a quarter, a shorter one by half; of very long ones not all, so that
+    /// they are forgotten as soon. Of two at once one may be lost.
     fn learn(&self, lasted: Duration) {
+        let lasted = lasted.min(8 * LONG);
         let before = self.0.load(Ordering::Relaxed);
         let lasted = u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX);
         let after = if lasted > before {
@@ -302,12 +314,18 @@ fn wait_until<'p, T>(
             if mode != WaitMode::Spin && spun > ALONE {
                 yield_now();
             }
+            let mut asks = if usual.is_some() { ASKS } else { 1 };
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
-                if is_worth_a_look()
-                    && let Some(answer) = look()?
-                {
+                if !is_worth_a_look() {
+                    continue;
+                }
+                if let Some(answer) = look()? {
                     return Ok(Some(answer));
+                }
+                asks -= 1;
+                if asks == 0 {
+                    break;
                 }
             }
             now = Instant::now();
@@ -333,6 +351,9 @@ fn wait_until<'p, T>(
             return Ok(Some(answer));
         }
         if over(now) {
+            if let Some(usual) = usual {
+                usual.at_least(now.duration_since(start));
+            }
             return Ok(None);
         }
         let mut left = deadline.map(|deadline| deadline - now);
@@ -410,6 +431,16 @@ mod tests {
         usual.learn(Duration::from_micros(900));
         assert_eq!(usual.spins(), SPIN);
         usual.learn(Duration::MAX);
+        assert_eq!(usual.spins(), Duration::ZERO);
+        let forgotten = (1..10).find(|_| {
+            usual.learn(short);
+            usual.spins() == SPIN
+        });
+        assert!(forgotten.is_some_and(|count| count <= 3), "{forgotten:?}");
+        // One that was given up early says nothing; one that was given up late does.
+        usual.at_least(short);
+        assert_eq!(usual.spins(), SPIN);
+        (0..9).for_each(|_| usual.at_least(Duration::from_millis(1)));
         assert_eq!(usual.spins(), Duration::ZERO);
     }
 }

@@ -68,6 +68,8 @@ pub struct Held {
 
 /// A queue that nobody asks looks for what has finished after so many submissions.
 const LOOK: u64 = 64;
+/// With fewer in flight it does not look for objects that it need not keep any more.
+const KEPT: u64 = 4;
 
 /// The engine's half of a queue. A backend's queue type holds one in an [`Arc`] and forwards to it.
 pub struct Lane<E: Enqueue> {
@@ -81,6 +83,8 @@ pub struct Lane<E: Enqueue> {
     /// Copies of the state's `last` and of whether objects may be among its `kept`, to be read without its lock.
     last: AtomicU64,
     keeps: AtomicBool,
+    /// With so many in flight it looks for objects that it need not keep any more: twice what the last look left.
+    look_at: AtomicU64,
     /// See [`Sharer::followed`].
     followed: AtomicBool,
     driving: Driving,
@@ -103,6 +107,7 @@ impl<E: Enqueue> Lane<E> {
             driver: Arc::new(driver),
             last: AtomicU64::new(0),
             keeps: AtomicBool::new(false),
+            look_at: AtomicU64::new(0),
             followed: AtomicBool::new(false),
             driving: Driving::new(),
             state: Mutex::new(State::default()),
@@ -315,16 +320,16 @@ impl<E: Enqueue> Lane<E> {
         let own = self.own_shared();
         let last = self.last.load(Ordering::Relaxed);
         let ahead = last.saturating_sub(own.reached());
-        // Now and then, so that never much is left to be given back at once; and where something is kept, behind a queue that
-        // seems to have little to do.
-        let due = match ahead {
-            1 => self.keeps.load(Ordering::Relaxed),
-            _ => ahead >= LOOK && last.is_multiple_of(LOOK),
-        };
+        // Now and then, so that never much is left to be given back at once; and where objects are kept, so often that not
+        // many more of them are than work in flight needs.
+        let due = (ahead >= LOOK && last.is_multiple_of(LOOK))
+            || (ahead >= self.look_at.load(Ordering::Relaxed).max(KEPT)
+                && self.keeps.load(Ordering::Relaxed));
         if self.driver.room().is_some_and(|room| room.is_full()) {
             self.give_back();
         } else if due || ahead >= E::MAX_IN_FLIGHT {
-            own.refresh();
+            let left = last.saturating_sub(own.refresh());
+            self.look_at.store(2 * left, Ordering::Relaxed);
         }
         Ok(())
     }
