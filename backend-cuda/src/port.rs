@@ -128,8 +128,9 @@ impl EventPort {
         lock(&self.ring)
     }
 
+    /// What is known to be reached, without asking the driver.
     #[inline]
-    fn reached(&self) -> u64 {
+    pub(crate) fn reached(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
     }
 

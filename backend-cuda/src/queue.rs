@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cudarc::driver::sys;
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Recycled, Room,
+    self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Recycled, Room,
     Submitted, Waker,
 };
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
@@ -24,6 +24,7 @@ use crate::external::{External, ExternalPort};
 use crate::memory::DeviceBuffer;
 use crate::module::Function;
 use crate::port::{EventPort, Marks, no_event};
+use crate::semaphore::Semaphore;
 use crate::stream::{Capture, Stream};
 use crate::timing::Stamp;
 
@@ -55,6 +56,7 @@ impl Queue {
             owner,
             device: device.clone(),
             stamps: Recycled::default(),
+            semaphores: InUse::default(),
             unmarked: AtomicBool::new(false),
         }));
         let lane = Lane::new(object, device.id(), own, feed);
@@ -306,6 +308,8 @@ pub(crate) struct Line {
     owner: Owner,
     pub(crate) device: Device,
     stamps: Recycled<Stamp>,
+    /// Imported timelines.
+    semaphores: InUse<Semaphore>,
     /// Something may stand in the stream behind the last event that the queue's position knows of. Only used in
     /// the stream's turn.
     unmarked: AtomicBool,
@@ -317,9 +321,15 @@ impl Line {
         self.stream.is_owned() || self.owner.is_some()
     }
 
-    /// Makes the stream wait for `points`. What it was told to wait for of other streams is left in `marks`; false if
-    /// that is not all.
-    fn wait(&self, points: &[NativePoint<'_>], marks: &mut Marks, keep: &mut Keep) -> Result<bool> {
+    /// Makes the stream wait for `points`, for the submission that `end` ends. What it was told to wait for of other
+    /// streams is left in `marks`; false if that is not all.
+    fn wait(
+        &self,
+        points: &[NativePoint<'_>],
+        end: NativePoint<'_>,
+        marks: &mut Marks,
+        keep: &mut Keep,
+    ) -> Result<bool> {
         if points.is_empty() {
             return Ok(true);
         }
@@ -330,7 +340,7 @@ impl Line {
                 let unseen = || no_event(point.object(), point.value());
                 port.awaited(point.value(), domain, marks, unseen)?;
             } else {
-                self.push(&mut external, *point, keep)?;
+                self.push(&mut external, *point, end, keep)?;
             }
         }
         for mark in &*marks {
@@ -350,7 +360,7 @@ impl Line {
         let mut external = External::default();
         for signal in batch.signals {
             if signal.port::<EventPort>().is_none() {
-                self.push(&mut external, *signal, keep)?;
+                self.push(&mut external, *signal, batch.end, keep)?;
             }
         }
         let mark = match last.filter(|_| external.is_empty()) {
@@ -387,6 +397,7 @@ impl Line {
         &self,
         to: &mut External<'p>,
         point: NativePoint<'p>,
+        end: NativePoint<'_>,
         keep: &mut Keep,
     ) -> Result<()> {
         let port = point
@@ -398,7 +409,9 @@ impl Line {
             })?;
         to.push(port, point.value());
         keep.take_room(EXTERNAL);
-        keep.push(port.semaphore().clone());
+        let reached = end.port::<EventPort>().map_or(0, EventPort::reached);
+        self.semaphores
+            .add([port.semaphore()], end.value(), reached);
         Ok(())
     }
 }
@@ -449,7 +462,7 @@ impl Enqueue for Feed {
         let marked = !line.unmarked.load(Ordering::Relaxed);
         line.unmarked.store(true, Ordering::Relaxed);
         let mut marks = Marks::new();
-        let known = line.wait(batch.waits, &mut marks, keep)?;
+        let known = line.wait(batch.waits, batch.end, &mut marks, keep)?;
         let mut recorder = Recorder {
             line: line.clone(),
             keep: Keep::default(),
@@ -467,7 +480,7 @@ impl Enqueue for Feed {
             // The work may have begun a capture and left it open.
             line.stream.refuse_capture("end a submission")?;
         }
-        line.wait(batch.order, &mut Marks::new(), keep)?;
+        line.wait(batch.order, batch.end, &mut Marks::new(), keep)?;
         // Work that has the stream from elsewhere need not ask the recorder for it.
         let said = batch.order.is_empty() && line.stream.is_untouched();
         // Only a call tells what became of the device since, and only a lost one is known to have something to tell.
@@ -484,6 +497,10 @@ impl Enqueue for Feed {
 
     fn flush(&self, (): (), _lane: &dyn Fn() -> Waker) -> Flush<()> {
         Flush::Done
+    }
+
+    fn rest(&self, reached: u64) {
+        self.0.semaphores.let_go(reached);
     }
 
     fn stamp(&self) -> Result<Arc<Stamp>> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ash::vk;
 use smallvec::SmallVec;
+use syncline_core::backend::InUse;
 use syncline_core::{Object, Result};
 
 use crate::device::Inner;
@@ -25,6 +26,8 @@ pub(crate) struct Commands {
     pool: vk::CommandPool,
     /// The queue's own timeline.
     own: Arc<Semaphore>,
+    /// A timeline may be dropped while its signal is in flight; its semaphore may not.
+    semaphores: InUse<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -47,8 +50,8 @@ pub(crate) struct InFlight {
     /// The driver's queue's number for it, see [`Late::count`](crate::late::Late::count).
     pub(crate) submission: u64,
     pub(crate) buffers: SmallVec<[vk::CommandBuffer; 2]>,
-    /// A timeline may be dropped while its signal is in flight; its semaphore may not.
-    pub(crate) semaphores: SmallVec<[Arc<Semaphore>; 4]>,
+    /// Those that it uses, if `submission` is of interest.
+    pub(crate) semaphores: SmallVec<[Arc<Semaphore>; 2]>,
 }
 
 impl Commands {
@@ -73,8 +76,30 @@ impl Commands {
             family,
             pool,
             own,
+            semaphores: InUse::default(),
             state: Mutex::default(),
         })
+    }
+
+    /// Keeps what the submission `number` uses until it has finished. Gives back those that are to be told when the
+    /// driver has taken it (see [`Late`](crate::late::Late)).
+    pub(crate) fn keep(
+        &self,
+        used: &[&Arc<Semaphore>],
+        number: u64,
+    ) -> SmallVec<[Arc<Semaphore>; 2]> {
+        self.semaphores
+            .add(used.iter().copied(), number, self.own.seen());
+        if self.device.late.applies() {
+            return used.iter().map(|&semaphore| semaphore.clone()).collect();
+        }
+        SmallVec::new()
+    }
+
+    /// Submissions up to `reached` have finished, and nobody submits for the moment.
+    pub(crate) fn rest(&self, reached: u64) {
+        self.recycle();
+        self.semaphores.let_go(reached);
     }
 
     /// Takes back what finished submissions used, as far as it is known which have finished.
@@ -236,7 +261,8 @@ impl Drop for Commands {
             unsafe { self.device.raw().destroy_command_pool(self.pool, None) };
         } else {
             // Work that may still run must not lose what it uses, nor the device: leaking is the only sound end.
-            std::mem::forget((state, self.own.clone(), self.device.clone()));
+            let semaphores = std::mem::take(&mut self.semaphores);
+            std::mem::forget((state, semaphores, self.own.clone(), self.device.clone()));
         }
     }
 }

@@ -39,6 +39,11 @@ impl Late {
         }
     }
 
+    /// True if submissions are counted.
+    pub(crate) const fn applies(&self) -> bool {
+        self.applies
+    }
+
     /// The number, from 1, of the submission that the driver has just taken; the caller holds its queue's lock. 0 if
     /// that is of no interest.
     pub(crate) fn count(&self) -> u64 {

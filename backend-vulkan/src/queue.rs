@@ -185,7 +185,7 @@ pub(crate) struct Prepared {
 impl Submitter {
     fn prepare(&self, batch: &Batch<'_>, recorder: &mut Recorder) -> Result<Prepared> {
         recorder.finish()?;
-        let mut semaphores = SmallVec::new();
+        let mut semaphores: SmallVec<[&Arc<Semaphore>; 16]> = SmallVec::new();
         let mut part = Part {
             buffers: std::mem::take(&mut recorder.buffers),
             ..Part::default()
@@ -200,7 +200,7 @@ impl Submitter {
         for wait in batch.waits {
             let semaphore = self.semaphore(*wait)?;
             part.wait(semaphore.raw(), wait.value(), stage);
-            semaphores.push(semaphore.clone());
+            semaphores.push(semaphore);
         }
         // The values that go with binary semaphores are ignored.
         for &(semaphore, stages) in &recorder.binary_waits {
@@ -221,12 +221,12 @@ impl Submitter {
         for order in batch.order {
             let semaphore = self.semaphore(*order)?;
             part.wait(semaphore.raw(), order.value(), all);
-            semaphores.push(semaphore.clone());
+            semaphores.push(semaphore);
         }
         for signal in batch.signals {
             let semaphore = self.semaphore(*signal)?;
             part.signal(semaphore.raw(), signal.value());
-            semaphores.push(semaphore.clone());
+            semaphores.push(semaphore);
         }
         // The queue's own timeline needs no `Arc` here: its `Commands` have one.
         part.signal(self.semaphore(batch.end)?.raw(), batch.end.value());
@@ -242,7 +242,7 @@ impl Submitter {
                 number: batch.end.value(),
                 submission: 0,
                 buffers: std::mem::take(&mut recorder.ours),
-                semaphores,
+                semaphores: self.commands.keep(&semaphores, batch.end.value()),
             },
         })
     }
@@ -326,8 +326,8 @@ impl Enqueue for Submitter {
         flushed
     }
 
-    fn rest(&self) {
-        self.commands.recycle();
+    fn rest(&self, reached: u64) {
+        self.commands.rest(reached);
     }
 
     fn stamp(&self) -> Result<Arc<Stamp>> {

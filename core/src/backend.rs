@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+pub use crate::in_use::InUse;
 pub use crate::lane::{Held, Lane, Submitted};
 pub use crate::point::{Completion, NativePoint};
 pub use crate::recycled::Recycled;
@@ -272,9 +273,12 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// whoever unlocks it.
     fn flush(&self, prepared: Self::Prepared, lane: &dyn Fn() -> Waker) -> Flush<Self::Prepared>;
 
-    /// What was submitted before a call of [`Queue::idle`] has finished: a good moment to take back what that used, besides
-    /// later records. Called on any thread, also while others submit.
-    fn rest(&self) {}
+    /// What was submitted up to the submission `reached` has finished, and somebody has waited for that
+    /// ([`Queue::idle`]): a good moment to take back what it used, besides later records. Called on any thread, also
+    /// while others submit.
+    fn rest(&self, reached: u64) {
+        let _ = reached;
+    }
 
     /// A place for a time, from a pool.
     ///

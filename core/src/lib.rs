@@ -22,6 +22,7 @@ mod error;
 mod fence;
 mod graph;
 mod handle;
+mod in_use;
 mod info;
 mod lane;
 mod long;

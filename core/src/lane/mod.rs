@@ -140,7 +140,7 @@ impl<E: Enqueue> Lane<E> {
         let ended = self.position().wait(timeout);
         self.let_go();
         if ended.is_ok() {
-            self.driver.rest();
+            self.driver.rest(self.own_shared().reached());
         }
         ended
     }

@@ -1,0 +1,123 @@
+//! Objects that a queue uses again and again: each is kept once, until the last submission that used it has finished.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+/// So many of the objects that were used last are looked through for one that is used again.
+const LOOKS: usize = 16;
+
+/// What the submissions of one queue use in the driver, with the last of them that uses each: for semaphores, of which a
+/// queue uses the same few all the time.
+pub struct InUse<T>(Mutex<List<T>>);
+
+struct List<T> {
+    objects: Vec<(Arc<T>, u64)>,
+    /// The length at which those are let go that nobody uses any more: twice what the last look left.
+    look_at: usize,
+}
+
+impl<T> List<T> {
+    fn add(&mut self, object: &Arc<T>, number: u64) {
+        let mut latest = self.objects.iter_mut().rev().take(LOOKS);
+        match latest.find(|(known, _)| Arc::ptr_eq(known, object)) {
+            Some((_, last)) => *last = number,
+            None => self.objects.push((object.clone(), number)),
+        }
+    }
+}
+
+impl<T> fmt::Debug for InUse<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InUse({})", self.list().objects.len())
+    }
+}
+
+impl<T> Default for InUse<T> {
+    fn default() -> Self {
+        Self(Mutex::new(List {
+            objects: Vec::new(),
+            look_at: 0,
+        }))
+    }
+}
+
+impl<T> InUse<T> {
+    fn list(&self) -> MutexGuard<'_, List<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The submission `number`, the last one so far, uses `objects`. Those up to `reached` have finished.
+    pub fn add<'o>(&self, objects: impl IntoIterator<Item = &'o Arc<T>>, number: u64, reached: u64)
+    where
+        T: 'o,
+    {
+        let crowded = {
+            let mut list = self.list();
+            for object in objects {
+                list.add(object, number);
+            }
+            list.objects.len() > list.look_at.max(LOOKS)
+        };
+        if crowded {
+            self.let_go(reached);
+        }
+    }
+
+    /// Lets go of what the submissions up to `reached` alone have used.
+    pub fn let_go(&self, reached: u64) {
+        loop {
+            // Dropped without the lock: a driver's own object goes with it.
+            let mut done: SmallVec<[Arc<T>; 8]> = SmallVec::new();
+            {
+                let mut list = self.list();
+                let mut at = 0;
+                while at < list.objects.len() && done.len() < done.inline_size() {
+                    if list.objects[at].1 <= reached {
+                        done.push(list.objects.swap_remove(at).0);
+                    } else {
+                        at += 1;
+                    }
+                }
+                list.look_at = 2 * list.objects.len();
+            }
+            if done.len() < done.inline_size() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_kept_once_and_until_its_last_use_has_finished() {
+        let (used, once) = (InUse::default(), Arc::new(0));
+        for number in 1..=1000 {
+            used.add([&once], number, 0);
+        }
+        assert_eq!(Arc::strong_count(&once), 2);
+        used.let_go(999);
+        assert_eq!(Arc::strong_count(&once), 2);
+        used.let_go(1000);
+        assert_eq!(Arc::strong_count(&once), 1);
+    }
+
+    #[test]
+    fn many_are_let_go_as_they_finish() {
+        let used = InUse::default();
+        for number in 1..=1000 {
+            used.add([&Arc::new(number)], number, number - 1);
+        }
+        assert!(used.list().objects.len() <= 2 * LOOKS);
+        let kept: Vec<_> = (0..100).map(Arc::new).collect();
+        used.add(&kept, 2000, 1000);
+        assert!(kept.iter().all(|object| Arc::strong_count(object) > 1));
+        used.let_go(2000);
+        assert!(kept.iter().all(|object| Arc::strong_count(object) == 1));
+        assert!(used.list().objects.is_empty());
+    }
+}
