@@ -57,7 +57,7 @@ struct State {
     failure: Option<Failure>,
     closed: bool,
     waiters: Waiters,
-    /// The value that the home device's watcher is looking for, if it is.
+    /// The value that the home device's watcher is looking for; `None` if it never was, see `watching`.
     watched: Option<u64>,
 }
 

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use super::{Shared, State};
 use crate::sync::Ordering;
 
+/// In the place of a value that is watched for: the watcher has nothing to look for any more, but may have the timeline in
+/// its hands for a moment longer. No value is as large.
+const LEFT: u64 = u64::MAX;
+
 impl Shared {
     /// If the watcher must be told: whether the timeline is new to it.
     pub(super) fn needs_watch(&self, state: &mut State) -> Option<bool> {
         let device = self.watch()?;
         let target = self.target(state)?;
-        let fresh = state.watched.is_none();
+        let fresh = state.watched.is_none_or(|watched| watched == LEFT);
         if state.watched.is_some_and(|watched| watched <= target) {
             // Told already; but a thread that could not be started may be by now.
             return device.watcher().is_blind().then_some(false);
@@ -47,7 +51,8 @@ impl Shared {
     /// Asked by the watcher each round: the value to look for, or `None` to forget this timeline.
     pub(crate) fn watch_target(&self) -> Option<u64> {
         let mut state = self.locked.state.lock();
-        state.watched = self.target(&state);
-        state.watched
+        let target = self.target(&state);
+        state.watched = Some(target.unwrap_or(LEFT));
+        target
     }
 }
