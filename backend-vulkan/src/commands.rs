@@ -96,7 +96,7 @@ impl Commands {
         SmallVec::new()
     }
 
-    /// Submissions up to `reached` have finished, and nobody submits for the moment.
+    /// Submissions up to `reached` have finished; others may be made meanwhile.
     pub(crate) fn rest(&self, reached: u64) {
         self.recycle();
         self.semaphores.let_go(reached);
