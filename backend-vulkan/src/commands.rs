@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -28,14 +29,22 @@ pub(crate) struct Commands {
     own: Arc<Semaphore>,
     /// A timeline may be dropped while its signal is in flight; its semaphore may not.
     semaphores: InUse<Semaphore>,
+    /// The last submission that the driver has taken.
+    last: AtomicU64,
+    /// Copies of what the state says, to be read without its lock: the number of the oldest in flight, `NONE` without
+    /// any, and whether they are so many that the counter is to be read.
+    oldest: AtomicU64,
+    crowded: AtomicBool,
     state: Mutex<State>,
 }
+
+/// In the place of a submission's number.
+const NONE: u64 = u64::MAX;
 
 #[derive(Default)]
 struct State {
     free: Vec<vk::CommandBuffer>,
     in_flight: VecDeque<InFlight>,
-    last: u64,
     /// With so many in flight the counter is read to find out which have finished.
     look_at: usize,
 }
@@ -45,6 +54,7 @@ struct State {
 const LOOK: usize = 32;
 
 /// What one submission uses.
+#[derive(Default)]
 pub(crate) struct InFlight {
     pub(crate) number: u64,
     /// The driver's queue's number for it, see [`Late::count`](crate::late::Late::count).
@@ -77,49 +87,49 @@ impl Commands {
             pool,
             own,
             semaphores: InUse::default(),
+            last: AtomicU64::new(0),
+            oldest: AtomicU64::new(NONE),
+            crowded: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
 
-    /// Keeps what the submission `number` uses until it has finished. Gives back those that are to be told when the
-    /// driver has taken it (see [`Late`](crate::late::Late)).
+    /// Keeps what the submission `number` uses until it has finished; those up to `finished` have. Gives back those that
+    /// are to be told when the driver has taken it (see [`Late`](crate::late::Late)).
     pub(crate) fn keep(
         &self,
         used: &[&Arc<Semaphore>],
         number: u64,
+        finished: u64,
     ) -> SmallVec<[Arc<Semaphore>; 2]> {
-        self.semaphores
-            .add(used.iter().copied(), number, self.own.seen());
+        if !used.is_empty() {
+            self.semaphores.add(used.iter().copied(), number, finished);
+        }
         if self.device.late.applies() {
             return used.iter().map(|&semaphore| semaphore.clone()).collect();
         }
         SmallVec::new()
     }
 
-    /// Submissions up to `reached` have finished; others may be made meanwhile.
-    pub(crate) fn rest(&self, reached: u64) {
-        self.recycle();
-        self.semaphores.let_go(reached);
+    /// Submissions up to `finished` have finished; others may be made meanwhile.
+    pub(crate) fn rest(&self, finished: u64) {
+        self.recycle(finished);
+        self.semaphores.let_go(finished);
     }
 
-    /// Takes back what finished submissions used, as far as it is known which have finished.
-    pub(crate) fn recycle(&self) {
-        let (first, crowded) = {
-            let state = lock(&self.state);
-            let Some(first) = state.in_flight.front() else {
-                return;
-            };
-            (
-                first.number,
-                state.in_flight.len() >= state.look_at.max(LOOK),
-            )
-        };
-        let mut reached = self.own.seen();
-        if reached < first && crowded {
-            reached = self.finished();
+    /// Takes back what finished submissions used: those up to `finished`, and if there are many, as far as the counter
+    /// tells.
+    #[inline]
+    pub(crate) fn recycle(&self, finished: u64) {
+        let oldest = self.oldest.load(Ordering::Relaxed);
+        if oldest == NONE {
+            return;
         }
-        if reached >= first || crowded {
-            self.take_back(reached);
+        let crowded = self.crowded.load(Ordering::Relaxed);
+        if finished >= oldest {
+            self.take_back(finished);
+        } else if crowded {
+            self.take_back(self.finished());
         }
     }
 
@@ -160,12 +170,21 @@ impl Commands {
                     done.push(used);
                 }
                 state.look_at = state.in_flight.len() + LOOK;
+                self.note_in_flight(state);
             }
             self.note_finished(done.iter());
             if done.len() < done.inline_size() {
                 return;
             }
         }
+    }
+
+    /// To be called with the lock whenever submissions have come or gone.
+    fn note_in_flight(&self, state: &State) {
+        let oldest = state.in_flight.front().map_or(NONE, |used| used.number);
+        self.oldest.store(oldest, Ordering::Relaxed);
+        let crowded = state.in_flight.len() >= state.look_at.max(LOOK);
+        self.crowded.store(crowded, Ordering::Relaxed);
     }
 
     /// Those that wait in [`Late`](crate::late::Late) for these submissions can go.
@@ -201,15 +220,15 @@ impl Commands {
         // SAFETY: the buffer is fresh, or finished or reset since; beginning it resets it.
         let begun = unsafe { self.device.raw().begin_command_buffer(buffer, &info) };
         if let Err(code) = begun {
-            self.give_back([buffer]);
+            self.give_back(&[buffer]);
             return Err(failed("vkBeginCommandBuffer")(code));
         }
         Ok(buffer)
     }
 
     /// Takes back buffers, begun or ended, that were never submitted.
-    pub(crate) fn give_back(&self, buffers: impl IntoIterator<Item = vk::CommandBuffer>) {
-        for buffer in buffers {
+    pub(crate) fn give_back(&self, buffers: &[vk::CommandBuffer]) {
+        for &buffer in buffers {
             // SAFETY: ours, not in use by the device, and on the recording thread.
             let reset = unsafe {
                 self.device
@@ -224,17 +243,18 @@ impl Commands {
     }
 
     /// Notes what a submission that the driver now has uses.
-    pub(crate) fn submitted(&self, mut used: InFlight) {
+    pub(crate) fn submitted(&self, used: &mut InFlight) {
         used.submission = self.device.late.count();
         if used.submission > 0 {
             for semaphore in &used.semaphores {
                 semaphore.note_use(used.submission);
             }
         }
-        let mut state = lock(&self.state);
-        state.last = used.number;
+        self.last.store(used.number, Ordering::Relaxed);
         if !used.buffers.is_empty() || !used.semaphores.is_empty() {
-            state.in_flight.push_back(used);
+            let mut state = lock(&self.state);
+            state.in_flight.push_back(std::mem::take(used));
+            self.note_in_flight(&state);
         }
     }
 }
@@ -244,14 +264,15 @@ impl Drop for Commands {
         let state = std::mem::take(&mut *lock(&self.state));
         // The engine drops a queue's half once everything on it has finished. Only where it has given
         // the queue up after an error may work still run, and then a wait in bounded time must do.
+        let last = *self.last.get_mut();
         let finished = self.device.is_lost()
-            || self.own.value().is_ok_and(|value| value >= state.last)
+            || self.own.value().is_ok_and(|value| value >= last)
             || self
                 .device
                 .wait_semaphores(
                     vk::SemaphoreWaitFlags::empty(),
                     &[self.own.raw()],
-                    &[state.last],
+                    &[last],
                     Instant::now() + LAST_WAIT,
                 )
                 .unwrap_or(true);

@@ -4,10 +4,10 @@
 //! Vulkan wants such calls one at a time. The engine of Syncline must never block, so it only tries
 //! the lock; a lane that finds it taken leaves its waker, and whoever unlocks wakes it.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use ash::vk;
-use syncline_core::backend::{Lane, Room, Waker};
+use syncline_core::backend::{Gate, Lane, Room, Waker};
 use syncline_core::{Object, Result};
 
 use crate::device::Device;
@@ -22,8 +22,7 @@ pub(crate) struct DriverQueue {
     pub(crate) index: u32,
     /// See [`Enqueue::order_domain`](syncline_core::backend::Enqueue::order_domain).
     pub(crate) domain: u64,
-    gate: Mutex<Gate>,
-    unlocked: Condvar,
+    gate: Gate,
     lanes: Mutex<Vec<Weak<Lane<Submitter>>>>,
     /// What all of them may have in flight together.
     pub(crate) room: Arc<Room>,
@@ -37,16 +36,6 @@ const UNITS: u64 = 16_384;
 /// What a submission takes besides its parts.
 pub(crate) const SUBMISSION: u64 = 4;
 
-/// The lock's state. Its own mutex is only ever held for a few instructions, so that trying never blocks.
-#[derive(Default)]
-struct Gate {
-    locked: bool,
-    /// Threads of the application that block.
-    waiting: usize,
-    /// Lanes that found it locked.
-    blocked: Vec<Waker>,
-}
-
 impl DriverQueue {
     pub(crate) fn new(raw: vk::Queue, family: Family, index: u32) -> Self {
         Self {
@@ -54,8 +43,7 @@ impl DriverQueue {
             family,
             index,
             domain: Object::new("driver queue", "").id(),
-            gate: Mutex::default(),
-            unlocked: Condvar::new(),
+            gate: Gate::default(),
             lanes: Mutex::default(),
             room: Room::new(UNITS),
         }
@@ -63,39 +51,7 @@ impl DriverQueue {
 
     /// Takes the lock, or leaves the waker with whoever has it.
     pub(crate) fn try_lock(&self, waker: &dyn Fn() -> Waker) -> Option<Locked<'_>> {
-        let mut gate = lock(&self.gate);
-        if gate.locked {
-            gate.blocked.push(waker());
-            return None;
-        }
-        gate.locked = true;
-        Some(Locked(self))
-    }
-
-    fn lock(&self) {
-        let mut gate = lock(&self.gate);
-        gate.waiting += 1;
-        while gate.locked {
-            gate = self
-                .unlocked
-                .wait(gate)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        gate.waiting -= 1;
-        gate.locked = true;
-    }
-
-    fn unlock(&self) {
-        let blocked = {
-            let mut gate = lock(&self.gate);
-            gate.locked = false;
-            if gate.waiting > 0 {
-                self.unlocked.notify_one();
-            }
-            std::mem::take(&mut gate.blocked)
-        };
-        // With the lock released: each of them submits now, on this thread.
-        blocked.into_iter().for_each(Waker::wake);
+        self.gate.try_lock(waker).then(|| Locked(self))
     }
 
     /// Notes a logical queue on this driver queue.
@@ -123,7 +79,7 @@ pub(crate) struct Locked<'q>(&'q DriverQueue);
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.0.unlock();
+        self.0.gate.unlock();
     }
 }
 
@@ -168,7 +124,7 @@ impl QueueGuard {
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
-        self.queue.unlock();
+        self.queue.gate.unlock();
     }
 }
 
@@ -189,7 +145,7 @@ impl Device {
     }
 
     pub(crate) fn guard(&self, queue: &Arc<DriverQueue>) -> QueueGuard {
-        queue.lock();
+        queue.gate.lock();
         QueueGuard {
             queue: queue.clone(),
             _device: self.clone(),

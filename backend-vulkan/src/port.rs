@@ -19,8 +19,6 @@ pub(crate) struct Semaphore {
     owned: bool,
     /// The last submission that used it, as [`Late`](crate::late::Late) counts them.
     used: AtomicU64,
-    /// The value that was read last, or one before it.
-    seen: AtomicU64,
 }
 
 impl Semaphore {
@@ -45,7 +43,6 @@ impl Semaphore {
             object: Object::new("semaphore", ""),
             owned,
             used: AtomicU64::new(0),
-            seen: AtomicU64::new(0),
         })
     }
 
@@ -73,11 +70,6 @@ impl Semaphore {
             self.device
                 .failed(&self.object, "vkGetSemaphoreCounterValue", code)
         })
-    }
-
-    /// What the engine has read of the counter, without asking the driver.
-    pub(crate) fn seen(&self) -> u64 {
-        self.seen.load(Ordering::Acquire)
     }
 
     /// The semaphore as a part of a timeline whose home is its device.
@@ -108,12 +100,7 @@ pub(crate) struct Port(pub(crate) Arc<Semaphore>);
 
 impl backend::Port for Port {
     fn poll(&self) -> Result<Option<u64>> {
-        let value = self.0.value()?;
-        // All ones are no value but a lost device.
-        if value > self.0.seen() && value != u64::MAX {
-            self.0.seen.store(value, Ordering::Release);
-        }
-        Ok(Some(value))
+        self.0.value().map(Some)
     }
 
     /// `vkSignalSemaphore`. Drivers do not check that the value grows; the engine has.

@@ -1,6 +1,8 @@
 //! Logical queues, and how they hand submissions to the driver.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
+use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use syncline_core::backend::{
 };
 use syncline_core::{Fence, Object, Point, Result, Signal};
 
-use crate::commands::{Commands, InFlight};
+use crate::commands::Commands;
 use crate::device::Device;
 use crate::driver_queue::{DriverQueue, QueueGuard, SUBMISSION};
 use crate::error::unsupported;
@@ -44,6 +46,7 @@ impl Queue {
             commands: Arc::new(commands),
             driver: driver.clone(),
             stamps: Recycled::default(),
+            spare: Spare::default(),
         };
         let lane = Lane::new(object, device.id(), own, submitter);
         driver.join(&lane);
@@ -123,128 +126,130 @@ pub(crate) struct Submitter {
     commands: Arc<Commands>,
     driver: Arc<DriverQueue>,
     stamps: Recycled<Stamp>,
+    spare: Spare,
 }
 
-/// A `VkSubmitInfo` in the making.
+/// The recorder of the next submission, in the room of the one before it.
 #[derive(Default)]
-struct Part {
-    waits: SmallVec<[vk::Semaphore; 4]>,
-    wait_values: SmallVec<[u64; 4]>,
-    wait_stages: SmallVec<[vk::PipelineStageFlags; 4]>,
-    buffers: SmallVec<[vk::CommandBuffer; 4]>,
-    signals: SmallVec<[vk::Semaphore; 4]>,
-    signal_values: SmallVec<[u64; 4]>,
-}
+struct Spare(UnsafeCell<Option<Box<Recorder>>>);
 
-impl Part {
-    fn wait(&mut self, semaphore: vk::Semaphore, value: u64, stages: vk::PipelineStageFlags) {
-        self.waits.push(semaphore);
-        self.wait_values.push(value);
-        self.wait_stages.push(stages);
+// SAFETY: the cell is only touched in `Enqueue::record` and `Enqueue::flush`, which the engine calls one at a time for
+// each queue; what it holds may go from thread to thread.
+unsafe impl Sync for Spare {}
+const _: fn() = || {
+    fn may_go_from_thread_to_thread<T: Send>() {}
+    may_go_from_thread_to_thread::<Recorder>();
+};
+
+impl Spare {
+    /// # Safety
+    /// Called in `Enqueue::record` or `Enqueue::flush`.
+    unsafe fn take(&self) -> Option<Box<Recorder>> {
+        // SAFETY: nobody else touches the cell now, and nothing else runs while this does.
+        unsafe { &mut *self.0.get() }.take()
     }
 
-    fn signal(&mut self, semaphore: vk::Semaphore, value: u64) {
-        self.signals.push(semaphore);
-        self.signal_values.push(value);
+    /// # Safety
+    /// Called in `Enqueue::record` or `Enqueue::flush`.
+    unsafe fn put(&self, mut recorder: Box<Recorder>) {
+        recorder.clear();
+        // SAFETY: as above. One that is there already is dropped behind the change.
+        drop(unsafe { &mut *self.0.get() }.replace(recorder));
     }
-
-    /// What it takes of the driver queue's room.
-    fn units(&self) -> u64 {
-        let parts = self.waits.len() + self.buffers.len() + self.signals.len();
-        SUBMISSION + parts as u64
-    }
-
-    fn values(&self) -> vk::TimelineSemaphoreSubmitInfo<'_> {
-        vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(&self.wait_values)
-            .signal_semaphore_values(&self.signal_values)
-    }
-
-    fn info<'a>(
-        &'a self,
-        values: &'a mut vk::TimelineSemaphoreSubmitInfo<'_>,
-    ) -> vk::SubmitInfo<'a> {
-        vk::SubmitInfo::default()
-            .wait_semaphores(&self.waits)
-            .wait_dst_stage_mask(&self.wait_stages)
-            .command_buffers(&self.buffers)
-            .signal_semaphores(&self.signals)
-            .push_next(values)
-    }
-}
-
-/// A recorded submission that the driver does not have yet.
-pub(crate) struct Prepared {
-    work: Part,
-    /// Waits between work and signals, and then the signals, where other queues signal first.
-    tail: Option<Part>,
-    fence: vk::Fence,
-    used: InFlight,
 }
 
 impl Submitter {
-    fn prepare(&self, batch: &Batch<'_>, recorder: &mut Recorder) -> Result<Prepared> {
+    /// Fills in what is submitted with the commands.
+    fn prepare(&self, batch: &Batch<'_>, recorder: &mut Recorder) -> Result<()> {
         recorder.finish()?;
         let mut semaphores: SmallVec<[&Arc<Semaphore>; 16]> = SmallVec::new();
-        let mut part = Part {
-            buffers: std::mem::take(&mut recorder.buffers),
-            ..Part::default()
-        };
+        let parts = &mut recorder.parts;
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
         // Without commands only the signals are left to wait.
-        let stage = if part.buffers.is_empty() {
+        let stage = if recorder.buffers.is_empty() {
             all
         } else {
             recorder.wait_stage
         };
         for wait in batch.waits {
             let semaphore = self.semaphore(*wait)?;
-            part.wait(semaphore.raw(), wait.value(), stage);
+            parts.wait(semaphore.raw(), wait.value(), stage);
             semaphores.push(semaphore);
         }
         // The values that go with binary semaphores are ignored.
         for &(semaphore, stages) in &recorder.binary_waits {
-            part.wait(semaphore, 0, stages);
+            parts.wait(semaphore, 0, stages);
         }
 
         // They come behind the work alone, which they never travel without.
         for &semaphore in &recorder.binary_signals {
-            part.signal(semaphore, 0);
+            parts.signal(semaphore, 0);
         }
 
         // Without commands there is nothing to come between the waits and the order.
-        let split = !batch.order.is_empty() && !part.buffers.is_empty();
-        let mut work = None;
-        if split {
-            work = Some(std::mem::take(&mut part));
+        if !batch.order.is_empty() && !recorder.buffers.is_empty() {
+            parts.split();
         }
         for order in batch.order {
             let semaphore = self.semaphore(*order)?;
-            part.wait(semaphore.raw(), order.value(), all);
+            parts.wait(semaphore.raw(), order.value(), all);
             semaphores.push(semaphore);
         }
         for signal in batch.signals {
             let semaphore = self.semaphore(*signal)?;
-            part.signal(semaphore.raw(), signal.value());
+            parts.signal(semaphore.raw(), signal.value());
             semaphores.push(semaphore);
         }
         // The queue's own timeline needs no `Arc` here: its `Commands` have one.
-        part.signal(self.semaphore(batch.end)?.raw(), batch.end.value());
-        let (work, tail) = match work {
-            Some(work) => (work, Some(part)),
-            None => (part, None),
+        parts.signal(self.semaphore(batch.end)?.raw(), batch.end.value());
+        let used = &mut recorder.used;
+        used.number = batch.end.value();
+        used.semaphores = self.commands.keep(&semaphores, used.number, batch.finished);
+        Ok(())
+    }
+
+    /// What it takes of the driver queue's room.
+    fn units(recorder: &Recorder) -> u64 {
+        let parts = &recorder.parts;
+        let infos = 1 + u64::from(parts.split.is_some());
+        let count = parts.waits.len() + recorder.buffers.len() + parts.signals.len();
+        infos * SUBMISSION + count as u64
+    }
+
+    /// `vkQueueSubmit`, once.
+    ///
+    /// # Safety
+    /// The queue's lock is held, and the semaphores and command buffers live until the submission has finished.
+    unsafe fn submit(&self, recorder: &Recorder) -> Result<(), vk::Result> {
+        let parts = &recorder.parts;
+        let (waits, signals) = parts
+            .split
+            .unwrap_or((parts.waits.len(), parts.signals.len()));
+        let values = |waits: Range<usize>, signals: Range<usize>| {
+            vk::TimelineSemaphoreSubmitInfo::default()
+                .wait_semaphore_values(&parts.wait_values[waits])
+                .signal_semaphore_values(&parts.signal_values[signals])
         };
-        Ok(Prepared {
-            work,
-            tail,
-            fence: recorder.fence,
-            used: InFlight {
-                number: batch.end.value(),
-                submission: 0,
-                buffers: std::mem::take(&mut recorder.ours),
-                semaphores: self.commands.keep(&semaphores, batch.end.value()),
-            },
-        })
+        let info = |waits: Range<usize>, signals: Range<usize>| {
+            vk::SubmitInfo::default()
+                .wait_semaphores(&parts.waits[waits.clone()])
+                .wait_dst_stage_mask(&parts.wait_stages[waits])
+                .signal_semaphores(&parts.signals[signals])
+        };
+        let device = self.commands.device.raw();
+        let mut first_values = values(0..waits, 0..signals);
+        let first = info(0..waits, 0..signals)
+            .command_buffers(&recorder.buffers)
+            .push_next(&mut first_values);
+        if parts.split.is_none() {
+            // SAFETY: by this function's contract.
+            return unsafe { device.queue_submit(self.driver.raw, &[first], recorder.fence) };
+        }
+        let rest = (waits..parts.waits.len(), signals..parts.signals.len());
+        let mut last_values = values(rest.0.clone(), rest.1.clone());
+        let last = info(rest.0, rest.1).push_next(&mut last_values);
+        // SAFETY: by this function's contract.
+        unsafe { device.queue_submit(self.driver.raw, &[first, last], recorder.fence) }
     }
 
     fn semaphore<'a>(&self, point: NativePoint<'a>) -> Result<&'a Arc<Semaphore>> {
@@ -257,7 +262,8 @@ impl Submitter {
 
 impl Enqueue for Submitter {
     type Recorder<'a> = Recorder;
-    type Prepared = Prepared;
+    /// In a box, as the engine hands it around by value.
+    type Prepared = Box<Recorder>;
     type Stamp = Stamp;
 
     fn order_domain(&self) -> u64 {
@@ -268,59 +274,53 @@ impl Enqueue for Submitter {
         Some(&self.driver.room)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Prepared>
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Box<Recorder>>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
     {
-        self.commands.recycle();
-        let mut recorder = Recorder::new(&self.commands);
-        let prepared = work(&mut recorder).and_then(|()| self.prepare(batch, &mut recorder));
-        match prepared {
-            Ok(prepared) => {
+        self.commands.recycle(batch.finished);
+        // SAFETY: in `record`.
+        let spare = unsafe { self.spare.take() };
+        let mut recorder = spare.unwrap_or_else(|| Box::new(Recorder::new(&self.commands)));
+        match work(&mut recorder).and_then(|()| self.prepare(batch, &mut recorder)) {
+            Ok(()) => {
                 keep.append(&mut recorder.keep);
-                let parts = prepared.tail.iter().chain([&prepared.work]);
-                keep.take_room(parts.map(Part::units).sum());
-                Ok(prepared)
+                keep.take_room(Self::units(&recorder));
+                Ok(recorder)
             }
             Err(error) => {
                 recorder.discard();
+                // SAFETY: in `record`.
+                unsafe { self.spare.put(recorder) };
                 Err(error)
             }
         }
     }
 
-    /// `vkQueueSubmit`, once.
-    fn flush(&self, prepared: Prepared, lane: &dyn Fn() -> Waker) -> Flush<Prepared> {
+    fn flush(&self, mut recorder: Box<Recorder>, lane: &dyn Fn() -> Waker) -> Flush<Box<Recorder>> {
         let Some(locked) = self.driver.try_lock(lane) else {
-            return Flush::Busy(prepared);
+            return Flush::Busy(recorder);
         };
-        let device = &self.commands.device;
-        let mut values = prepared.work.values();
-        let mut infos: SmallVec<[_; 2]> = SmallVec::new();
-        infos.push(prepared.work.info(&mut values));
-        let mut tail_values = prepared.tail.as_ref().map(Part::values);
-        if let (Some(tail), Some(values)) = (&prepared.tail, &mut tail_values) {
-            infos.push(tail.info(values));
-        }
         // SAFETY: the queue's lock is held. Command buffers are ended, and they and all semaphores live
         // until the submission has finished, as `InFlight` or by the contract of `Recorder`'s methods.
         // Every wait's signal is pending, and the engine has checked that each value signalled grows.
-        let submitted = unsafe {
-            device
-                .raw()
-                .queue_submit(self.driver.raw, &infos, prepared.fence)
-        };
-        drop(infos);
+        let submitted = unsafe { self.submit(&recorder) };
         let flushed = match submitted {
             Ok(()) => {
-                self.commands.submitted(prepared.used);
+                self.commands.submitted(&mut recorder.used);
                 Flush::Done
             }
             Err(code) => {
-                self.commands.give_back(prepared.used.buffers);
-                Flush::Refused(device.failed(&self.commands.object, "vkQueueSubmit", code))
+                recorder.discard();
+                let commands = &self.commands;
+                let error = commands
+                    .device
+                    .failed(&commands.object, "vkQueueSubmit", code);
+                Flush::Refused(error)
             }
         };
+        // SAFETY: in `flush`.
+        unsafe { self.spare.put(recorder) };
         // Wakes other lanes of the same driver queue; they run once this one has returned to the engine.
         drop(locked);
         flushed

@@ -5,11 +5,10 @@ use std::any::Any;
 use std::sync::Arc;
 
 use ash::vk;
-use smallvec::SmallVec;
 use syncline_core::backend::Keep;
 use syncline_core::{Object, Result};
 
-use crate::commands::Commands;
+use crate::commands::{Commands, InFlight};
 use crate::error::{unsupported, wrong_device};
 use crate::memory::Buffer;
 
@@ -20,19 +19,65 @@ use crate::memory::Buffer;
 /// it on the queue, and to the host. Those given to [`Recorder::execute`] are taken as they are.
 pub struct Recorder {
     commands: Arc<Commands>,
+    /// What is submitted with the command buffers.
+    pub(crate) parts: Parts,
     /// In order; ours and the application's.
-    pub(crate) buffers: SmallVec<[vk::CommandBuffer; 4]>,
-    /// Those of them that come from our pool.
-    pub(crate) ours: SmallVec<[vk::CommandBuffer; 2]>,
+    pub(crate) buffers: Vec<vk::CommandBuffer>,
+    /// What has to outlive the submission; the command buffers in it are those that come from our pool.
+    pub(crate) used: InFlight,
     /// The last of `buffers` is ours and still begun.
     open: bool,
     pub(crate) wait_stage: vk::PipelineStageFlags,
-    pub(crate) binary_waits: SmallVec<[(vk::Semaphore, vk::PipelineStageFlags); 2]>,
-    pub(crate) binary_signals: SmallVec<[vk::Semaphore; 2]>,
+    pub(crate) binary_waits: Vec<(vk::Semaphore, vk::PipelineStageFlags)>,
+    pub(crate) binary_signals: Vec<vk::Semaphore>,
     pub(crate) fence: vk::Fence,
     pub(crate) keep: Keep,
     /// Exported buffers that this submission has taken from the other API, to be given back at its end.
-    acquired: SmallVec<[Buffer; 2]>,
+    acquired: Vec<Buffer>,
+}
+
+/// The semaphores of a submission: of one `VkSubmitInfo`, or of two where signals have to wait behind the work.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) waits: Vec<vk::Semaphore>,
+    pub(crate) wait_values: Vec<u64>,
+    pub(crate) wait_stages: Vec<vk::PipelineStageFlags>,
+    pub(crate) signals: Vec<vk::Semaphore>,
+    pub(crate) signal_values: Vec<u64>,
+    /// How many of the waits and the signals come with the work, where the others follow in a `VkSubmitInfo` of their own.
+    pub(crate) split: Option<(usize, usize)>,
+}
+
+impl Parts {
+    pub(crate) fn wait(
+        &mut self,
+        semaphore: vk::Semaphore,
+        value: u64,
+        stages: vk::PipelineStageFlags,
+    ) {
+        self.waits.push(semaphore);
+        self.wait_values.push(value);
+        self.wait_stages.push(stages);
+    }
+
+    pub(crate) fn signal(&mut self, semaphore: vk::Semaphore, value: u64) {
+        self.signals.push(semaphore);
+        self.signal_values.push(value);
+    }
+
+    /// What comes from here on follows in a `VkSubmitInfo` of its own.
+    pub(crate) fn split(&mut self) {
+        self.split = Some((self.waits.len(), self.signals.len()));
+    }
+
+    fn clear(&mut self) {
+        self.waits.clear();
+        self.wait_values.clear();
+        self.wait_stages.clear();
+        self.signals.clear();
+        self.signal_values.clear();
+        self.split = None;
+    }
 }
 
 /// Which way the ownership of an exported buffer goes.
@@ -46,16 +91,34 @@ impl Recorder {
     pub(crate) fn new(commands: &Arc<Commands>) -> Self {
         Self {
             commands: commands.clone(),
-            buffers: SmallVec::new(),
-            ours: SmallVec::new(),
+            parts: Parts::default(),
+            buffers: Vec::new(),
+            used: InFlight::default(),
             open: false,
             wait_stage: vk::PipelineStageFlags::ALL_COMMANDS,
-            binary_waits: SmallVec::new(),
-            binary_signals: SmallVec::new(),
+            binary_waits: Vec::new(),
+            binary_signals: Vec::new(),
             fence: vk::Fence::null(),
             keep: Keep::default(),
-            acquired: SmallVec::new(),
+            acquired: Vec::new(),
         }
+    }
+
+    /// Ready for the next submission, in the same room. What our command buffers and what was kept are to become of is
+    /// the caller's to see to.
+    pub(crate) fn clear(&mut self) {
+        self.parts.clear();
+        self.buffers.clear();
+        self.used = InFlight::default();
+        self.open = false;
+        self.wait_stage = vk::PipelineStageFlags::ALL_COMMANDS;
+        self.binary_waits.clear();
+        self.binary_signals.clear();
+        self.fence = vk::Fence::null();
+        if !self.keep.is_empty() {
+            self.keep = Keep::default();
+        }
+        self.acquired.clear();
     }
 
     /// The device's functions, to record with.
@@ -76,7 +139,7 @@ impl Recorder {
             Some(&buffer) if self.open => Ok(buffer),
             _ => {
                 let buffer = self.commands.begin()?;
-                self.ours.push(buffer);
+                self.used.buffers.push(buffer);
                 self.buffers.push(buffer);
                 self.open = true;
                 Ok(buffer)
@@ -318,16 +381,18 @@ impl Recorder {
         }
         if !self.acquired.is_empty() {
             let commands = self.command_buffer()?;
-            for buffer in std::mem::take(&mut self.acquired) {
-                self.transfer(commands, &buffer, Direction::Release);
+            for buffer in &self.acquired {
+                self.transfer(commands, buffer, Direction::Release);
             }
+            self.acquired.clear();
         }
         self.close()
     }
 
     /// Gives back what was recorded, which will not be submitted.
-    pub(crate) fn discard(self) {
-        self.commands.give_back(self.ours);
+    pub(crate) fn discard(&mut self) {
+        self.commands.give_back(&self.used.buffers);
+        self.clear();
     }
 }
 

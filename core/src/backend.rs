@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+pub use crate::gate::Gate;
 pub use crate::in_use::InUse;
 pub use crate::lane::{Held, Lane, Submitted};
 pub use crate::point::{Completion, NativePoint};
@@ -214,6 +215,8 @@ pub struct Batch<'a> {
     pub relayed: &'a [Completion],
     /// The queue's own timeline, to be signalled last. Its value is the submission's number.
     pub end: NativePoint<'a>,
+    /// Submissions of the queue up to this number are known to have finished.
+    pub finished: u64,
 }
 
 /// What becomes of a submission that is handed to the driver.

@@ -14,17 +14,33 @@ pub struct InUse<T>(Mutex<List<T>>);
 
 struct List<T> {
     objects: Vec<(Arc<T>, u64)>,
+    /// Where the next one is looked for first: behind the last one, as submissions use the same ones in the same order.
+    next: usize,
     /// The length at which those are let go that nobody uses any more: twice what the last look left.
     look_at: usize,
 }
 
 impl<T> List<T> {
     fn add(&mut self, object: &Arc<T>, number: u64) {
-        let mut latest = self.objects.iter_mut().rev().take(LOOKS);
-        match latest.find(|(known, _)| Arc::ptr_eq(known, object)) {
+        let is_it = |(known, _): &(Arc<T>, u64)| Arc::ptr_eq(known, object);
+        let next = if self.next < self.objects.len() {
+            self.next
+        } else {
+            0
+        };
+        let at = if self.objects.get(next).is_some_and(is_it) {
+            Some(next)
+        } else {
+            let latest = self.objects.len().saturating_sub(LOOKS);
+            let found = self.objects[latest..].iter().rposition(is_it);
+            found.map(|found| latest + found)
+        };
+        let at = at.unwrap_or(self.objects.len());
+        match self.objects.get_mut(at) {
             Some((_, last)) => *last = number,
             None => self.objects.push((object.clone(), number)),
         }
+        self.next = at + 1;
     }
 }
 
@@ -38,6 +54,7 @@ impl<T> Default for InUse<T> {
     fn default() -> Self {
         Self(Mutex::new(List {
             objects: Vec::new(),
+            next: 0,
             look_at: 0,
         }))
     }

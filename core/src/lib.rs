@@ -20,6 +20,7 @@ mod blockers;
 mod claim;
 mod error;
 mod fence;
+mod gate;
 mod graph;
 mod handle;
 mod in_use;

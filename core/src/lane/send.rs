@@ -122,6 +122,7 @@ impl<E: Enqueue> Lane<E> {
             signals: &signals,
             relayed: &relayed,
             end,
+            finished: own.reached(),
         };
 
         // Around the work, so that the backend can undo what it had begun; and around all of it, since what
@@ -237,6 +238,7 @@ impl<E: Enqueue> Lane<E> {
             signals: &[],
             relayed: &[],
             end,
+            finished: own.reached(),
         };
         let sent = match self.driver.record(&batch, &mut kept, |_| Ok(())) {
             Ok(prepared) => self.flush(number, prepared, &[], &mut places, &mut kept),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_model::backend::{
-    Attachment, Batch, Completion, Device as _, Enqueue, Flush, Keep, KeptPoints, Lane, Port,
+    Attachment, Batch, Completion, Device as _, Enqueue, Flush, Gate, Keep, KeptPoints, Lane, Port,
     Stamp, Waker,
 };
 use syncline_model::{DeviceId, Object, Result, Timeline, host};
@@ -73,14 +73,8 @@ pub(crate) struct Driver<const ROOM: u64> {
     domain: u64,
     completes: Completes,
     taken: Mutex<VecDeque<Task>>,
-    lock: Mutex<Lock>,
-}
-
-/// Stands for the lock of a driver's queue, which others hold at times.
-#[derive(Default)]
-struct Lock {
-    held: bool,
-    blocked: Vec<Waker>,
+    /// The lock of the driver's queue, which others hold at times.
+    gate: Arc<Gate>,
 }
 
 /// One submission as the driver has it.
@@ -122,7 +116,19 @@ pub(crate) fn narrow_queue<const ROOM: u64>(
         domain: object.id(),
         completes,
         taken: Mutex::new(VecDeque::new()),
-        lock: Mutex::new(Lock::default()),
+        gate: Arc::default(),
+    };
+    Lane::new(object, device, timeline(device, "position"), driver)
+}
+
+/// A queue on the driver's queue of `other`.
+pub(crate) fn queue_beside(other: &Queue, device: DeviceId, label: &str) -> Queue {
+    let object = Object::new("queue", label);
+    let driver = Driver {
+        domain: other.driver().domain,
+        completes: other.driver().completes,
+        taken: Mutex::new(VecDeque::new()),
+        gate: other.driver().gate.clone(),
     };
     Lane::new(object, device, timeline(device, "position"), driver)
 }
@@ -140,17 +146,12 @@ impl<const ROOM: u64> Driver<ROOM> {
 
     /// Somebody other than the engine takes the driver's queue.
     pub(crate) fn hold(&self) {
-        self.lock.lock().unwrap().held = true;
+        self.gate.lock();
     }
 
     /// And gives it back: who found it taken is woken.
     pub(crate) fn let_go(&self) {
-        let blocked = {
-            let mut lock = self.lock.lock().unwrap();
-            lock.held = false;
-            std::mem::take(&mut lock.blocked)
-        };
-        blocked.into_iter().for_each(Waker::wake);
+        self.gate.unlock();
     }
 }
 
@@ -178,12 +179,8 @@ impl<const ROOM: u64> Enqueue for Driver<ROOM> {
     }
 
     fn flush(&self, task: Task, lane: &dyn Fn() -> Waker) -> Flush<Task> {
-        {
-            let mut lock = self.lock.lock().unwrap();
-            if lock.held {
-                lock.blocked.push(lane());
-                return Flush::Busy(task);
-            }
+        if !self.gate.try_lock(lane) {
+            return Flush::Busy(task);
         }
         match self.completes {
             Completes::InTheCall => task.run(),
@@ -196,6 +193,7 @@ impl<const ROOM: u64> Enqueue for Driver<ROOM> {
                 );
             }
         }
+        self.gate.unlock();
         Flush::Done
     }
 

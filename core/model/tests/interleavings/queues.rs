@@ -7,7 +7,7 @@ use loom::thread;
 use syncline_model::backend::Keep;
 use syncline_model::{DeviceId, Error, Result};
 
-use crate::driver::{Completes, narrow_queue, queue, timeline};
+use crate::driver::{Completes, narrow_queue, queue, queue_beside, timeline};
 use crate::{FOREVER, interrupted, is_planted, planted};
 
 /// Notes in which order work runs. What it says itself would go to the engine, which takes a panic of it for a
@@ -242,6 +242,50 @@ fn an_unlock_against_a_submission() {
         let submitted = queue.submit(&[], |_| Ok(()), &[]).unwrap();
         submitted.end().wait(FOREVER).unwrap();
         unlocking.join().unwrap();
+    });
+}
+
+/// Two threads that block for the driver's queue, and a submission that finds it taken by either.
+#[test]
+fn two_that_hold_the_driver_against_a_submission() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let queue = queue(device, "queue", Completes::InTheCall);
+        let holding = [(); 2].map(|()| {
+            let owner = queue.clone();
+            thread::spawn(move || {
+                owner.driver().hold();
+                owner.driver().let_go();
+            })
+        });
+        let submitted = queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        submitted.end().wait(FOREVER).unwrap();
+        for thread in holding {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// Two queues on one driver's queue, and a thread that blocks for it.
+#[test]
+fn two_queues_on_one_driver_against_one_that_holds_it() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let first = queue(device, "first", Completes::InTheCall);
+        let second = queue_beside(&first, device, "second");
+        let owner = first.clone();
+        let holding = thread::spawn(move || {
+            owner.driver().hold();
+            owner.driver().let_go();
+        });
+        let beside = thread::spawn(move || {
+            let submitted = second.submit(&[], |_| Ok(()), &[]).unwrap();
+            submitted.end().wait(FOREVER).unwrap();
+        });
+        let submitted = first.submit(&[], |_| Ok(()), &[]).unwrap();
+        submitted.end().wait(FOREVER).unwrap();
+        holding.join().unwrap();
+        beside.join().unwrap();
     });
 }
 
