@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
@@ -47,8 +47,9 @@ impl Events {
         let free = lock(&self.0.free).as_mut().and_then(Vec::pop);
         match free {
             Some(event) => {
-                event.done.store(false, Ordering::Relaxed);
-                Ok(Mark(event))
+                let mark = Mark(event);
+                mark.renew();
+                Ok(mark)
             }
             None => self.fresh(),
         }
@@ -81,7 +82,7 @@ impl Events {
             context: context.clone(),
             pool: self.0.clone(),
             raw: Raw(raw),
-            done: AtomicBool::new(false),
+            state: AtomicU8::new(TAKEN),
         })))
     }
 }
@@ -107,9 +108,16 @@ struct Event {
     context: Arc<Context>,
     pool: Arc<Pool>,
     raw: Raw<sys::CUevent_st>,
-    /// The driver has said that it is complete: never asked again.
-    done: AtomicBool,
+    /// One of the three below.
+    state: AtomicU8,
 }
+
+/// Not recorded yet since it was taken: the driver, which would call it complete, is not asked.
+const TAKEN: u8 = 0;
+/// Recorded.
+const RECORDED: u8 = 1;
+/// Complete: never asked again.
+const DONE: u8 = 2;
 
 impl Drop for Event {
     fn drop(&mut self) {
@@ -135,23 +143,65 @@ impl Mark {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// True if it was found complete before. Asks no driver.
-    pub(crate) fn known_done(&self) -> bool {
-        self.0.done.load(Ordering::Acquire)
+    /// For another record: nobody has another clone.
+    pub(crate) fn renew(&self) {
+        self.0.state.store(TAKEN, Ordering::Relaxed);
     }
 
-    /// True if everything before it has finished. Never blocks; any or no context may be current. The caller
+    /// It stands in a stream.
+    #[inline]
+    pub(crate) fn note_recorded(&self) {
+        self.0.state.store(RECORDED, Ordering::Release);
+    }
+
+    /// True once it stands in a stream.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.0.state.load(Ordering::Acquire) != TAKEN
+    }
+
+    /// True if it tells no time.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.pool.flags == DISABLE_TIMING
+    }
+
+    /// It is known to be complete, as something behind it is.
+    #[inline]
+    pub(crate) fn note_done(&self) {
+        self.0.state.store(DONE, Ordering::Release);
+    }
+
+    /// True if it was found complete before. Asks no driver.
+    #[inline]
+    pub(crate) fn known_done(&self) -> bool {
+        self.0.state.load(Ordering::Acquire) == DONE
+    }
+
+    /// True if nobody has a clone. What others did with the event before they let go of theirs comes before what is
+    /// done with it now.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        let alone = Arc::strong_count(&self.0) == 1;
+        if alone {
+            fence(Ordering::Acquire);
+        }
+        alone
+    }
+
+    /// True if it is recorded and everything before it has finished. Never blocks; any or no context may be current. The caller
     /// has [allowed](Context::allow_during_capture) queries.
     ///
     /// # Errors
     /// A driver error, a lost device among them.
     pub(crate) fn is_done(&self) -> Result<bool> {
-        if self.known_done() {
-            return Ok(true);
+        match self.0.state.load(Ordering::Acquire) {
+            TAKEN => return Ok(false),
+            DONE => return Ok(true),
+            _ => {}
         }
         let done = self.is_done_now()?;
         if done {
-            self.0.done.store(true, Ordering::Release);
+            self.note_done();
         }
         Ok(done)
     }
@@ -197,7 +247,7 @@ impl Drop for Mark {
     fn drop(&mut self) {
         // If two clones go at once neither may find itself the last; the event is then destroyed
         // instead of reused, which costs a little and harms nothing.
-        if Arc::strong_count(&self.0) == 1 {
+        if self.is_alone() {
             self.give_back();
         }
     }
@@ -206,8 +256,6 @@ impl Drop for Mark {
 impl Mark {
     /// The last clone lets its event go.
     fn give_back(&self) {
-        // What others did with the event before they let go of it comes before its next use.
-        fence(Ordering::Acquire);
         if let Some(free) = &mut *lock(&self.0.pool.free) {
             free.push(self.0.clone());
         }

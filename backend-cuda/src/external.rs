@@ -36,23 +36,24 @@ struct Signals {
 #[derive(Clone)]
 struct Signalled {
     value: u64,
-    /// The event behind it, once that is recorded, and the stream of both.
-    behind: Option<(Mark, u64)>,
+    /// The event behind it, perhaps to be recorded yet, and the stream of both.
+    behind: Mark,
+    stream: u64,
 }
 
 impl Signals {
-    /// How many of those up to `reached`, from the first on, stand in one stream with their events recorded: if one
-    /// event of these is complete, so are those before it.
+    /// How many of those up to `reached`, from the first on, stand in one stream: if one event of these is complete, so
+    /// are those before it.
     fn in_one_stream(&self, reached: u64) -> usize {
-        let stream = |entry: &Signalled| Some(entry.behind.as_ref()?.1);
-        let first = self.entries.front().and_then(stream);
-        let same = |entry: &&Signalled| entry.value <= reached && stream(entry) == first;
-        first.map_or(0, |_| self.entries.iter().take_while(same).count())
+        let first = self.entries.front().map(|entry| entry.stream);
+        let same = |entry: &&Signalled| entry.value <= reached && Some(entry.stream) == first;
+        self.entries.iter().take_while(same).count()
     }
 }
 
 /// Signals of which nobody asks are looked through when this many have come together.
 const TRIM: usize = 64;
+
 impl ExternalPort {
     pub(crate) const fn semaphore(&self) -> &Arc<Semaphore> {
         &self.semaphore
@@ -62,35 +63,39 @@ impl ExternalPort {
         lock(&self.signals)
     }
 
-    /// A signal of `value` is about to be made: the counter may show it from now on.
-    fn announce(&self, value: u64) {
-        let announced = Signalled {
+    /// A signal of `value` is about to be made in this stream, with an event behind it: the counter may show it from now
+    /// on. True if it is time to [look](ExternalPort::trim) for those that are complete.
+    fn announce(&self, value: u64, behind: Mark, stream: u64) -> bool {
+        let mut signals = self.signals();
+        signals.entries.push_back(Signalled {
             value,
-            behind: None,
-        };
-        self.signals().entries.push_back(announced);
+            behind,
+            stream,
+        });
+        signals.entries.len() >= signals.trim_at.max(TRIM)
     }
 
-    /// The announced signal is made, in this stream with an event behind it, or not.
-    fn settle(&self, value: u64, behind: Option<(&Mark, u64)>) {
-        let crowded = {
-            let mut signals = self.signals();
-            let at = signals
-                .entries
-                .partition_point(|earlier| earlier.value < value);
-            match (behind, signals.entries.get_mut(at)) {
-                (Some((mark, stream)), Some(entry)) => entry.behind = Some((mark.clone(), stream)),
-                (None, Some(_)) => drop(signals.entries.remove(at)),
-                (_, None) => {}
-            }
-            signals.entries.len() >= signals.trim_at.max(TRIM)
-        };
-        if crowded {
-            // Whoever asks for the value next gets the error too.
-            let _ = self.visible(u64::MAX);
-            let mut signals = self.signals();
-            signals.trim_at = 2 * signals.entries.len();
+    /// The announced signal was not made.
+    #[cold]
+    fn withdraw(&self, value: u64) {
+        let mut signals = self.signals();
+        let at = signals
+            .entries
+            .partition_point(|earlier| earlier.value < value);
+        let there = signals.entries.get(at);
+        if there.is_some_and(|entry| entry.value == value) {
+            let withdrawn = signals.entries.remove(at);
+            drop(signals);
+            drop(withdrawn);
         }
+    }
+
+    #[cold]
+    fn trim(&self) {
+        // Whoever asks for the value next gets the error too.
+        let _ = self.visible(u64::MAX);
+        let mut signals = self.signals();
+        signals.trim_at = 2 * signals.entries.len();
     }
 
     /// The raw semaphore, for waits that the application submits itself. To signal it, claim the value and use
@@ -135,12 +140,11 @@ impl Port for ExternalPort {
                 let last = signals.in_one_stream(reached).min(within).checked_sub(1);
                 last.and_then(|last| Some((last, signals.entries.get(last).cloned()?)))
             };
-            let behind = asked.as_ref().and_then(|(_, entry)| entry.behind.as_ref());
-            let done = match behind {
-                Some((mark, _)) => {
+            let done = match &asked {
+                Some((_, entry)) => {
                     // The driver is asked without the lock.
                     let _mode = self.semaphore.context().allow_during_capture();
-                    mark.is_done()?
+                    entry.behind.is_done()?
                 }
                 None => false,
             };
@@ -150,7 +154,10 @@ impl Port for ExternalPort {
                     signals.shown = signals.shown.max(entry.value);
                     let through = |earlier: &Signalled| earlier.value <= entry.value;
                     let count = signals.entries.partition_point(through);
-                    signals.entries.drain(..count);
+                    for passed in signals.entries.drain(..count) {
+                        // Rings that have it need not ask.
+                        passed.behind.note_done();
+                    }
                     within = if first {
                         usize::MAX
                     } else {
@@ -174,9 +181,9 @@ impl std::fmt::Debug for ExternalPort {
 /// Waits or signals of imported semaphores, collected to be made in one driver call.
 #[derive(Default)]
 pub(crate) struct External<'p> {
-    ports: SmallVec<[&'p ExternalPort; 4]>,
-    semaphores: SmallVec<[sys::CUexternalSemaphore; 4]>,
-    values: SmallVec<[u64; 4]>,
+    ports: SmallVec<[&'p ExternalPort; 8]>,
+    semaphores: SmallVec<[sys::CUexternalSemaphore; 8]>,
+    values: SmallVec<[u64; 8]>,
 }
 
 impl<'p> External<'p> {
@@ -186,31 +193,34 @@ impl<'p> External<'p> {
         self.values.push(value);
     }
 
+    /// The semaphores.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &'p Arc<Semaphore>> {
+        self.ports.iter().map(|port| port.semaphore())
+    }
+
     fn each(&self) -> impl Iterator<Item = (&'p ExternalPort, u64)> {
         let ports = self.ports.iter().copied();
         ports.zip(self.values.iter().copied())
     }
 
-    /// Signals all of them once what was submitted to `stream` before is finished, and records `mark` behind that.
+    /// Signals all of them, of which there are some, once what was submitted to `stream` before is finished, and
+    /// records `mark` behind that.
     ///
     /// # Errors
     /// A driver error; no signal has been made then, unless it is the stream itself that has failed between them and
     /// the mark.
     pub(crate) fn make(&self, stream: &Stream, mark: &Mark) -> Result<()> {
-        if self.values.is_empty() {
-            return stream.record(mark);
+        let mut crowded = false;
+        for (port, value) in self.each() {
+            crowded |= port.announce(value, mark.clone(), stream.domain());
         }
-        // The signals may show from now on.
-        self.each().for_each(|(port, value)| port.announce(value));
         let made = self.signal(stream).and_then(|()| stream.record(mark));
-        let behind = made.is_ok().then_some((mark, stream.domain()));
-        self.each()
-            .for_each(|(port, value)| port.settle(value, behind));
+        if made.is_err() {
+            self.each().for_each(|(port, value)| port.withdraw(value));
+        } else if crowded {
+            self.each().for_each(|(port, _)| port.trim());
+        }
         made
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.values.is_empty()
     }
 
     /// Makes what is submitted to `stream` later wait for all of them, of which there are some.

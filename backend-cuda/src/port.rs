@@ -9,7 +9,7 @@ use syncline_core::backend::Port;
 use syncline_core::{Error, Object, Result};
 
 use crate::context::Context;
-use crate::event::Mark;
+use crate::event::{Events, Mark};
 use crate::lock;
 
 /// Signals of which nobody asks are looked through when this many have come together.
@@ -17,6 +17,11 @@ const TRIM: usize = 64;
 
 /// So many entries of a ring at the most have no event of their own behind each other, as each is asked for alone.
 const RUN: u32 = 4;
+
+/// The most events that a ring keeps for its next entries. More go back to the device.
+const SPARE: usize = 64;
+/// How many of those are looked at for one that nobody else has.
+const LOOKS: usize = 4;
 
 /// The signals of one timeline that are with the driver: values in rising order, each with what
 /// tells when it is reached. They complete in that order (T3).
@@ -30,6 +35,9 @@ pub struct EventPort {
 #[derive(Default)]
 struct Ring {
     entries: VecDeque<Entry>,
+    /// Events of entries that have left, for entries to come: kept by rings that [take](EventPort::begin) them.
+    spare: VecDeque<Mark>,
+    takes: bool,
     /// How many at the back have no event of their own.
     run: u32,
     /// The length at which the next signal looks for completed ones; twice what the last look left.
@@ -39,10 +47,13 @@ struct Ring {
 #[derive(Clone)]
 struct Entry {
     value: u64,
+    /// The stream that signals it, if that is known to be still the same one; otherwise [`NO_STREAM`].
+    domain: u64,
     reached: Reached,
-    /// The stream that signals it, if that is known to be still the same one.
-    domain: Option<u64>,
 }
+
+/// No stream has this number.
+pub(crate) const NO_STREAM: u64 = 0;
 
 /// When a value is reached.
 #[derive(Clone)]
@@ -54,6 +65,7 @@ enum Reached {
 }
 
 impl Reached {
+    #[inline]
     const fn mark(&self) -> Option<&Mark> {
         match self {
             Self::With(mark) => Some(mark),
@@ -72,6 +84,7 @@ impl Reached {
         self.mark().map_or(Ok(true), Mark::is_done)
     }
 
+    #[inline]
     const fn says_all(&self) -> bool {
         matches!(self, Self::With(_))
     }
@@ -84,6 +97,21 @@ impl Ring {
     /// How many entries lie at or below `value`.
     fn through(&self, value: u64) -> usize {
         self.entries.partition_point(|entry| entry.value <= value)
+    }
+
+    /// Where the first entry stands that lies at or above `value`: mostly the last one, or there is none.
+    #[inline]
+    fn at(&self, value: u64) -> usize {
+        let length = self.entries.len();
+        let below = |back: usize| {
+            let at = length.checked_sub(back)?;
+            Some(self.entries.get(at)?.value < value)
+        };
+        match (below(1), below(2)) {
+            (None | Some(true), _) => length,
+            (_, None | Some(true)) => length - 1,
+            _ => self.through(value.saturating_sub(1)),
+        }
     }
 
     /// The last entry up to `at` that says all.
@@ -112,6 +140,39 @@ impl Ring {
         let entry = self.entries.get(self.through(value))?;
         (!entry.reached.says_all()).then(|| entry.clone())
     }
+
+    /// Takes out the first entry, whose value is reached.
+    #[inline]
+    fn retire(&mut self) {
+        let Some(entry) = self.entries.pop_front() else {
+            return;
+        };
+        // Other rings that have it need not ask.
+        if let Some(mark) = entry.reached.mark() {
+            mark.note_done();
+        }
+        if let Reached::With(mark) = entry.reached
+            && self.takes
+            && mark.is_plain()
+            && self.spare.len() < SPARE
+        {
+            self.spare.push_back(mark);
+        }
+    }
+
+    /// An event of entries that have left, if nobody else has it any more.
+    #[inline]
+    fn unused(&mut self) -> Option<Mark> {
+        for _ in 0..LOOKS {
+            let mark = self.spare.pop_front()?;
+            if mark.is_alone() {
+                mark.renew();
+                return Some(mark);
+            }
+            self.spare.push_back(mark);
+        }
+        None
+    }
 }
 
 impl EventPort {
@@ -136,15 +197,49 @@ impl EventPort {
 
     /// Adds a signal: `value` is reached with `mark`, in the stream of `domain`, after every value before.
     #[inline]
-    pub(crate) fn push(&self, value: u64, mark: Mark, domain: Option<u64>) {
+    pub(crate) fn push(&self, value: u64, mark: Mark, domain: u64) {
         let mut ring = self.ring();
+        self.tidy(&mut ring);
         ring.run = 0;
-        let entry = Entry {
-            value,
-            reached: Reached::With(mark),
-            domain,
+        let reached = Reached::With(mark);
+        self.add(ring, value, domain, reached);
+    }
+
+    /// As [`EventPort::push`], before there is an event: gives one, to be recorded next in the stream of `domain`, or
+    /// to be [taken back](EventPort::withdraw). To be used for one timeline of a stream.
+    ///
+    /// # Errors
+    /// A driver error.
+    #[inline]
+    pub(crate) fn begin(&self, value: u64, domain: u64, events: &Events) -> Result<Mark> {
+        let mut ring = self.ring();
+        ring.takes = true;
+        self.tidy(&mut ring);
+        let mark = match ring.unused() {
+            Some(mark) => mark,
+            None => {
+                // The driver may be asked: not under the lock.
+                drop(ring);
+                let mark = events.take()?;
+                ring = self.ring();
+                mark
+            }
         };
-        self.add(ring, entry);
+        ring.run = 0;
+        let reached = Reached::With(mark.clone());
+        self.add(ring, value, domain, reached);
+        Ok(mark)
+    }
+
+    /// The event that was given for `value`, the last one, was not recorded.
+    #[cold]
+    pub(crate) fn withdraw(&self, value: u64) {
+        let mut ring = self.ring();
+        if ring.entries.back().is_some_and(|back| back.value == value) {
+            let taken = ring.entries.pop_back();
+            drop(ring);
+            drop(taken);
+        }
     }
 
     /// Adds a signal for which nothing was recorded: `value` is reached after every value before, which the stream of
@@ -155,30 +250,33 @@ impl EventPort {
         if ring.run >= RUN {
             return false;
         }
+        self.tidy(&mut ring);
         ring.run += 1;
-        let entry = Entry {
-            value,
-            reached: Reached::After(mark),
-            domain: Some(domain),
-        };
-        self.add(ring, entry);
+        self.add(ring, value, domain, Reached::After(mark));
         true
     }
 
+    /// What other timelines' queries have found out costs nothing to know.
     #[inline]
-    fn add(&self, mut ring: MutexGuard<'_, Ring>, entry: Entry) {
-        // What other timelines' queries have found out costs nothing to know.
-        while let Some(front) = ring
-            .entries
-            .front()
-            .filter(|entry| entry.reached.is_known())
+    fn tidy(&self, ring: &mut Ring) {
+        while let Some(front) = ring.entries.front()
+            && front.reached.is_known()
         {
             // Only written with the lock.
-            let reached = self.reached.load(Ordering::Relaxed).max(front.value);
-            self.reached.store(reached, Ordering::Release);
-            ring.entries.pop_front();
+            if front.value > self.reached.load(Ordering::Relaxed) {
+                self.reached.store(front.value, Ordering::Release);
+            }
+            ring.retire();
         }
-        ring.entries.push_back(entry);
+    }
+
+    #[inline]
+    fn add(&self, mut ring: MutexGuard<'_, Ring>, value: u64, domain: u64, reached: Reached) {
+        ring.entries.push_back(Entry {
+            value,
+            domain,
+            reached,
+        });
         let crowded = ring.entries.len() >= ring.trim_at.max(TRIM);
         drop(ring);
         if crowded {
@@ -203,7 +301,7 @@ impl EventPort {
     pub(crate) fn awaited(
         &self,
         value: u64,
-        domain: Option<u64>,
+        domain: u64,
         marks: &mut Marks,
         unseen: impl FnOnce() -> Error,
     ) -> Result<()> {
@@ -211,20 +309,21 @@ impl EventPort {
             return Ok(());
         }
         let ring = self.ring();
-        let at = ring.through(value.saturating_sub(1));
+        let mut at = ring.at(value);
         match ring.entries.get(at) {
-            Some(entry) if domain.is_some() && entry.domain == domain => {}
+            Some(entry) if domain != NO_STREAM && entry.domain == domain => {}
             Some(_) => {
-                for entry in ring.entries.range(..=at).rev() {
+                while let Some(entry) = ring.entries.get(at) {
                     if let Some(mark) = entry.reached.mark()
                         && !mark.known_done()
                         && !marks.iter().any(|known| known.is(mark))
                     {
                         marks.push(mark.clone());
                     }
-                    if entry.reached.says_all() {
+                    if entry.reached.says_all() || at == 0 {
                         break;
                     }
+                    at -= 1;
                 }
             }
             None if self.reached() >= value => {}
@@ -293,8 +392,9 @@ impl Port for EventPort {
             }
         }
         let mut ring = self.ring();
-        let done = ring.through(low);
-        ring.entries.drain(..done);
+        for _ in 0..ring.through(low) {
+            ring.retire();
+        }
         let reached = self.reached.load(Ordering::Relaxed).max(low);
         self.reached.store(reached, Ordering::Release);
         Ok(Some(reached))
@@ -303,7 +403,7 @@ impl Port for EventPort {
     fn sees_submitted(&self, value: u64) -> Result<()> {
         let stands = {
             let ring = self.ring();
-            let at = ring.through(value.saturating_sub(1));
+            let at = ring.at(value);
             ring.entries
                 .get(at)
                 .is_some_and(|entry| entry.value == value)

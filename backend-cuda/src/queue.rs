@@ -4,6 +4,8 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,7 +129,7 @@ impl backend::Queue for Queue {
 /// While work runs, the device's context is current on the thread, so that other libraries can launch
 /// into [`Recorder::stream`] too.
 pub struct Recorder {
-    line: Arc<Line>,
+    line: Lent,
     keep: Keep,
     /// What the work has put into the stream, as far as it is known.
     commands: u64,
@@ -135,6 +137,27 @@ pub struct Recorder {
     said: u64,
     raw: Cell<bool>,
     put: Put,
+}
+
+/// A line that somebody else keeps, without a reference of its own: to count one for each submission costs as much as
+/// some of the driver's calls.
+struct Lent(ManuallyDrop<Arc<Line>>);
+
+impl Lent {
+    /// # Safety
+    /// `line` lives longer than the result.
+    unsafe fn new(line: &Arc<Line>) -> Self {
+        // SAFETY: never dropped, so the count stays right; and not used any more once `line` is gone, as the caller promises.
+        Self(ManuallyDrop::new(unsafe { std::ptr::read(line) }))
+    }
+}
+
+impl Deref for Lent {
+    type Target = Line;
+
+    fn deref(&self) -> &Line {
+        &self.0
+    }
 }
 
 /// What the work has put into the stream, as far as that matters to what comes behind it.
@@ -323,6 +346,7 @@ impl Line {
 
     /// Makes the stream wait for `points`, for the submission that `end` ends. What it was told to wait for of other
     /// streams is left in `marks`; false if that is not all.
+    #[inline]
     fn wait(
         &self,
         points: &[NativePoint<'_>],
@@ -330,61 +354,75 @@ impl Line {
         marks: &mut Marks,
         keep: &mut Keep,
     ) -> Result<bool> {
-        if points.is_empty() {
-            return Ok(true);
-        }
-        let mut external = External::default();
+        let mut external = false;
         for point in points {
             if let Some(port) = point.port::<EventPort>() {
-                let domain = Some(self.stream.domain());
                 let unseen = || no_event(point.object(), point.value());
-                port.awaited(point.value(), domain, marks, unseen)?;
+                port.awaited(point.value(), self.stream.domain(), marks, unseen)?;
             } else {
-                self.push(&mut external, *point, end, keep)?;
+                external = true;
             }
         }
         for mark in &*marks {
             self.stream.wait(mark)?;
         }
-        if external.is_empty() {
-            return Ok(true);
+        if external {
+            self.external(points, end, keep)?.wait(&self.stream)?;
         }
-        external.wait(&self.stream)?;
-        Ok(false)
+        Ok(!external)
     }
 
     /// External signals, then the event that stands for everything, so that what the signals use is
     /// not let go before they are made. Until the event is recorded nothing is signalled that the
     /// engine could see. The event was taken before: nothing is left to fail behind the signals but the stream itself.
+    #[inline]
     fn signal(&self, batch: &Batch<'_>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
-        let mut external = External::default();
-        for signal in batch.signals {
-            if signal.port::<EventPort>().is_none() {
-                self.push(&mut external, *signal, batch.end, keep)?;
+        let here = |signal: &NativePoint<'_>| signal.port::<EventPort>().is_some();
+        let only_here = batch.signals.iter().all(here);
+        let domain = self.stream.domain();
+        let own = self.own(batch.end)?;
+        let number = batch.end.value();
+        let mark = match last.filter(|_| only_here) {
+            Some(mark) if batch.signals.is_empty() => {
+                own.push(number, mark, domain);
+                return Ok(());
             }
-        }
-        let mark = match last.filter(|_| external.is_empty()) {
-            Some(mark) => mark,
+            Some(mark) => {
+                own.push(number, mark.clone(), domain);
+                mark
+            }
             None => {
-                let mark = self.device.plain_events().take()?;
-                external.make(&self.stream, &mark)?;
+                let mark = own.begin(number, domain, self.device.plain_events())?;
+                let made = if only_here {
+                    self.stream.record(&mark)
+                } else {
+                    self.external(batch.signals, batch.end, keep)
+                        .and_then(|external| external.make(&self.stream, &mark))
+                };
+                if let Err(error) = made {
+                    own.withdraw(number);
+                    return Err(error);
+                }
                 mark
             }
         };
-        let domain = Some(self.stream.domain());
+        if let [signal] = batch.signals
+            && let Some(port) = signal.port::<EventPort>()
+        {
+            port.push(signal.value(), mark, domain);
+            return Ok(());
+        }
         for signal in batch.signals {
             if let Some(port) = signal.port::<EventPort>() {
                 port.push(signal.value(), mark.clone(), domain);
             }
-        }
-        if let Some(own) = batch.end.port::<EventPort>() {
-            own.push(batch.end.value(), mark, domain);
         }
         Ok(())
     }
 
     /// Ends a submission that has put nothing into the stream but waits for `marks`: its position is reached with the
     /// one before and with them, and no event need say so. False if one must.
+    #[inline]
     fn follow(&self, batch: &Batch<'_>, marks: &mut Marks) -> bool {
         if marks.len() > 1 || !batch.signals.is_empty() {
             return false;
@@ -393,26 +431,40 @@ impl Line {
         own.is_some_and(|own| own.follow(batch.end.value(), marks.pop(), self.stream.domain()))
     }
 
-    fn push<'p>(
+    /// The port of the queue's own timeline.
+    #[inline]
+    fn own<'p>(&self, end: NativePoint<'p>) -> Result<&'p EventPort> {
+        end.port::<EventPort>().ok_or_else(|| self.foreign(end))
+    }
+
+    #[cold]
+    fn foreign(&self, point: NativePoint<'_>) -> Error {
+        Error::Unsupported {
+            object: self.object.clone(),
+            asked: format!("use {}", point.object()),
+            reason: "its port on this device was not made by this backend".into(),
+        }
+    }
+
+    /// Those of `points` that are imported, kept until the submission that `end` ends has finished.
+    #[inline(never)]
+    fn external<'p>(
         &self,
-        to: &mut External<'p>,
-        point: NativePoint<'p>,
+        points: &[NativePoint<'p>],
         end: NativePoint<'_>,
         keep: &mut Keep,
-    ) -> Result<()> {
-        let port = point
-            .port::<ExternalPort>()
-            .ok_or_else(|| Error::Unsupported {
-                object: self.object.clone(),
-                asked: format!("use {}", point.object()),
-                reason: "its port on this device was not made by this backend".into(),
-            })?;
-        to.push(port, point.value());
-        keep.take_room(EXTERNAL);
-        let reached = end.port::<EventPort>().map_or(0, EventPort::reached);
-        self.semaphores
-            .add([port.semaphore()], end.value(), reached);
-        Ok(())
+    ) -> Result<External<'p>> {
+        let mut external = External::default();
+        for point in points {
+            if point.port::<EventPort>().is_none() {
+                let port = point.port::<ExternalPort>();
+                external.push(port.ok_or_else(|| self.foreign(*point))?, point.value());
+                keep.take_room(EXTERNAL);
+            }
+        }
+        let reached = self.own(end)?.reached();
+        self.semaphores.add(external.used(), end.value(), reached);
+        Ok(external)
     }
 }
 
@@ -464,7 +516,9 @@ impl Enqueue for Feed {
         let mut marks = Marks::new();
         let known = line.wait(batch.waits, batch.end, &mut marks, keep)?;
         let mut recorder = Recorder {
-            line: line.clone(),
+            // SAFETY: `line` is borrowed for longer than the recorder lives, and work, which is given a mutable borrow of it
+            // alone, and which has none of another's, cannot make it live longer.
+            line: unsafe { Lent::new(line) },
             keep: Keep::default(),
             commands: 0,
             said: 0,
@@ -480,7 +534,9 @@ impl Enqueue for Feed {
             // The work may have begun a capture and left it open.
             line.stream.refuse_capture("end a submission")?;
         }
-        line.wait(batch.order, batch.end, &mut Marks::new(), keep)?;
+        if !batch.order.is_empty() {
+            line.wait(batch.order, batch.end, &mut Marks::new(), keep)?;
+        }
         // Work that has the stream from elsewhere need not ask the recorder for it.
         let said = batch.order.is_empty() && line.stream.is_untouched();
         // Only a call tells what became of the device since, and only a lost one is known to have something to tell.
@@ -511,10 +567,10 @@ impl Enqueue for Feed {
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
         let line = &recorder.line;
-        let mark = line.device.timed_events().record(&line.stream)?;
-        stamp.write(mark.clone());
+        let mark = stamp.event(line.device.timed_events())?;
+        line.stream.record(mark)?;
+        recorder.put = Put::Event(mark.clone());
         recorder.count(1);
-        recorder.put = Put::Event(mark);
         Ok(())
     }
 }

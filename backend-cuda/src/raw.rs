@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::driver::{Driver, Raw};
 use crate::event::Mark;
 use crate::external::{External, ExternalPort};
-use crate::port::{EventPort, Marks, no_event};
+use crate::port::{EventPort, Marks, NO_STREAM, no_event};
 use crate::queue::Queue;
 use crate::stream::{Stream, foreign};
 use crate::turn::Held;
@@ -138,7 +138,7 @@ impl Device {
             .port::<EventPort>(self.id())
             .ok_or_else(|| self.no_events(format!("give an event for {point:?}")))?;
         let mut marks = Marks::new();
-        port.awaited(point.value(), None, &mut marks, || {
+        port.awaited(point.value(), NO_STREAM, &mut marks, || {
             self.no_events(format!("give an event for {point:?}"))
         })?;
         match marks.pop() {
@@ -202,13 +202,13 @@ impl Device {
         if let Some(port) = own {
             let unseen = || no_event(timeline.object(), before.value());
             let mut marks = Marks::new();
-            port.awaited(before.value(), Some(stream.domain()), &mut marks, unseen)?;
+            port.awaited(before.value(), stream.domain(), &mut marks, unseen)?;
             for mark in &marks {
                 stream.wait(mark)?;
             }
             stream.record(&mark)?;
             // The application's stream may be gone tomorrow: a later wait never skips this event.
-            port.push(claim.value(), mark, None);
+            port.push(claim.value(), mark, NO_STREAM);
         } else if let Some(port) = imported {
             if !before.is_reached()? {
                 let mut wait = External::default();

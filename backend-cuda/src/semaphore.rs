@@ -77,7 +77,7 @@ pub(crate) fn wait_all(
         params.params.fence.value = value;
         params
     });
-    let params: SmallVec<[Params; 2]> = params.collect();
+    let params: SmallVec<[Params; 8]> = params.collect();
     let context = stream.context();
     let count = semaphores.len().min(params.len()) as u32;
     // SAFETY: both arrays have `count` elements, far fewer than the type holds; the semaphores are alive.
@@ -105,7 +105,7 @@ pub(crate) fn signal_all(
         params.params.fence.value = value;
         params
     });
-    let params: SmallVec<[Params; 2]> = params.collect();
+    let params: SmallVec<[Params; 8]> = params.collect();
     let context = stream.context();
     let count = semaphores.len().min(params.len()) as u32;
     // SAFETY: as for waits.

@@ -206,7 +206,9 @@ impl Stream {
     pub(crate) fn record(&self, mark: &Mark) -> Result<()> {
         // SAFETY: both are alive and of this context.
         unsafe { self.context.driver().event_record(mark.raw(), self.raw.0) }
-            .map_err(|code| self.error(code))
+            .map_err(|code| self.error(code))?;
+        mark.note_recorded();
+        Ok(())
     }
 
     /// Into a capture: each launch of the graph records `mark`, which the graph keeps.
@@ -289,7 +291,15 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Capturing`]; a driver error.
+    #[inline]
     pub(crate) fn refuse_capture(&self, asked: &str) -> Result<()> {
+        if self.is_untouched() {
+            return Ok(());
+        }
+        self.ask_and_refuse_capture(asked)
+    }
+
+    fn ask_and_refuse_capture(&self, asked: &str) -> Result<()> {
         let reason = match self.capture()? {
             Capture::None => return Ok(()),
             Capture::Unusable(why) => why,

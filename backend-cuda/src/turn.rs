@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use crate::lock;
 
@@ -18,6 +19,9 @@ pub(crate) struct Turn {
     changed: (Mutex<()>, Condvar),
 }
 
+/// After so long who blocks looks again, though nobody has told him anything.
+const UNSEEN: Duration = Duration::from_millis(1);
+
 /// A number for this thread, unlike that of any other that lives.
 fn me() -> usize {
     thread_local! { static HERE: u8 = const { 0 } }
@@ -29,7 +33,7 @@ impl Turn {
     pub(crate) fn try_enter(&self) -> bool {
         let taken = self
             .owner
-            .compare_exchange(0, me(), Ordering::SeqCst, Ordering::Relaxed)
+            .compare_exchange(0, me(), Ordering::Acquire, Ordering::Relaxed)
             .is_ok();
         if taken {
             self.depth.store(1, Ordering::Relaxed);
@@ -44,13 +48,15 @@ impl Turn {
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut guard = lock(&self.changed.0);
-        // Whoever leaves looks for who waits after that: one of the two sees the other.
+        // Whoever leaves looks for who waits, but without the barrier that would let one of the two see the other in any
+        // case: each submission would pay for that. Who was not seen looks again by himself.
         while !self.try_enter() {
             guard = self
                 .changed
                 .1
-                .wait(guard)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+                .wait_timeout(guard, UNSEEN)
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .0;
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         Held(self)
@@ -83,8 +89,8 @@ impl Drop for Held<'_> {
             self.0.depth.store(depth - 1, Ordering::Relaxed);
             return;
         }
-        self.0.owner.store(0, Ordering::SeqCst);
-        if self.0.waiting.load(Ordering::SeqCst) > 0 {
+        self.0.owner.store(0, Ordering::Release);
+        if self.0.waiting.load(Ordering::Acquire) > 0 {
             drop(lock(&self.0.changed.0));
             self.0.changed.1.notify_all();
         }

@@ -311,6 +311,42 @@ fn a_long_chain_is_released_without_recursion() {
     assert_eq!(chain.value().unwrap(), LINKS);
 }
 
+/// Queues use events again. One that an application holds keeps telling of the point that it was given for, whatever
+/// becomes of the queue meanwhile.
+fn an_event_that_somebody_holds_is_not_used_again() {
+    let gpu = gpu();
+    let queue = gpu.queue("signaller");
+    let timeline = gpu.device.timeline("held").unwrap();
+    let signal = |values: std::ops::Range<u64>| {
+        for value in values {
+            let signals = [timeline.signal_at(value)];
+            queue.submit(&[], |_| Ok(()), &signals).unwrap();
+        }
+    };
+    let gate = gpu.gated(&queue);
+    signal(1..33);
+    let held = [1, 16, 32].map(|value| gpu.device.event(timeline.at(value)).unwrap().unwrap());
+    let status = |event: sys::CUevent| {
+        // SAFETY: a live event.
+        unsafe { sys::cuEventQuery(event) }
+    };
+    for event in &held {
+        assert_eq!(status(event.raw()), sys::CUresult::CUDA_ERROR_NOT_READY);
+    }
+    gate.open();
+    // Everything leaves the ring, so that its events can be used again.
+    queue.idle(LIMIT).unwrap();
+    assert_eq!(timeline.value().unwrap(), 32);
+    let gate = gpu.gated(&queue);
+    signal(33..300);
+    for event in &held {
+        assert_eq!(status(event.raw()), sys::CUresult::CUDA_SUCCESS);
+    }
+    gate.open();
+    queue.idle(LIMIT).unwrap();
+    assert_eq!(timeline.value().unwrap(), 299);
+}
+
 fn a_timeline_that_nobody_asks_stays_small() {
     let gpu = gpu();
     let (queue, timeline) = (
@@ -960,6 +996,7 @@ fn main() -> std::process::ExitCode {
         what_refused_work_has_put_there_comes_first,
         any_number_of_streams_wait_for_the_host,
         a_long_chain_is_released_without_recursion,
+        an_event_that_somebody_holds_is_not_used_again,
         a_timeline_that_nobody_asks_stays_small,
         fences_are_recorded_again_and_timed,
         a_record_does_not_move_earlier_waits,

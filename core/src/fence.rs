@@ -30,6 +30,8 @@ struct Cell {
     device: DeviceId,
     owner: Object,
     timed: bool,
+    /// It holds [`Mark::Foreign`], for ever.
+    foreign: bool,
     mark: Mutex<Mark>,
     /// The last stamp that could not be written, and why.
     lost: Mutex<Option<(Arc<dyn Stamp>, Error)>>,
@@ -69,6 +71,7 @@ impl Fence {
             device,
             owner: owner.clone(),
             timed,
+            foreign: matches!(mark, Mark::Foreign(_)),
             mark: Mutex::new(mark),
             lost: Mutex::new(None),
         }))
@@ -173,7 +176,7 @@ impl Fence {
 
     /// Refuses what a queue of `device`, named `asked`, cannot record.
     pub(crate) fn require_recordable(&self, device: DeviceId, asked: &Object) -> Result<()> {
-        if matches!(*self.0.mark.lock(), Mark::Foreign(_)) {
+        if self.0.foreign {
             return Err(Error::ForeignFence {
                 fence: self.object().clone(),
             });

@@ -24,7 +24,7 @@ impl<T> List<T> {
     /// Takes one out that is in nobody's hands.
     fn unused(&mut self) -> Option<Arc<T>> {
         for _ in 0..LOOKS.min(self.objects.len()) {
-            if self.objects.front_mut().and_then(Arc::get_mut).is_some() {
+            if self.objects.front().is_some_and(is_alone) {
                 return self.objects.pop_front();
             }
             self.objects.rotate_left(1);
@@ -36,19 +36,24 @@ impl<T> List<T> {
         // Each is asked once: others let go of them meanwhile.
         let mut free = 0;
         for at in 0..objects.len() {
-            if Arc::strong_count(&objects[at]) == 1 {
+            if is_alone(&objects[at]) {
                 objects.swap(free, at);
                 free += 1;
             }
         }
         self.sort_at = 2 * (objects.len() - free);
-        let front = self.objects.front_mut().and_then(Arc::get_mut).is_some();
+        let front = self.objects.front().is_some_and(is_alone);
         front.then(|| self.objects.pop_front()).flatten()
     }
 }
 
+/// True if nobody else has it, who could let another have it.
+fn is_alone<T>(object: &Arc<T>) -> bool {
+    Arc::strong_count(object) == 1
+}
+
 impl<T> Recycled<T> {
-    /// An object that nobody else has: an old one after `renew`, or what `make` returns.
+    /// An object that nobody else has: an old one after `renew`, which runs under a lock, or what `make` returns.
     ///
     /// # Errors
     /// That of `make`.
@@ -57,19 +62,19 @@ impl<T> Recycled<T> {
         renew: impl FnOnce(&mut T),
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
-        let unused = self.list().unused();
-        let taken = match unused {
-            Some(mut old) => {
-                // True, as nobody can have got hold of it since.
-                if let Some(value) = Arc::get_mut(&mut old) {
-                    renew(value);
-                }
-                old
-            }
-            None => Arc::new(make()?),
-        };
-        self.list().objects.push_back(taken.clone());
-        Ok(taken)
+        let mut list = self.list();
+        // True if there is one, as nobody can have got hold of it since.
+        if let Some(mut old) = list.unused()
+            && let Some(value) = Arc::get_mut(&mut old)
+        {
+            renew(value);
+            list.objects.push_back(old.clone());
+            return Ok(old);
+        }
+        drop(list);
+        let made = Arc::new(make()?);
+        self.list().objects.push_back(made.clone());
+        Ok(made)
     }
 
     fn list(&self) -> std::sync::MutexGuard<'_, List<T>> {
