@@ -51,8 +51,8 @@ impl Signals {
     }
 }
 
-/// Signals of which nobody asks are looked through when this many have come together.
-const TRIM: usize = 64;
+/// Signals of which nobody asks are looked through when this many have come together, as in the rings of events.
+const TRIM: usize = 256;
 
 impl ExternalPort {
     pub(crate) const fn semaphore(&self) -> &Arc<Semaphore> {
@@ -67,6 +67,13 @@ impl ExternalPort {
     /// on. True if it is time to [look](ExternalPort::trim) for those that are complete.
     fn announce(&self, value: u64, behind: Mark, stream: u64) -> bool {
         let mut signals = self.signals();
+        // What queues have found out about their own positions costs nothing to know.
+        while let Some(front) = signals.entries.front()
+            && front.behind.known_done()
+        {
+            signals.shown = signals.shown.max(front.value);
+            signals.entries.pop_front();
+        }
         signals.entries.push_back(Signalled {
             value,
             behind,

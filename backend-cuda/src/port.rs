@@ -12,8 +12,9 @@ use crate::context::Context;
 use crate::event::{Events, Mark};
 use crate::lock;
 
-/// Signals of which nobody asks are looked through when this many have come together.
-const TRIM: usize = 64;
+/// Signals of which nobody asks are looked through when this many have come together. Mostly they never do: queues ask for
+/// their positions now and then, and what is found complete then leaves every ring at its next signal.
+const TRIM: usize = 256;
 
 /// So many entries of a ring at the most have no event of their own behind each other, as each is asked for alone.
 const RUN: u32 = 4;
@@ -292,6 +293,47 @@ impl EventPort {
         ring.trim_at = 2 * ring.entries.len();
     }
 
+    /// The highest value that is reached, as far as the ring goes; `low` is. The caller has
+    /// [allowed](Context::allow_during_capture) queries.
+    fn furthest(&self, mut low: u64) -> Result<u64> {
+        let (last, end) = {
+            let ring = self.ring();
+            let end = ring.entries.len();
+            let last = end.checked_sub(1).and_then(|at| ring.at_or_before(at));
+            let beyond = ring
+                .entries
+                .back()
+                .map_or(0, |back| back.value.saturating_add(1));
+            (last.cloned(), beyond)
+        };
+        let mut high = end;
+        if let Some(last) = last.filter(|last| last.value > low) {
+            if last.reached.is_now()? {
+                low = last.value;
+            } else {
+                high = last.value;
+            }
+        }
+        // Mostly it is the next one or two, so the steps begin small.
+        let mut step = 0;
+        loop {
+            let next = self.ring().between(low, high, step);
+            match next {
+                Some(entry) if entry.reached.is_now()? => low = entry.value,
+                Some(entry) => high = entry.value,
+                None => break,
+            }
+            step = 2 * step + 1;
+        }
+        loop {
+            let next = self.ring().following(low);
+            match next {
+                Some(entry) if entry.reached.is_now()? => low = entry.value,
+                _ => return Ok(low),
+            }
+        }
+    }
+
     /// Adds to `marks` what a stream of `domain` must wait for so that `value` is reached: nothing if it is, or if
     /// that stream signals it itself.
     ///
@@ -345,52 +387,23 @@ pub(crate) fn no_event(timeline: &Object, value: u64) -> Error {
 impl Port for EventPort {
     /// At most one query where nothing has happened; a few, and the logarithm of what has, otherwise.
     fn poll(&self) -> Result<Option<u64>> {
-        let front = self.ring().entries.front().cloned();
-        let Some(front) = front else {
-            return Ok(Some(self.reached()));
+        let (front, alone) = {
+            let ring = self.ring();
+            let Some(front) = ring.entries.front() else {
+                return Ok(Some(self.reached()));
+            };
+            (front.clone(), ring.entries.len() == 1)
         };
         // The driver is asked without the lock.
         let _mode = self.context.allow_during_capture();
         if !front.reached.is_now()? {
             return Ok(Some(self.reached()));
         }
-        let mut low = front.value;
-        let (last, end) = {
-            let ring = self.ring();
-            let end = ring.entries.len();
-            let last = end.checked_sub(1).and_then(|at| ring.at_or_before(at));
-            let beyond = ring
-                .entries
-                .back()
-                .map_or(0, |back| back.value.saturating_add(1));
-            (last.cloned(), beyond)
+        let low = if alone {
+            front.value
+        } else {
+            self.furthest(front.value)?
         };
-        let mut high = end;
-        if let Some(last) = last.filter(|last| last.value > low) {
-            if last.reached.is_now()? {
-                low = last.value;
-            } else {
-                high = last.value;
-            }
-        }
-        // Mostly it is the next one or two, so the steps begin small.
-        let mut step = 0;
-        loop {
-            let next = self.ring().between(low, high, step);
-            match next {
-                Some(entry) if entry.reached.is_now()? => low = entry.value,
-                Some(entry) => high = entry.value,
-                None => break,
-            }
-            step = 2 * step + 1;
-        }
-        loop {
-            let next = self.ring().following(low);
-            match next {
-                Some(entry) if entry.reached.is_now()? => low = entry.value,
-                _ => break,
-            }
-        }
         let mut ring = self.ring();
         for _ in 0..ring.through(low) {
             ring.retire();
