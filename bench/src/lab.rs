@@ -43,6 +43,8 @@ pub type Outcome<T> = Result<T, Stop>;
 pub const OURS: &str = "ours";
 /// What a side is called that is written by hand.
 pub const RAW: &str = "raw";
+/// What a side is called that is written by hand, too, and does the least that keeps the contract: what nobody can go below who keeps it.
+pub const FLOOR: &str = "floor";
 
 /// What a side does: so many iterations, and how long those took. It decides by itself what of it is timed: what only
 /// prepares a batch, or lets it end, mostly is not.
@@ -76,6 +78,11 @@ impl<'a> Side<'a> {
     /// The side that is written by hand.
     pub fn raw(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
         Self::new(RAW, run)
+    }
+
+    /// The least that keeps the contract, by hand.
+    pub fn floor(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
+        Self::new(FLOOR, run)
     }
 
     /// It goes in [`bursts`] of `step`: batches are whole bursts, as the first of a burst costs more than the last.
@@ -144,7 +151,7 @@ pub trait Lab {
     /// How many samples to take of what is no race.
     fn rounds(&self) -> u32;
 
-    /// Gives times of a side ([`OURS`] or [`RAW`]) that were taken otherwise than in a race, in nanoseconds.
+    /// Gives times of a side ([`OURS`], [`RAW`] or [`FLOOR`]) that were taken otherwise than in a race, in nanoseconds.
     fn taken(&mut self, side: &'static str, samples: &[f64]);
 
     /// Notes a figure besides the times of the race. Its name ends in its unit, if it has one.

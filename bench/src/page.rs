@@ -64,7 +64,8 @@ pub fn tables(runs: [Recorded<'_>; 2]) -> String {
     }
     text.push_str(
         "\nTwo figures in a cell are those of the first run and of the second. Times are medians over the rounds, with the 10th and the 90th\n\
-         percentile in brackets, and so are ratios. Of a difference the brackets hold the bounds of its middle (99 %).\n",
+         percentile in brackets, and so are ratios. Of a difference the brackets hold the bounds of its middle (99 %). *Floor* is the least that keeps the\n\
+         contract, by hand, with its ratio to raw behind it, and *to floor* is ours by that; where they are empty, raw is the floor.\n",
     );
     let [first, second] = runs.map(|run| &run.report.rows);
     let mut pairs: Vec<[Option<&Record>; 2]> = Vec::new();
@@ -86,7 +87,7 @@ pub fn tables(runs: [Recorded<'_>; 2]) -> String {
             family = its;
             let _ = write!(
                 text,
-                "\n### `{family}`\n\n| row | subject | ours | raw | ratio | also judged | bar | |\n|---|---|---|---|---|---|---|---|\n"
+                "\n### `{family}`\n\n| row | subject | ours | raw | ratio | floor | to floor | also judged | bar | |\n|---|---|---|---|---|---|---|---|---|---|\n"
             );
         }
         let name = if record.id == row {
@@ -105,7 +106,9 @@ pub fn tables(runs: [Recorded<'_>; 2]) -> String {
             subject.to_owned(),
             cell(|one| spread(one.ours_ns, one.spread.ours_ns, time)),
             cell(raw),
-            cell(|one| spread(one.ratio, one.spread.ratio, |ratio| format!("{ratio:.3}"))),
+            cell(|one| spread(one.ratio, one.spread.ratio, times)),
+            cell(floor),
+            cell(|one| spread(one.ratio_to_floor, one.spread.ratio_to_floor, times)),
             cell(judged),
             cell(|one| one.bar.clone()),
             cell(ending),
@@ -155,6 +158,20 @@ fn spread(value: Option<f64>, bounds: Option<[f64; 2]>, word: fn(f64) -> String)
     }
 }
 
+/// A ratio.
+fn times(ratio: f64) -> String {
+    format!("{ratio:.3}")
+}
+
+/// The floor's time, and how many times raw's that is.
+fn floor(record: &Record) -> String {
+    let time = spread(record.floor_ns, record.spread.floor_ns, time);
+    match record.floor_ratio {
+        Some(ratio) => format!("{time}, {} × raw", times(ratio)),
+        None => time,
+    }
+}
+
 fn raw(record: &Record) -> String {
     if record.figures.contains_key(RAW_HANGS) {
         return "hangs".into();
@@ -199,6 +216,9 @@ mod tests {
             ours_ns: Some(ours),
             raw_ns: Some(100.0),
             ratio: Some(ours / 100.0),
+            floor_ns: None,
+            floor_ratio: None,
+            ratio_to_floor: None,
             over_ns: Some(ours - 100.0),
             over_bounds_ns: None,
             bar: "ratio ≤ 1.2, bytes ≤ 128".into(),
@@ -254,7 +274,7 @@ mod tests {
         assert_eq!(
             line("| `a.b` | host"),
             "| `a.b` | host | 110.0 ns (109.0 ns..111.0 ns)<br>115.0 ns (114.0 ns..116.0 ns) | 100.0 ns | 1.100<br>1.150 \
-             | bytes 64 | ratio ≤ 1.2, bytes ≤ 128 | met |"
+             |  |  | bytes 64 | ratio ≤ 1.2, bytes ≤ 128 | met |"
         );
         assert!(
             line("|  | gpu").ends_with("| **missed**<br>met |"),
@@ -268,6 +288,22 @@ mod tests {
         );
         assert!(line("| 2 |").contains("`two.json`"), "{text}");
         assert_eq!(text.matches("\n### ").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn a_floor_stands_between_raw_and_the_bar() {
+        let mut with = record("a", "host", 140.0, Some(false));
+        with.floor_ns = Some(125.0);
+        with.floor_ratio = Some(1.25);
+        with.ratio_to_floor = Some(1.12);
+        with.spread.floor_ns = Some([120.0, 130.0]);
+        with.spread.ratio_to_floor = Some([1.1, 1.2]);
+        // A recording that is older has none.
+        let without = record("a", "host", 140.0, Some(false));
+        let text = of(&report(vec![with]), &report(vec![without]));
+        let cells =
+            "| 125.0 ns (120.0 ns..130.0 ns), 1.250 × raw<br> | 1.120 (1.100..1.200)<br> | bytes";
+        assert!(text.contains(cells), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use crate::lab::{Lab, OURS, Outcome, RAW, Side};
+use crate::lab::{FLOOR, Lab, OURS, Outcome, RAW, Side};
 use crate::stats::{Estimate, Summary, median};
 
 /// How long a side is run for in each round, and how often.
@@ -47,8 +47,14 @@ pub struct Measured {
     pub ours: Option<Summary>,
     /// Nanoseconds of one iteration of raw.
     pub raw: Option<Summary>,
+    /// Nanoseconds of one iteration of the floor.
+    pub floor: Option<Summary>,
     /// Ours by raw, of the two batches of each round.
     pub ratio: Option<Summary>,
+    /// The floor by raw, likewise.
+    pub floor_ratio: Option<Summary>,
+    /// Ours by the floor, likewise.
+    pub ratio_to_floor: Option<Summary>,
     /// Ours less raw, of the two batches of each round, in nanoseconds of one iteration.
     pub over: Option<Summary>,
     /// Where the middle of that lies.
@@ -105,9 +111,8 @@ impl Bench {
         samples: &mut [Vec<f64>],
     ) -> Outcome<()> {
         for round in 0..rounds {
-            let first = first(round, sides.len());
             for place in 0..sides.len() {
-                let at = (first + place) % sides.len();
+                let at = turn(round, place, sides.len());
                 let side = &mut sides[at];
                 // The same for both rounds of two.
                 let steps = round / 2 % STEPS;
@@ -127,20 +132,25 @@ impl Bench {
 
     /// What these samples, round by round, say of the sides.
     fn conclude(&mut self, sides: &[Side<'_>], samples: &[Vec<f64>]) {
-        let (ours, raw) = (place_of(sides, OURS), place_of(sides, RAW));
-        self.measured.ours = ours.and_then(|at| Summary::of(&samples[at]));
-        self.measured.raw = raw.and_then(|at| Summary::of(&samples[at]));
-        if let Some((ours, raw)) = ours.zip(raw) {
-            let pairs = samples[ours].iter().zip(&samples[raw]);
-            let ratios: Vec<_> = pairs.map(|(ours, raw)| ours / raw).collect();
-            self.measured.ratio = Summary::of(&ratios);
-        }
+        let [ours, raw, floor] = [OURS, RAW, FLOOR].map(|name| place_of(sides, name));
+        let times = |at: Option<usize>| at.and_then(|at| Summary::of(&samples[at]));
+        let ratios = |one: Option<usize>, other: Option<usize>| {
+            let pairs = samples[one?].iter().zip(&samples[other?]);
+            let ratios: Vec<_> = pairs.map(|(one, other)| one / other).collect();
+            Summary::of(&ratios)
+        };
+        self.measured.ours = times(ours);
+        self.measured.raw = times(raw);
+        self.measured.floor = times(floor);
+        self.measured.ratio = ratios(ours, raw);
+        self.measured.floor_ratio = ratios(floor, raw);
+        self.measured.ratio_to_floor = ratios(ours, floor);
         if let Some(over) = overs(sides, samples) {
             self.measured.over = Summary::of(&over);
             self.measured.difference = difference(&over);
         }
         for (at, side) in sides.iter().enumerate() {
-            if Some(at) == ours || Some(at) == raw {
+            if [ours, raw, floor].contains(&Some(at)) {
                 continue;
             }
             let other = median(&samples[at]).unwrap_or(f64::NAN);
@@ -188,14 +198,15 @@ fn difference(over: &[f64]) -> Option<Estimate> {
     Estimate::of(&both)
 }
 
-/// Which of `sides` comes first in this round. Of two, the other one in each second round, and who comes first in both of them
-/// changes from two to two, from four to four and so on (the sequence of Thue and Morse): so nothing that comes back every so many rounds
-/// meets the same side each time.
-const fn first(round: u32, sides: usize) -> usize {
-    match sides {
-        2 => (round.count_ones() % 2) as usize,
-        _ => round as usize % sides,
-    }
+/// Which of `sides` has this place in this round. Each second round has the order of the one before backwards, and which of both orders comes first
+/// changes from two to two, from four to four and so on (the sequence of Thue and Morse): so of any two sides each comes before the other as often, in
+/// every two rounds, and nothing that comes back every so many rounds meets the same side each time. Of more than two sides another one
+/// begins after every two rounds.
+const fn turn(round: u32, place: usize, sides: usize) -> usize {
+    let backwards = round.count_ones() % 2 == 1;
+    let place = if backwards { sides - 1 - place } else { place };
+    let begins = if sides > 2 { round as usize / 2 } else { 0 };
+    (begins + place) % sides
 }
 
 impl Lab for Bench {
@@ -236,6 +247,7 @@ impl Lab for Bench {
         match side {
             OURS => of(self.measured.ours),
             RAW => of(self.measured.raw),
+            FLOOR => of(self.measured.floor),
             other => {
                 let wanted = format!("{other}_ns");
                 let mut figures = self.measured.figures.iter();
@@ -249,10 +261,10 @@ impl Lab for Bench {
     }
 
     fn taken(&mut self, side: &'static str, samples: &[f64]) {
-        let place = if side == RAW {
-            &mut self.measured.raw
-        } else {
-            &mut self.measured.ours
+        let place = match side {
+            RAW => &mut self.measured.raw,
+            FLOOR => &mut self.measured.floor,
+            _ => &mut self.measured.ours,
         };
         *place = Summary::of(samples);
     }
@@ -294,6 +306,7 @@ mod tests {
             side(OURS, 30),
             side(RAW, 10).each(2),
             side("other", 60),
+            side(FLOOR, 15),
         ]);
         assert_eq!(done, Ok(()));
         let found = &bench.measured;
@@ -302,6 +315,9 @@ mod tests {
         assert_eq!(median(found.raw), Some(5.0));
         assert_eq!(median(found.ratio), Some(6.0));
         assert_eq!(median(found.over), Some(25.0));
+        assert_eq!(median(found.floor), Some(15.0));
+        assert_eq!(median(found.floor_ratio), Some(3.0));
+        assert_eq!(median(found.ratio_to_floor), Some(2.0));
         assert_eq!(
             found.figures,
             [
@@ -310,16 +326,17 @@ mod tests {
             ]
         );
         let order = order.borrow();
-        let rounds: Vec<_> = order[order.len() - 3 * PACE.rounds as usize..]
-            .chunks(3)
+        let rounds: Vec<_> = order[order.len() - 4 * PACE.rounds as usize..]
+            .chunks(4)
             .map(|round| round[0].0)
             .collect();
-        for name in [OURS, RAW, "other"] {
+        for name in [OURS, RAW, "other", FLOOR] {
             let first = rounds.iter().filter(|first| **first == name).count();
-            assert!(first >= 3, "{name} comes first {first} times: {rounds:?}");
+            assert!(first >= 2, "{name} comes first {first} times: {rounds:?}");
         }
-        let medians = [OURS, RAW, "other", "nobody"].map(|side| bench.median(side));
-        assert_eq!(medians, [Some(30.0), Some(5.0), Some(60.0), None]);
+        let medians = [OURS, RAW, "other", FLOOR, "nobody"].map(|side| bench.median(side));
+        let expected = [Some(30.0), Some(5.0), Some(60.0), Some(15.0), None];
+        assert_eq!(medians, expected);
         // Batches take about as long as is asked.
         let batch = |name| order.iter().rev().find(|(side, _)| *side == name);
         assert_eq!(batch(RAW).map(|(_, n)| *n), Some(10_000));
@@ -349,7 +366,7 @@ mod tests {
 
     #[test]
     fn of_two_sides_each_comes_first_as_often_and_never_in_step() {
-        let order: Vec<usize> = (0..64).map(|round| first(round, 2)).collect();
+        let order: Vec<usize> = (0..64).map(|round| turn(round, 0, 2)).collect();
         assert_eq!(order[..8], [0, 1, 1, 0, 1, 0, 0, 1]);
         for period in [2, 4, 8] {
             for start in 0..period {
@@ -360,6 +377,33 @@ mod tests {
                     each.count(),
                     "every {period} rounds from {start}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn of_more_sides_each_comes_before_each_other_as_often_in_every_two_rounds() {
+        for sides in 3..=5 {
+            for two in 0..64 {
+                let places = |round| -> Vec<usize> {
+                    let order: Vec<_> = (0..sides).map(|at| turn(round, at, sides)).collect();
+                    let place = |side| order.iter().position(|turn| *turn == side);
+                    (0..sides).filter_map(place).collect()
+                };
+                let (one, other) = (places(2 * two), places(2 * two + 1));
+                assert_eq!(
+                    (one.len(), other.len()),
+                    (sides, sides),
+                    "each has its turn"
+                );
+                for side in 0..sides {
+                    assert_eq!(one[side] + other[side], sides - 1, "{one:?} {other:?}");
+                }
+            }
+            let first: Vec<_> = (0..60).map(|round| turn(round, 0, sides)).collect();
+            for side in 0..sides {
+                let count = first.iter().filter(|first| **first == side).count();
+                assert!(count >= 60 / sides - 4, "{side} of {sides}: {first:?}");
             }
         }
     }

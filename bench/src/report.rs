@@ -49,6 +49,16 @@ pub struct Record {
     pub raw_ns: Option<f64>,
     /// The first median by the second.
     pub ratio: Option<f64>,
+    /// The median of the floor, in nanoseconds: of the least that keeps the contract. `None` where the row has none of its own,
+    /// as raw does nothing less, or where there is none to compare with; so in recordings that are older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor_ns: Option<f64>,
+    /// That by the median of raw: no ratio below can be asked of who keeps the contract.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor_ratio: Option<f64>,
+    /// The median of ours by that of the floor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_to_floor: Option<f64>,
     /// How much longer ours takes than raw, in nanoseconds: the middle over the rounds.
     pub over_ns: Option<f64>,
     /// Between which bounds that lies, with a confidence of 99 %; `None` where there are too few rounds to say.
@@ -91,6 +101,15 @@ pub struct Spread {
     pub ratio: Option<[f64; 2]>,
     /// Of ours less raw, round by round, in nanoseconds.
     pub over_ns: Option<[f64; 2]>,
+    /// Of the floor, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor_ns: Option<[f64; 2]>,
+    /// Of the floor by raw, round by round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor_ratio: Option<[f64; 2]>,
+    /// Of ours by the floor, round by round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_to_floor: Option<[f64; 2]>,
 }
 
 /// Nanoseconds to a hundredth, and ratios to a thousandth: more says nothing.
@@ -110,6 +129,9 @@ impl Record {
             ours_ns: None,
             raw_ns: None,
             ratio: None,
+            floor_ns: None,
+            floor_ratio: None,
+            ratio_to_floor: None,
             over_ns: None,
             over_bounds_ns: None,
             bar: bar.to_string(),
@@ -163,8 +185,15 @@ impl Record {
         }
         record.ours_ns = ours.map(|ours| rounded(ours.median, 100.0));
         record.raw_ns = raw.map(|raw| rounded(raw.median, 100.0));
-        let both = ours.zip(raw);
-        record.ratio = both.map(|(ours, raw)| rounded(ours.median / raw.median, 1000.0));
+        let floor = measured.floor;
+        record.floor_ns = floor.map(|floor| rounded(floor.median, 100.0));
+        let by = |one: Option<Summary>, other: Option<Summary>| {
+            let both = one.zip(other);
+            both.map(|(one, other)| rounded(one.median / other.median, 1000.0))
+        };
+        record.ratio = by(ours, raw);
+        record.floor_ratio = by(floor, raw);
+        record.ratio_to_floor = by(ours, floor);
         record.over_ns = measured.difference.map(|over| rounded(over.value, 100.0));
         let known = measured
             .difference
@@ -176,6 +205,9 @@ impl Record {
             raw_ns: spread(raw, 100.0),
             ratio: spread(measured.ratio, 1000.0),
             over_ns: spread(measured.over, 100.0),
+            floor_ns: spread(measured.floor, 100.0),
+            floor_ratio: spread(measured.floor_ratio, 1000.0),
+            ratio_to_floor: spread(measured.ratio_to_floor, 1000.0),
         };
         record.figures = measured
             .figures
@@ -206,6 +238,7 @@ impl Record {
         let times = [
             ("ours", self.ours_ns, self.spread.ours_ns),
             ("raw", self.raw_ns, self.spread.raw_ns),
+            ("floor", self.floor_ns, self.spread.floor_ns),
         ];
         for (name, median, spread) in times {
             if let Some((median, [low, high])) = median.zip(spread) {
@@ -223,6 +256,12 @@ impl Record {
         }
         if let Some([low, high]) = self.spread.ratio {
             let _ = write!(text, " ({low:.3}..{high:.3})");
+        }
+        if let Some(ratio) = self.floor_ratio {
+            let _ = write!(text, "  floor to raw {ratio:.3}");
+        }
+        if let Some(ratio) = self.ratio_to_floor {
+            let _ = write!(text, "  ours to floor {ratio:.3}");
         }
         let met = match self.met {
             Some(true) => "met",

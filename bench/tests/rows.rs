@@ -45,6 +45,7 @@ fn every_row_exists_once() {
 fn every_row_says_what_it_does_and_what_is_asked() {
     for row in rows::all() {
         assert!(!row.ours.is_empty() && !row.raw.is_empty(), "{}", row.id);
+        assert!(!row.floor.to_string().is_empty(), "{}", row.id);
         assert!(!row.on.is_empty(), "{}", row.id);
         assert!(!row.bar.to_string().is_empty(), "{}", row.id);
         let mut names: Vec<_> = row.variants.iter().map(|variant| variant.name).collect();

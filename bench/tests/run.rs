@@ -7,6 +7,7 @@ use syncline_bench::heap::Allocator;
 use syncline_bench::measure::{Nothing, Options};
 use syncline_bench::race::Pace;
 use syncline_bench::report::Record;
+use syncline_bench::rows::{self, Floor};
 use syncline_bench::{Machine, Plan, Report, measure};
 
 #[global_allocator]
@@ -40,6 +41,17 @@ fn every_row_runs_or_says_why_not() {
                 assert!(measured, "{row:?}");
                 let missing = row.missed.iter().find(|miss| miss.contains("not measured"));
                 assert_eq!(missing, None, "{} on {:?}", row.id, row.subject);
+                let rows = rows::all();
+                let floor = rows
+                    .iter()
+                    .find(|all| all.id == row.id)
+                    .map(|all| all.floor);
+                let expected = matches!(floor, Some(Floor::Side(_)));
+                assert_eq!(row.floor_ns.is_some(), expected, "{row:?}");
+                let ratios = row.ratio_to_floor.is_some() && row.spread.floor_ns.is_some();
+                assert_eq!(ratios, expected, "{row:?}");
+                let to_raw = expected && row.raw_ns.is_some();
+                assert_eq!(row.floor_ratio.is_some(), to_raw, "{row:?}");
             }
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Only rows whose id contains this
     #[arg(long)]
     filter: Option<String>,
-    /// Rounds of each row, in each of which both sides run once
+    /// Rounds of each row, in each of which every side runs once
     #[arg(long, default_value_t = Pace::FULL.rounds, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
     /// A few short rounds, to see that everything runs: no figures to keep
@@ -200,11 +200,12 @@ fn close(report: &Report) {
 fn list(plan: &Plan) {
     for entry in &plan.entries {
         say!(
-            "{:<28} {}\n    ours  {}\n    raw   {}\n    bar   {}",
+            "{:<28} {}\n    ours  {}\n    raw   {}\n    floor {}\n    bar   {}",
             entry.row.id,
             entry.name(),
             entry.row.ours,
             entry.row.raw,
+            entry.row.floor,
             entry.bar()
         );
     }

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
-    Error, Link, Memory, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Timeline, host,
+    Error, Link, Memory, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Timeline,
+    WaitMode, host,
 };
 
 use compute::reference::Reference;
@@ -166,7 +167,7 @@ impl Pipeline {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
                 read(oldest)?;
             }
-            self.submit(frame, order)?;
+            self.submit(frame, order, WaitMode::Adaptive)?;
         }
         for frame in frames.saturating_sub(READBACKS as u32)..frames {
             read(frame)?;
@@ -187,7 +188,7 @@ impl Pipeline {
 
     fn make_timed(&self, frames: u32, order: Order) -> Result<f64> {
         let start = Instant::now();
-        self.advance(0, frames, order)?;
+        self.advance(0, frames, order, WaitMode::Adaptive)?;
         let took = start.elapsed();
         if self.frame(frames - 1) != expected(self.size, frames) {
             return Err(wrong(&format!("the last of {frames} timed frames")));
@@ -195,19 +196,21 @@ impl Pipeline {
         Ok(f64::from(frames) / took.as_secs_f64())
     }
 
-    /// Makes `frames` frames at full speed from number `first` on, which is the next, and waits for the last.
+    /// Makes `frames` frames at full speed from number `first` on, which is the next, and waits for the last; wherever the
+    /// host waits it does so by `mode`.
     ///
     /// # Errors
     /// A driver error; a frame that takes too long.
-    pub fn advance(&self, first: u32, frames: u32, order: Order) -> Result<()> {
+    pub fn advance(&self, first: u32, frames: u32, order: Order, mode: WaitMode) -> Result<()> {
         let end = first + frames;
+        let wait = |made: u32| self.consumed.at(made.into()).wait_with(mode, TIMEOUT);
         for frame in first..end {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
-                self.consumed.at(u64::from(oldest) + 1).wait(TIMEOUT)?;
+                wait(oldest + 1)?;
             }
-            self.submit(frame, order)?;
+            self.submit(frame, order, mode)?;
         }
-        self.consumed.at(end.into()).wait(TIMEOUT)
+        wait(end)
     }
 
     /// The pixels of a frame that is finished and not yet overwritten: one of the last few.
@@ -216,7 +219,7 @@ impl Pipeline {
         pixels(&self.readbacks, frame)
     }
 
-    fn submit(&self, frame: u32, order: Order) -> Result<()> {
+    fn submit(&self, frame: u32, order: Order, mode: WaitMode) -> Result<()> {
         match order {
             Order::Timelines => {
                 self.produce(frame, order)?;
@@ -225,10 +228,10 @@ impl Pipeline {
             }
             Order::HostSynchronized => {
                 self.produce(frame, order)?;
-                self.producing.idle(TIMEOUT)?;
+                self.producing.position().wait_with(mode, TIMEOUT)?;
                 self.relay(frame, order)?;
                 self.consume(frame, order)?;
-                Ok(self.consuming.idle(TIMEOUT)?)
+                self.consuming.position().wait_with(mode, TIMEOUT)
             }
             Order::None => {
                 // Even where both share one driver queue, this shows.

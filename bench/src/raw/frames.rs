@@ -31,6 +31,8 @@ pub(crate) struct ByHand {
     readbacks: Vec<Memory>,
     produced: Semaphore,
     consumed: Semaphore,
+    /// The position of the consumer's queue, if it keeps one.
+    position: Option<Semaphore>,
     /// Of the consumer's queue; the semaphores are its.
     hand: Hand,
 }
@@ -40,6 +42,8 @@ enum Side {
     Vulkan {
         waves: Arc<stage::Waves>,
         recording: Recording,
+        /// Of this queue, if it keeps one.
+        position: Option<Semaphore>,
         hand: Hand,
     },
     #[cfg(feature = "cuda")]
@@ -48,6 +52,8 @@ enum Side {
         stream: cuda::Stream,
         produced: cuda::External,
         consumed: cuda::External,
+        /// Recorded behind the signals, one after the other, if there are any.
+        events: Vec<cuda::Event>,
         hand: cuda::Hand,
     },
 }
@@ -215,8 +221,9 @@ struct Locked {
 }
 
 impl ByHand {
-    /// A pipeline over `link`, whose right side is Vulkan's.
-    pub(crate) fn new(link: &Link, size: Size) -> Outcome<Self> {
+    /// A pipeline over `link`, whose right side is Vulkan's. `besides`: with what the contract asks for besides, an event behind each signal
+    /// of CUDA's and the positions of Vulkan's queues.
+    pub(crate) fn new(link: &Link, size: Size, besides: bool) -> Outcome<Self> {
         let slots = (0..SLOTS)
             .map(|_| link.buffer(size.bytes()))
             .collect::<Result<Vec<_>, _>>()?;
@@ -236,9 +243,11 @@ impl ByHand {
         let (produced, consumed, producer) = match (producer, link.left()) {
             (Producer::Vulkan(waves), Device::Vulkan(own)) if own.id() == vulkan.id() => {
                 let recording = Recording::new(vulkan, "simulate by hand")?;
+                let own = recording.hand();
                 let side = Side::Vulkan {
                     waves,
-                    hand: recording.hand(),
+                    position: besides.then(|| own.semaphore(false)).transpose()?,
+                    hand: own,
                     recording,
                 };
                 (hand.semaphore(false)?, hand.semaphore(false)?, side)
@@ -252,6 +261,7 @@ impl ByHand {
                     stream: other.stream()?,
                     produced: other.import(hand.export(produced)?)?,
                     consumed: other.import(hand.export(consumed)?)?,
+                    events: other.events(if besides { READBACKS as u64 } else { 0 }, false)?,
                     hand: other,
                 };
                 (produced, consumed, side)
@@ -267,6 +277,7 @@ impl ByHand {
             readbacks,
             produced,
             consumed,
+            position: besides.then(|| hand.semaphore(false)).transpose()?,
             hand,
         })
     }
@@ -292,14 +303,17 @@ impl ByHand {
         let end = first + frames;
         for frame in first..end {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
-                self.hand.wait(self.consumed.raw, u64::from(oldest) + 1)?;
+                self.hand.poll(self.consumed.raw, u64::from(oldest) + 1)?;
             }
             self.produce(frame, &locked)?;
             self.consume(frame, &locked)?;
             self.hand.expect(self.produced, u64::from(frame) + 1);
             self.hand.expect(self.consumed, u64::from(frame) + 1);
+            if let Some(position) = self.position {
+                self.hand.expect(position, u64::from(frame) + 1);
+            }
         }
-        self.hand.wait(self.consumed.raw, end.into())
+        self.hand.poll(self.consumed.raw, end.into())
     }
 
     /// The pixels of a frame that is finished and not yet overwritten.
@@ -316,6 +330,7 @@ impl ByHand {
             Side::Vulkan {
                 waves,
                 recording,
+                position,
                 hand,
             } => {
                 let commands = recording.record(frame, |raw, commands| {
@@ -324,12 +339,20 @@ impl ByHand {
                 let queue = locked.producing.as_ref().unwrap_or(&locked.consuming);
                 let (wait, value) = ([self.consumed.raw], [free.unwrap_or_default()]);
                 let waits = usize::from(free.is_some());
-                hand.submit_commands(
+                let waits = (&wait[..waits], &value[..waits]);
+                submit(
+                    hand,
                     queue,
-                    &[commands],
-                    (&wait[..waits], &value[..waits]),
-                    (&[self.produced.raw], &[number]),
-                )
+                    commands,
+                    waits,
+                    self.produced,
+                    *position,
+                    number,
+                )?;
+                if let Some(position) = position {
+                    hand.expect(*position, number);
+                }
+                Ok(())
             }
             #[cfg(feature = "cuda")]
             Side::Cuda {
@@ -337,13 +360,18 @@ impl ByHand {
                 stream,
                 produced,
                 consumed,
+                events,
                 hand,
             } => {
                 if let Some(free) = free {
                     hand.wait_external(&[*consumed], &[cuda::wait_params(free)], *stream)?;
                 }
                 self.simulate_cuda(waves, hand, *stream, frame, slot)?;
-                hand.signal_external(&[*produced], &[cuda::signal_params(number)], *stream)
+                hand.signal_external(&[*produced], &[cuda::signal_params(number)], *stream)?;
+                match events.get(frame as usize % READBACKS) {
+                    Some(event) => hand.record(*event, *stream),
+                    None => Ok(()),
+                }
             }
         }
     }
@@ -445,12 +473,35 @@ impl ByHand {
             recording.order(commands);
             recording.hand_over(commands, &shader.slots[slot], false);
         })?;
-        self.hand.submit_commands(
+        submit(
+            &self.hand,
             &locked.consuming,
-            &[commands],
+            commands,
             (&[self.produced.raw], &[number]),
-            (&[self.consumed.raw], &[number]),
+            self.consumed,
+            self.position,
+            number,
         )
+    }
+}
+
+/// One submission that signals `number`, and the queue's position, if it keeps one.
+#[inline]
+fn submit(
+    hand: &Hand,
+    queue: &QueueGuard,
+    commands: vk::CommandBuffer,
+    waits: (&[vk::Semaphore], &[u64]),
+    signal: Semaphore,
+    position: Option<Semaphore>,
+    number: u64,
+) -> Outcome<()> {
+    match position {
+        Some(position) => {
+            let signals = [signal.raw, position.raw];
+            hand.submit_commands(queue, &[commands], waits, (&signals, &[number, number]))
+        }
+        None => hand.submit_commands(queue, &[commands], waits, (&[signal.raw], &[number])),
     }
 }
 

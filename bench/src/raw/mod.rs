@@ -12,5 +12,7 @@ pub(crate) mod cuda;
 #[cfg(feature = "vulkan")]
 pub(crate) mod frames;
 pub(crate) mod futex;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+pub(crate) mod least;
 #[cfg(feature = "vulkan")]
 pub(crate) mod vulkan;

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
 use std::cell::RefCell;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use ash::vk;
@@ -13,11 +14,11 @@ use crate::lab::{Outcome, Stop};
 const LONG: Duration = Duration::from_secs(20);
 
 /// Waits of one submission at the most, here.
-const WAITS: usize = 8;
+pub(crate) const WAITS: usize = 16;
 
 /// Timeline semaphores of a device, and one of its queues to use them on.
 pub(crate) struct Hand {
-    device: Device,
+    calls: Calls,
     queue: (u32, u32),
     /// Each with the highest value that it is to get to.
     semaphores: RefCell<Vec<(vk::Semaphore, u64)>>,
@@ -30,6 +31,14 @@ pub(crate) struct Semaphore {
     at: usize,
 }
 
+impl Deref for Hand {
+    type Target = Calls;
+
+    fn deref(&self) -> &Calls {
+        &self.calls
+    }
+}
+
 fn failed(call: &str, code: vk::Result) -> Stop {
     Stop::Failed(format!("{call} returned {code:?}"))
 }
@@ -38,19 +47,17 @@ impl Hand {
     /// For the queue with this index of this family.
     pub(crate) fn new(device: &Device, family: u32, index: u32) -> Self {
         Self {
-            device: device.clone(),
+            calls: Calls {
+                device: device.clone(),
+            },
             queue: (family, index),
             semaphores: RefCell::default(),
         }
     }
 
-    fn raw(&self) -> &ash::Device {
-        self.device.raw()
-    }
-
     /// The queue, alone: to be taken once for many submissions.
     pub(crate) fn lock(&self) -> Outcome<QueueGuard> {
-        Ok(self.device.lock_queue(self.queue.0, self.queue.1)?)
+        Ok(self.calls.device.lock_queue(self.queue.0, self.queue.1)?)
     }
 
     /// A timeline semaphore at 0. `exported`: one that leaves as an opaque descriptor.
@@ -77,6 +84,39 @@ impl Hand {
         self.semaphores.borrow_mut()[semaphore.at].1 = value;
     }
 
+    /// What signals one semaphore from another thread.
+    pub(crate) fn signaller(&self, semaphore: vk::Semaphore) -> Signaller {
+        Signaller(self.calls.device.clone(), semaphore)
+    }
+
+    /// `vkGetSemaphoreFdKHR`, of a semaphore that was made to be exported.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn export(&self, semaphore: Semaphore) -> Outcome<std::os::fd::OwnedFd> {
+        use std::os::fd::FromRawFd as _;
+        let functions =
+            ash::khr::external_semaphore_fd::Device::new(self.calls.device.instance(), self.raw());
+        let info = vk::SemaphoreGetFdInfoKHR::default()
+            .semaphore(semaphore.raw)
+            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
+        // SAFETY: a live semaphore that was made for handles of this type, on a device with the extension.
+        let fd = unsafe { functions.get_semaphore_fd(&info) }
+            .map_err(|code| failed("vkGetSemaphoreFdKHR", code))?;
+        // SAFETY: just made for us, and nobody else's.
+        Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+/// The driver's functions for one device. Nothing is kept: usable from any thread.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    device: Device,
+}
+
+impl Calls {
+    fn raw(&self) -> &ash::Device {
+        self.device.raw()
+    }
+
     /// `vkGetSemaphoreCounterValue`.
     #[inline]
     pub(crate) fn value(&self, semaphore: vk::Semaphore) -> Outcome<u64> {
@@ -94,11 +134,6 @@ impl Hand {
         // SAFETY: a live timeline semaphore of this device; rows only ever count up.
         unsafe { self.raw().signal_semaphore(&info) }
             .map_err(|code| failed("vkSignalSemaphore", code))
-    }
-
-    /// What signals one semaphore from another thread.
-    pub(crate) fn signaller(&self, semaphore: vk::Semaphore) -> Signaller {
-        Signaller(self.device.clone(), semaphore)
     }
 
     /// `vkWaitSemaphores`.
@@ -128,7 +163,7 @@ impl Hand {
         Ok(())
     }
 
-    /// `vkQueueSubmit` of one submission without commands; no more than eight waits.
+    /// `vkQueueSubmit` of one submission without commands; no more than [`WAITS`] waits.
     #[inline]
     pub(crate) fn submit(
         &self,
@@ -139,7 +174,7 @@ impl Hand {
         self.submit_commands(queue, &[], (waits, wait_values), (signals, signal_values))
     }
 
-    /// `vkQueueSubmit` of one submission; no more than eight waits.
+    /// `vkQueueSubmit` of one submission; no more than [`WAITS`] waits.
     #[inline]
     pub(crate) fn submit_commands(
         &self,
@@ -166,22 +201,6 @@ impl Hand {
                 .queue_submit(queue.raw(), &[info], vk::Fence::null())
         }
         .map_err(|code| failed("vkQueueSubmit", code))
-    }
-
-    /// `vkGetSemaphoreFdKHR`, of a semaphore that was made to be exported.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn export(&self, semaphore: Semaphore) -> Outcome<std::os::fd::OwnedFd> {
-        use std::os::fd::FromRawFd as _;
-        let functions =
-            ash::khr::external_semaphore_fd::Device::new(self.device.instance(), self.raw());
-        let info = vk::SemaphoreGetFdInfoKHR::default()
-            .semaphore(semaphore.raw)
-            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
-        // SAFETY: a live semaphore that was made for handles of this type, on a device with the extension.
-        let fd = unsafe { functions.get_semaphore_fd(&info) }
-            .map_err(|code| failed("vkGetSemaphoreFdKHR", code))?;
-        // SAFETY: just made for us, and nobody else's.
-        Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
     }
 }
 

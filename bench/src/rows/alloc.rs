@@ -2,7 +2,7 @@
 
 use syncline_conformance::steady::{self, OPERATIONS, TIMES};
 
-use super::{Call, Row};
+use super::{Call, Floor, Row};
 use crate::bar::Bar;
 use crate::heap;
 use crate::lab::{Lab, Outcome, Stop};
@@ -12,6 +12,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     id: "alloc",
     ours: "signals, waits, records, queries and submissions (a host worker's closures capture 64 bytes), each 1000 times once it has been done a few times: allocations and reallocations on the heap, of Rust code on all threads of the process; each, of whichever allocates most",
     raw: "(nothing can allocate less)",
+    floor: Floor::Unmeasured("nothing"),
     bar: Bar::Figure(EACH, 0.0),
     on: &[On::Each],
     variants: &[],

@@ -9,7 +9,7 @@ use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
 use super::gate::Gate;
-use super::{Call, Row, Variant};
+use super::{Call, Floor, Row, Variant};
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, timed};
 use crate::machine::On;
@@ -28,6 +28,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     id: "any.dispatch",
     ours: "submissions with one signal, records of fences, calls of the device, through the enums over all backends",
     raw: "the same on the backend's own types, and the same queue; it is held up meanwhile, so that nothing else runs",
+    floor: Floor::Raw,
     bar: Bar::Over(5.0),
     on: &[On::Each],
     variants: &[

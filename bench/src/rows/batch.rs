@@ -7,11 +7,12 @@ use ash::vk;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Point, QueueKind, Signal, Timeline};
 
-use super::{Call, Row};
+use super::{Call, Floor, Row};
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, gated_bursts};
 use crate::machine::On;
-use crate::raw::vulkan::Hand;
+use crate::raw::least::vulkan as least;
+use crate::raw::vulkan::{Hand, Semaphore};
 
 /// No wait of this row takes so long.
 const LONG: Duration = Duration::from_secs(20);
@@ -27,6 +28,9 @@ pub(super) const ROWS: &[Row] = &[Row {
     id: "batch",
     ours: "one submission that waits for 8 timelines and signals 8 others, 16 at a time (8 on CUDA); what they wait for is pending, and the host makes it come after what is timed",
     raw: "vkQueueSubmit with 8 waits and 8 signals; on CUDA cuWait- and cuSignalExternalSemaphoresAsync of 8 each",
+    floor: Floor::Side(
+        "the same calls by timelines that several threads may use, as little as that takes: 8 claims, and 8 values to be published; on Vulkan with the queue's position, on CUDA with cuEventRecord (Q9) and 8 rings of reference-counted events",
+    ),
     bar: Bar::Ratio(1.2),
     on: &[On::Vulkan, On::Shared(None)],
     variants: &[],
@@ -105,7 +109,24 @@ fn vulkan(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     };
     let (before, after) = (semaphores(())?, semaphores(())?);
     let (raw_waits, raw_signals) = (each(|at| before[at].raw), each(|at| after[at].raw));
-    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let (least_before, least_after) = (semaphores(())?, semaphores(())?);
+    let least_waits = each(|at| least::Timeline::new(least_before[at].raw));
+    let least_signals = each(|at| least::Timeline::new(least_after[at].raw));
+    let position = hand.semaphore(false)?;
+    let least_queue = least::Queue::new(&hand, position.raw);
+    // The host lets come what was waited for.
+    let open = |waited: &[Semaphore], signalled: &[Semaphore], value| -> Outcome<()> {
+        for semaphore in waited {
+            hand.signal(semaphore.raw, value)?;
+            hand.expect(*semaphore, value);
+        }
+        for semaphore in signalled {
+            hand.wait(semaphore.raw, value)?;
+            hand.expect(*semaphore, value);
+        }
+        Ok(())
+    };
     lab.race(vec![
         Side::ours(|n| {
             gated_bursts(
@@ -145,15 +166,31 @@ fn vulkan(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     raw.set(raw.get() + count);
                     Ok(())
                 },
+                || open(&before, &after, raw.get()),
+            )
+        })
+        .step(BURST),
+        Side::floor(|n| {
+            let queue = hand.lock()?;
+            gated_bursts(
+                n,
+                BURST,
+                |count| {
+                    let mut waits = least_waits.iter();
+                    waits.try_for_each(|timeline| timeline.promise(floor.get() + count))
+                },
+                |count| {
+                    for value in floor.get() + 1..=floor.get() + count {
+                        let waits = each(|at| (&least_waits[at], value));
+                        let signals = each(|at| (&least_signals[at], value));
+                        least_queue.submit(&queue, &waits, &signals)?;
+                    }
+                    floor.set(floor.get() + count);
+                    Ok(())
+                },
                 || {
-                    for semaphore in &before {
-                        hand.signal(semaphore.raw, raw.get())?;
-                        hand.expect(*semaphore, raw.get());
-                    }
-                    for semaphore in &after {
-                        hand.wait(semaphore.raw, raw.get())?;
-                        hand.expect(*semaphore, raw.get());
-                    }
+                    open(&least_before, &least_after, floor.get())?;
+                    hand.expect(position, least_queue.position());
                     Ok(())
                 },
             )

@@ -2,20 +2,22 @@
 
 use std::cell::Cell;
 use std::hint::black_box;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::Device;
-use syncline::{Fence, QueueKind};
+use syncline::{Fence, QueueKind, WaitMode};
 use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
-use super::{Call, Row, Variant};
+use super::{Call, Floor, Row, Variant};
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
 use crate::raw::cuda::{Event, Hand};
+use crate::raw::least::cuda as least;
 
 /// No wait of these rows takes so long.
 const LONG: Duration = Duration::from_secs(20);
@@ -37,6 +39,9 @@ pub(super) const ROWS: &[Row] = &[
         id: "cuda.hop.submit",
         ours: "a signal on one stream and a wait for it on another: two submissions, 64 such pairs at a time; their end is not timed",
         raw: "cuEventRecord and cuStreamWaitEvent, 64 pairs at a time, each with an event of its own",
+        floor: Floor::Side(
+            "the same two calls by timelines that several threads may use, as little as that takes: a lock per queue, a claim, a ring of reference-counted events behind a lock",
+        ),
         bar: Bar::Ratio(1.4),
         on: &[On::Cuda],
         variants: &[],
@@ -44,8 +49,11 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "cuda.chain",
-        ours: "1000 hops between two streams, from the first submission to the end; per hop",
-        raw: "cuStreamWaitEvent and cuEventRecord for each hop, and cuEventSynchronize at the end",
+        ours: "1000 hops between two streams, from the first submission to the end, which is waited for by looking all the time; per hop",
+        raw: "cuStreamWaitEvent and cuEventRecord for each hop, and cuEventSynchronize at the end, which looks all the time",
+        floor: Floor::Side(
+            "the same calls by timelines that several threads may use, as little as that takes; cuEventQuery at the end",
+        ),
         bar: Bar::Ratio(1.25),
         on: &[On::Cuda],
         variants: &[],
@@ -55,6 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "cuda.query.reached",
         ours: "whether a point is reached that is known to be",
         raw: "cuEventQuery of a finished event",
+        floor: Floor::Unmeasured("a load and a comparison: no call of the driver"),
         bar: Bar::All(&[Bar::Ratio(0.1), Bar::Within(5.0)]),
         on: &[On::Cuda],
         variants: &[],
@@ -64,6 +73,9 @@ pub(super) const ROWS: &[Row] = &[
         id: "cuda.query.pending",
         ours: "whether a point is reached whose stream is held up",
         raw: "cuEventQuery of an event in the same stream",
+        floor: Floor::Side(
+            "cuEventQuery between two of cuThreadExchangeStreamCaptureMode, without which it would break a capture that another thread has begun",
+        ),
         bar: Bar::Over(30.0),
         on: &[On::Cuda],
         variants: &[],
@@ -71,8 +83,11 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "cuda.submit.wait",
-        ours: "submit a signal, and the host waits for it; or a signal behind a memset",
-        raw: "cuEventRecord and cuEventSynchronize, which spins; or cuMemsetD32Async before. On an idle stream the driver completes the event itself, and no device takes part",
+        ours: "submit a signal, and the host waits for it, looking all the time; or a signal behind a memset. adaptive: with the wait that there is by default",
+        raw: "cuEventRecord and cuEventSynchronize, which looks all the time; or cuMemsetD32Async before. On an idle stream the driver completes the event itself, and no device takes part",
+        floor: Floor::Side(
+            "cuEventRecord, and cuEventQuery until it is there, as a wait with a time-out has to ask, between two of cuThreadExchangeStreamCaptureMode each time",
+        ),
         bar: Bar::Ratio(1.1),
         on: &[On::Cuda],
         variants: &[
@@ -85,6 +100,9 @@ pub(super) const ROWS: &[Row] = &[
         id: "cuda.timestamp",
         ours: "record a timed fence, 64 at a time",
         raw: "cuEventRecord of an event with timing, 64 at a time",
+        floor: Floor::Side(
+            "the same by a queue and fences that several threads may use, as little as that takes: a lock each, and reference-counted events",
+        ),
         bar: Bar::Ratio(1.1),
         on: &[On::Cuda],
         variants: &[],
@@ -102,7 +120,9 @@ fn hop(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let timeline = device.timeline("hops")?;
     let (first, second) = (hand.stream()?, hand.stream()?);
     let events = hand.events(BURST, false)?;
-    let value = Cell::new(0);
+    let [least_from, least_to] = least_queues(&hand)?;
+    let least_timeline = least::Timeline::new(&hand);
+    let (value, least_value) = (Cell::new(0), Cell::new(0));
     lab.race(vec![
         Side::ours(|n| {
             bursts(
@@ -135,7 +155,29 @@ fn hop(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             )
         })
         .step(BURST),
+        Side::floor(|n| {
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for value in least_value.get() + 1..=least_value.get() + count {
+                        least_from.submit(&[], |_, _| Ok(()), &[(&least_timeline, value)])?;
+                        least_to.submit(&[(&least_timeline, value)], |_, _| Ok(()), &[])?;
+                    }
+                    least_value.set(least_value.get() + count);
+                    Ok(())
+                },
+                || least_to.idle(LONG),
+            )
+        })
+        .step(BURST),
     ])
+}
+
+/// Two queues of the floor.
+fn least_queues(hand: &Hand) -> Outcome<[Arc<least::Queue>; 2]> {
+    let queue = || -> Outcome<_> { Ok(least::Queue::new(hand, hand.stream()?)) };
+    Ok([queue()?, queue()?])
 }
 
 fn chain(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
@@ -158,7 +200,27 @@ fn chain(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     queue.submit(&[wait], |_| Ok(()), &[signal])?;
                     value += 1;
                 }
-                timeline.at(value).wait(LONG)?;
+                timeline.at(value).wait_with(WaitMode::Spin, LONG)?;
+            }
+            Ok(())
+        })
+    });
+    let least_queues = least_queues(&hand)?;
+    let least_timeline = least::Timeline::new(&hand);
+    let mut least_value = 0;
+    let floor = Side::floor(|n| {
+        timed(|| {
+            for _ in 0..n {
+                for hop in 0..CHAIN {
+                    let queue = &least_queues[(hop % 2) as usize];
+                    queue.submit(
+                        &[(&least_timeline, least_value)],
+                        |_, _| Ok(()),
+                        &[(&least_timeline, least_value + 1)],
+                    )?;
+                    least_value += 1;
+                }
+                least_timeline.wait(least_value, LONG)?;
             }
             Ok(())
         })
@@ -182,7 +244,7 @@ fn chain(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             Ok(())
         })
     });
-    lab.race(vec![ours.each(CHAIN), raw.each(CHAIN)])
+    lab.race(vec![ours.each(CHAIN), raw.each(CHAIN), floor.each(CHAIN)])
 }
 
 fn query_reached(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
@@ -217,6 +279,7 @@ fn query_pending(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         lab.race_finely(vec![
             Side::ours(|n| asked(n, false, || Ok(black_box(point).is_reached()?))),
             Side::raw(|n| asked(n, false, || hand.query(black_box(event)))),
+            Side::floor(|n| asked(n, false, || hand.ask(black_box(event)))),
         ])
     })();
     Equipped::open(&latch)?;
@@ -245,36 +308,51 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     // Of each side's own, as they are on different streams.
     let [own, by_hand] = [device.buffer(BYTES)?, device.buffer(BYTES)?];
     let work = call.n == WORK;
-    let mut value = 0;
+    let value = Cell::new(0);
+    let ours = |n, mode| {
+        timed(|| {
+            for _ in 0..n {
+                value.set(value.get() + 1);
+                let signals = [timeline.signal_at(value.get())];
+                if work {
+                    let buffer = own.clone();
+                    queue.submit(&[], move |to| to.memset_d32(&buffer, 0), &signals)?;
+                } else {
+                    queue.submit(&[], |_| Ok(()), &signals)?;
+                }
+                timeline.at(value.get()).wait_with(mode, LONG)?;
+            }
+            Ok(())
+        })
+    };
+    // The two by hand differ only in how they wait.
+    let calls = |n, wait: &dyn Fn() -> Outcome<()>| {
+        timed(|| {
+            for _ in 0..n {
+                if work {
+                    hand.clear(&by_hand, stream)?;
+                }
+                hand.record(event, stream)?;
+                wait()?;
+            }
+            Ok(())
+        })
+    };
+    let ask = || {
+        let start = Instant::now();
+        while !hand.ask(event)? {
+            if start.elapsed() > LONG {
+                return Err(Stop::Failed("an event does not complete".into()));
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    };
     let raced = lab.race(vec![
-        Side::ours(|n| {
-            timed(|| {
-                for _ in 0..n {
-                    value += 1;
-                    let signals = [timeline.signal_at(value)];
-                    if work {
-                        let buffer = own.clone();
-                        queue.submit(&[], move |to| to.memset_d32(&buffer, 0), &signals)?;
-                    } else {
-                        queue.submit(&[], |_| Ok(()), &signals)?;
-                    }
-                    timeline.at(value).wait(LONG)?;
-                }
-                Ok(())
-            })
-        }),
-        Side::raw(|n| {
-            timed(|| {
-                for _ in 0..n {
-                    if work {
-                        hand.clear(&by_hand, stream)?;
-                    }
-                    hand.record(event, stream)?;
-                    hand.synchronize(event)?;
-                }
-                Ok(())
-            })
-        }),
+        Side::ours(|n| ours(n, WaitMode::Spin)),
+        Side::raw(|n| calls(n, &|| hand.synchronize(event))),
+        Side::floor(|n| calls(n, &ask)),
+        Side::new("adaptive", |n| ours(n, WaitMode::Adaptive)),
     ]);
     // The buffers go after what writes them.
     hand.finish(stream)?;
@@ -288,6 +366,8 @@ fn timestamp(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let fences: Vec<Fence> = (0..BURST).map(|_| device.timed_fence("time")).collect();
     let stream = hand.stream()?;
     let events = hand.events(BURST, true)?;
+    let least_fences: Vec<least::Fence> = (0..BURST).map(|_| least::Fence::default()).collect();
+    let least_queue = least::Queue::new(&hand, hand.stream()?);
     lab.race(vec![
         Side::ours(|n| {
             bursts(
@@ -314,6 +394,20 @@ fn timestamp(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     Ok(())
                 },
                 || hand.finish(stream),
+            )
+        })
+        .step(BURST),
+        Side::floor(|n| {
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for fence in &least_fences[..count as usize] {
+                        least_queue.record_timed(fence)?;
+                    }
+                    Ok(())
+                },
+                || least_queue.idle(LONG),
             )
         })
         .step(BURST),

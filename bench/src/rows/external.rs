@@ -4,14 +4,15 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Point, QueueKind, Signal, Timeline, cuda, share, vulkan};
+use syncline::{Point, QueueKind, Signal, Timeline, WaitMode, cuda, share, vulkan};
 
 use super::batch::{Awaited, EACH, each};
-use super::{Call, Row};
+use super::{Call, Floor, Row};
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, bursts, gated_bursts, timed};
 use crate::machine::On;
-use crate::raw::cuda::{self as by_hand, External, signal_params, wait_params};
+use crate::raw::cuda::{self as by_hand, Event, External, signal_params, wait_params};
+use crate::raw::least::cuda as least;
 use crate::raw::vulkan::{Hand, Semaphore};
 
 /// No wait of these rows takes so long.
@@ -28,6 +29,9 @@ pub(super) const ROWS: &[Row] = &[
         id: "cuda.external.signal",
         ours: "a submission to a stream that signals a shared timeline, 64 at a time; their end is not timed",
         raw: "cuSignalExternalSemaphoresAsync, 64 at a time",
+        floor: Floor::Side(
+            "the same call, and cuEventRecord: only the event says that what was written is there for the host (Q9)",
+        ),
         bar: Bar::Ratio(1.1),
         on: &[On::Shared(None)],
         variants: &[],
@@ -37,6 +41,9 @@ pub(super) const ROWS: &[Row] = &[
         id: "cuda.external.wait",
         ours: "a submission to a stream that waits for a shared timeline, 64 at a time; what they wait for is pending, and the host makes it come after what is timed",
         raw: "cuWaitExternalSemaphoresAsync, 64 at a time",
+        floor: Floor::Side(
+            "the same call, and cuEventRecord: only an event says when the stream is past it, and the semaphore no longer in use",
+        ),
         bar: Bar::Ratio(1.1),
         on: &[On::Shared(None)],
         variants: &[],
@@ -44,8 +51,11 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "interop.pingpong.transfer",
-        ours: "CUDA to Vulkan's transfer queue and back on a shared timeline, 16 rounds from the first submission to the end; per round",
-        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; polling the counter at the end",
+        ours: "CUDA to Vulkan's transfer queue and back on a shared timeline, 16 rounds from the first submission to the end, which is waited for by looking at it all the time; per round",
+        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; looking at the counter all the time at the end",
+        floor: Floor::Side(
+            "the same calls, and cuEventRecord behind each signal of CUDA's (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
+        ),
         bar: Bar::Ratio(1.05),
         on: &[On::Shared(Some(QueueKind::Transfer))],
         variants: &[],
@@ -53,8 +63,11 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "interop.pingpong.compute",
-        ours: "CUDA to a compute queue of Vulkan and back on a shared timeline, 16 rounds from the first submission to the end; per round",
-        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; polling the counter at the end",
+        ours: "CUDA to a compute queue of Vulkan and back on a shared timeline, 16 rounds from the first submission to the end, which is waited for by looking at it all the time; per round",
+        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; looking at the counter all the time at the end",
+        floor: Floor::Side(
+            "the same calls, and cuEventRecord behind each signal of CUDA's (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
+        ),
         bar: Bar::Ratio(1.05),
         on: &[On::Shared(Some(QueueKind::Compute))],
         variants: &[],
@@ -112,8 +125,10 @@ fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let timeline = pair.timeline("signalled")?;
     let queue = pair.cuda.queue(QueueKind::Compute, "signalling")?;
     let (semaphore, imported) = pair.semaphore()?;
+    let (least_semaphore, least_imported) = pair.semaphore()?;
     let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
-    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    let events = hand.events(BURST, false)?;
+    let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
     lab.race(vec![
         Side::ours(|n| {
             bursts(
@@ -148,6 +163,26 @@ fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             )
         })
         .step(BURST),
+        Side::floor(|n| {
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for &event in &events[..count as usize] {
+                        floor.set(floor.get() + 1);
+                        let params = [signal_params(floor.get())];
+                        hand.signal_external(&[least_imported], &params, stream)?;
+                        hand.record(event, stream)?;
+                    }
+                    Ok(())
+                },
+                || {
+                    pair.vulkan_hand.expect(least_semaphore, floor.get());
+                    hand.finish(stream)
+                },
+            )
+        })
+        .step(BURST),
     ])
 }
 
@@ -157,8 +192,10 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let timeline = &awaited.timelines[0];
     let queue = pair.cuda.queue(QueueKind::Compute, "waiting")?;
     let (semaphore, imported) = pair.semaphore()?;
+    let (least_semaphore, least_imported) = pair.semaphore()?;
     let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
-    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    let events = hand.events(BURST, false)?;
+    let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
     lab.race(vec![
         Side::ours(|n| {
             gated_bursts(
@@ -198,6 +235,27 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             )
         })
         .step(BURST),
+        Side::floor(|n| {
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for &event in &events[..count as usize] {
+                        floor.set(floor.get() + 1);
+                        let params = [wait_params(floor.get())];
+                        hand.wait_external(&[least_imported], &params, stream)?;
+                        hand.record(event, stream)?;
+                    }
+                    Ok(())
+                },
+                || {
+                    pair.vulkan_hand.signal(least_semaphore.raw, floor.get())?;
+                    pair.vulkan_hand.expect(least_semaphore, floor.get());
+                    hand.finish(stream)
+                },
+            )
+        })
+        .step(BURST),
     ])
 }
 
@@ -206,9 +264,8 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let timeline = pair.timeline("ping-pong")?;
     let cuda = pair.cuda.queue(QueueKind::Compute, "ping")?;
     let vulkan = &pair.queue;
-    let (semaphore, imported) = pair.semaphore()?;
-    let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
-    let (mut ours, mut raw) = (0, 0);
+    let (raw, floor) = (Chain::new(&pair, false)?, Chain::new(&pair, true)?);
+    let mut ours = 0;
     let by_syncline = Side::ours(|n| {
         timed(|| {
             for _ in 0..n {
@@ -226,34 +283,84 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     )?;
                     ours = back;
                 }
-                timeline.at(ours).wait(LONG)?;
+                timeline.at(ours).wait_with(WaitMode::Spin, LONG)?;
             }
             Ok(())
         })
     });
-    let raw_side = Side::raw(|n| {
-        let queue = pair.vulkan_hand.lock()?;
+    lab.race(vec![
+        by_syncline.each(ROUNDS),
+        Side::raw(|n| raw.run(n)).each(ROUNDS),
+        Side::floor(|n| floor.run(n)).each(ROUNDS),
+    ])
+}
+
+/// There and back by hand.
+struct Chain<'p> {
+    pair: &'p Pair,
+    stream: by_hand::Stream,
+    semaphore: Semaphore,
+    imported: External,
+    value: Cell<u64>,
+    /// What the contract asks for besides: an event behind each signal of CUDA's, and the position of Vulkan's queue.
+    besides: Option<(Vec<Event>, Semaphore)>,
+}
+
+impl<'p> Chain<'p> {
+    fn new(pair: &'p Pair, besides: bool) -> Outcome<Self> {
+        let (semaphore, imported) = pair.semaphore()?;
+        let hand = &pair.cuda_hand;
+        let besides = besides.then(|| -> Outcome<_> {
+            let position = pair.vulkan_hand.semaphore(false)?;
+            Ok((hand.events(ROUNDS, false)?, position))
+        });
+        Ok(Self {
+            pair,
+            stream: hand.stream()?,
+            semaphore,
+            imported,
+            value: Cell::new(0),
+            besides: besides.transpose()?,
+        })
+    }
+
+    /// So many chains.
+    fn run(&self, n: u64) -> Outcome<Duration> {
+        let (hand, imported, stream) = (&self.pair.cuda_hand, [self.imported], self.stream);
+        let vulkan = &self.pair.vulkan_hand;
+        let queue = vulkan.lock()?;
         timed(|| {
             for _ in 0..n {
                 for round in 0..ROUNDS {
-                    let (there, back) = (raw + 1, raw + 2);
+                    let before = self.value.get();
+                    let (there, back) = (before + 1, before + 2);
                     // The last chain has come to its end: nothing to wait for.
                     if round > 0 {
-                        hand.wait_external(&[imported], &[wait_params(raw)], stream)?;
+                        hand.wait_external(&imported, &[wait_params(before)], stream)?;
                     }
-                    hand.signal_external(&[imported], &[signal_params(there)], stream)?;
-                    let one = [semaphore.raw];
-                    pair.vulkan_hand
-                        .submit(&queue, (&one, &[there]), (&one, &[back]))?;
-                    raw = back;
+                    hand.signal_external(&imported, &[signal_params(there)], stream)?;
+                    let waits = ([self.semaphore.raw], [there]);
+                    let waits: (&[_], &[_]) = (&waits.0, &waits.1);
+                    if let Some((events, position)) = &self.besides {
+                        hand.record(events[round as usize], stream)?;
+                        let signals = [self.semaphore.raw, position.raw];
+                        // The position may count in twos as well.
+                        vulkan.submit(&queue, waits, (&signals, &[back, back]))?;
+                    } else {
+                        vulkan.submit(&queue, waits, (&[self.semaphore.raw], &[back]))?;
+                    }
+                    self.value.set(back);
                 }
-                pair.vulkan_hand.expect(semaphore, raw);
-                pair.vulkan_hand.poll(semaphore.raw, raw)?;
+                let value = self.value.get();
+                vulkan.expect(self.semaphore, value);
+                if let Some((_, position)) = &self.besides {
+                    vulkan.expect(*position, value);
+                }
+                vulkan.poll(self.semaphore.raw, value)?;
             }
             Ok(())
         })
-    });
-    lab.race(vec![by_syncline.each(ROUNDS), raw_side.each(ROUNDS)])
+    }
 }
 
 /// The row `batch` on a stream, with timelines that Vulkan shares.
@@ -269,7 +376,26 @@ pub(super) fn batch(call: &Call<'_>, lab: &mut dyn Lab, burst: u64) -> Outcome<(
     let (before, after) = (semaphores()?, semaphores()?);
     let (raw_waits, raw_signals) = (each(|at| before[at].1), each(|at| after[at].1));
     let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
-    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let (least_before, least_after) = (semaphores()?, semaphores()?);
+    let least_timeline =
+        |(_, imported): &(Semaphore, External)| least::Timeline::shared(hand, *imported);
+    let least_waits: Vec<_> = least_before.iter().map(least_timeline).collect();
+    let least_signals: Vec<_> = least_after.iter().map(least_timeline).collect();
+    let least_queue = least::Queue::new(hand, hand.stream()?);
+    // The host lets come what was waited for.
+    let open = |waited: &[(Semaphore, External)],
+                signalled: &[(Semaphore, External)],
+                value|
+     -> Outcome<()> {
+        for (semaphore, _) in waited {
+            pair.vulkan_hand.signal(semaphore.raw, value)?;
+        }
+        for (semaphore, _) in waited.iter().chain(signalled) {
+            pair.vulkan_hand.expect(*semaphore, value);
+        }
+        Ok(())
+    };
     lab.race(vec![
         Side::ours(|n| {
             gated_bursts(
@@ -309,14 +435,32 @@ pub(super) fn batch(call: &Call<'_>, lab: &mut dyn Lab, burst: u64) -> Outcome<(
                     Ok(())
                 },
                 || {
-                    for (semaphore, _) in &before {
-                        pair.vulkan_hand.signal(semaphore.raw, raw.get())?;
-                        pair.vulkan_hand.expect(*semaphore, raw.get());
-                    }
-                    for (semaphore, _) in &after {
-                        pair.vulkan_hand.expect(*semaphore, raw.get());
-                    }
+                    open(&before, &after, raw.get())?;
                     hand.finish(stream)
+                },
+            )
+        })
+        .step(burst),
+        Side::floor(|n| {
+            gated_bursts(
+                n,
+                burst,
+                |count| {
+                    let mut waits = least_waits.iter();
+                    waits.try_for_each(|timeline| timeline.promise(floor.get() + count))
+                },
+                |count| {
+                    for value in floor.get() + 1..=floor.get() + count {
+                        let waits = each(|at| (&least_waits[at], value));
+                        let signals = each(|at| (&least_signals[at], value));
+                        least_queue.submit(&waits, |_, _| Ok(()), &signals)?;
+                    }
+                    floor.set(floor.get() + count);
+                    Ok(())
+                },
+                || {
+                    open(&least_before, &least_after, floor.get())?;
+                    least_queue.idle(LONG)
                 },
             )
         })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Error, QueueKind, WaitMode};
 
-use super::{Call, Row, Variant};
+use super::{Call, Floor, Row, Variant};
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
@@ -27,6 +27,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "host.pingpong",
         ours: "two threads and two host timelines, there and back",
         raw: "two futex words, with a count of sleepers so that nobody is woken in vain, and the same spinning",
+        floor: Floor::Raw,
         bar: Bar::Ratio(1.2),
         on: &[On::Host],
         variants: &[
@@ -38,7 +39,8 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "host.submit",
         ours: "submit a closure to a host queue with one wait and one signal",
-        raw: "a boxed closure through a crossbeam channel to a worker thread; values under a mutex and a condition variable",
+        raw: "a boxed closure through a crossbeam channel to a worker thread; values under a mutex and a condition variable; both threads look for as long as ours do before they sleep",
+        floor: Floor::Raw,
         bar: Bar::Ratio(1.2),
         on: &[On::Host],
         variants: &[

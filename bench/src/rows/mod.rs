@@ -22,6 +22,8 @@ mod wait;
 #[cfg(feature = "cuda")]
 pub(crate) use roundtrip::risky;
 
+use std::fmt;
+
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome};
 use crate::machine::{Machine, On, Subject};
@@ -35,6 +37,8 @@ pub struct Row {
     pub ours: &'static str,
     /// What is written by hand for the same.
     pub raw: &'static str,
+    /// What nobody goes below who keeps the contract.
+    pub floor: Floor,
     /// What is asked of it, where a variant says nothing else.
     pub bar: Bar,
     /// What it runs on.
@@ -43,6 +47,27 @@ pub struct Row {
     pub variants: &'static [Variant],
     /// Measures it.
     pub run: Run,
+}
+
+/// The least that keeps the contract.
+#[derive(Debug, Clone, Copy)]
+pub enum Floor {
+    /// Raw: the contract asks for nothing more than that does.
+    Raw,
+    /// A side of its own, by hand, raced with the other two: what it does.
+    Side(&'static str),
+    /// Nothing that could be measured beside ours: why.
+    Unmeasured(&'static str),
+}
+
+impl fmt::Display for Floor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Raw => f.write_str("raw"),
+            Self::Side(what) => f.write_str(what),
+            Self::Unmeasured(why) => write!(f, "({why})"),
+        }
+    }
 }
 
 /// Sets a row up and has it measured.

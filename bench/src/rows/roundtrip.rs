@@ -1,26 +1,31 @@
 //! Waits before their signals, on many streams at once.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::{Device, DeviceBuffer, Queue};
-use syncline::{QueueKind, Timeline, wait_all};
+use syncline::{QueueKind, Timeline, WaitMode};
 
-use super::{Call, Row, Variant};
+use super::{Call, Floor, Row, Variant};
 use crate::bar::{Bar, RAW_HANGS};
 use crate::lab::{Lab, Outcome, RAW, Side, Stop, timed};
 use crate::machine::On;
 use crate::raw::child::{self, End};
-use crate::raw::cuda::{Hand, Stream, Words, has_memory_operations};
+use crate::raw::cuda::{Calls, Hand, Stream, Words, has_memory_operations};
+use crate::raw::least::cuda as least;
 
 /// No wait of this row takes so long.
 const LONG: Duration = Duration::from_secs(20);
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "cuda.wbs.roundtrip",
-    ours: "N streams, each waits, clears 4 KiB and signals: the first N - 1 wait for the last, which is submitted last and waits for the host; the host signals it, and waits for all",
+    ours: "N streams, each waits, clears 4 KiB and signals: the first N - 1 wait for the last, which is submitted last and waits for the host; the host signals it, and waits for all, for one after the other and looking all the time",
     raw: "the same with cuStreamWaitValue64 and cuStreamWriteValue64 on mapped memory, the host stores and spins; from 16 streams on in a process of its own, which is killed after some seconds",
+    floor: Floor::Side(
+        "the same by timelines that several threads may use, as little as that takes: what waits is held on the host and goes as ours does, cuStreamWaitEvent, cuMemsetD32Async and cuEventRecord; cuEventQuery until all are there",
+    ),
     bar: Bar::Outlasts(0.8),
     on: &[On::Cuda],
     variants: &[
@@ -81,14 +86,56 @@ impl Ours {
             }
         }
         self.go.signal(value)?;
-        match self.done.as_slice() {
-            [one] => one.at(value).wait(LONG)?,
-            all => {
-                let points: Vec<_> = all.iter().map(|done| done.at(value)).collect();
-                wait_all(&points, LONG)?;
-            }
+        // As raw waits: `wait_all` would park.
+        for done in &self.done {
+            done.at(value).wait_with(WaitMode::Spin, LONG)?;
         }
         Ok(())
+    }
+}
+
+/// The round trip over the least timelines.
+struct Least {
+    queues: Vec<Arc<least::Queue>>,
+    buffers: Vec<DeviceBuffer>,
+    go: Arc<least::Timeline>,
+    open: Arc<least::Timeline>,
+    done: Vec<Arc<least::Timeline>>,
+    value: u64,
+}
+
+impl Least {
+    /// The hand, whose streams these are, outlives it.
+    fn new(hand: &Hand, buffers: &[DeviceBuffer]) -> Outcome<Self> {
+        let count = buffers.len();
+        let queue = |_| Ok(least::Queue::new(hand, hand.stream()?));
+        Ok(Self {
+            queues: (0..count).map(queue).collect::<Outcome<_>>()?,
+            buffers: buffers.to_vec(),
+            go: least::Timeline::new(hand),
+            open: least::Timeline::new(hand),
+            done: (0..count).map(|_| least::Timeline::new(hand)).collect(),
+            value: 0,
+        })
+    }
+
+    fn round(&mut self) -> Outcome<()> {
+        self.value += 1;
+        let value = self.value;
+        let last = self.queues.len() - 1;
+        for (at, queue) in self.queues.iter().enumerate() {
+            let buffer = self.buffers[at].clone();
+            let work = move |calls: &Calls, stream| calls.clear(&buffer, stream);
+            let done = (&self.done[at], value);
+            if at < last {
+                queue.submit(&[(&self.open, value)], work, &[done])?;
+            } else {
+                queue.submit(&[(&self.go, value)], work, &[(&self.open, value), done])?;
+            }
+        }
+        self.go.signal(value)?;
+        let mut done = self.done.iter();
+        done.try_for_each(|done| done.wait(value, LONG))
     }
 }
 
@@ -160,17 +207,19 @@ fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         child::offered()?;
     }
     let buffers = buffers(&device, call.n)?;
+    let hand = Hand::new(&device)?;
     let mut ours = Ours::new(&device, &buffers)?;
+    let mut least = Least::new(&hand, &buffers)?;
     let side = Side::ours(|n| timed(|| (0..n).try_for_each(|_| ours.round())));
+    let floor = Side::floor(|n| timed(|| (0..n).try_for_each(|_| least.round())));
     if !has_memory_operations(&device) {
-        return lab.race(vec![side]);
+        return lab.race(vec![side, floor]);
     }
     if call.n < RISKY {
-        let hand = Hand::new(&device)?;
         let mut raw = ByHand::new(&hand, &buffers)?;
         // This process has other streams, too, which may lie in the way.
         if let Err(stop) = raw.round() {
-            lab.race(vec![side])?;
+            lab.race(vec![side, floor])?;
             lab.figure(RAW_HANGS, 1.0);
             lab.note(format!("raw hangs: {stop}"));
             return Ok(());
@@ -178,9 +227,10 @@ fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         return lab.race(vec![
             side,
             Side::raw(|n| timed(|| (0..n).try_for_each(|_| raw.round()))),
+            floor,
         ]);
     }
-    lab.race(vec![side])?;
+    lab.race(vec![side, floor])?;
     /// A round trip takes less than a millisecond.
     const PATIENCE: Duration = Duration::from_secs(6);
     let job = format!(

@@ -13,7 +13,7 @@ use syncline_conformance::footprint::Footprint;
 use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
-use super::{Call, Row, Variant};
+use super::{Call, Floor, Row, Variant};
 use crate::bar::Bar;
 use crate::lab::{Lab, OURS, Outcome, Stop};
 use crate::machine::On;
@@ -37,6 +37,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     id: "scale.outstanding",
     ours: "100 000 outstanding points on one timeline: signals of submissions behind a closed gate (what exceeds the driver's bound is held on the host), or waits of futures; the time is that of one more signal",
     raw: "(the driver's memory for one submission like these, as far as it is malloc's, is driver_bytes_each)",
+    floor: Floor::Unmeasured("nobody offers it"),
     bar: Bar::All(&[
         Bar::Figure("own_bytes_each", 128.0),
         // Two measurements of the same come out that far apart at times.

@@ -11,11 +11,12 @@ use syncline::vulkan::{Device, Queue};
 use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
-use super::{Call, Row, Variant};
+use super::{Call, Floor, Row, Variant};
 use crate::bar::Bar;
 use crate::cpu;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
+use crate::raw::least::vulkan as least;
 use crate::raw::vulkan::{Hand, is_software};
 use crate::stats::median;
 
@@ -36,6 +37,9 @@ pub(super) const ROWS: &[Row] = &[
         id: "vulkan.submit",
         ours: "a submission with one timeline signal, 64 at a time; their end is not timed",
         raw: "vkQueueSubmit with one timeline signal on the same VkQueue, 64 at a time",
+        floor: Floor::Side(
+            "vkQueueSubmit with two timeline signals, the second of which is the queue's position, by timelines that several threads may use, as little as that takes: a lock per queue, a claim, and a value to be published",
+        ),
         bar: Bar::Ratio(1.05),
         on: &[On::VulkanQueues],
         variants: &[],
@@ -45,6 +49,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "vulkan.query",
         ours: "the value of a timeline, or whether a point is reached",
         raw: "vkGetSemaphoreCounterValue",
+        floor: Floor::Raw,
         bar: Bar::Over(5.0),
         on: &[On::Vulkan],
         variants: &[
@@ -55,8 +60,11 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "vulkan.submit.wait",
-        ours: "submit a signal, and the host waits for it",
-        raw: "vkQueueSubmit and vkWaitSemaphores; polling: vkQueueSubmit and vkGetSemaphoreCounterValue until it is there",
+        ours: "submit a signal, and the host waits for it with the wait that there is by default, which looks for 30 µs and then parks",
+        raw: "vkQueueSubmit and vkWaitSemaphores, which parks at once; polling: vkQueueSubmit and vkGetSemaphoreCounterValue until it is there",
+        floor: Floor::Side(
+            "vkQueueSubmit with a second timeline signal, the queue's position, and vkGetSemaphoreCounterValue until the first is there",
+        ),
         bar: Bar::All(&[
             Bar::Ratio(0.4),
             Bar::Figure("ratio_to_polling", 1.2),
@@ -70,6 +78,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "vulkan.host.signal",
         ours: "signal a timeline from the host",
         raw: "vkSignalSemaphore",
+        floor: Floor::Raw,
         bar: Bar::Ratio(1.1),
         on: &[On::Vulkan],
         variants: &[],
@@ -92,7 +101,10 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (device, queue, hand) = queue(call, "submitted to")?;
     let timeline = device.timeline("submitted")?;
     let semaphore = hand.semaphore(false)?;
-    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    let (least_semaphore, position) = (hand.semaphore(false)?, hand.semaphore(false)?);
+    let least_timeline = least::Timeline::new(least_semaphore.raw);
+    let least_queue = least::Queue::new(&hand, position.raw);
+    let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
     lab.race(vec![
         Side::ours(|n| {
             bursts(
@@ -124,6 +136,26 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 || {
                     hand.expect(semaphore, raw.get());
                     hand.wait(semaphore.raw, raw.get())
+                },
+            )
+        })
+        .step(BURST),
+        Side::floor(|n| {
+            let queue = hand.lock()?;
+            bursts(
+                n,
+                BURST,
+                |count| {
+                    for value in floor.get() + 1..=floor.get() + count {
+                        least_queue.submit(&queue, &[], &[(&least_timeline, value)])?;
+                    }
+                    floor.set(floor.get() + count);
+                    Ok(())
+                },
+                || {
+                    hand.expect(least_semaphore, floor.get());
+                    hand.expect(position, least_queue.position());
+                    hand.wait(least_semaphore.raw, floor.get())
                 },
             )
         })
@@ -182,6 +214,8 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let timeline = device.timeline("waited for")?;
     let semaphores = [hand.semaphore(false)?, hand.semaphore(false)?];
     let (mut ours, raw) = (0, [Cell::new(0), Cell::new(0)]);
+    let (least_semaphore, position) = (hand.semaphore(false)?, hand.semaphore(false)?);
+    let mut floor = 0;
     // The two by hand differ only in how they wait.
     let by_hand = |n, which: usize, wait: &dyn Fn(u64) -> Outcome<()>| {
         let (semaphore, value) = (semaphores[which], &raw[which]);
@@ -210,6 +244,20 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         Side::raw(|n| by_hand(n, 0, &|value| hand.wait(semaphores[0].raw, value))),
         Side::new("polling", |n| {
             by_hand(n, 1, &|value| hand.poll(semaphores[1].raw, value))
+        }),
+        Side::floor(|n| {
+            let queue = hand.lock()?;
+            timed(|| {
+                for _ in 0..n {
+                    floor += 1;
+                    let signals = [least_semaphore.raw, position.raw];
+                    hand.submit(&queue, (&[], &[]), (&signals, &[floor, floor]))?;
+                    hand.poll(least_semaphore.raw, floor)?;
+                }
+                hand.expect(least_semaphore, floor);
+                hand.expect(position, floor);
+                Ok(())
+            })
         }),
     ])?;
     long_wait(call, lab, &device, &queue, &hand)

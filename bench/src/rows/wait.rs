@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use syncline::backend::Device as _;
 use syncline::{BackendKind, Error, KeptPoint, Point, Timeline, future, wait_any};
 
-use super::{Call, Row};
+use super::{Call, Floor, Row};
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, timed};
 use crate::machine::On;
@@ -44,6 +44,7 @@ const fn row(id: &'static str, run: super::Run) -> Row {
         id,
         ours: OURS,
         raw: RAW,
+        floor: Floor::Unmeasured("nobody offers it"),
         bar: BAR,
         on: &[On::Mixed],
         variants: &[],

@@ -1,6 +1,8 @@
 //! CUDA by hand: the driver's functions, resolved once from the library that is loaded already, and called directly.
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
+#[cfg(test)]
+pub(crate) mod emulated;
 mod table;
 mod words;
 
@@ -8,6 +10,7 @@ use std::cell::RefCell;
 use std::ffi::c_uint;
 #[cfg(feature = "vulkan")]
 use std::ffi::c_void;
+use std::ops::Deref;
 #[cfg(feature = "vulkan")]
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::ptr::null_mut;
@@ -23,6 +26,8 @@ use crate::lab::Outcome;
 use table::{Table, failed, judge, table};
 
 const NOT_READY: u32 = 600;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: c_uint = 2;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -39,10 +44,18 @@ pub(crate) type SignalParams = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
 #[cfg(feature = "vulkan")]
 pub(crate) type WaitParams = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
 
+impl Deref for Hand {
+    type Target = Calls;
+
+    fn deref(&self) -> &Calls {
+        &self.calls
+    }
+}
+
 /// Streams, events and semaphores of a context, which is current on this thread as long as this lives. What it made is
 /// not to be used after it has gone.
 pub(crate) struct Hand {
-    table: &'static Table,
+    calls: Calls,
     _device: Device,
     before: sys::CUcontext,
     streams: RefCell<Vec<Stream>>,
@@ -53,18 +66,18 @@ pub(crate) struct Hand {
 
 impl Hand {
     pub(crate) fn new(device: &Device) -> Outcome<Self> {
-        let table = table()?;
+        let calls = Calls::new(device)?;
         let mut before = null_mut();
         // SAFETY: writes one handle.
         judge("cuCtxGetCurrent", unsafe {
-            (table.ctx_get_current)(&raw mut before)
+            (calls.table.ctx_get_current)(&raw mut before)
         })?;
         // SAFETY: the device's context, which this keeps.
         judge("cuCtxSetCurrent", unsafe {
-            (table.ctx_set_current)(device.raw_context())
+            (calls.table.ctx_set_current)(calls.context)
         })?;
         Ok(Self {
-            table,
+            calls,
             _device: device.clone(),
             before,
             streams: RefCell::default(),
@@ -87,12 +100,7 @@ impl Hand {
 
     /// `cuEventCreate`.
     pub(crate) fn event(&self, timed: bool) -> Outcome<Event> {
-        let flags = if timed { 0 } else { NO_TIMING };
-        let mut event = null_mut();
-        // SAFETY: writes one handle.
-        judge("cuEventCreate", unsafe {
-            (self.table.event_create)(&raw mut event, flags)
-        })?;
+        let event = self.calls.create(timed)?;
         self.events.borrow_mut().push(event);
         Ok(event)
     }
@@ -100,6 +108,91 @@ impl Hand {
     /// So many events.
     pub(crate) fn events(&self, count: u64, timed: bool) -> Outcome<Vec<Event>> {
         (0..count).map(|_| self.event(timed)).collect()
+    }
+}
+
+/// The driver's functions for one context. Nothing is kept: usable from any thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Calls {
+    table: &'static Table,
+    context: sys::CUcontext,
+}
+
+// SAFETY: the driver's functions may be called from any thread, and the context is nothing but an argument to them.
+unsafe impl Send for Calls {}
+// SAFETY: as for sending.
+unsafe impl Sync for Calls {}
+
+/// While it lives, the context of some [`Calls`] is current on this thread; then what was before is.
+pub(crate) struct Current(Option<(&'static Table, sys::CUcontext)>);
+
+impl Drop for Current {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((table, before)) = self.0 {
+            // SAFETY: what was current before on this thread; the type is not sent to another, as it holds a pointer.
+            let _ = unsafe { (table.ctx_set_current)(before) };
+        }
+    }
+}
+
+impl Calls {
+    /// The functions for the device's context, which lives as long as the device.
+    fn new(device: &Device) -> Outcome<Self> {
+        let (table, context) = (table()?, device.raw_context());
+        Ok(Self { table, context })
+    }
+
+    /// `cuCtxGetCurrent`, and `cuCtxSetCurrent` where another one is current.
+    #[inline]
+    pub(crate) fn enter(&self) -> Outcome<Current> {
+        let mut before = null_mut();
+        // SAFETY: writes one handle.
+        judge("cuCtxGetCurrent", unsafe {
+            (self.table.ctx_get_current)(&raw mut before)
+        })?;
+        if before == self.context {
+            return Ok(Current(None));
+        }
+        // SAFETY: the device's context, which whoever uses these calls keeps.
+        judge("cuCtxSetCurrent", unsafe {
+            (self.table.ctx_set_current)(self.context)
+        })?;
+        Ok(Current(Some((self.table, before))))
+    }
+
+    /// `cuEventCreate`: to be given back by [`Calls::destroy`].
+    pub(crate) fn create(&self, timed: bool) -> Outcome<Event> {
+        let flags = if timed { 0 } else { NO_TIMING };
+        let mut event = null_mut();
+        // SAFETY: writes one handle.
+        judge("cuEventCreate", unsafe {
+            (self.table.event_create)(&raw mut event, flags)
+        })?;
+        Ok(event)
+    }
+
+    /// `cuEventDestroy`.
+    pub(crate) fn destroy(&self, event: Event) {
+        // SAFETY: made by `create`, and no longer used.
+        let _ = unsafe { (self.table.event_destroy)(event) };
+    }
+
+    /// [`Calls::query`] as a library has to ask: in the thread's relaxed capture mode, as it would break a capture that
+    /// another thread has begun otherwise.
+    #[inline]
+    pub(crate) fn ask(&self, event: Event) -> Outcome<bool> {
+        let exchange = |mode: &mut c_uint| {
+            // SAFETY: reads and writes one integer.
+            judge("cuThreadExchangeStreamCaptureMode", unsafe {
+                (self.table.thread_exchange_capture_mode)(&raw mut *mode)
+            })
+        };
+        let mut mode = RELAXED;
+        exchange(&mut mode)?;
+        let answer = self.query(event);
+        exchange(&mut mode)?;
+        answer
     }
 
     /// `cuEventRecord`.
@@ -235,6 +328,38 @@ impl Hand {
             (self.table.stream_write_value)(stream, word.address(at), value, 0)
         })
     }
+
+    /// `cuSignalExternalSemaphoresAsync`, each semaphore with its parameters.
+    #[cfg(feature = "vulkan")]
+    #[inline]
+    pub(crate) fn signal_external(
+        &self,
+        semaphores: &[External],
+        params: &[SignalParams],
+        stream: Stream,
+    ) -> Outcome<()> {
+        let count = semaphores.len().min(params.len()) as c_uint;
+        // SAFETY: arrays of that length; live semaphores and a live stream of the current context.
+        judge("cuSignalExternalSemaphoresAsync", unsafe {
+            (self.table.signal_external)(semaphores.as_ptr(), params.as_ptr(), count, stream)
+        })
+    }
+
+    /// `cuWaitExternalSemaphoresAsync`, each semaphore with its parameters.
+    #[cfg(feature = "vulkan")]
+    #[inline]
+    pub(crate) fn wait_external(
+        &self,
+        semaphores: &[External],
+        params: &[WaitParams],
+        stream: Stream,
+    ) -> Outcome<()> {
+        let count = semaphores.len().min(params.len()) as c_uint;
+        // SAFETY: as for signals.
+        judge("cuWaitExternalSemaphoresAsync", unsafe {
+            (self.table.wait_external)(semaphores.as_ptr(), params.as_ptr(), count, stream)
+        })
+    }
 }
 
 #[cfg(feature = "vulkan")]
@@ -258,34 +383,6 @@ impl Hand {
         let _ = handle.into_raw_fd();
         self.externals.borrow_mut().push(semaphore);
         Ok(semaphore)
-    }
-
-    /// `cuSignalExternalSemaphoresAsync`, each semaphore with its parameters.
-    #[inline]
-    pub(crate) fn signal_external<const N: usize>(
-        &self,
-        semaphores: &[External; N],
-        params: &[SignalParams; N],
-        stream: Stream,
-    ) -> Outcome<()> {
-        // SAFETY: arrays of that length; live semaphores and a live stream of the current context.
-        judge("cuSignalExternalSemaphoresAsync", unsafe {
-            (self.table.signal_external)(semaphores.as_ptr(), params.as_ptr(), N as c_uint, stream)
-        })
-    }
-
-    /// `cuWaitExternalSemaphoresAsync`, each semaphore with its parameters.
-    #[inline]
-    pub(crate) fn wait_external<const N: usize>(
-        &self,
-        semaphores: &[External; N],
-        params: &[WaitParams; N],
-        stream: Stream,
-    ) -> Outcome<()> {
-        // SAFETY: as for signals.
-        judge("cuWaitExternalSemaphoresAsync", unsafe {
-            (self.table.wait_external)(semaphores.as_ptr(), params.as_ptr(), N as c_uint, stream)
-        })
     }
 }
 
@@ -316,8 +413,7 @@ impl Drop for Hand {
             let _ = unsafe { (self.table.stream_destroy)(stream) };
         }
         for event in self.events.take() {
-            // SAFETY: made here, and no longer used.
-            let _ = unsafe { (self.table.event_destroy)(event) };
+            self.calls.destroy(event);
         }
         #[cfg(feature = "vulkan")]
         for semaphore in self.externals.take() {

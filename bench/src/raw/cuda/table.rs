@@ -40,6 +40,7 @@ macro_rules! table {
 table! {
     ctx_get_current(*mut sys::CUcontext) = "cuCtxGetCurrent";
     ctx_set_current(sys::CUcontext) = "cuCtxSetCurrent";
+    thread_exchange_capture_mode(*mut c_uint) = "cuThreadExchangeStreamCaptureMode";
     stream_create(*mut Stream, c_uint) = "cuStreamCreate";
     stream_destroy(Stream) = "cuStreamDestroy_v2";
     stream_synchronize(Stream) = "cuStreamSynchronize";

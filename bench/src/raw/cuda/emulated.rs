@@ -1,0 +1,243 @@
+//! A driver in memory, for tests: streams go on one operation at a time, in an order drawn by lot, and misuse is noted.
+#![allow(unsafe_code, reason = "plays the driver")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_uint;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys;
+
+use super::table::Table;
+use super::{Calls, Event, NOT_READY, Stream};
+
+/// What is in a stream.
+enum Op {
+    /// Completes this record of the event.
+    Record(usize, u64),
+    /// Goes on once this record of the event is complete.
+    Wait(usize, u64),
+    /// Is noted.
+    Work(u64),
+}
+
+/// How often an event has been recorded, and how many of these are complete.
+#[derive(Default, Clone, Copy)]
+struct Records {
+    made: u64,
+    complete: u64,
+}
+
+pub(crate) struct Driver {
+    streams: BTreeMap<usize, VecDeque<Op>>,
+    events: BTreeMap<usize, Records>,
+    next: usize,
+    dice: u64,
+    /// The work that was done, in order.
+    pub(crate) log: Vec<u64>,
+    /// What no program may do.
+    pub(crate) misuse: Vec<String>,
+}
+
+/// The one driver there is, for one test.
+pub(crate) fn driver() -> MutexGuard<'static, Driver> {
+    static DRIVER: Mutex<Driver> = Mutex::new(Driver {
+        streams: BTreeMap::new(),
+        events: BTreeMap::new(),
+        next: 0,
+        dice: 7,
+        log: Vec::new(),
+        misuse: Vec::new(),
+    });
+    DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Driver {
+    /// Puts work into a stream.
+    pub(crate) fn work(&mut self, stream: Stream, number: u64) {
+        self.push(stream, Op::Work(number));
+    }
+
+    fn push(&mut self, stream: Stream, op: Op) {
+        self.streams
+            .entry(stream as usize)
+            .or_default()
+            .push_back(op);
+    }
+
+    /// Lets one stream go on by one operation; false if none can.
+    pub(crate) fn step(&mut self) -> bool {
+        let ready = |op: &Op| match op {
+            Op::Wait(event, record) => {
+                // What is destroyed was complete, or is completed by the driver: its waits were taken before.
+                self.events
+                    .get(event)
+                    .is_none_or(|event| event.complete >= *record)
+            }
+            _ => true,
+        };
+        let ready: Vec<usize> = self
+            .streams
+            .iter()
+            .filter(|(_, ops)| ops.front().is_some_and(ready))
+            .map(|(stream, _)| *stream)
+            .collect();
+        if ready.is_empty() {
+            return false;
+        }
+        self.dice = self
+            .dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let stream = ready[(self.dice >> 33) as usize % ready.len()];
+        match self.streams.get_mut(&stream).and_then(VecDeque::pop_front) {
+            Some(Op::Record(event, record)) => {
+                if let Some(event) = self.events.get_mut(&event) {
+                    event.complete = record;
+                }
+            }
+            Some(Op::Work(number)) => self.log.push(number),
+            Some(Op::Wait(..)) | None => {}
+        }
+        true
+    }
+
+    /// How many events there are.
+    pub(crate) fn events(&self) -> usize {
+        self.events.len()
+    }
+}
+
+unsafe extern "system" fn create(event: *mut Event, _: c_uint) -> u32 {
+    let mut driver = driver();
+    driver.next += 1;
+    let handle = driver.next;
+    driver.events.insert(handle, Records::default());
+    // SAFETY: the caller's place for a handle.
+    unsafe { *event = handle as Event };
+    0
+}
+
+unsafe extern "system" fn destroy(event: Event) -> u32 {
+    let mut driver = driver();
+    if driver.events.remove(&(event as usize)).is_none() {
+        driver
+            .misuse
+            .push("an event that is not there was destroyed".into());
+    }
+    0
+}
+
+unsafe extern "system" fn record(event: Event, stream: Stream) -> u32 {
+    let mut driver = driver();
+    let Some(records) = driver.events.get_mut(&(event as usize)) else {
+        driver
+            .misuse
+            .push("an event that is not there was recorded".into());
+        return 400;
+    };
+    let early = records.complete < records.made;
+    records.made += 1;
+    let made = records.made;
+    if early {
+        driver
+            .misuse
+            .push("an event was recorded again before it was complete".into());
+    }
+    driver.push(stream, Op::Record(event as usize, made));
+    0
+}
+
+unsafe extern "system" fn wait(stream: Stream, event: Event, _: c_uint) -> u32 {
+    let mut driver = driver();
+    let Some(records) = driver.events.get(&(event as usize)).copied() else {
+        driver
+            .misuse
+            .push("an event that is not there was waited for".into());
+        return 400;
+    };
+    driver.push(stream, Op::Wait(event as usize, records.made));
+    0
+}
+
+unsafe extern "system" fn query(event: Event) -> u32 {
+    let mut driver = driver();
+    match driver.events.get(&(event as usize)).copied() {
+        Some(records) if records.complete == records.made => 0,
+        Some(_) => NOT_READY,
+        None => {
+            driver
+                .misuse
+                .push("an event that is not there was asked for".into());
+            400
+        }
+    }
+}
+
+unsafe extern "system" fn none1<A>(_: A) -> u32 {
+    0
+}
+unsafe extern "system" fn none2<A, B>(_: A, _: B) -> u32 {
+    0
+}
+unsafe extern "system" fn none3<A, B, C>(_: A, _: B, _: C) -> u32 {
+    0
+}
+unsafe extern "system" fn none4<A, B, C, D>(_: A, _: B, _: C, _: D) -> u32 {
+    0
+}
+#[allow(clippy::too_many_arguments, reason = "as cuLaunchKernel")]
+unsafe extern "system" fn launch<S, F, P>(
+    _: F,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: S,
+    _: P,
+    _: P,
+) -> u32 {
+    0
+}
+
+static TABLE: Table = Table {
+    ctx_get_current: none1,
+    ctx_set_current: none1,
+    thread_exchange_capture_mode: none1,
+    stream_create: none2,
+    stream_destroy: none1,
+    stream_synchronize: none1,
+    stream_wait_event: wait,
+    stream_wait_value: none4,
+    stream_write_value: none4,
+    event_create: create,
+    event_destroy: destroy,
+    event_record: record,
+    event_query: query,
+    event_synchronize: none1,
+    memset_d32_async: none4,
+    memcpy_dtod_async: none4,
+    launch_kernel: launch,
+    mem_host_alloc: none3,
+    mem_host_get_device_pointer: none3,
+    mem_free_host: none1,
+    import_external_semaphore: none2,
+    destroy_external_semaphore: none1,
+    signal_external: none4,
+    wait_external: none4,
+};
+
+/// Calls of it. Its only context is none, which is current everywhere.
+pub(crate) fn calls() -> Calls {
+    Calls {
+        table: &TABLE,
+        context: std::ptr::null_mut::<sys::CUctx_st>(),
+    }
+}
+
+/// A stream by number.
+pub(crate) fn stream(number: usize) -> Stream {
+    number as Stream
+}

@@ -1,0 +1,163 @@
+//! Vulkan: a timeline is a semaphore, and a few words of what is claimed and pending.
+//!
+//! What would have to be held is refused here, before anything is claimed: no row with this floor holds anything, and to find that
+//! out costs the same.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use ash::vk;
+use smallvec::SmallVec;
+use syncline::vulkan::QueueGuard;
+
+use super::{Claims, lock, number};
+use crate::lab::{Outcome, Stop};
+use crate::raw::vulkan::{Calls, WAITS};
+
+/// A timeline. Its semaphore belongs to the [`Hand`](crate::raw::vulkan::Hand) that made it, and outlives it: an engine
+/// destroys semaphores a few frames later, which costs a submission nothing.
+pub(crate) struct Timeline {
+    semaphore: vk::Semaphore,
+    claims: Claims,
+    /// The highest value whose signal is with the driver.
+    pending: AtomicU64,
+    /// The queue that signals that; 0 if nobody does. Written before `pending`, by whoever has claimed.
+    by: AtomicUsize,
+}
+
+impl Timeline {
+    pub(crate) fn new(semaphore: vk::Semaphore) -> Self {
+        Self {
+            semaphore,
+            claims: Claims::default(),
+            pending: AtomicU64::new(0),
+            by: AtomicUsize::new(0),
+        }
+    }
+
+    /// Claims `value` if everything claimed is pending; tells what that is, and who signals it.
+    #[inline]
+    fn claim(&self, value: u64) -> Outcome<(u64, usize)> {
+        let before = self.pending.load(Ordering::Acquire);
+        // If `pending` grows in between the claim is refused: so this is who signals `before`.
+        let by = self.by.load(Ordering::Relaxed);
+        self.claims.claim_above(before, value)?;
+        Ok((before, by))
+    }
+
+    #[inline]
+    fn submitted(&self, value: u64, by: usize) {
+        self.by.store(by, Ordering::Relaxed);
+        self.pending.store(value, Ordering::Release);
+    }
+
+    /// Somebody else signals `value`, and has submitted that already.
+    pub(crate) fn promise(&self, value: u64) -> Outcome<()> {
+        self.claim(value)?;
+        self.submitted(value, 0);
+        Ok(())
+    }
+}
+
+/// A queue, and its own position: a semaphore that each submission signals.
+pub(crate) struct Queue {
+    calls: Calls,
+    number: usize,
+    ended: vk::Semaphore,
+    /// How many submissions there have been. Whoever holds the lock submits.
+    position: Mutex<u64>,
+}
+
+impl Queue {
+    /// `ended` belongs to the queue alone, and is at 0.
+    pub(crate) fn new(calls: &Calls, ended: vk::Semaphore) -> Self {
+        Self {
+            calls: calls.clone(),
+            number: number(),
+            ended,
+            position: Mutex::new(0),
+        }
+    }
+
+    /// How many submissions there have been.
+    pub(crate) fn position(&self) -> u64 {
+        *lock(&self.position)
+    }
+
+    /// One submission to the `VkQueue`, which nobody else uses meanwhile.
+    ///
+    /// # Errors
+    /// A value that cannot be claimed, or a signal that is not pending; nothing has changed then. What the driver says.
+    pub(crate) fn submit(
+        &self,
+        queue: &QueueGuard,
+        waits: &[(&Timeline, u64)],
+        signals: &[(&Timeline, u64)],
+    ) -> Outcome<()> {
+        let mut position = lock(&self.position);
+        let (mut awaited, mut awaited_values) = (
+            SmallVec::<[vk::Semaphore; WAITS]>::new(),
+            SmallVec::<[u64; WAITS]>::new(),
+        );
+        for (timeline, value) in waits {
+            if timeline.pending.load(Ordering::Acquire) < *value {
+                return Err(Stop::Failed(format!("{value} is not pending")));
+            }
+            awaited.push(timeline.semaphore);
+            awaited_values.push(*value);
+        }
+        let mut claimed = SmallVec::<[u64; 8]>::new();
+        let withdraw = |claimed: &[u64]| {
+            for ((timeline, value), before) in signals.iter().zip(claimed) {
+                // Nobody claims above a value that is not pending.
+                let _ = timeline.claims.withdraw(*before, *value);
+            }
+        };
+        let (mut signalled, mut values) = (
+            SmallVec::<[vk::Semaphore; 9]>::new(),
+            SmallVec::<[u64; 9]>::new(),
+        );
+        for (timeline, value) in signals {
+            let (before, by) = match timeline.claim(*value) {
+                Ok(before) => before,
+                Err(stop) => {
+                    withdraw(&claimed);
+                    return Err(stop);
+                }
+            };
+            claimed.push(before);
+            // Signals of one timeline complete in order, from different queues too.
+            if before > 0 && by != self.number {
+                awaited.push(timeline.semaphore);
+                awaited_values.push(before);
+            }
+            signalled.push(timeline.semaphore);
+            values.push(*value);
+        }
+        signalled.push(self.ended);
+        values.push(*position + 1);
+        if awaited.len() > WAITS {
+            withdraw(&claimed);
+            return Err(Stop::Failed(format!("{} waits", awaited.len())));
+        }
+        let waits = (awaited.as_slice(), awaited_values.as_slice());
+        let submitted = self
+            .calls
+            .submit(queue, waits, (signalled.as_slice(), values.as_slice()));
+        if let Err(stop) = submitted {
+            withdraw(&claimed);
+            return Err(stop);
+        }
+        *position += 1;
+        for (timeline, value) in signals {
+            timeline.submitted(*value, self.number);
+        }
+        Ok(())
+    }
+}
+
+const _: () = {
+    const fn of_any_thread<T: Send + Sync>() {}
+    of_any_thread::<Timeline>();
+    of_any_thread::<Queue>();
+};
