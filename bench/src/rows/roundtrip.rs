@@ -106,17 +106,17 @@ struct Least {
 
 impl Least {
     /// The hand, whose streams these are, outlives it.
-    fn new(hand: &Hand, buffers: &[DeviceBuffer]) -> Outcome<Self> {
-        let count = buffers.len();
-        let queue = |_| Ok(least::Queue::new(hand, hand.stream()?));
-        Ok(Self {
-            queues: (0..count).map(queue).collect::<Outcome<_>>()?,
+    fn new(hand: &Hand, streams: &[Stream], buffers: &[DeviceBuffer]) -> Self {
+        let queue = |stream: &Stream| least::Queue::new(hand, *stream);
+        let timeline = |_: &Stream| least::Timeline::new(hand);
+        Self {
+            queues: streams.iter().map(queue).collect(),
             buffers: buffers.to_vec(),
             go: least::Timeline::new(hand),
             open: least::Timeline::new(hand),
-            done: (0..count).map(|_| least::Timeline::new(hand)).collect(),
+            done: streams.iter().map(timeline).collect(),
             value: 0,
-        })
+        }
     }
 
     fn round(&mut self) -> Outcome<()> {
@@ -154,13 +154,12 @@ const OPEN: usize = 1;
 const DONE: usize = 2;
 
 impl<'h> ByHand<'h> {
-    fn new(hand: &'h Hand, buffers: &[DeviceBuffer]) -> Outcome<Self> {
-        let count = buffers.len();
+    fn new(hand: &'h Hand, streams: &[Stream], buffers: &[DeviceBuffer]) -> Outcome<Self> {
         Ok(Self {
             hand,
-            streams: (0..count).map(|_| hand.stream()).collect::<Outcome<_>>()?,
+            streams: streams.to_vec(),
             buffers: buffers.to_vec(),
-            words: hand.words(DONE + count)?,
+            words: hand.words(DONE + buffers.len())?,
             value: 0,
         })
     }
@@ -195,6 +194,10 @@ fn buffers(device: &Device, count: u64) -> Outcome<Vec<DeviceBuffer>> {
     Ok(buffers.collect::<Result<_, _>>()?)
 }
 
+fn streams(hand: &Hand, count: u64) -> Outcome<Vec<Stream>> {
+    (0..count).map(|_| hand.stream()).collect()
+}
+
 /// From so many streams on, the raw calls run where they can be killed.
 const RISKY: u64 = 16;
 
@@ -208,15 +211,17 @@ fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     }
     let buffers = buffers(&device, call.n)?;
     let hand = Hand::new(&device)?;
+    // Raw and the floor share them, one after the other: streams beside those that are used may lie in their way.
+    let streams = streams(&hand, call.n)?;
     let mut ours = Ours::new(&device, &buffers)?;
-    let mut least = Least::new(&hand, &buffers)?;
+    let mut least = Least::new(&hand, &streams, &buffers);
     let side = Side::ours(|n| timed(|| (0..n).try_for_each(|_| ours.round())));
     let floor = Side::floor(|n| timed(|| (0..n).try_for_each(|_| least.round())));
     if !has_memory_operations(&device) {
         return lab.race(vec![side, floor]);
     }
     if call.n < RISKY {
-        let mut raw = ByHand::new(&hand, &buffers)?;
+        let mut raw = ByHand::new(&hand, &streams, &buffers)?;
         // This process has other streams, too, which may lie in the way.
         if let Err(stop) = raw.round() {
             lab.race(vec![side, floor])?;
@@ -261,7 +266,7 @@ pub(crate) fn risky(
     };
     let buffers = buffers(&device, count)?;
     let hand = Hand::new(&device)?;
-    let mut raw = ByHand::new(&hand, &buffers)?;
+    let mut raw = ByHand::new(&hand, &streams(&hand, count)?, &buffers)?;
     let mut samples = Vec::new();
     for round in 0..3 + rounds {
         let start = Instant::now();

@@ -692,6 +692,71 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    /// Does `what` while the driver goes on.
+    fn going_on<T>(what: impl FnOnce() -> T) -> T {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    if !driver().step() {
+                        thread::yield_now();
+                    }
+                }
+            });
+            let done = what();
+            over.store(true, Ordering::Release);
+            done
+        })
+    }
+
+    #[test]
+    fn an_event_that_somebody_may_wait_for_is_not_recorded_again() {
+        let (calls, stream) = (calls(), stream(100));
+        let (queue, timeline) = (Queue::new(&calls, stream), Timeline::new(&calls));
+        let signal = |value| {
+            let submitted = queue.submit(&[], |_, _| Ok(()), &[(&timeline, value)]);
+            assert_eq!(submitted, Ok(()));
+            match timeline.event(value) {
+                Found::Event(mark, _) => mark,
+                _ => panic!("{value} is not pending"),
+            }
+        };
+        // Nobody has asked for the value: the ring has the event of 1, which is complete, as the queue knows.
+        let first = Arc::as_ptr(&signal(1));
+        assert_eq!(going_on(|| queue.idle(LONG)), Ok(()));
+        assert_eq!(lock(&queue.state).plain.free.len(), 2);
+        let second = signal(2);
+        assert_ne!(
+            Arc::as_ptr(&second),
+            first,
+            "the event of 1 is still in the ring"
+        );
+        // Now nobody has, but the queue.
+        assert_eq!(going_on(|| timeline.wait(2, LONG)), Ok(()));
+        assert_eq!(going_on(|| queue.idle(LONG)), Ok(()));
+        assert_eq!(Arc::as_ptr(&signal(3)), first);
+    }
+
+    #[test]
+    fn what_cannot_be_claimed_changes_nothing() {
+        let (calls, stream) = (calls(), stream(101));
+        let queue = Queue::new(&calls, stream);
+        let (one, other) = (Timeline::new(&calls), Timeline::new(&calls));
+        let submit = |signals: &[(&Arc<Timeline>, u64)]| queue.submit(&[], |_, _| Ok(()), signals);
+        assert_eq!(submit(&[(&one, 3)]), Ok(()));
+        assert!(submit(&[(&other, 1), (&one, 3)]).is_err());
+        assert!(submit(&[(&other, 1), (&one, u64::MAX)]).is_err());
+        assert!(one.signal(4).is_err(), "a queue's signal is outstanding");
+        assert_eq!(submit(&[(&other, 1), (&one, 4)]), Ok(()));
+        assert_eq!(
+            going_on(|| one.wait(4, LONG).and(other.wait(1, LONG))),
+            Ok(())
+        );
+        assert_eq!(one.signal(5), Ok(()));
+        let missing = one.wait(6, Duration::from_millis(5));
+        assert!(missing.is_err_and(|stop| stop.to_string() == "timed out"));
+    }
+
     /// Queues in a circle, each with a thread of its own: each step of one waits for that of the one before it, mostly before
     /// that is submitted.
     #[test]
@@ -704,55 +769,47 @@ mod tests {
             .collect();
         let timelines: Vec<_> = (0..QUEUES).map(|_| Timeline::new(&calls)).collect();
         let go = Timeline::new(&calls);
-        let over = AtomicBool::new(false);
-        let ended: Outcome<()> = thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Acquire) {
-                    if !driver().step() {
-                        thread::yield_now();
-                    }
-                }
-            });
-            let submitting: Vec<_> = (0..QUEUES)
-                .map(|number| {
-                    let (queues, timelines, go) = (&queues, &timelines, &go);
-                    scope.spawn(move || -> Outcome<()> {
-                        let before = (number + QUEUES - 1) % QUEUES;
-                        for step in 1..=STEPS {
-                            let wait = match (number, step) {
-                                (0, 1) => (go, 1),
-                                (0, _) => (&timelines[before as usize], step - 1),
-                                _ => (&timelines[before as usize], step),
-                            };
-                            let mark = step * QUEUES + number;
-                            queues[number as usize].submit(
-                                &[wait],
-                                move |_, stream| {
-                                    driver().work(stream, mark);
-                                    Ok(())
-                                },
-                                &[(&timelines[number as usize], step)],
-                            )?;
-                            if step.is_multiple_of(500) {
-                                // Others go on meanwhile.
-                                timelines[number as usize].wait(step - 400, LONG)?;
+        let threads = || {
+            thread::scope(|scope| {
+                let submitting: Vec<_> = (0..QUEUES)
+                    .map(|number| {
+                        let (queues, timelines, go) = (&queues, &timelines, &go);
+                        scope.spawn(move || -> Outcome<()> {
+                            let before = (number + QUEUES - 1) % QUEUES;
+                            for step in 1..=STEPS {
+                                let wait = match (number, step) {
+                                    (0, 1) => (go, 1),
+                                    (0, _) => (&timelines[before as usize], step - 1),
+                                    _ => (&timelines[before as usize], step),
+                                };
+                                let mark = step * QUEUES + number;
+                                queues[number as usize].submit(
+                                    &[wait],
+                                    move |_, stream| {
+                                        driver().work(stream, mark);
+                                        Ok(())
+                                    },
+                                    &[(&timelines[number as usize], step)],
+                                )?;
+                                if step.is_multiple_of(500) {
+                                    // Others go on meanwhile.
+                                    timelines[number as usize].wait(step - 400, LONG)?;
+                                }
                             }
-                        }
-                        timelines[number as usize].wait(STEPS, LONG)
+                            timelines[number as usize].wait(STEPS, LONG)
+                        })
                     })
-                })
-                .collect();
-            thread::sleep(Duration::from_millis(5));
-            let opened = go.signal(1);
-            let ended = submitting
-                .into_iter()
-                .map(|thread| thread.join().expect("no panic"))
-                .fold(opened, Outcome::and);
-            let idle = queues.iter().try_for_each(|queue| queue.idle(LONG));
-            over.store(true, Ordering::Release);
-            ended.and(idle)
-        });
-        assert_eq!(ended, Ok(()));
+                    .collect();
+                thread::sleep(Duration::from_millis(5));
+                let opened = go.signal(1);
+                let ended = submitting
+                    .into_iter()
+                    .map(|thread| thread.join().expect("no panic"))
+                    .fold(opened, Outcome::and);
+                ended.and(queues.iter().try_for_each(|queue| queue.idle(LONG)))
+            })
+        };
+        assert_eq!(going_on(threads), Ok(()));
         let driver = driver();
         assert_eq!(driver.misuse, Vec::<String>::new());
         // Each waits for the one before: there is one order.
