@@ -71,6 +71,10 @@ impl Watch for Inner {
         Ok(())
     }
 
+    fn lends(&self) -> bool {
+        true
+    }
+
     fn nudge(&self) {
         let mut counts = lock(&self.nudges.counts);
         if counts.signalled > counts.seen {

@@ -33,6 +33,11 @@ fn activate() -> bool {
     matches!(ACTIVE.try_with(|active| !active.replace(true)), Ok(true))
 }
 
+/// True if what this thread wakes now waits until somebody further up its stack is done.
+pub(crate) fn is_put_off() -> bool {
+    ACTIVE.try_with(Cell::get).unwrap_or(false)
+}
+
 /// Runs `woken` and everything they wake in turn, unless this thread is already doing so further
 /// up its stack: then that caller runs them next.
 #[inline]

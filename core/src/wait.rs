@@ -4,16 +4,17 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::Watch;
 use crate::error::{Error, Result};
 use crate::point::Point;
-use crate::run::Wake;
+use crate::run::{Wake, is_put_off};
 use crate::state::{Registered, Shared};
 use crate::sync::{
-    AtomicBool, CAN_SPIN, Instant, Ordering, Thread, current, park, park_timeout, per_thread,
-    yield_now,
+    AtomicBool, CAN_SPIN, Instant, Mutex, Ordering, Thread, current, park, park_timeout,
+    per_thread, yield_now,
 };
 use crate::waiters::Stage;
-use crate::watch::on_watcher_thread;
+use crate::watch::{Lead, on_watcher_thread};
 
 /// How a thread waits. What CUDA fixes when an event is made is chosen here per wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -162,6 +163,14 @@ pub(crate) fn wait_points(
         decide(points, quantity, stage)
     };
     let register = |parker: &Arc<dyn Wake>, registered: &mut Registered<_>| {
+        if let Some((of, value)) = single
+            && !on_watcher_thread()
+            && !is_put_off()
+        {
+            let leads = registered.add_to_lead(of, value, parker.clone());
+            let lead = leads.then(|| Lead::new(of, value)).flatten();
+            return (of.is_unwatched(), lead);
+        }
         let mut alone = on_watcher_thread();
         for point in points {
             if let Some(of) = point.of {
@@ -169,7 +178,7 @@ pub(crate) fn wait_points(
                 alone |= of.is_unwatched();
             }
         }
-        alone
+        (alone, None)
     };
     let how = How {
         timeout,
@@ -275,12 +284,12 @@ struct How<'w> {
 }
 
 /// Spins, then parks, until `look` has an answer or the time is over (`None`). While it spins it looks only where
-/// that is worth it. `register` tells whether this thread cannot rely on being woken.
+/// that is worth it. `register` tells whether this thread cannot rely on being woken, and whether it has to watch itself.
 fn wait_until<'p, T>(
     how: How<'_>,
     is_worth_a_look: impl Fn() -> bool,
     mut look: impl FnMut() -> Result<Option<T>>,
-    register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> bool,
+    register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> (bool, Option<Lead<'p>>),
 ) -> Result<Option<T>> {
     if let Some(answer) = look()? {
         return Ok(Some(answer));
@@ -338,7 +347,8 @@ fn wait_until<'p, T>(
     let parker = Parker::current();
     let mut registered = Registered::default();
     parker.woken.store(false, Ordering::Relaxed);
-    let alone = register(&(parker.clone() as Arc<dyn Wake>), &mut registered);
+    let waker: Arc<dyn Wake> = parker.clone();
+    let (mut alone, mut lead) = register(&waker, &mut registered);
     loop {
         if let Some(answer) = look()? {
             if let Some(usual) = usual {
@@ -356,6 +366,16 @@ fn wait_until<'p, T>(
             }
             return Ok(None);
         }
+        if let Some(leads) = lead.take() {
+            if leads.goes_on() {
+                parker.watch(&leads, deadline);
+                lead = Some(leads);
+            } else {
+                alone = leads.hand_over();
+            }
+            now = Instant::now();
+            continue;
+        }
         let mut left = deadline.map(|deadline| deadline - now);
         if alone {
             left = Some(left.map_or(OWN_LOOK, |left| left.min(OWN_LOOK)));
@@ -369,6 +389,8 @@ fn wait_until<'p, T>(
 struct Parker {
     thread: Thread,
     woken: AtomicBool,
+    /// The device that it watches itself, at present, in place of being parked.
+    watches: Mutex<Option<Arc<dyn Watch>>>,
 }
 
 impl Parker {
@@ -378,6 +400,7 @@ impl Parker {
             Arc::new(Self {
                 thread: current(),
                 woken: AtomicBool::new(false),
+                watches: Mutex::default(),
             })
         };
         PARKER
@@ -395,12 +418,39 @@ impl Parker {
         }
         self.woken.store(false, Ordering::Release);
     }
+
+    /// In place of [`Parker::park`], where this thread watches itself.
+    fn watch(&self, lead: &Lead<'_>, until: Option<Instant>) {
+        let woken = {
+            let mut watches = self.watches.lock();
+            let woken = self.woken.swap(false, Ordering::Acquire);
+            if !woken {
+                *watches = Some(lead.device().clone());
+            }
+            woken
+        };
+        if woken {
+            return;
+        }
+        let watched = lead.watch(until);
+        // What comes of it may wake this thread, which needs no nudge for that.
+        let device = self.watches.lock().take();
+        drop(device);
+        self.woken.store(false, Ordering::Release);
+        if let Some(pause) = lead.take_in(&watched) {
+            self.park(Some(pause));
+        }
+    }
 }
 
 impl Wake for Parker {
     fn wake(self: Arc<Self>) {
+        let watches = self.watches.lock();
         self.woken.store(true, Ordering::Release);
-        self.thread.unpark();
+        match &*watches {
+            Some(device) => device.nudge(),
+            None => self.thread.unpark(),
+        }
     }
 
     fn is_prompt(&self) -> bool {

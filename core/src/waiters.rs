@@ -106,6 +106,14 @@ impl Waiters {
         self.for_reached.is_empty() && self.for_pending.is_empty()
     }
 
+    /// True if nobody waits but who has this ticket.
+    pub(crate) fn are_only(&self, ticket: Ticket) -> bool {
+        let for_reached = self.for_reached.front().map(|waiter| waiter.ticket);
+        for_reached == Some(ticket.ticket)
+            && self.for_reached.len() == 1
+            && self.for_pending.is_empty()
+    }
+
     /// The lowest value that somebody waits for to be reached.
     pub(crate) fn lowest_for_reached(&self) -> Option<u64> {
         self.for_reached.front().map(|waiter| waiter.value)

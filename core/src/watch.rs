@@ -7,7 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::backend::{Port, Watch};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::run::{PutOff, Wake, wake_all};
 use crate::state::Shared;
 use crate::sync::{Condvar, Instant, Mutex, Ordering, per_thread, spawn, system_time, yield_now};
@@ -41,6 +41,8 @@ struct Inner {
 struct State {
     /// Timelines that the thread has not taken up yet.
     incoming: Vec<Arc<Shared>>,
+    /// A thread that waits watches in the place of this one, which holds no timeline: see [`Lead`].
+    led: bool,
     /// To be woken at `retry_at`.
     retries: Vec<Arc<dyn Wake>>,
     retry_at: Option<Instant>,
@@ -116,13 +118,24 @@ impl Watcher {
             state.started = spawned.is_ok();
             self.0.blind.store(spawned.is_err(), Ordering::Release);
         }
-        let watching = state.watching;
+        let (watching, led) = (state.watching, state.led);
         drop(state);
-        if watching {
+        if watching || led {
             device.nudge();
-        } else {
+        }
+        if !watching {
             self.0.changed.notify_one();
         }
+    }
+
+    /// Takes the watching thread's place, if that has nothing to do and nobody else has taken it: see [`Lead`]. Called
+    /// with a timeline's lock; the watcher's comes behind it.
+    pub(crate) fn lead(&self) -> bool {
+        let mut state = self.0.state.lock();
+        let idle = !state.started || state.parked;
+        let leads = idle && !state.led && state.incoming.is_empty();
+        state.led |= leads;
+        leads
     }
 
     /// Blocks until the watching thread holds nothing that nobody waits for, so that this thread, and
@@ -155,6 +168,84 @@ impl Watcher {
     }
 }
 
+/// A thread that waits for one value and watches for that itself, as long as nobody else waits for anything of the
+/// device: whoever comes tells the watching thread, which starts once this has been dropped.
+pub(crate) struct Lead<'w> {
+    of: &'w Arc<Shared>,
+    device: &'w Arc<dyn Watch>,
+    value: u64,
+}
+
+impl<'w> Lead<'w> {
+    /// For a thread that [leads](Watcher::lead) on the home device of `of`.
+    pub(crate) fn new(of: &'w Arc<Shared>, value: u64) -> Option<Self> {
+        let device = of.watch()?;
+        Some(Self { of, device, value })
+    }
+
+    pub(crate) fn device(&self) -> &'w Arc<dyn Watch> {
+        self.device
+    }
+
+    /// False once somebody else has come.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.device.watcher().0.state.lock().incoming.is_empty()
+    }
+
+    /// One watch, until `until` at the latest, and no longer than a device may be dead without anybody noticing.
+    pub(crate) fn watch(&self, until: Option<Instant>) -> Result<()> {
+        let round = Instant::now() + ROUND;
+        let until = until.map_or(round, |until| until.min(round));
+        self.device
+            .watch(&[(self.of.home(), self.value)], system_time(until))
+    }
+
+    /// What it has told. For how long not to watch again, if that was nothing.
+    pub(crate) fn take_in(&self, watched: &Result<()>) -> Option<Duration> {
+        if take_in(self.of, watched) {
+            return None;
+        }
+        if watched.is_err() {
+            return Some(RETRY);
+        }
+        yield_now();
+        None
+    }
+
+    /// The watching thread goes on with it. True if the system would not start that one.
+    pub(crate) fn hand_over(self) -> bool {
+        let of = self.of;
+        drop(self);
+        of.stop_leading();
+        of.is_unwatched()
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let inner = &self.device.watcher().0;
+        let wanted = {
+            let mut state = inner.state.lock();
+            state.led = false;
+            !state.incoming.is_empty()
+        };
+        if wanted {
+            inner.changed.notify_one();
+        }
+    }
+}
+
+/// What a watch has told of one of the timelines that were watched. True if it has got on.
+fn take_in(timeline: &Shared, watched: &Result<()>) -> bool {
+    if let Err(lost @ Error::DeviceLost { .. }) = watched {
+        timeline.fail(Arc::new(lost.clone()));
+        return false;
+    }
+    // Whose port it is that cannot be watched shows when each is asked by itself.
+    let before = timeline.reached();
+    timeline.refresh() > before
+}
+
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.0.state.lock().stopped = true;
@@ -177,7 +268,9 @@ impl Inner {
             let until = {
                 let mut state = self.state.lock();
                 loop {
-                    watched.append(&mut state.incoming);
+                    if !state.led {
+                        watched.append(&mut state.incoming);
+                    }
                     if state.stopped {
                         return;
                     }
@@ -232,16 +325,7 @@ impl Inner {
                 // What the first of them releases must not keep the rest from hearing.
                 let _put_off = PutOff::new();
                 for timeline in &watched {
-                    match &result {
-                        Err(lost @ Error::DeviceLost { .. }) => {
-                            timeline.fail(Arc::new(lost.clone()));
-                        }
-                        // Whose port it is that cannot be watched shows when each is asked by itself.
-                        Ok(()) | Err(_) => {
-                            let before = timeline.reached();
-                            moved |= timeline.refresh() > before;
-                        }
-                    }
+                    moved |= take_in(timeline, &result);
                 }
             }
             if result.is_err() && !moved {

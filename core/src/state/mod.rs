@@ -59,6 +59,8 @@ struct State {
     waiters: Waiters,
     /// The value that the home device's watcher is looking for; `None` if it never was, see `watching`.
     watched: Option<u64>,
+    /// The only one who waits, if that is a thread which watches for itself. Of no meaning once it has gone.
+    led: Option<Ticket>,
 }
 
 /// Registrations of one who waits. They are taken back on drop, however the wait ends: that takes timelines' locks,
@@ -72,6 +74,17 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
         let registered = ticket.is_some();
         self.0.extend(ticket.map(|ticket| (of, ticket)));
         registered
+    }
+
+    /// As [`Registered::add`] for a value to be reached, for a thread that watches for itself if nobody else waits for
+    /// anything of the home's device. True if it has to.
+    pub(crate) fn add_to_lead(&mut self, of: S, value: u64, wake: Arc<dyn Wake>) -> bool {
+        let registered = of.borrow().register_as(value, Stage::Reached, wake, true);
+        let Some((ticket, leads)) = registered else {
+            return false;
+        };
+        self.0.push((of, ticket));
+        leads
     }
 }
 
@@ -503,7 +516,19 @@ impl Shared {
         stage: Stage,
         wake: Arc<dyn Wake>,
     ) -> Option<Ticket> {
-        let (ticket, watch) = {
+        let registered = self.register_as(value, stage, wake, false);
+        registered.map(|(ticket, _)| ticket)
+    }
+
+    /// As [`Shared::register`]; `may_lead` for a thread that can watch for itself, and then tells whether it has to.
+    fn register_as(
+        self: &Arc<Self>,
+        value: u64,
+        stage: Stage,
+        wake: Arc<dyn Wake>,
+        may_lead: bool,
+    ) -> Option<(Ticket, bool)> {
+        let (ticket, leads, watch) = {
             let mut state = self.locked.state.lock();
             // Against who promotes a claim: see `release_if_awaited`.
             self.claimed.awaited.store(true, Ordering::SeqCst);
@@ -516,10 +541,11 @@ impl Shared {
                 }
             }
             let ticket = state.waiters.insert(value, stage, wake);
-            (ticket, self.needs_watch(&mut state))
+            let leads = may_lead && self.leads(&mut state, ticket, value);
+            (ticket, leads, self.needs_watch(&mut state))
         };
         self.tell_watcher(watch);
-        Some(ticket)
+        Some((ticket, leads))
     }
 
     /// Takes out the waiters whose value has come.

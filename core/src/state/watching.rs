@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Shared, State};
 use crate::sync::Ordering;
+use crate::waiters::Ticket;
 
 /// In the place of a value that is watched for: the watcher has nothing to look for any more, but may have the timeline in
 /// its hands for a moment longer. No value is as large.
@@ -14,6 +15,13 @@ impl Shared {
     pub(super) fn needs_watch(&self, state: &mut State) -> Option<bool> {
         let device = self.watch()?;
         let target = self.target(state)?;
+        if let Some(leader) = state.led {
+            if state.waiters.are_only(leader) {
+                return None;
+            }
+            // From here on the watcher looks for his value, too.
+            state.led = None;
+        }
         let fresh = state.watched.is_none_or(|watched| watched == LEFT);
         if state.watched.is_some_and(|watched| watched <= target) {
             // Told already; but a thread that could not be started may be by now.
@@ -21,6 +29,32 @@ impl Shared {
         }
         state.watched = Some(target);
         Some(fresh)
+    }
+
+    /// True if the thread that has just registered to wait for `value` is to watch for itself from now on, see
+    /// [`Watcher::lead`](crate::Watcher): that nobody has to be told then. With whoever registers besides, that ends.
+    pub(super) fn leads(&self, state: &mut State, ticket: Ticket, value: u64) -> bool {
+        let Some(device) = self.watch().filter(|device| device.lends()) else {
+            return false;
+        };
+        let leads = state.waiters.are_only(ticket)
+            && state.watched.is_none_or(|watched| watched == LEFT)
+            && self.target(state) == Some(value)
+            && device.watcher().lead();
+        if leads {
+            state.led = Some(ticket);
+        }
+        leads
+    }
+
+    /// The thread that has watched for itself leaves that to the watcher, and goes on waiting.
+    pub(crate) fn stop_leading(self: &Arc<Self>) {
+        let watch = {
+            let mut state = self.locked.state.lock();
+            state.led = None;
+            self.needs_watch(&mut state)
+        };
+        self.tell_watcher(watch);
     }
 
     /// The lowest value that somebody waits for and that can come by itself.

@@ -133,6 +133,10 @@ impl Watch for PlantedWatch {
         self.0.watch(&ports, until)
     }
 
+    fn lends(&self) -> bool {
+        self.0.lends()
+    }
+
     fn nudge(&self) {
         if self.1 != Bug::NudgesLost {
             self.0.nudge();

@@ -21,7 +21,7 @@
 //! | a lane forgets that it was woken while it registered, or was driven | `ends::the_last_drop_against_a_submission` |
 //! | a lane forgets that the driver was unlocked meanwhile | `queues::an_unlock_against_a_submission` |
 //! | who takes a driver's queue forgets who else wants it; who gives it back looks for them first, or not for threads that block | `queues::two_that_hold_the_driver_against_a_submission` |
-//! | a lane leaves its waker after it has said so | `queues::an_unlock_against_a_submission` |
+//! | a lane leaves its waker after it has said so | `queues::an_unlock_against_a_release` |
 //! | a lane is given up in spite of a note | `signals::two_threads_signal_through_one_queue` |
 //! | a claim without the lock is overlooked by who takes the lock, or taken of a value that is pending by then | `signals::a_host_signal_against_a_queue`, `signals::two_queues_signal_one_value` |
 //! | what is pending is read before the claims are listed, or such a claim is taken and then compared | `signals::two_queues_signal_one_value_and_end_later`, `signals::a_consumer_against_its_producer`, `ends::a_release_against_a_wait_for_a_closed_timeline` |
@@ -39,6 +39,7 @@
 //! | a relay does not try again where it cannot register | `relays::a_completion_against_a_relay` |
 //! | a failure is not told to held submissions, or told before it is noted | `queues::a_failure_against_a_submission_that_is_not_the_first` |
 //! | a fence between a failure and the look for who is held is missing | `queues::a_failure_against_a_submission_that_signals` |
+//! | who watches for himself is not nudged by a failure; or by who waits besides, or is overlooked by that one; or leaves nobody behind who watches | `watched::a_failure_against_a_wait_that_leads`, `watched::a_wait_that_leads_against_another`, `watched::a_wait_that_leads_against_one_for_another_timeline` |
 //! | a future does not look after it registered | `futures::a_failure_against_a_future` |
 //! | a future keeps its first waker, or takes a new one and does not look | `futures::a_signal_against_a_change_of_waker` |
 

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use syncline_model::backend::{Attachment, Port, Watch, Watcher};
 use syncline_model::{DeviceId, Error, Result, Timeline};
 
-use crate::{FOREVER, interrupted};
+use crate::{FOREVER, interrupted, is_planted, planted};
 
 /// A counter, and whoever watches it.
 #[derive(Default)]
@@ -49,6 +50,9 @@ impl Port for Counter {
 struct Device {
     native: Arc<Native>,
     watcher: Watcher,
+    lends: bool,
+    /// Somebody is in `watch`.
+    watched: AtomicBool,
 }
 
 impl Watch for Device {
@@ -57,12 +61,16 @@ impl Watch for Device {
     }
 
     fn watch(&self, ports: &[(&dyn Port, u64)], _: Instant) -> Result<()> {
+        let met = self.watched.swap(true, Ordering::SeqCst);
+        assert!(!met, "two calls at a time");
         let lowest = ports.iter().map(|&(_, value)| value).min().unwrap();
         let mut state = self.native.state.lock().unwrap();
         while !state.nudged && state.value < lowest {
             state = self.native.changed.wait(state).unwrap();
         }
         state.nudged = false;
+        drop(state);
+        self.watched.store(false, Ordering::SeqCst);
         Ok(())
     }
 
@@ -70,23 +78,45 @@ impl Watch for Device {
         self.native.state.lock().unwrap().nudged = true;
         self.native.changed.notify_all();
     }
+
+    fn lends(&self) -> bool {
+        self.lends
+    }
+}
+
+impl Device {
+    fn new(lends: bool) -> Arc<Self> {
+        Arc::new(Self {
+            native: Arc::default(),
+            watcher: Watcher::default(),
+            lends,
+            watched: AtomicBool::new(false),
+        })
+    }
+
+    /// All of them have the one counter.
+    fn timeline(self: &Arc<Self>, label: &str) -> Timeline {
+        let attachment = Attachment {
+            device: DeviceId::new(),
+            port: Box::new(Counter(self.native.clone())),
+            watch: Some(self.clone()),
+            max_value_difference: u64::MAX,
+            signalled_elsewhere: false,
+        };
+        let line = Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect()));
+        line.unwrap()
+    }
 }
 
 fn watched() -> (Timeline, Arc<Device>) {
-    let native = Arc::new(Native::default());
-    let device = Arc::new(Device {
-        native: native.clone(),
-        watcher: Watcher::default(),
-    });
-    let attachment = Attachment {
-        device: DeviceId::new(),
-        port: Box::new(Counter(native)),
-        watch: Some(device.clone()),
-        max_value_difference: u64::MAX,
-        signalled_elsewhere: false,
-    };
-    let line = Timeline::new("line", 0, |_| Ok([attachment].into_iter().collect()));
-    (line.unwrap(), device)
+    let device = Device::new(false);
+    (device.timeline("line"), device)
+}
+
+/// With a driver whose watch a thread that waits calls itself.
+fn lent() -> (Timeline, Arc<Device>) {
+    let device = Device::new(true);
+    (device.timeline("line"), device)
 }
 
 /// The application's submission executes while a thread waits for it, and then the timeline goes.
@@ -133,5 +163,66 @@ fn a_withdrawal_against_the_last_drop() {
         withdrawing.join().unwrap();
         // The watching thread may hold the timeline until its round is over, which it never is here.
         device.nudge();
+    });
+}
+
+/// A thread that waits alone watches itself, and needs nobody.
+#[test]
+fn a_driver_against_a_wait_that_leads() {
+    interrupted(3, || {
+        let (line, device) = lent();
+        let mut claim = line.claim(1, 0).unwrap();
+        claim.submitted().unwrap();
+        let executing = thread::spawn(move || device.native.execute(1));
+        line.at(1).wait(FOREVER).unwrap();
+        executing.join().unwrap();
+    });
+}
+
+#[test]
+fn a_failure_against_a_wait_that_leads() {
+    interrupted(3, || {
+        let (line, _device) = lent();
+        let mut claim = line.claim(1, 0).unwrap();
+        claim.submitted().unwrap();
+        let failed = line.clone();
+        let failing = thread::spawn(move || failed.fail(planted()));
+        let error = line.at(1).wait(FOREVER).unwrap_err();
+        assert!(is_planted(&error), "{error}");
+        failing.join().unwrap();
+    });
+}
+
+/// One of the two leads, and makes way as the other comes.
+#[test]
+fn a_wait_that_leads_against_another() {
+    interrupted(2, || {
+        let (line, device) = lent();
+        let mut claim = line.claim(2, 0).unwrap();
+        claim.submitted().unwrap();
+        let point = line.at(1).keep();
+        let other = thread::spawn(move || point.point().wait(FOREVER).unwrap());
+        let executing = thread::spawn(move || device.native.execute(2));
+        line.at(2).wait(FOREVER).unwrap();
+        other.join().unwrap();
+        executing.join().unwrap();
+    });
+}
+
+/// The same with waits for two timelines: he who made way is served by the watching thread.
+#[test]
+fn a_wait_that_leads_against_one_for_another_timeline() {
+    interrupted(2, || {
+        let (line, device) = lent();
+        let beside = device.timeline("beside");
+        for line in [&line, &beside] {
+            let mut claim = line.claim(1, 0).unwrap();
+            claim.submitted().unwrap();
+        }
+        let other = thread::spawn(move || beside.at(1).wait(FOREVER).unwrap());
+        let executing = thread::spawn(move || device.native.execute(1));
+        line.at(1).wait(FOREVER).unwrap();
+        other.join().unwrap();
+        executing.join().unwrap();
     });
 }

@@ -1,0 +1,353 @@
+//! A thread that waits watches the device itself where nobody else waits for anything of it, and makes way for others.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use syncline_core::backend::{Attachment, Device as _, Port, Queue as _, Watch, Watcher};
+use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline, WaitMode, host};
+
+const LONG: Duration = Duration::from_secs(10);
+/// Long enough to be asleep, or in the driver's hands.
+const A_WHILE: Duration = Duration::from_millis(30);
+
+/// A device whose counters advance when the test says so, and that lends its watch.
+#[derive(Default)]
+struct Driver {
+    watcher: Watcher,
+    state: Mutex<State>,
+    changed: Condvar,
+    watched: AtomicBool,
+    lost: AtomicBool,
+    /// Its watch ends in time. If not, only late enough for everybody to notice.
+    punctual: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    nudged: bool,
+    /// Who has called `watch`, in turn.
+    callers: Vec<ThreadId>,
+}
+
+impl Driver {
+    fn timeline(self: &Arc<Self>, label: &str, outside: bool) -> (Timeline, Arc<Counter>) {
+        let counter = Arc::new(Counter(AtomicU64::new(0)));
+        let port = Box::new(At(counter.clone()));
+        let line = Timeline::new(label, 0, |_| {
+            let attachment = Attachment {
+                device: DeviceId::new(),
+                port,
+                watch: Some(self.clone() as Arc<dyn Watch>),
+                max_value_difference: u64::MAX,
+                signalled_elsewhere: outside,
+            };
+            Ok([attachment].into_iter().collect())
+        });
+        (line.unwrap(), counter)
+    }
+
+    /// Its driver's own doing.
+    fn execute(&self, counter: &Counter, value: u64) {
+        let _state = self.state.lock().unwrap();
+        counter.0.store(value, Ordering::SeqCst);
+        self.changed.notify_all();
+    }
+
+    fn lose(&self) {
+        let _state = self.state.lock().unwrap();
+        self.lost.store(true, Ordering::SeqCst);
+        self.changed.notify_all();
+    }
+
+    fn callers(&self) -> Vec<ThreadId> {
+        self.state.lock().unwrap().callers.clone()
+    }
+
+    /// Blocks until `thread` is the last that has called `watch`.
+    fn until_watched_by(&self, is_it: impl Fn(ThreadId) -> bool) {
+        let since = Instant::now();
+        while !self.callers().last().is_some_and(|&last| is_it(last)) {
+            assert!(since.elapsed() < LONG, "watched by {:?}", self.callers());
+            thread::yield_now();
+        }
+    }
+}
+
+impl Watch for Driver {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+        let met = self.watched.swap(true, Ordering::SeqCst);
+        assert!(!met, "two calls at a time");
+        let late = !self.punctual.load(Ordering::SeqCst);
+        let until = if late { until + LONG } else { until };
+        let mut state = self.state.lock().unwrap();
+        let caller = thread::current().id();
+        if state.callers.last() != Some(&caller) {
+            state.callers.push(caller);
+        }
+        let result = loop {
+            if self.lost.load(Ordering::SeqCst) {
+                break Err(Error::DeviceLost {
+                    object: syncline_core::Object::new("device", ""),
+                    call: "watch",
+                    code: -4,
+                    name: "LOST".into(),
+                });
+            }
+            let reached = |&(port, value): &(&dyn Port, u64)| {
+                let reached = port.poll().unwrap();
+                reached.is_some_and(|reached| reached >= value)
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if std::mem::take(&mut state.nudged) || ports.iter().any(reached) || left.is_zero() {
+                break Ok(());
+            }
+            state = self.changed.wait_timeout(state, left).unwrap().0;
+        };
+        drop(state);
+        self.watched.store(false, Ordering::SeqCst);
+        result
+    }
+
+    fn nudge(&self) {
+        self.state.lock().unwrap().nudged = true;
+        self.changed.notify_all();
+    }
+
+    fn lends(&self) -> bool {
+        true
+    }
+}
+
+struct Counter(AtomicU64);
+
+struct At(Arc<Counter>);
+
+impl Port for At {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(Some(self.0.0.load(Ordering::SeqCst)))
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        self.0.0.store(value, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn wait(line: &Timeline, value: u64, timeout: Duration) -> Result<()> {
+    line.at(value).wait_with(WaitMode::Block, timeout)
+}
+
+/// By being told, and not by a watch that was over at last.
+fn in_time(since: Instant) {
+    assert!(since.elapsed() < LONG / 2, "{:?}", since.elapsed());
+}
+
+#[test]
+fn who_waits_alone_watches_for_himself() {
+    let driver = Arc::new(Driver::default());
+    let (line, counter) = driver.timeline("line", true);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(&line, 3, LONG).map(|()| thread::current().id()));
+        thread::sleep(A_WHILE);
+        driver.execute(&counter, 3);
+        let waiter = waiting.join().unwrap().unwrap();
+        assert_eq!(driver.callers(), [waiter]);
+    });
+    assert_eq!(line.value().unwrap(), 3);
+}
+
+#[test]
+fn it_ends_in_time_and_changes_nothing() {
+    let driver = Arc::new(Driver::default());
+    driver.punctual.store(true, Ordering::SeqCst);
+    let (line, counter) = driver.timeline("line", true);
+    for timeout in [1, 30, 150].map(Duration::from_millis) {
+        let since = Instant::now();
+        let error = wait(&line, 1, timeout).unwrap_err();
+        assert!(error.is_timeout() && since.elapsed() >= timeout, "{error}");
+        in_time(since);
+    }
+    driver.execute(&counter, 1);
+    wait(&line, 1, LONG).unwrap();
+    assert_eq!(driver.callers(), [thread::current().id()]);
+}
+
+#[test]
+fn a_failure_ends_it() {
+    let driver = Arc::new(Driver::default());
+    let (line, _counter) = driver.timeline("line", true);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(&line, 1, LONG));
+        driver.until_watched_by(|_| true);
+        thread::sleep(A_WHILE);
+        let since = Instant::now();
+        line.fail(Error::work(std::io::Error::other("planted")));
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Failed { .. }), "{error}");
+        in_time(since);
+    });
+}
+
+#[test]
+fn the_loss_of_the_device_ends_it() {
+    let driver = Arc::new(Driver::default());
+    let (line, _counter) = driver.timeline("line", true);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(&line, 1, LONG));
+        driver.until_watched_by(|_| true);
+        driver.lose();
+        let error = waiting.join().unwrap().unwrap_err();
+        let lost = |cause: &Error| matches!(cause, Error::DeviceLost { .. });
+        assert!(
+            matches!(&error, Error::Failed { cause, .. } if lost(cause)),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn the_last_drop_ends_it() {
+    let driver = Arc::new(Driver::default());
+    let (line, _counter) = driver.timeline("line", false);
+    let mut claim = line.claim(1, 0).unwrap();
+    claim.submitted().unwrap();
+    let later = line.claim(2, 0).unwrap();
+    let point = line.at(2).keep();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(move || point.point().wait_with(WaitMode::Block, LONG));
+        driver.until_watched_by(|_| true);
+        thread::sleep(A_WHILE);
+        drop(line);
+        let since = Instant::now();
+        drop(later);
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+        in_time(since);
+    });
+    drop(claim);
+}
+
+/// Each of the two is told in time, whoever came first: one of them leads, and makes way for the watching thread.
+#[test]
+fn two_that_wait_for_different_values() {
+    for (first, second) in [(1, 2), (2, 1)] {
+        let driver = Arc::new(Driver::default());
+        let (line, counter) = driver.timeline("line", true);
+        thread::scope(|scope| {
+            let leading = scope.spawn(|| wait(&line, first, LONG));
+            driver.until_watched_by(|_| true);
+            let leader = leading.thread().id();
+            let other = scope.spawn(|| wait(&line, second, LONG));
+            let them = [leader, other.thread().id()];
+            driver.until_watched_by(|last| !them.contains(&last));
+            let since = Instant::now();
+            driver.execute(&counter, 1);
+            let (low, high) = if first < second {
+                (leading, other)
+            } else {
+                (other, leading)
+            };
+            low.join().unwrap().unwrap();
+            in_time(since);
+            assert!(!high.is_finished());
+            driver.execute(&counter, 2);
+            high.join().unwrap().unwrap();
+        });
+    }
+}
+
+/// What waits for a lower value of the same timeline is released in the meantime, on a queue of another device.
+#[test]
+fn a_wait_beside_a_held_submission() {
+    let driver = Arc::new(Driver::default());
+    let (line, counter) = driver.timeline("line", true);
+    let device = host::Device::new();
+    let queue = device.queue(QueueKind::Compute, "held").unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(&line, 2, LONG).map(|()| thread::current().id()));
+        driver.until_watched_by(|_| true);
+        let submitted = queue.submit(&[line.at(1)], |_| Ok(()), &[]).unwrap();
+        assert!(submitted.is_held());
+        driver.execute(&counter, 1);
+        submitted.end().wait(LONG).unwrap();
+        assert!(!waiting.is_finished());
+        driver.execute(&counter, 2);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+/// And what waits for the very value is not left behind by a thread that has what it waited for.
+#[test]
+fn a_wait_beside_a_submission_that_is_held_for_the_same() {
+    for _ in 0..200 {
+        let driver = Arc::new(Driver::default());
+        let (line, counter) = driver.timeline("line", true);
+        let device = host::Device::new();
+        let queue = device.queue(QueueKind::Compute, "held").unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait(&line, 1, LONG));
+            driver.until_watched_by(|_| true);
+            let executing = scope.spawn(|| driver.execute(&counter, 1));
+            let submitted = queue.submit(&[line.at(1)], |_| Ok(()), &[]).unwrap();
+            submitted.end().wait(LONG).unwrap();
+            waiting.join().unwrap().unwrap();
+            executing.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_wait_for_another_timeline_of_the_device() {
+    let driver = Arc::new(Driver::default());
+    let (first, one) = driver.timeline("first", true);
+    let (second, two) = driver.timeline("second", true);
+    thread::scope(|scope| {
+        let leading = scope.spawn(|| wait(&first, 1, LONG));
+        driver.until_watched_by(|_| true);
+        let other = scope.spawn(|| wait(&second, 1, LONG));
+        let them = [leading.thread().id(), other.thread().id()];
+        driver.until_watched_by(|last| !them.contains(&last));
+        driver.execute(&two, 1);
+        other.join().unwrap().unwrap();
+        assert!(!leading.is_finished());
+        driver.execute(&one, 1);
+        leading.join().unwrap().unwrap();
+        // And once it has nothing to do any more, it is led again.
+        thread::sleep(A_WHILE);
+        let again = scope.spawn(|| wait(&first, 2, LONG));
+        let waiter = again.thread().id();
+        driver.until_watched_by(|last| last == waiter);
+        driver.execute(&one, 2);
+        again.join().unwrap().unwrap();
+    });
+}
+
+/// A submission of somebody else's that becomes pending meanwhile is no reason to make way.
+#[test]
+fn what_others_submit_meanwhile_wakes_nobody() {
+    let driver = Arc::new(Driver::default());
+    let (line, counter) = driver.timeline("line", false);
+    let mut claims: Vec<_> = (1..10).map(|value| line.claim(value, 0).unwrap()).collect();
+    claims[0].submitted().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(&line, 1, LONG));
+        let waiter = waiting.thread().id();
+        driver.until_watched_by(|last| last == waiter);
+        for claim in &mut claims[1..] {
+            claim.submitted().unwrap();
+        }
+        thread::sleep(A_WHILE);
+        assert_eq!(driver.callers(), [waiter]);
+        driver.execute(&counter, 9);
+        waiting.join().unwrap().unwrap();
+        assert_eq!(driver.callers(), [waiter]);
+    });
+}
