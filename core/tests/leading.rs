@@ -258,8 +258,10 @@ fn two_that_wait_for_different_values() {
             low.join().unwrap().unwrap();
             in_time(since);
             assert!(!high.is_finished());
+            let since = Instant::now();
             driver.execute(&counter, 2);
             high.join().unwrap().unwrap();
+            in_time(since);
         });
     }
 }
@@ -276,11 +278,13 @@ fn a_wait_beside_a_held_submission() {
         driver.until_watched_by(|_| true);
         let submitted = queue.submit(&[line.at(1)], |_| Ok(()), &[]).unwrap();
         assert!(submitted.is_held());
+        let since = Instant::now();
         driver.execute(&counter, 1);
         submitted.end().wait(LONG).unwrap();
         assert!(!waiting.is_finished());
         driver.execute(&counter, 2);
         waiting.join().unwrap().unwrap();
+        in_time(since);
     });
 }
 
@@ -296,10 +300,12 @@ fn a_wait_beside_a_submission_that_is_held_for_the_same() {
             let waiting = scope.spawn(|| wait(&line, 1, LONG));
             driver.until_watched_by(|_| true);
             let executing = scope.spawn(|| driver.execute(&counter, 1));
+            let since = Instant::now();
             let submitted = queue.submit(&[line.at(1)], |_| Ok(()), &[]).unwrap();
             submitted.end().wait(LONG).unwrap();
             waiting.join().unwrap().unwrap();
             executing.join().unwrap();
+            in_time(since);
         });
     }
 }
@@ -318,8 +324,10 @@ fn a_wait_for_another_timeline_of_the_device() {
         driver.execute(&two, 1);
         other.join().unwrap().unwrap();
         assert!(!leading.is_finished());
+        let since = Instant::now();
         driver.execute(&one, 1);
         leading.join().unwrap().unwrap();
+        in_time(since);
         // And once it has nothing to do any more, it is led again.
         thread::sleep(A_WHILE);
         let again = scope.spawn(|| wait(&first, 2, LONG));

@@ -193,16 +193,23 @@ fn a_failure_against_a_wait_that_leads() {
     });
 }
 
-/// One of the two leads, and makes way as the other comes.
+/// Who waits for the higher value leads, or would, and makes way as the other comes: its value is only signalled once the
+/// other has the lower one.
 #[test]
 fn a_wait_that_leads_against_another() {
-    interrupted(2, || {
+    interrupted(1, || {
         let (line, device) = lent();
         let mut claim = line.claim(2, 0).unwrap();
         claim.submitted().unwrap();
         let point = line.at(1).keep();
-        let other = thread::spawn(move || point.point().wait(FOREVER).unwrap());
-        let executing = thread::spawn(move || device.native.execute(2));
+        let executing = {
+            let device = device.clone();
+            thread::spawn(move || device.native.execute(1))
+        };
+        let other = thread::spawn(move || {
+            point.point().wait(FOREVER).unwrap();
+            device.native.execute(2);
+        });
         line.at(2).wait(FOREVER).unwrap();
         other.join().unwrap();
         executing.join().unwrap();
