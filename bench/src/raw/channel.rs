@@ -1,4 +1,4 @@
-//! A worker thread behind a channel, and values under a condition variable: what a host queue is, by hand.
+//! A worker thread behind a channel, and values with a condition variable for who sleeps: what a host queue is, by hand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "host.submit",
         ours: "submit a closure to a host queue with one wait and one signal",
-        raw: "a boxed closure through a crossbeam channel to a worker thread; values under a mutex and a condition variable; both threads look for as long as ours do before they sleep",
+        raw: "a boxed closure through a crossbeam channel to a worker thread; values are atomics, with a mutex and a condition variable for who sleeps; both threads look for as long as ours do before they sleep",
         floor: Floor::Raw,
         bar: Bar::Ratio(1.2),
         on: &[On::Host],
