@@ -245,13 +245,13 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
 
     /// What this queue has in flight besides counts here, together with that of every queue which names the
     /// same room: for drivers that block on what submissions are made of, or where queues share what fills up.
-    /// Always the same one.
+    /// Asked once, when the queue is made.
     fn room(&self) -> Option<&Arc<Room>> {
         None
     }
 
     /// Identifies the driver queue, unique in the process and never 0. Signals of one driver queue
-    /// keep their order without a wait.
+    /// keep their order without a wait. Asked once, when the queue is made.
     fn order_domain(&self) -> u64;
 
     /// Asked before each record: false puts the submission off, and the device's watcher asks again every few
@@ -322,11 +322,13 @@ pub struct Keep {
 
 impl Keep {
     /// Adds one object.
+    #[inline]
     pub fn push(&mut self, object: Arc<dyn Any + Send + Sync>) {
         self.objects.push(object);
     }
 
     /// Takes so many more units of the queue's [room](Enqueue::room), for what has gone or will go to the driver.
+    #[inline]
     pub fn take_room(&mut self, units: u64) {
         self.units = self.units.saturating_add(units);
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::Error;
 use crate::error::Result;
 use crate::state::{Interval, Shared};
+use crate::sync::{Ordering, fence};
 use crate::waiters::Stage;
 
 /// The right to signal one value by a submission that the application makes itself.
@@ -70,7 +71,10 @@ impl Claim {
         self.open = false;
         self.of.drop_raw_claim();
         // The application's own queue is no order domain of ours: 0 is nobody.
-        self.of.promote(self.interval, 0, None);
+        if self.of.promote(self.interval, 0, None) {
+            fence(Ordering::SeqCst);
+            self.of.look_behind(self.interval);
+        }
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::{NativeMark, Stamp};
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
-use crate::point::KeptPoint;
+use crate::point::{KeptPoint, Point};
 use crate::sync::Mutex;
 use crate::wait::WaitMode;
 
@@ -191,7 +191,19 @@ impl Fence {
         })
     }
 
-    pub(crate) fn mark(&self, point: KeptPoint, stamp: Option<Arc<dyn Stamp>>) {
+    pub(crate) fn mark(&self, at: Point<'_>, stamp: Option<Arc<dyn Stamp>>) {
+        {
+            // Mostly it was recorded on the same queue before: then no reference is counted up, and none down.
+            let mut mark = self.0.mark.lock();
+            if let Mark::Recorded { point, stamp: None } = &mut *mark
+                && stamp.is_none()
+                && point.is_of(at)
+            {
+                point.value = at.value;
+                return;
+            }
+        }
+        let point = at.keep();
         self.put(Mark::Recorded { point, stamp });
     }
 

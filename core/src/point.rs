@@ -155,6 +155,15 @@ impl KeptPoint {
         self.of.is_none()
     }
 
+    /// True if `point` is of the same timeline.
+    #[inline]
+    pub(crate) fn is_of(&self, point: Point<'_>) -> bool {
+        match (&self.of, point.of) {
+            (Some(of), Some(other)) => Arc::ptr_eq(of, other),
+            _ => false,
+        }
+    }
+
     /// The point, for waiting.
     pub fn point(&self) -> Point<'_> {
         Point {
@@ -195,12 +204,14 @@ pub struct NativePoint<'a> {
 impl<'a> NativePoint<'a> {
     /// The value.
     #[must_use]
+    #[inline]
     pub const fn value(self) -> u64 {
         self.value
     }
 
     /// The port, if it is of type `P`; a port of the queue's own device always is of the backend's type.
     #[must_use]
+    #[inline]
     pub fn port<P: Port>(self) -> Option<&'a P> {
         (self.port as &dyn std::any::Any).downcast_ref()
     }

@@ -114,8 +114,9 @@ impl Room {
         }
         let progress = sharer.progress();
         loop {
-            sharer.give_back();
+            // What is reached after this look is not given back for certain.
             let next = progress.reached() + 1;
+            sharer.give_back();
             if progress.failure().is_some() || progress.pending() < next {
                 break;
             }
@@ -159,6 +160,7 @@ impl Wake for Follower {
 impl Room {
     /// Counts what a submission takes that is in flight now: so whoever finds the room full also finds the submission
     /// that has filled it.
+    #[inline]
     pub(crate) fn count(&self, units: u64) {
         self.taken.fetch_add(units, Ordering::SeqCst);
     }

@@ -23,19 +23,37 @@ pub(crate) trait Wake: Send + Sync {
     }
 }
 
-// Somebody on this thread runs what is ready, now or once he is done.
-per_thread! { static ACTIVE: Cell<bool> = Cell::new(false) }
+/// Whether somebody on this thread runs what is ready, now or once he is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Active {
+    Nobody,
+    /// And nothing is.
+    Idle,
+    Loaded,
+}
+
+per_thread! { static ACTIVE: Cell<Active> = Cell::new(Active::Nobody) }
 per_thread! { static READY: RefCell<VecDeque<Arc<dyn Wake>>> = RefCell::new(VecDeque::new()) }
 
 /// Sets [`ACTIVE`]; false if it was set.
 #[inline]
 fn activate() -> bool {
-    matches!(ACTIVE.try_with(|active| !active.replace(true)), Ok(true))
+    let activated = ACTIVE.try_with(|active| {
+        let free = active.get() == Active::Nobody;
+        if free {
+            active.set(Active::Idle);
+        }
+        free
+    });
+    matches!(activated, Ok(true))
 }
 
 /// True if what this thread wakes now waits until somebody further up its stack is done.
 pub(crate) fn is_put_off() -> bool {
-    ACTIVE.try_with(Cell::get).unwrap_or(false)
+    matches!(
+        ACTIVE.try_with(|active| active.get() != Active::Nobody),
+        Ok(true)
+    )
 }
 
 /// Runs `woken` and everything they wake in turn, unless this thread is already doing so further
@@ -64,8 +82,12 @@ fn wake_several(first: Arc<dyn Wake>, others: impl Iterator<Item = Arc<dyn Wake>
             Some(wake) => wake.wake(),
         }
     }
-    if queued && activate() {
-        drain();
+    if queued {
+        if activate() {
+            drain();
+        } else {
+            let _ = ACTIVE.try_with(|active| active.set(Active::Loaded));
+        }
     }
 }
 
@@ -87,18 +109,28 @@ impl PutOff {
 impl Drop for PutOff {
     #[inline]
     fn drop(&mut self) {
-        if self.outermost {
+        if !self.outermost {
+            return;
+        }
+        let idle = ACTIVE.try_with(|active| {
+            let idle = active.get() == Active::Idle;
+            if idle {
+                active.set(Active::Nobody);
+            }
+            idle
+        });
+        if !matches!(idle, Ok(true)) {
             drain();
         }
     }
 }
-#[inline]
+
 fn drain() {
     while let Ok(Some(next)) = READY.try_with(|ready| ready.borrow_mut().pop_front()) {
         // The next one in line has nothing to do with a panic of this one.
         quietly(|| next.wake());
     }
-    let _ = ACTIVE.try_with(|active| active.set(false));
+    let _ = ACTIVE.try_with(|active| active.set(Active::Nobody));
 }
 
 /// Runs what may drop objects of the application: a panic there, reported by the panic hook, must not

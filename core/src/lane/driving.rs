@@ -15,6 +15,7 @@ const NOBODY: u64 = 0;
 /// The lowest bit is the note, the others are the thread.
 const NOTE: u64 = 1;
 
+#[inline]
 const fn by(thread: ThreadId) -> u64 {
     thread.number() << 1
 }
@@ -25,16 +26,19 @@ impl Driving {
     }
 
     /// True if `thread` drives.
+    #[inline]
     pub(super) fn is_by(&self, thread: ThreadId) -> bool {
         self.0.load(Ordering::Acquire) & !NOTE == by(thread)
     }
 
     /// True if nobody drives.
+    #[inline]
     pub(super) fn is_free(&self) -> bool {
         self.0.load(Ordering::Acquire) == NOBODY
     }
 
     /// `thread` drives from now on, or goes on to: what it was left notes of it is about to see.
+    #[inline]
     pub(super) fn take(&self, thread: ThreadId) {
         self.0.store(by(thread), Ordering::Release);
     }
@@ -52,15 +56,18 @@ impl Driving {
     }
 
     /// Nobody drives any more.
+    #[inline]
     pub(super) fn give_up(&self) {
         self.0.store(NOBODY, Ordering::Release);
     }
 
     /// As [`Driving::give_up`] by `thread`, but false if there is a note. Needs no lock.
+    #[inline]
     pub(super) fn give_up_unless_noted(&self, thread: ThreadId) -> bool {
         self.change(by(thread), NOBODY)
     }
 
+    #[inline]
     fn change(&self, from: u64, to: u64) -> bool {
         self.0
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)

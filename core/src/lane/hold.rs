@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::aside::Aside;
 use super::entry::{Entry, Job, Large, claims_of, emptied, waits_of};
 use super::places::Places;
 use super::send::Sent;
@@ -15,7 +16,7 @@ use crate::graph::{Holder, Lists, OwnedClaim};
 use crate::point::KeptPoint;
 use crate::run::{Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
-use crate::sync::{ThreadId, this_thread};
+use crate::sync::{Ordering, ThreadId, fence, this_thread};
 use crate::waiters::Stage;
 
 pub(super) struct State<E: Enqueue> {
@@ -55,6 +56,14 @@ impl<E: Enqueue> State<E> {
     /// The room that everything in flight has taken, which is given back without waiting for it.
     pub(super) fn take_all_room(&mut self) -> u64 {
         self.taken.drain(..).map(|(_, units)| units).sum()
+    }
+
+    /// Takes up the room that the thread which drives has put aside.
+    #[inline]
+    pub(super) fn take_up(&mut self, aside: &Aside) {
+        if let Some(taken) = aside.take() {
+            self.taken.push_back(taken);
+        }
     }
 
     /// Moves what submissions up to `reached` kept to `finished`, to be [let go](Finished::let_go) without the lock:
@@ -163,18 +172,21 @@ pub(super) enum Verdict {
 
 impl<E: Enqueue> Lane<E> {
     /// What a submission to this queue waits for.
+    #[inline]
     pub(super) fn awaited<'s>(&self, of: &'s Arc<Shared>, value: u64) -> Awaited<'s> {
         let port = of.port_on(self.device);
         Awaited { of, value, port }
     }
 
     /// What a submission to this queue has claimed.
+    #[inline]
     pub(super) fn taken<'s>(&self, of: &'s Arc<Shared>, claim: Interval) -> Taken<'s> {
         let port = of.port_on(self.device);
         Taken { of, claim, port }
     }
 
     /// Decides whether a submission can go, and adds to `lacks` what it lacks. Asks no driver and wakes nobody.
+    #[inline]
     pub(super) fn judge(
         &self,
         number: u64,
@@ -223,7 +235,7 @@ impl<E: Enqueue> Lane<E> {
         }
         if !lacks.is_empty() {
             Verdict::Blocked
-        } else if self.driver.room().is_some_and(|room| room.is_full()) {
+        } else if self.room.as_ref().is_some_and(|room| room.is_full()) {
             Verdict::Full
         } else {
             Verdict::Ready
@@ -271,6 +283,7 @@ impl<E: Enqueue> Lane<E> {
             let _before;
             let mut state = self.state.lock();
             self.driving.take(me);
+            state.take_up(&self.aside);
             state.use_again(&mut spare);
             _before = state.waiting_for.take();
             let Some(front) = state.held.front() else {
@@ -306,7 +319,7 @@ impl<E: Enqueue> Lane<E> {
                 drop(state);
                 // Still driven by this thread, as above.
                 let this: Arc<dyn Wake> = self.clone();
-                let room = self.driver.room();
+                let room = self.room.as_ref();
                 if room.is_some_and(|room| room.wait_for(&this)) {
                     let _state = self.state.lock();
                     if !self.driving.is_noted() {
@@ -443,7 +456,10 @@ impl<E: Enqueue> Lane<E> {
             }
         };
         match sent {
-            Sent::Done => {}
+            Sent::Done(promoted) => {
+                fence(Ordering::SeqCst);
+                self.look_behind(&taken, promoted);
+            }
             Sent::Busy(prepared) => {
                 self.put_back(number, prepared, keep, lists.clone(), places);
                 return true;

@@ -4,6 +4,7 @@
 //! that follow it on its queue, stay here, and whoever makes the missing signal pending lets them go,
 //! on his thread, from the run-queue.
 
+mod aside;
 mod driving;
 mod entry;
 mod hold;
@@ -24,12 +25,13 @@ use crate::graph::{Holder as _, Lists, Origin};
 use crate::info::DeviceId;
 use crate::long::Grow as _;
 use crate::point::{KeptPoint, Point, Signal};
-use crate::room::{Sharer, Taken as TakenRoom};
+use crate::room::{Room, Sharer, Taken as TakenRoom};
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::Shared;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, this_thread};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, behind_a_change, fence, this_thread};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
+use aside::Aside;
 use driving::Driving;
 use hold::{Awaited, Finished, Lacks, State, Taken, Verdict};
 use places::Places;
@@ -80,6 +82,9 @@ pub struct Lane<E: Enqueue> {
     /// Signalled once per submission; its value is the number of submissions finished.
     own: Timeline,
     driver: Arc<E>,
+    /// What the driver says of itself, once.
+    domain: u64,
+    room: Option<Arc<Room>>,
     /// Copies of the state's `last` and of whether objects may be among its `kept`, to be read without its lock.
     last: AtomicU64,
     keeps: AtomicBool,
@@ -88,6 +93,7 @@ pub struct Lane<E: Enqueue> {
     /// See [`Sharer::followed`].
     followed: AtomicBool,
     driving: Driving,
+    aside: Aside,
     state: Mutex<State<E>>,
 }
 
@@ -104,16 +110,20 @@ impl<E: Enqueue> Lane<E> {
             object,
             device,
             own,
+            domain: driver.order_domain(),
+            room: driver.room().cloned(),
             driver: Arc::new(driver),
             last: AtomicU64::new(0),
             keeps: AtomicBool::new(false),
             look_at: AtomicU64::new(0),
             followed: AtomicBool::new(false),
             driving: Driving::new(),
+            aside: Aside::new(),
             state: Mutex::new(State::default()),
         });
         crate::names::add(&lane.object);
-        if let Some(room) = lane.driver.room() {
+        lane.own_shared().belongs_to(&lane.object);
+        if let Some(room) = &lane.room {
             let this: Arc<dyn Sharer> = lane.clone();
             room.join(Arc::downgrade(&this));
         }
@@ -168,7 +178,7 @@ impl<E: Enqueue> Lane<E> {
     pub fn record(self: &Arc<Self>, fence: &Fence) -> Result<()> {
         fence.require_recordable(self.device, &self.object)?;
         if !fence.is_timed() {
-            let position = self.submit(&[], |_| Ok(()), &[])?.end.keep();
+            let position = self.submit(&[], |_| Ok(()), &[])?.end;
             fence.mark(position, None);
             return Ok(());
         }
@@ -182,7 +192,7 @@ impl<E: Enqueue> Lane<E> {
             }
             result
         };
-        let position = self.submit(&[], write, &[])?.end.keep();
+        let position = self.submit(&[], write, &[])?.end;
         fence.mark(position, Some(stamp as Arc<dyn Stamp>));
         Ok(())
     }
@@ -254,12 +264,13 @@ impl<E: Enqueue> Lane<E> {
         state.last = number;
         self.last.store(number, Ordering::Release);
         let mut finished = Finished::default();
+        state.take_up(&self.aside);
         state.take_finished(self.own_shared().reached(), &mut finished);
         self.note_what_is_kept(&state);
         if !held {
             self.driving.take(me);
             drop(state);
-            finished.let_go(self.driver.room());
+            finished.let_go(self.room.as_ref());
             if !self.driver.ready() {
                 let mut state = self.state.lock();
                 let lists = state.lists(waits, &claims);
@@ -269,8 +280,18 @@ impl<E: Enqueue> Lane<E> {
                 return Ok(self.submitted(number));
             }
             let sent = self.send_now(number, waits, work, &claims, places);
-            let straight = matches!(sent, Ok(Went::Straight));
-            if !(straight && self.driving.give_up_unless_noted(me)) {
+            let mut driven = false;
+            if let Ok(Went::Straight(promoted)) = sent {
+                driven = self.driving.give_up_unless_noted(me);
+                // Mostly nothing but that stands between what was promoted and the look who waits for it.
+                if driven {
+                    behind_a_change();
+                } else {
+                    fence(Ordering::SeqCst);
+                }
+                self.look_behind(&claims, promoted);
+            }
+            if !driven {
                 self.drive(me);
             }
             return sent.map(|_| self.submitted(number));
@@ -292,10 +313,11 @@ impl<E: Enqueue> Lane<E> {
             self.clone().reconsider(number);
         }
         // Last: it may run what the application does in drops, and the lane must not wait for that.
-        finished.let_go(self.driver.room());
+        finished.let_go(self.room.as_ref());
         Ok(self.submitted(number))
     }
 
+    #[inline]
     fn submitted(&self, number: u64) -> Submitted<'_> {
         let of = self.own.at(number);
         Submitted {
@@ -305,6 +327,7 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Everything that may ask a driver, wake others or drop what is kept, before the lock is taken.
+    #[inline]
     fn bring_up_to_date(&self, waits: &[Awaited<'_>], signals: &[Signal<'_>]) -> Result<()> {
         for &Awaited { of, value, port } in waits {
             of.check_wait(value)?;
@@ -325,7 +348,7 @@ impl<E: Enqueue> Lane<E> {
         let due = (ahead >= LOOK && last.is_multiple_of(LOOK))
             || (ahead >= self.look_at.load(Ordering::Relaxed).max(KEPT)
                 && self.keeps.load(Ordering::Relaxed));
-        if self.driver.room().is_some_and(|room| room.is_full()) {
+        if self.room.as_ref().is_some_and(|room| room.is_full()) {
             self.give_back();
         } else if due || ahead >= E::MAX_IN_FLIGHT {
             let left = last.saturating_sub(own.refresh());
@@ -335,6 +358,7 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Claims every signal of a submission, or none.
+    #[inline]
     fn claim_all<'s>(
         &self,
         waits: &[Awaited<'_>],
@@ -375,12 +399,14 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
+    #[inline]
     fn note_what_is_kept(&self, state: &State<E>) {
         if state.kept.is_empty() {
             self.keeps.store(false, Ordering::Relaxed);
         }
     }
 
+    #[inline]
     fn own_shared(&self) -> &Arc<Shared> {
         self.own.shared()
     }
@@ -398,6 +424,7 @@ impl<E: Enqueue> Sharer for Lane<E> {
         loop {
             let mut finished = Finished::default();
             let mut state = self.state.lock();
+            state.take_up(&self.aside);
             state.take_finished(reached, &mut finished);
             if failed {
                 // A queue that has failed gets no further: what it took is not waited for.
@@ -406,7 +433,7 @@ impl<E: Enqueue> Sharer for Lane<E> {
             self.note_what_is_kept(&state);
             drop(state);
             let more = finished.is_full();
-            finished.let_go(self.driver.room());
+            finished.let_go(self.room.as_ref());
             if !more {
                 return;
             }
@@ -425,8 +452,9 @@ impl<E: Enqueue> Drop for Lane<E> {
         let own = self.own.shared();
         own.refresh();
         let mut state = std::mem::take(&mut *self.state.lock());
+        state.take_up(&self.aside);
         let units = state.take_all_room();
-        let room = self.driver.room().cloned();
+        let room = self.room.clone();
         let taken = room.map(|room| TakenRoom { room, units });
         let orphan = Orphan {
             _driver: self.driver.clone(),

@@ -14,20 +14,39 @@ use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
 use crate::error::{Error, Result};
 use crate::point::{Completion, NativePoint};
 use crate::run::{Wake, wake_all};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 
 /// What became of an attempt to hand a submission to the driver.
 pub(super) enum Sent<E: Enqueue> {
-    /// What the submission kept and its places are taken care of.
-    Done,
+    /// What the submission kept and its places are taken care of. Who has come meanwhile is yet to be [looked
+    /// for](Lane::look_behind), behind a barrier.
+    Done(Promoted),
     Busy(E::Prepared),
     Refused(Error),
 }
 
+/// Which of a submission's claims were promoted without a lock, bit by bit; those beyond the last bit may have been.
+#[derive(Clone, Copy)]
+pub(super) struct Promoted(u64);
+
+impl Promoted {
+    #[inline]
+    const fn add(&mut self, index: usize) {
+        if index < 64 {
+            self.0 |= 1 << index;
+        }
+    }
+
+    #[inline]
+    const fn has(self, index: usize) -> bool {
+        index >= 64 || self.0 & (1 << index) != 0
+    }
+}
+
 /// How a submission that was never held went.
 pub(super) enum Went {
-    /// To the driver.
-    Straight,
+    /// To the driver. See [`Sent::Done`].
+    Straight(Promoted),
     /// To the front of what is held.
     Held,
 }
@@ -50,7 +69,7 @@ impl<E: Enqueue> Lane<E> {
     {
         let mut keep = Keep::default();
         match self.send(number, waits, work, claims, &mut places, &mut keep) {
-            Sent::Done => Ok(Went::Straight),
+            Sent::Done(promoted) => Ok(Went::Straight(promoted)),
             Sent::Busy(prepared) => {
                 // It is held now, if only by a lock: whoever asks must find it. It waits for nobody in the
                 // graph, so it closes no circle.
@@ -89,7 +108,7 @@ impl<E: Enqueue> Lane<E> {
                 batch_waits.push(NativePoint { of, port, value });
             }
         }
-        let domain = self.driver.order_domain();
+        let domain = self.domain;
         let (mut order, mut signals) = (Natives::new(), Natives::new());
         let mut relayed: SmallVec<[Completion; 2]> = SmallVec::new();
         for &Taken { of, claim, port } in claims {
@@ -138,6 +157,7 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Runs what may panic for the application's sake: that is a refusal then.
+    #[inline]
     fn guarded<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<T> {
         catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|payload| {
             Err(Error::WorkPanicked {
@@ -148,6 +168,7 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Hands a recorded submission to the driver, and lets the timelines know.
+    #[inline]
     pub(super) fn flush(
         self: &Arc<Self>,
         number: u64,
@@ -164,10 +185,12 @@ impl<E: Enqueue> Lane<E> {
             Ok(Flush::Refused(error)) | Err(error) => return Sent::Refused(error),
         }
         let units = keep.units();
-        let room = self.driver.room().filter(|_| units > 0);
+        let room = self.room.as_ref().filter(|_| units > 0);
         let objects = !keep.is_empty();
-        if room.is_some() || objects {
+        let left = room.is_some() && !(objects || self.aside.put(number, units));
+        if left || objects {
             let mut state = self.state.lock();
+            state.take_up(&self.aside);
             if room.is_some() {
                 state.taken.push_back((number, units));
             }
@@ -180,15 +203,18 @@ impl<E: Enqueue> Lane<E> {
                 self.keeps.store(true, Ordering::Relaxed);
             }
         }
-        let domain = self.driver.order_domain();
+        let domain = self.domain;
         let own = self.own_shared();
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
         drop(places.submission.take());
-        for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_some()) {
-            of.promote(*claim, domain, Some(&self.object));
+        let mut promoted = Promoted(0);
+        for (index, Taken { of, claim, port }) in claims.iter().enumerate() {
+            if port.is_some() && of.promote(*claim, domain, Some(&self.object)) {
+                promoted.add(index);
+            }
         }
-        // After its signals: who sees the position reached finds them reached, too.
-        own.promote_own(number, domain, &self.object);
+        // After its signals: who sees the position pending finds them pending, too.
+        own.promote_own(number);
         // Pending first: who finds no room then finds what to wait for.
         if let Some(room) = room {
             room.count(units);
@@ -204,7 +230,19 @@ impl<E: Enqueue> Lane<E> {
             };
             wake_all([Arc::new(relay) as Arc<dyn Wake>]);
         }
-        Sent::Done
+        Sent::Done(promoted)
+    }
+
+    /// Looks who waits for what has been promoted, and who has looked for it. Comes behind a barrier: one for all that a
+    /// submission promotes.
+    #[inline]
+    pub(super) fn look_behind(&self, claims: &[Taken<'_>], promoted: Promoted) {
+        for (index, Taken { of, claim, port }) in claims.iter().enumerate() {
+            if port.is_some() && promoted.has(index) {
+                of.look_behind(*claim);
+            }
+        }
+        self.own_shared().release_if_awaited();
     }
 
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
@@ -245,7 +283,10 @@ impl<E: Enqueue> Lane<E> {
             Err(error) => Sent::Refused(error),
         };
         match sent {
-            Sent::Done => {}
+            Sent::Done(promoted) => {
+                fence(Ordering::SeqCst);
+                self.look_behind(&[], promoted);
+            }
             Sent::Busy(prepared) => {
                 self.put_back(number, prepared, kept, None, places);
             }

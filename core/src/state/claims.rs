@@ -15,7 +15,13 @@ pub(crate) struct Interval {
 /// pending needs no entry: it lies without a gap between the reached and the pending value. There may be very many, which
 /// go one by one from the front.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(VecDeque<Interval>);
+pub(crate) struct Claims {
+    intervals: VecDeque<Interval>,
+    /// The upper end of the one that was not made here: its owner will [remove](Claims::remove) it, and relies on
+    /// finding some claim here until he does. There is one at the most, as they come here one by one and only when this
+    /// is empty.
+    owed: Option<u64>,
+}
 
 impl Claims {
     /// Claims up to `upto` for a submission whose own highest wait on the timeline is `own_wait`,
@@ -33,54 +39,64 @@ impl Claims {
         own_wait: u64,
         settled: u64,
     ) -> Result<Interval, Interval> {
-        let at = self.0.partition_point(|claim| claim.upto < upto);
-        if let Some(&next) = self.0.get(at)
+        let at = self.intervals.partition_point(|claim| claim.upto < upto);
+        if let Some(&next) = self.intervals.get(at)
             && next.above < upto
         {
             return Err(next);
         }
-        let below = at.checked_sub(1).map_or(0, |i| self.0[i].upto);
+        let below = at.checked_sub(1).map_or(0, |i| self.intervals[i].upto);
         let claim = Interval {
             above: below.max(own_wait).max(settled),
             upto,
         };
-        self.0.grow();
-        self.0.insert(at, claim);
+        self.intervals.grow();
+        self.intervals.insert(at, claim);
         Ok(claim)
     }
 
-    /// Adds a claim that is the only one.
-    pub(super) fn add(&mut self, claim: Interval) {
-        self.0.push_back(claim);
+    /// Adds a claim that was made elsewhere and is the only one. All of it may be reached; its owner does not know
+    /// yet.
+    pub(super) fn owe(&mut self, claim: Interval) {
+        self.owed = Some(claim.upto);
+        if claim.above < claim.upto {
+            self.intervals.push_back(claim);
+        }
     }
 
-    /// True if nothing is claimed.
+    /// True if nothing is claimed, as far as the owners of the claims know.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.intervals.is_empty() && self.owed.is_none()
     }
 
     /// Takes the claim on `upto` back, or notes that it has become pending.
     pub(crate) fn remove(&mut self, upto: u64) {
-        if let Ok(at) = self.0.binary_search_by_key(&upto, |claim| claim.upto) {
-            self.0.remove(at);
+        self.owed = self.owed.filter(|&owed| owed != upto);
+        let key = |claim: &Interval| claim.upto;
+        if let Ok(at) = self.intervals.binary_search_by_key(&upto, key) {
+            self.intervals.remove(at);
         }
     }
 
     /// Forgets what is settled.
     pub(crate) fn settle(&mut self, settled: u64) {
-        let done = self.0.partition_point(|claim| claim.upto <= settled);
-        self.0.drain(..done);
+        let done = self
+            .intervals
+            .partition_point(|claim| claim.upto <= settled);
+        self.intervals.drain(..done);
     }
 
     /// The claim that the next host signal must not run into.
     pub(crate) fn lowest(&self) -> Option<Interval> {
-        self.0.front().copied()
+        self.intervals.front().copied()
     }
 
     /// True if some claim will bring the timeline to `value`.
     pub(crate) fn covers(&self, value: u64) -> bool {
-        let at = self.0.partition_point(|claim| claim.upto < value);
-        self.0.get(at).is_some_and(|claim| claim.above < value)
+        let at = self.intervals.partition_point(|claim| claim.upto < value);
+        self.intervals
+            .get(at)
+            .is_some_and(|claim| claim.above < value)
     }
 }
 

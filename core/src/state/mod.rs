@@ -125,8 +125,11 @@ struct Seen {
 /// What changes with each claim, and with each signal of the host: in the hands of whoever makes them.
 #[repr(align(128))]
 struct Claimed {
-    /// What has been promoted; grows. What is reached is pending too, whatever this says.
+    /// What has been promoted; grows. Only written by whoever has the claim in the word, so that a store is enough; what
+    /// is promoted of claims in the list is written to the second, under the lock. What is reached is pending too, whatever
+    /// these say.
     pending: AtomicU64,
+    listed: AtomicU64,
     /// The one claim that is not in the state's list: see `quick.rs`.
     quick: AtomicU64,
     /// The claim that was promoted last, or next to last: its value, that together with the driver queue that
@@ -203,6 +206,7 @@ impl Shared {
             },
             claimed: Claimed {
                 pending: AtomicU64::new(initial),
+                listed: AtomicU64::new(initial),
                 quick: AtomicU64::new(quick::unclaimed(initial, initial)),
                 promoted: AtomicU64::new(0),
                 promoted_as: AtomicU64::new(0),
@@ -231,7 +235,8 @@ impl Shared {
     #[inline]
     pub(crate) fn pending(&self) -> u64 {
         let promoted = self.claimed.pending.load(Ordering::Acquire);
-        promoted.max(self.reached())
+        let listed = self.claimed.listed.load(Ordering::Acquire);
+        promoted.max(listed).max(self.reached())
     }
 
     /// True if `value` is known to be signalled by this driver queue: only of one of the last values that were
@@ -530,7 +535,7 @@ impl Shared {
     ) -> Option<(Ticket, bool)> {
         let (ticket, leads, watch) = {
             let mut state = self.locked.state.lock();
-            // Against who promotes a claim: see `release_if_awaited`.
+            // Against who promotes a claim: see `look_behind`.
             self.claimed.awaited.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             match (self.standing_locked(&mut state, value), stage) {

@@ -2,9 +2,14 @@
 //!
 //! One word stands for such a claim, and while there is none for what is pending: so who takes the word knows that
 //! nobody has claimed anything since he looked. Whoever has to see all claims takes the lock and moves that one to the
-//! list first; from then on claims are listed, until the list is empty again. So the word goes from what is pending
-//! to a claim and back without the lock, and only with it to [`LISTED`] and back. Once a timeline has failed it
-//! stays there.
+//! list first; from then on claims are listed, until the list is empty again. So the word goes from one claim to the
+//! next without the lock, and only with it to [`LISTED`] and back. Once a timeline has failed it stays there.
+//!
+//! A claim is taken by one locked instruction and promoted by none: its owner stores its value in `pending`, which nobody
+//! else writes, as the word is not free for the next before. Then, behind a barrier that does for everything that a
+//! submission promotes, he looks whether the claim has been moved to the list meanwhile. Who moves it looks whether it is
+//! promoted after that: one sees the other. If it was not, it is *owed*: nothing stands in the word again until its owner
+//! has come for it, even if it is reached before, so that no later claim is promoted by a store before his.
 //!
 //! A signal of the host for a timeline that is nothing but memory stands in the word, too, while it is made. It is legal
 //! as soon as it stands there. Whoever takes the word from it, with the lock, makes the signal in its place: nobody
@@ -12,7 +17,7 @@
 
 use super::claims::Claims;
 use super::{Interval, Shared, State};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, in_order};
 
 /// The word is a value and a mark above it. Claims of values that do not fit always stand in the list.
 const VALUE: u64 = (1 << 62) - 1;
@@ -20,7 +25,7 @@ const VALUE: u64 = (1 << 62) - 1;
 /// What is pending, and nothing is claimed.
 const PENDING: u64 = 0;
 
-/// There is a claim up to the value.
+/// There is a claim up to the value, unless that is promoted.
 const CLAIMED: u64 = 1 << 62;
 
 /// The host signals the value.
@@ -35,12 +40,6 @@ const LISTED: u64 = u64::MAX;
 
 const fn mark(word: u64) -> u64 {
     word & !VALUE
-}
-
-/// True if nothing is claimed.
-#[inline]
-const fn is_unclaimed(word: u64) -> bool {
-    mark(word) == PENDING || (mark(word) == REACHED && word != LISTED)
 }
 
 /// The word where nothing is claimed.
@@ -58,8 +57,14 @@ impl Shared {
     #[inline]
     pub(super) fn claim_quickly(&self, value: u64, own_wait: u64) -> Option<Interval> {
         let word = self.claimed.quick.load(Ordering::Acquire);
+        let free = match mark(word) {
+            PENDING => true,
+            REACHED => word != LISTED,
+            CLAIMED => self.is_promoted(word & VALUE),
+            _ => false,
+        };
         let above = self.pending();
-        let fine = is_unclaimed(word)
+        let fine = free
             && !self.seen.troubled.load(Ordering::Acquire)
             && (own_wait..value).contains(&above)
             && value < VALUE
@@ -76,6 +81,7 @@ impl Shared {
         let settled = match mark(word) {
             REACHED => word != LISTED,
             PENDING => self.reached() == before,
+            CLAIMED => self.is_promoted(before) && self.reached() == before,
             _ => false,
         };
         let near = value.wrapping_sub(before) <= self.max_difference;
@@ -97,11 +103,29 @@ impl Shared {
             .is_ok()
     }
 
-    /// Notes that the claim of `value`, all of which is pending, is none any more. False if it does not stand in the
-    /// word.
+    /// True if the owner of the claim of `value`, which stands in the word, has promoted it. That it is reached does not
+    /// tell.
     #[inline]
-    pub(super) fn drop_quick(&self, value: u64) -> bool {
-        value < VALUE && self.change_word(CLAIMED | value, PENDING | value)
+    fn is_promoted(&self, value: u64) -> bool {
+        self.claimed.pending.load(Ordering::Acquire) >= value
+    }
+
+    /// Promotes the claim of `value`. False if it does not stand in the word. If it does, it may be moved to the list
+    /// before it is promoted: [`Shared::is_listed`] tells, behind a barrier.
+    #[inline]
+    pub(super) fn promote_quickly(&self, value: u64) -> bool {
+        let word = self.claimed.quick.load(Ordering::Acquire);
+        let quick = value < VALUE && word == CLAIMED | value;
+        if quick {
+            self.claimed.pending.store(value, Ordering::Release);
+        }
+        quick
+    }
+
+    /// True if claims stand in the list.
+    #[inline]
+    pub(super) fn is_listed(&self) -> bool {
+        self.claimed.quick.load(Ordering::SeqCst) == LISTED
     }
 
     /// Takes a claim back. False if it does not stand in the word.
@@ -127,11 +151,10 @@ impl Shared {
         let value = word & VALUE;
         match mark(word) {
             CLAIMED => {
-                // If it has just become pending its owner finds nothing to remove.
-                let above = self.pending();
-                if above < value {
-                    let claim = Interval { above, upto: value };
-                    state.claims.add(claim);
+                in_order();
+                if self.claimed.pending.load(Ordering::SeqCst) < value {
+                    let above = self.pending();
+                    state.claims.owe(Interval { above, upto: value });
                 }
             }
             // The signaller may be doing the same.
@@ -150,8 +173,7 @@ impl Shared {
         }
     }
 
-    /// Forgets the claims up to `value`, which is reached. One in the word is left to its owner: until then
-    /// whoever lists it finds it settled.
+    /// Forgets the claims up to `value`, which is reached. One in the word is left to its owner.
     pub(super) fn settle(&self, state: &mut State, value: u64) {
         if !state.claims.is_empty() {
             state.claims.settle(value);

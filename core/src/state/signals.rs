@@ -51,49 +51,84 @@ impl Shared {
         claim
     }
 
-    /// Notes that a claim is with the driver of `domain`, from `queue`; releases whoever waited for that.
+    /// Notes that a claim is with the driver of `domain`, from `queue`. If this is true the caller has to [look
+    /// behind](Shared::look_behind) it; otherwise whoever waited for it has been released.
     #[inline]
-    pub(crate) fn promote(self: &Arc<Self>, claim: Interval, domain: u64, queue: Option<&Object>) {
-        self.set_pending(claim.upto, domain, queue.map_or(0, Object::id));
-        if !self.drop_quick(claim.upto) {
-            let mut state = self.locked.state.lock();
-            self.with_claims(&mut state, |claims| claims.remove(claim.upto));
+    pub(crate) fn promote(
+        self: &Arc<Self>,
+        claim: Interval,
+        domain: u64,
+        queue: Option<&Object>,
+    ) -> bool {
+        self.note_signaller(claim.upto, domain, queue.map_or(0, Object::id));
+        let quick = self.promote_quickly(claim.upto);
+        if !quick {
+            self.promote_with_the_lock(claim.upto);
         }
-        self.release_if_awaited();
+        quick
     }
 
-    /// The same for a value that needs no claim: that of the queue's own timeline, which nobody else signals.
+    fn promote_with_the_lock(self: &Arc<Self>, value: u64) {
+        self.release(|state| {
+            let before = self.claimed.listed.load(Ordering::Relaxed);
+            let listed = value.max(before);
+            self.claimed.listed.store(listed, Ordering::Release);
+            self.with_claims(state, |claims| claims.remove(value));
+        });
+    }
+
+    /// As [`Shared::promote`] for a value that needs no claim: that of the queue's own timeline, which nobody else
+    /// signals. Promoted by one thread at a time, in order.
     #[inline]
-    pub(crate) fn promote_own(self: &Arc<Self>, value: u64, domain: u64, queue: &Object) {
-        self.set_pending(value, domain, queue.id());
-        self.release_if_awaited();
+    pub(crate) fn promote_own(&self, value: u64) {
+        self.claimed.pending.store(value, Ordering::Release);
+    }
+
+    /// Says once that all values are signalled by `queue`, which claims none.
+    pub(crate) fn belongs_to(&self, queue: &Object) {
+        let by = &self.claimed.promoted_by;
+        by.store(queue.id(), Ordering::Release);
     }
 
     /// Somebody else may do this at the same time, for the value after this one: if the driver was faster than the
     /// caller, and a third has seen that.
     #[inline]
-    fn set_pending(&self, value: u64, domain: u64, queue: u64) {
+    fn note_signaller(&self, value: u64, domain: u64, queue: u64) {
         self.claimed.promoted_by.store(queue, Ordering::Relaxed);
         self.claimed.promoted.store(value, Ordering::Relaxed);
         self.claimed
             .promoted_as
             .store(promotion(value, domain), Ordering::Release);
-        self.claimed.pending.fetch_max(value, Ordering::SeqCst);
     }
 
-    /// Who registers to wait says so first and looks then, and here it is the other way round: one of the two
-    /// sees the other.
+    /// Looks who has come while a value was promoted: releases those who wait, and lets go of the claim where it was moved
+    /// to the list. Who registers to wait says so first and looks then, who lists a claim does that first and looks
+    /// then, and here it is the other way round: one of the two sees the other, if there is a barrier before this.
     #[inline]
-    fn release_if_awaited(self: &Arc<Self>) {
-        in_order();
-        if self.claimed.awaited.load(Ordering::SeqCst) {
-            self.release();
+    pub(crate) fn look_behind(self: &Arc<Self>, claim: Interval) {
+        let listed = self.is_listed();
+        if listed || self.claimed.awaited.load(Ordering::SeqCst) {
+            self.release(|state| {
+                if listed {
+                    self.with_claims(state, |claims| claims.remove(claim.upto));
+                }
+            });
         }
     }
 
-    fn release(self: &Arc<Self>) {
+    /// As [`Shared::look_behind`] for a value without a claim.
+    #[inline]
+    pub(crate) fn release_if_awaited(self: &Arc<Self>) {
+        if self.claimed.awaited.load(Ordering::SeqCst) {
+            self.release(|_| ());
+        }
+    }
+
+    /// Makes a change under the lock, and releases whoever has nothing left to wait for.
+    fn release(self: &Arc<Self>, change: impl FnOnce(&mut State)) {
         let (woken, watch) = {
             let mut state = self.locked.state.lock();
+            change(&mut state);
             let woken = self.take_settled(&mut state);
             (woken, self.needs_watch(&mut state))
         };
@@ -121,6 +156,7 @@ impl Shared {
     #[inline]
     pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
         if self.counts_here && self.signal_quickly(value) {
+            in_order();
             self.release_if_awaited();
             return Ok(());
         }

@@ -224,6 +224,11 @@ pub(crate) fn in_order() {
     fence(Ordering::SeqCst);
 }
 
+/// See the native one.
+pub(crate) fn behind_a_change() {
+    fence(Ordering::SeqCst);
+}
+
 /// Polling adds nothing but the same states again.
 pub(crate) const CAN_SPIN: bool = false;
 

@@ -41,6 +41,18 @@ pub(crate) fn this_thread() -> ThreadId {
 #[inline]
 pub(crate) const fn in_order() {}
 
+/// A barrier for a thread that has just changed an atomic, whichever: what it has stored before comes before what it loads
+/// from here on, for everybody who has a fence between his own two. Processors of this architecture have none but full
+/// barriers in instructions that read and write at once, and a compiler moves no earlier store behind one that releases, nor
+/// a later load before one that acquires; the language promises less, so elsewhere it is a fence.
+#[inline]
+pub(crate) fn behind_a_change() {
+    #[cfg(target_arch = "x86_64")]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(not(target_arch = "x86_64"))]
+    fence(Ordering::SeqCst);
+}
+
 /// Whether polling for a while before parking can pay.
 pub(crate) const CAN_SPIN: bool = true;
 

@@ -7,7 +7,7 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_model::backend::{
     Attachment, Batch, Completion, Device as _, Enqueue, Flush, Gate, Keep, KeptPoints, Lane, Port,
-    Stamp, Waker,
+    Room, Stamp, Waker,
 };
 use syncline_model::{DeviceId, Object, Result, Timeline, host};
 
@@ -72,6 +72,8 @@ pub(crate) enum Completes {
 pub(crate) struct Driver<const ROOM: u64> {
     domain: u64,
     completes: Completes,
+    /// What it shares with other drivers, of which work takes what it says.
+    room: Option<Arc<Room>>,
     taken: Mutex<VecDeque<Task>>,
     /// The lock of the driver's queue, which others hold at times.
     gate: Arc<Gate>,
@@ -111,10 +113,25 @@ pub(crate) fn narrow_queue<const ROOM: u64>(
     label: &str,
     completes: Completes,
 ) -> Arc<Lane<Driver<ROOM>>> {
+    make_queue(device, label, completes, None)
+}
+
+/// A queue whose driver shares `room` and completes when it is run.
+pub(crate) fn sharing_queue(device: DeviceId, label: &str, room: &Arc<Room>) -> Queue {
+    make_queue(device, label, Completes::WhenRun, Some(room.clone()))
+}
+
+fn make_queue<const ROOM: u64>(
+    device: DeviceId,
+    label: &str,
+    completes: Completes,
+    room: Option<Arc<Room>>,
+) -> Arc<Lane<Driver<ROOM>>> {
     let object = Object::new("queue", label);
     let driver = Driver {
         domain: object.id(),
         completes,
+        room,
         taken: Mutex::new(VecDeque::new()),
         gate: Arc::default(),
     };
@@ -127,6 +144,7 @@ pub(crate) fn queue_beside(other: &Queue, device: DeviceId, label: &str) -> Queu
     let driver = Driver {
         domain: other.driver().domain,
         completes: other.driver().completes,
+        room: None,
         taken: Mutex::new(VecDeque::new()),
         gate: other.driver().gate.clone(),
     };
@@ -163,6 +181,10 @@ impl<const ROOM: u64> Enqueue for Driver<ROOM> {
 
     fn order_domain(&self) -> u64 {
         self.domain
+    }
+
+    fn room(&self) -> Option<&Arc<Room>> {
+        self.room.as_ref()
     }
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Task>

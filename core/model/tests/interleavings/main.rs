@@ -31,6 +31,11 @@
 //! | it is made where what is pending is not reached, or by a store, or with no claim of the word | `here::a_signal_against_submissions_before_it`, `here::signals_in_a_row_from_three_threads`, `here::a_signal_against_a_queue` |
 //! | nobody is woken after it, or that is looked at before it is made | `here::a_signal_against_a_wait` |
 //! | a promotion's value and queue are two words | `signals::a_submission_that_ends_early_against_the_next` |
+//! | who lists such a claim does not note that its owner has yet to promote it, or it is free for the next as soon as it is reached | `signals::a_submission_that_ends_early_against_two_more` |
+//! | nothing stands between what a submission promotes and the look who waits, or the look leaves out the second signal or the position | `signals::waits_for_pending_against_a_submission_with_two_signals`, `signals::a_wait_for_the_position_against_submissions` |
+//! | nobody looks behind a promotion, or nothing stands between where a held submission goes | `signals::a_wait_for_pending_against_a_submission`, `signals::a_promotion_against_the_next_two_claims` |
+//! | room is counted before it is put aside, or what finishes while it is looked for is not given back | `queues::a_submission_that_takes_room_against_one_that_finds_none` |
+//! | room put aside is taken up twice | `queues::submissions_that_take_room_against_who_gives_back` |
 //! | such a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
 //! | a promotion or a registration to wait looks first and tells then, or without a fence between | `futures::a_submission_against_a_future_of_pending` |
 //! | a waiter that goes takes others with it that wait for what is to be promoted | `signals::two_waits_for_pending_against_submissions` |

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use loom::sync::Mutex;
 use loom::thread;
-use syncline_model::backend::Keep;
+use syncline_model::backend::{Keep, Room};
 use syncline_model::{DeviceId, Error, Result};
 
-use crate::driver::{Completes, narrow_queue, queue, queue_beside, timeline};
+use crate::driver::{Completes, narrow_queue, queue, queue_beside, sharing_queue, timeline};
 use crate::{FOREVER, interrupted, is_planted, planted};
 
 /// Notes in which order work runs. What it says itself would go to the engine, which takes a panic of it for a
@@ -227,6 +227,70 @@ fn a_completion_against_a_submission_without_room() {
         assert!(queue.driver().run());
         assert!(second.end().is_reached().unwrap());
         running.join().unwrap();
+    });
+}
+
+/// A room for one unit that two queues share: what the one takes is given back, whoever had noted that, and the other
+/// goes.
+#[test]
+fn a_submission_that_takes_room_against_one_that_finds_none() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let room = Room::new(1);
+        let takes = |keep: &mut Keep| {
+            keep.take_room(1);
+            Ok(())
+        };
+        let (left, right) = (
+            sharing_queue(device, "left", &room),
+            sharing_queue(device, "right", &room),
+        );
+        let other = left.clone();
+        let submitting = thread::spawn(move || {
+            other.submit(&[], takes, &[]).unwrap();
+            other.driver().run();
+        });
+        let end = right.submit(&[], takes, &[]).unwrap().end();
+        submitting.join().unwrap();
+        while right.driver().run() || left.driver().run() {}
+        end.wait_pending(FOREVER).unwrap();
+        while right.driver().run() || left.driver().run() {}
+        for queue in [&left, &right] {
+            queue.idle(FOREVER).unwrap();
+        }
+        // Both find that there is some again.
+        left.submit(&[], |_| Ok(()), &[]).unwrap();
+        right.submit(&[], |_| Ok(()), &[]).unwrap();
+        assert_eq!(room.taken(), 0);
+    });
+}
+
+/// What a submission has taken is given back once, by the next one on its queue or by another thread that looks.
+#[test]
+fn submissions_that_take_room_against_who_gives_back() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let room = Room::new(8);
+        let queue = sharing_queue(device, "queue", &room);
+        let takes = |keep: &mut Keep| {
+            keep.take_room(3);
+            Ok(())
+        };
+        let other = queue.clone();
+        let submitting = thread::spawn(move || {
+            for _ in 0..2 {
+                other.submit(&[], takes, &[]).unwrap();
+            }
+        });
+        queue.driver().run();
+        queue.submit(&[], takes, &[]).unwrap();
+        submitting.join().unwrap();
+        while queue.driver().run() {}
+        queue.idle(FOREVER).unwrap();
+        // What was given back twice would be missing now.
+        queue.submit(&[], takes, &[]).unwrap();
+        assert_eq!(room.taken(), 3);
+        assert!(queue.driver().run());
     });
 }
 

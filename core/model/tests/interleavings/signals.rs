@@ -215,6 +215,120 @@ fn a_submission_that_ends_early_against_the_next() {
     });
 }
 
+/// The same, and more is signalled before the first one has said so: what was pending stays pending.
+#[test]
+fn a_submission_that_ends_early_against_two_more() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let (left, right) = (
+            queue(device, "left", Completes::WhenRun),
+            queue(device, "right", Completes::WhenRun),
+        );
+        let (submitter, other) = (left.clone(), line.clone());
+        let submitting = thread::spawn(move || {
+            submitter
+                .submit(&[], |_| Ok(()), &[other.signal_at(1)])
+                .unwrap();
+        });
+        if left.driver().run() {
+            for value in [2, 3] {
+                let submitted = right.submit(&[], |_| Ok(()), &[line.signal_at(value)]);
+                assert!(!submitted.unwrap().is_held());
+                assert!(line.at(value).is_pending().unwrap());
+            }
+            submitting.join().unwrap();
+            assert!(line.at(3).is_pending().unwrap());
+            while right.driver().run() {}
+            assert_eq!(line.value().unwrap(), 3);
+        } else {
+            submitting.join().unwrap();
+            left.driver().run();
+        }
+        // Nothing is left behind, whoever has moved what.
+        let reached = line.value().unwrap();
+        line.signal(reached + 1).unwrap();
+    });
+}
+
+/// Somebody looks at the claims, and signals on, while one is promoted: it is pending then, and in nobody's way once
+/// it is reached.
+#[test]
+fn a_promotion_against_the_next_two_claims() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let (left, right) = (
+            queue(device, "left", Completes::WhenRun),
+            queue(device, "right", Completes::WhenRun),
+        );
+        let (submitter, other) = (left.clone(), line.clone());
+        let submitting = thread::spawn(move || {
+            submitter
+                .submit(&[], |_| Ok(()), &[other.signal_at(1)])
+                .unwrap();
+        });
+        // Held if that is not pending yet, and let go by who makes it so.
+        let ends = [2, 3].map(|value| {
+            let submitted = right.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(value)]);
+            submitted.unwrap().end()
+        });
+        for end in ends {
+            end.wait_pending(FOREVER).unwrap();
+        }
+        assert!(line.at(3).is_pending().unwrap());
+        submitting.join().unwrap();
+        assert!(line.at(3).is_pending().unwrap());
+        assert!(left.driver().run());
+        while right.driver().run() {}
+        assert_eq!(line.value().unwrap(), 3);
+        line.signal(4).unwrap();
+    });
+}
+
+/// A submission makes several signals pending, and its position, with one barrier for all of them: nobody who waits for
+/// one is forgotten.
+#[test]
+fn waits_for_pending_against_a_submission_with_two_signals() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let lines = ["one", "two"].map(|label| timeline(device, label));
+        let queue = queue(device, "queue", Completes::WhenRun);
+        let (submitter, signalled) = (queue.clone(), lines.clone());
+        let submitting = thread::spawn(move || {
+            let signals = signalled.each_ref().map(|line| line.signal_at(1));
+            submitter.submit(&[], |_| Ok(()), &signals).unwrap();
+        });
+        let [one, two] = lines;
+        let waiting = thread::spawn(move || one.at(1).wait_pending(FOREVER).unwrap());
+        two.at(1).wait_pending(FOREVER).unwrap();
+        waiting.join().unwrap();
+        submitting.join().unwrap();
+        assert!(queue.driver().run());
+    });
+}
+
+/// The queue's own position, which is promoted by a store.
+#[test]
+fn a_wait_for_the_position_against_submissions() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let queue = queue(device, "queue", Completes::WhenRun);
+        let submitter = queue.clone();
+        let submitting = thread::spawn(move || {
+            for _ in 0..2 {
+                submitter.submit(&[], |_| Ok(()), &[]).unwrap();
+            }
+        });
+        queue.position().wait_pending(FOREVER).unwrap();
+        queue.position().wait_pending(FOREVER).unwrap();
+        submitting.join().unwrap();
+        assert!(queue.position().is_pending().unwrap());
+        while queue.driver().run() {}
+        assert!(queue.position().is_reached().unwrap());
+    });
+}
+
 /// A submission that its own work refuses takes its claim back, whoever looks at the claims meanwhile: the host's
 /// signal of the same value is refused only while it stood.
 #[test]
