@@ -204,6 +204,11 @@ impl Watch for Inner {
         }
     }
 
+    /// The driver has no wait with a time-out, so it is asked again and again: who waits may as well do that himself.
+    fn lends(&self) -> bool {
+        true
+    }
+
     fn nudge(&self) {
         self.nudge.give();
     }

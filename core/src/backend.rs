@@ -422,8 +422,7 @@ pub trait Watch: Send + Sync + 'static {
     /// Ends the present call of [`Watch::watch`], or the next one if there is none.
     fn nudge(&self);
 
-    /// True if a thread that waits may call [`Watch::watch`] itself, in the watching thread's place: for drivers in which
-    /// the call sleeps. It does where nobody else waits for anything of this device, so that one thread sleeps and wakes
+    /// True if a thread that waits may call [`Watch::watch`] itself, in the watching thread's place. It does where nobody else waits for anything of this device, so that one thread sleeps and wakes
     /// and not two, one after the other. There is never more than one call at a time.
     fn lends(&self) -> bool {
         false
