@@ -475,16 +475,19 @@ impl Enqueue for Feed {
     /// For submissions without any command, so that what they keep is bounded too.
     const MAX_IN_FLIGHT: u64 = 512;
 
+    #[inline]
     fn room(&self) -> Option<&Arc<Room>> {
         Some(self.0.device.room())
     }
 
+    #[inline]
     fn order_domain(&self) -> u64 {
         self.0.stream.domain()
     }
 
     /// A stream that the application has taken for itself takes none, and none that is being captured: an event
     /// recorded there would belong to the graph. Takes the stream's turn, which the record gives up.
+    #[inline]
     fn ready(&self) -> bool {
         let stream = &self.0.stream;
         if !stream.turn().try_enter() {
@@ -501,6 +504,7 @@ impl Enqueue for Feed {
         !captured
     }
 
+    #[inline]
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
@@ -551,6 +555,7 @@ impl Enqueue for Feed {
         Ok(())
     }
 
+    #[inline]
     fn flush(&self, (): (), _lane: &dyn Fn() -> Waker) -> Flush<()> {
         Flush::Done
     }

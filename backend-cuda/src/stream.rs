@@ -159,6 +159,7 @@ impl Stream {
     }
 
     /// Unique among the streams of this process that are in use, and never 0.
+    #[inline]
     pub(crate) fn domain(&self) -> u64 {
         self.object.id()
     }
@@ -167,6 +168,7 @@ impl Stream {
     ///
     /// # Errors
     /// A driver error.
+    #[inline]
     pub(crate) fn wait(&self, mark: &Mark) -> Result<()> {
         // SAFETY: the mark keeps its event.
         unsafe { self.wait_raw(&Raw(mark.raw())) }
@@ -203,6 +205,7 @@ impl Stream {
     ///
     /// # Errors
     /// A driver error.
+    #[inline]
     pub(crate) fn record(&self, mark: &Mark) -> Result<()> {
         // SAFETY: both are alive and of this context.
         unsafe { self.context.driver().event_record(mark.raw(), self.raw.0) }

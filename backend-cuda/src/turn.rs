@@ -30,6 +30,7 @@ fn me() -> usize {
 
 impl Turn {
     /// Takes it if nobody has it, not even this thread. For the engine.
+    #[inline]
     pub(crate) fn try_enter(&self) -> bool {
         let taken = self
             .owner
@@ -82,6 +83,7 @@ impl Turn {
 pub(crate) struct Held<'t>(&'t Turn);
 
 impl Drop for Held<'_> {
+    #[inline]
     fn drop(&mut self) {
         // Only the owner has anything to do with the depth.
         let depth = self.0.depth.load(Ordering::Relaxed);
