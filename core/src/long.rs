@@ -6,7 +6,13 @@ use std::collections::VecDeque;
 /// do, since of what is outstanding there may be very many.
 pub(crate) trait Grow {
     /// To be called before one is added.
-    fn grow(&mut self);
+    #[inline]
+    fn grow(&mut self) {
+        self.grow_by(1);
+    }
+
+    /// To be called before so many are added.
+    fn grow_by(&mut self, many: usize);
 }
 
 const fn more(len: usize) -> usize {
@@ -15,18 +21,18 @@ const fn more(len: usize) -> usize {
 
 impl<T> Grow for VecDeque<T> {
     #[inline]
-    fn grow(&mut self) {
-        if self.len() == self.capacity() {
-            self.reserve_exact(more(self.len()));
+    fn grow_by(&mut self, many: usize) {
+        if self.capacity() - self.len() < many {
+            self.reserve_exact(many.max(more(self.len())));
         }
     }
 }
 
 impl<T> Grow for Vec<T> {
     #[inline]
-    fn grow(&mut self) {
-        if self.len() == self.capacity() {
-            self.reserve_exact(more(self.len()));
+    fn grow_by(&mut self, many: usize) {
+        if self.capacity() - self.len() < many {
+            self.reserve_exact(many.max(more(self.len())));
         }
     }
 }

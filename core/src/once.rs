@@ -6,6 +6,12 @@ use smallbox::space::{S2, S16};
 /// Room for 120 bytes of captures.
 pub(crate) type Small<T> = SmallBox<T, S16>;
 
+/// Room for 72 bytes.
+pub(crate) type Medium<T> = SmallBox<T, [usize; 9]>;
+
+/// What goes into a [`Medium`] without an allocation.
+pub(crate) const MEDIUM: usize = size_of::<[usize; 9]>();
+
 /// Room for hardly any, for where there are very many.
 pub(crate) type Tiny<T> = SmallBox<T, S2>;
 

@@ -5,14 +5,27 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::NodeId;
+use super::{NodeId, steps};
 use crate::long::Grow as _;
 use crate::state::Interval;
-use crate::sync::Mutex;
+use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// The nodes that have claimed values of a timeline, and those that wait for some. Used under the graph's lock alone.
-#[derive(Default)]
-pub(crate) struct Line(Mutex<Lists>);
+pub(crate) struct Line {
+    lists: Mutex<Lists>,
+    /// One more than the seat of the queue whose own timeline this is, 0 for others. Its claims follow from what the queue
+    /// holds, and stand there alone.
+    seat: AtomicU64,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            lists: Mutex::default(),
+            seat: AtomicU64::new(0),
+        }
+    }
+}
 
 #[derive(Default)]
 struct Lists {
@@ -28,21 +41,60 @@ struct Claimed {
     by: NodeId,
 }
 
+/// As the list's own `partition_point`, but at once where that is one of the ends: what comes mostly comes behind all others,
+/// and what goes is mostly the first.
+fn point<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
+    match (list.front(), list.back()) {
+        (_, Some(last)) if is_before(last) => list.len(),
+        (Some(first), _) if !is_before(first) => 0,
+        _ => {
+            steps::count(list.len().checked_ilog2().unwrap_or(0) as usize);
+            list.partition_point(is_before)
+        }
+    }
+}
+
+/// What it takes to make or to close a gap.
+fn count_moved<T>(list: &VecDeque<T>, at: usize) {
+    steps::count(1 + at.min(list.len() - at));
+}
+
 impl Lists {
     /// Where a claim up to `value` stands or would stand.
     fn claims_from(&self, value: u64) -> usize {
-        self.claims.partition_point(|one| one.claim.upto < value)
+        point(&self.claims, |one| one.claim.upto < value)
+    }
+
+    /// Where a wait for `value` by `node` stands or would stand.
+    fn wait_at(&self, value: u64, by: NodeId) -> usize {
+        point(&self.waits, |&wait| wait < (value, by))
     }
 
     fn waits_from(&self, value: u64) -> usize {
-        self.waits.partition_point(|&(wait, _)| wait < value)
+        point(&self.waits, |&(wait, _)| wait < value)
     }
 }
 
 impl Line {
+    /// The timeline is the own one of the queue in `seat`, or of none any more.
+    pub(super) fn belongs_to(&self, seat: Option<u32>) {
+        let one_more = seat.map_or(0, |seat| u64::from(seat) + 1);
+        self.seat.store(one_more, Ordering::Release);
+    }
+
+    pub(super) fn seat(&self) -> Option<u32> {
+        let seat = self.seat.load(Ordering::Acquire).checked_sub(1)?;
+        u32::try_from(seat).ok()
+    }
+
+    /// True for a queue's own timeline.
+    pub(crate) fn is_a_queues(&self) -> bool {
+        self.seat().is_some()
+    }
+
     /// The node whose claim brings the timeline to `value`.
     pub(super) fn claimant(&self, value: u64) -> Option<NodeId> {
-        let lists = self.0.lock();
+        let lists = self.lists.lock();
         let one = lists.claims.get(lists.claims_from(value))?;
         (one.claim.above < value).then_some(one.by)
     }
@@ -52,7 +104,7 @@ impl Line {
         let Some(next) = claim.upto.checked_add(1) else {
             return;
         };
-        let lists = self.0.lock();
+        let lists = self.lists.lock();
         let waits = lists.waits.range(lists.waits_from(claim.above + 1)..);
         let waits = waits.take_while(|&&(value, _)| value < next);
         found.extend(waits.map(|&(_, id)| id));
@@ -65,7 +117,7 @@ impl Line {
 
     /// Everybody who waits for `open` or more, and who has claimed as much: a signal waits for the one before it.
     pub(super) fn waiting(&self, open: u64) -> SmallVec<[NodeId; 8]> {
-        let lists = self.0.lock();
+        let lists = self.lists.lock();
         let waits = lists.waits.range(lists.waits_from(open)..);
         let claims = lists.claims.range(lists.claims_from(open)..);
         let waits = waits.map(|&(_, id)| id);
@@ -73,22 +125,26 @@ impl Line {
     }
 
     pub(super) fn add_wait(&self, value: u64, by: NodeId) {
-        let mut lists = self.0.lock();
-        if let Err(at) = lists.waits.binary_search(&(value, by)) {
+        let mut lists = self.lists.lock();
+        let at = lists.wait_at(value, by);
+        if lists.waits.get(at) != Some(&(value, by)) {
             lists.waits.grow();
+            count_moved(&lists.waits, at);
             lists.waits.insert(at, (value, by));
         }
     }
 
     pub(super) fn remove_wait(&self, value: u64, by: NodeId) {
-        let mut lists = self.0.lock();
-        if let Ok(at) = lists.waits.binary_search(&(value, by)) {
+        let mut lists = self.lists.lock();
+        let at = lists.wait_at(value, by);
+        if lists.waits.get(at) == Some(&(value, by)) {
+            count_moved(&lists.waits, at);
             lists.waits.remove(at);
         }
     }
 
     pub(super) fn add_claim(&self, claim: Interval, by: NodeId) {
-        let mut lists = self.0.lock();
+        let mut lists = self.lists.lock();
         let one = Claimed { claim, by };
         let at = lists.claims_from(claim.upto);
         match lists.claims.get_mut(at) {
@@ -96,6 +152,7 @@ impl Line {
             Some(old) if old.claim.upto == claim.upto => *old = one,
             _ => {
                 lists.claims.grow();
+                count_moved(&lists.claims, at);
                 lists.claims.insert(at, one);
             }
         }
@@ -103,10 +160,11 @@ impl Line {
 
     /// Unless it has become somebody else's.
     pub(super) fn remove_claim(&self, claim: Interval, by: NodeId) {
-        let mut lists = self.0.lock();
+        let mut lists = self.lists.lock();
         let at = lists.claims_from(claim.upto);
         let known = lists.claims.get(at);
         if known.is_some_and(|one| one.claim.upto == claim.upto && one.by == by) {
+            count_moved(&lists.claims, at);
             lists.claims.remove(at);
         }
     }

@@ -1,59 +1,59 @@
-//! One held submission. There may be very many, so what only few have stands apart.
+//! One held submission. There may be very many, so only what most of them have stands in a row.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use smallbox::smallbox;
+use smallbox::{SmallBox, smallbox};
 
 use super::hold::{Awaited, State, Taken};
 use super::places::Places;
 use crate::backend::{Enqueue, Keep};
 use crate::error::Result;
-use crate::graph::{Lists, OwnedClaim};
-use crate::once::{Small, TINY, Tiny};
+use crate::graph::{Lists, OwnedClaim, Seat};
+use crate::long::Grow as _;
+use crate::once::{MEDIUM, Medium, Small, TINY, Tiny};
 use crate::point::KeptPoint;
 
-/// How many lists are kept to be used again, so that what is held a few at a time allocates nothing.
-const SPARE: usize = 64;
-
-pub(super) struct Entry<E: Enqueue> {
+/// A held submission in the hands of who judges it or lets it go.
+pub(super) struct Entry<'l, E: Enqueue> {
     pub(super) number: u64,
-    /// The graph has them, too. None if they are empty.
-    pub(super) lists: Option<Arc<Lists>>,
+    /// The graph has copies while it has the submission. None if they are empty.
+    pub(super) lists: Option<Box<Lists>>,
     pub(super) job: Job<E>,
-    pub(super) places: Places,
+    pub(super) places: Places<'l>,
 }
 
-impl<E: Enqueue> Entry<E> {
-    pub(super) fn waits(&self) -> &[KeptPoint] {
-        waits_of(&self.lists)
+impl<E: Enqueue> Entry<'_, E> {
+    /// The number of a skipped submission is all that is left of it.
+    pub(super) const fn pass(
+        number: u64,
+        keep: Option<Box<Keep>>,
+        places: Places<'_>,
+    ) -> Entry<'_, E> {
+        Entry {
+            number,
+            lists: None,
+            job: Job::Pass(keep),
+            places,
+        }
     }
-
-    pub(super) fn claims(&self) -> &[OwnedClaim] {
-        claims_of(&self.lists)
-    }
 }
 
-pub(super) fn waits_of(lists: &Option<Arc<Lists>>) -> &[KeptPoint] {
-    lists.as_ref().map_or(&[], |lists| &lists.waits)
-}
-
-pub(super) fn claims_of(lists: &Option<Arc<Lists>>) -> &[OwnedClaim] {
-    lists.as_ref().map_or(&[], |lists| &lists.claims)
-}
-
-/// Lists with the room that they have had, if nobody else has them.
-pub(super) fn emptied(mut shared: Arc<Lists>) -> Option<Arc<Lists>> {
-    let lists = Arc::get_mut(&mut shared)?;
-    lists.waits.clear();
-    lists.claims.clear();
-    Some(shared)
+/// What a submission waits for, and what it has claimed.
+pub(super) fn parts(lists: &Option<Box<Lists>>) -> (&[KeptPoint], &[OwnedClaim]) {
+    lists
+        .as_ref()
+        .map_or((&[], &[]), |lists| (&lists.waits, &lists.claims))
 }
 
 /// Work that is recorded later, once.
 pub(super) trait Work<E: Enqueue>: Send {
     /// Records it, or does nothing if that is done.
     fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<()>;
+
+    /// If this only stands for work: where that is.
+    fn apart(&self) -> Option<Apart> {
+        None
+    }
 }
 
 impl<E: Enqueue, W> Work<E> for Option<W>
@@ -65,18 +65,51 @@ where
     }
 }
 
-/// Work that captures more than an entry has room for.
+impl<E: Enqueue> Work<E> for Apart {
+    fn record(&mut self, _: &mut E::Recorder<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn apart(&self) -> Option<Apart> {
+        Some(*self)
+    }
+}
+
+/// Where the work is that captures more than its place in the row has room for.
+#[derive(Clone, Copy)]
+pub(super) enum Apart {
+    Medium(u64),
+    Large(u64),
+}
+
+/// What the row has of a submission: its work, or none where it is skipped, or where it is the first and the state's
+/// `front` says what to do.
+pub(super) type InRow<E> = Option<Tiny<dyn Work<E>>>;
+
+/// Work that has been taken out.
 pub(super) type LargeWork<E> = Small<dyn Work<E>>;
 
 pub(super) enum Job<E: Enqueue> {
     /// Not recorded yet, and captures little.
     Tiny(Tiny<dyn Work<E>>),
-    /// Not recorded yet: its place in the state's `large`.
-    Large(u64),
+    /// Not recorded yet: its place in the state's `apart`.
+    Apart(Apart),
     /// Recorded; the driver's queue was locked.
     Prepared(Box<(E::Prepared, Keep)>),
     /// Skipped; its number goes to the driver once there is room, with what the driver may use of it.
     Pass(Option<Box<Keep>>),
+}
+
+impl<E: Enqueue> Job<E> {
+    pub(super) fn from_row(in_row: InRow<E>) -> Self {
+        match in_row {
+            Some(work) => match work.apart() {
+                Some(apart) => Self::Apart(apart),
+                None => Self::Tiny(work),
+            },
+            None => Self::Pass(None),
+        }
+    }
 }
 
 /// What a skipped submission takes with it.
@@ -85,15 +118,39 @@ pub(super) fn kept(keep: Keep) -> Option<Box<Keep>> {
     something.then(|| Box::new(keep))
 }
 
-/// The work that is too large for its entries, in their order.
-pub(super) struct Large<E: Enqueue> {
+/// What is known of the first in the row, once it has been looked at or put back.
+pub(super) struct Front<E: Enqueue> {
+    /// The submission's number; 0 if nothing is known.
+    number: u64,
+    pub(super) lists: Option<Box<Lists>>,
+    /// Where it is not in the row.
+    job: Option<Job<E>>,
+}
+
+impl<E: Enqueue> Default for Front<E> {
+    fn default() -> Self {
+        Self {
+            number: 0,
+            lists: None,
+            job: None,
+        }
+    }
+}
+
+/// The work that is too large for the row, in the row's order.
+pub(super) struct Works<E: Enqueue> {
+    medium: InOrder<Medium<dyn Work<E>>>,
+    large: InOrder<LargeWork<E>>,
+}
+
+struct InOrder<T> {
     /// The place of the first.
     first: u64,
     /// Taken out, but for what is in front of it, where one is skipped before its turn.
-    works: VecDeque<Option<LargeWork<E>>>,
+    works: VecDeque<Option<T>>,
 }
 
-impl<E: Enqueue> Default for Large<E> {
+impl<T> Default for InOrder<T> {
     fn default() -> Self {
         Self {
             first: 0,
@@ -102,14 +159,14 @@ impl<E: Enqueue> Default for Large<E> {
     }
 }
 
-impl<E: Enqueue> Large<E> {
-    fn add(&mut self, work: LargeWork<E>) -> u64 {
+impl<T> InOrder<T> {
+    fn add(&mut self, work: T) -> u64 {
+        self.works.grow();
         self.works.push_back(Some(work));
         self.first + self.works.len() as u64 - 1
     }
 
-    /// Takes out what stands at a place. The caller drops it without the lock.
-    pub(super) fn take(&mut self, at: u64) -> Option<LargeWork<E>> {
+    fn take(&mut self, at: u64) -> Option<T> {
         let index = at.checked_sub(self.first)?;
         let work = self.works.get_mut(index as usize)?.take();
         while let Some(None) = self.works.front() {
@@ -120,54 +177,149 @@ impl<E: Enqueue> Large<E> {
     }
 }
 
+impl<E: Enqueue> Default for Works<E> {
+    fn default() -> Self {
+        Self {
+            medium: InOrder::default(),
+            large: InOrder::default(),
+        }
+    }
+}
+
+impl<E: Enqueue> Works<E> {
+    /// Takes out what stands at a place. The caller drops it without the lock.
+    pub(super) fn take(&mut self, at: Apart) -> Option<LargeWork<E>> {
+        match at {
+            Apart::Medium(at) => self.medium.take(at).map(SmallBox::resize),
+            Apart::Large(at) => self.large.take(at),
+        }
+    }
+}
+
 impl<E: Enqueue> State<E> {
-    /// Lists of what a submission waits for and has claimed.
-    pub(super) fn lists(&mut self, waits: &[Awaited<'_>], claims: &[Taken<'_>]) -> Arc<Lists> {
-        let mut shared = self.spare.pop().unwrap_or_default();
-        // Nobody else has it.
-        if let Some(lists) = Arc::get_mut(&mut shared) {
-            lists.waits.extend(waits.iter().map(Awaited::keep));
-            for by_host in [false, true] {
-                let some = claims
-                    .iter()
-                    .filter(|claim| claim.port.is_none() == by_host);
-                lists.claims.extend(some.map(Taken::keep));
-                if !by_host {
-                    lists.native = lists.claims.len();
-                }
-            }
-        }
-        shared
-    }
-
-    /// Keeps lists that nobody has any more, and that are empty, for the next.
-    pub(super) fn use_again(&mut self, spare: &mut Option<Arc<Lists>>) {
-        if self.spare.len() < SPARE {
-            self.spare.extend(spare.take());
+    /// Fills the empty `lists` with what a submission waits for and has claimed.
+    pub(super) fn fill(lists: &mut Lists, waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
+        lists.waits.extend(waits.iter().map(Awaited::keep));
+        for by_host in [false, true] {
+            let some = claims
+                .iter()
+                .filter(|claim| claim.port.is_none() == by_host);
+            lists.claims.extend(some.map(Taken::keep));
         }
     }
 
-    /// A submission that is to be held until its time comes.
-    pub(super) fn entry<W>(
-        &mut self,
-        number: u64,
-        lists: Arc<Lists>,
-        work: W,
-        places: Places,
-    ) -> Entry<E>
+    /// What stands for `work` in the row. To be used at once: larger work stands in the row's order.
+    pub(super) fn in_row<W>(&mut self, work: W) -> Tiny<dyn Work<E>>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        let job = if size_of::<Option<W>>() <= TINY {
-            Job::Tiny(smallbox!(Some(work)))
+        let size = size_of::<Option<W>>();
+        if size <= TINY {
+            return smallbox!(Some(work));
+        }
+        smallbox!(if size <= MEDIUM {
+            Apart::Medium(self.apart.medium.add(smallbox!(Some(work))))
         } else {
-            Job::Large(self.large.add(smallbox!(Some(work))))
-        };
-        Entry {
+            Apart::Large(self.apart.large.add(smallbox!(Some(work))))
+        })
+    }
+
+    /// Keeps a submission behind all others.
+    pub(super) fn push_back<W>(&mut self, number: u64, work: W, places: Places<'_>)
+    where
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        let work = self.in_row(work);
+        if self.held.is_empty() {
+            self.first = number;
+        }
+        self.held.grow();
+        self.held.push_back(Some(work));
+        self.stay(number, places);
+    }
+
+    /// Puts a submission before all others.
+    pub(super) fn push_front(&mut self, entry: Entry<'_, E>) {
+        let Entry {
             number,
-            lists: Some(lists),
+            lists,
             job,
             places,
+        } = entry;
+        let (in_row, job) = match job {
+            Job::Tiny(work) => (Some(work), None),
+            Job::Apart(apart) => {
+                let work: Tiny<dyn Work<E>> = smallbox!(apart);
+                (Some(work), None)
+            }
+            job => (None, Some(job)),
+        };
+        self.first = number;
+        self.held.push_front(in_row);
+        self.front = Front { number, lists, job };
+        self.stay(number, places);
+    }
+
+    /// The places of a submission that goes on being held.
+    fn stay(&mut self, number: u64, places: Places<'_>) {
+        if let Some(turn) = places.turn {
+            turn.stay();
         }
+        // After those of all that came before: mostly all others.
+        let behind = self.relayed.partition_point(|&(other, _)| other <= number);
+        for (place, at) in places.relayed.into_iter().zip(behind..) {
+            self.relayed.insert(at, (number, place));
+        }
+    }
+
+    /// The number of the first, if anything is held.
+    pub(super) fn first(&self) -> Option<u64> {
+        (!self.held.is_empty()).then_some(self.first)
+    }
+
+    /// Notes what a submission waits for and has claimed that is to be the first.
+    pub(super) fn know_front(&mut self, number: u64, waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
+        let mut lists = self.spare.take().unwrap_or_default();
+        Self::fill(&mut lists, waits, claims);
+        self.front = Front {
+            number,
+            lists: Some(lists),
+            job: None,
+        };
+    }
+
+    /// Learns what the first waits for and claims, if that is not known: see the state's `front`.
+    pub(super) fn look_at_front(&mut self, seat: &Seat) {
+        if self.front.number != self.first {
+            self.front.number = self.first;
+            let mut lists = self.spare.take().unwrap_or_default();
+            seat.look(self.first, &mut lists);
+            self.front.lists = Some(lists);
+        }
+    }
+
+    /// True if the first has been recorded.
+    pub(super) fn is_front_prepared(&self) -> bool {
+        let known = self.first() == Some(self.front.number);
+        known && matches!(self.front.job, Some(Job::Prepared(_)))
+    }
+
+    /// Takes out the first, which has been looked at or put back.
+    pub(super) fn pop_front<'l>(&mut self, seat: &'l Seat) -> Option<Entry<'l, E>> {
+        let in_row = self.held.pop_front()?;
+        let number = self.first;
+        self.first += 1;
+        let Front { lists, job, .. } = std::mem::take(&mut self.front);
+        let behind = self.relayed.partition_point(|&(other, _)| other <= number);
+        let relayed = self.relayed.drain(..behind).map(|(_, place)| place);
+        Some(Entry {
+            number,
+            lists,
+            job: job.unwrap_or_else(|| Job::from_row(in_row)),
+            places: Places {
+                turn: Some(seat.turn(number)),
+                relayed: relayed.collect(),
+            },
+        })
     }
 }

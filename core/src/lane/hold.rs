@@ -6,13 +6,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::aside::Aside;
-use super::entry::{Entry, Job, Large, claims_of, emptied, waits_of};
+use super::entry::{Entry, Front, InRow, Job, Works, parts};
 use super::places::Places;
 use super::send::Sent;
 use super::{Lane, fail_all};
 use crate::backend::{Enqueue, Keep, Port, Room};
 use crate::error::Failure;
-use crate::graph::{Holder, Lists, OwnedClaim};
+use crate::graph::{Holder, Lists, OwnedClaim, Place};
 use crate::point::KeptPoint;
 use crate::run::{Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
@@ -22,11 +22,19 @@ use crate::waiters::Stage;
 pub(super) struct State<E: Enqueue> {
     /// The number of the last submission accepted.
     pub(super) last: u64,
-    pub(super) held: VecDeque<Entry<E>>,
+    /// What is held, in order.
+    pub(super) held: VecDeque<InRow<E>>,
+    /// The number of the first.
+    pub(super) first: u64,
+    pub(super) front: Front<E>,
     /// The work of those whose closures are not small.
-    pub(super) large: Large<E>,
-    /// To be used again.
-    pub(super) spare: Vec<Arc<Lists>>,
+    pub(super) apart: Works<E>,
+    /// The places of signals that the host will make for what is held, by the submissions' numbers.
+    pub(super) relayed: VecDeque<(u64, Place)>,
+    /// Empty, with the room that it has had: for what a submission on its way into the graph waits for, and for what the first
+    /// does that comes out.
+    pub(super) scratch: Option<Box<Lists>>,
+    pub(super) spare: Option<Box<Lists>>,
     /// What the held submission at the front was found to wait for first.
     pub(super) waiting_for: Option<KeptPoint>,
     /// Where the lane is registered for the submission at the front, while nobody drives it.
@@ -42,8 +50,12 @@ impl<E: Enqueue> Default for State<E> {
         Self {
             last: 0,
             held: VecDeque::new(),
-            large: Large::default(),
-            spare: Vec::new(),
+            first: 0,
+            front: Front::default(),
+            apart: Works::default(),
+            relayed: VecDeque::new(),
+            scratch: None,
+            spare: None,
             waiting_for: None,
             registered: Registered::default(),
             kept: VecDeque::new(),
@@ -152,7 +164,7 @@ pub(super) struct Taken<'s> {
 
 impl Taken<'_> {
     pub(super) fn keep(&self) -> OwnedClaim {
-        (self.of.clone(), self.claim)
+        (Some(self.of.clone()), self.claim)
     }
 }
 
@@ -252,7 +264,8 @@ impl<E: Enqueue> Lane<E> {
     /// What a held submission has claimed, on the stack.
     fn all_taken<'s>(&self, claims: &'s [OwnedClaim]) -> SmallVec<[Taken<'s>; 4]> {
         let claims = claims.iter();
-        claims.map(|(of, claim)| self.taken(of, *claim)).collect()
+        let taken = |(of, claim): &'s OwnedClaim| Some(self.taken(of.as_ref()?, *claim));
+        claims.filter_map(taken).collect()
     }
 
     /// Keeps a recorded submission at the front until the driver's queue is unlocked.
@@ -261,8 +274,8 @@ impl<E: Enqueue> Lane<E> {
         number: u64,
         prepared: E::Prepared,
         keep: Keep,
-        lists: Option<Arc<Lists>>,
-        places: Places,
+        lists: Option<Box<Lists>>,
+        places: Places<'_>,
     ) {
         let job = Job::Prepared(Box::new((prepared, keep)));
         let entry = Entry {
@@ -271,7 +284,7 @@ impl<E: Enqueue> Lane<E> {
             job,
             places,
         };
-        self.state.lock().held.push_front(entry);
+        self.state.lock().push_front(entry);
     }
 
     /// Lets held submissions go until one cannot. The caller has made this thread the driving one.
@@ -284,21 +297,26 @@ impl<E: Enqueue> Lane<E> {
             let mut state = self.state.lock();
             self.driving.take(me);
             state.take_up(&self.aside);
-            state.use_again(&mut spare);
+            if let Some(spare) = spare.take() {
+                state.spare = Some(spare);
+            }
             _before = state.waiting_for.take();
-            let Some(front) = state.held.front() else {
+            let Some(first) = state.first() else {
                 self.driving.give_up();
                 return;
             };
             let mut lacks = Lacks::new();
-            let verdict = match front.job {
-                Job::Prepared(_) => Verdict::Ready,
-                Job::Tiny(_) | Job::Large(_) | Job::Pass(_) => self.judge(
-                    front.number,
-                    &self.all_awaited(front.waits()),
-                    &self.all_taken(front.claims()),
+            let verdict = if state.is_front_prepared() {
+                Verdict::Ready
+            } else {
+                state.look_at_front(&self.seat);
+                let (waits, claims) = parts(&state.front.lists);
+                self.judge(
+                    first,
+                    &self.all_awaited(waits),
+                    &self.all_taken(claims),
                     &mut lacks,
-                ),
+                )
             };
             if matches!(verdict, Verdict::Blocked) {
                 state.waiting_for = lacks.first().map(|(point, _)| point.clone());
@@ -329,7 +347,7 @@ impl<E: Enqueue> Lane<E> {
                 }
                 continue;
             }
-            let Some(entry) = state.held.pop_front() else {
+            let Some(entry) = state.pop_front(&self.seat) else {
                 continue;
             };
             drop(state);
@@ -357,10 +375,10 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Puts a submission back to the front while its driver takes none; the device's watcher tries again.
-    pub(super) fn put_off(self: &Arc<Self>, entry: Entry<E>) {
+    pub(super) fn put_off(self: &Arc<Self>, entry: Entry<'_, E>) {
         {
             let mut state = self.state.lock();
-            state.held.push_front(entry);
+            state.push_front(entry);
             self.driving.give_up();
         }
         if let Some(device) = self.own_shared().watch() {
@@ -370,34 +388,29 @@ impl<E: Enqueue> Lane<E> {
 
     /// Fails what a submission would have signalled, and leaves its number at the front: what is behind
     /// a closed gate is bounded for skipped submissions too.
-    pub(super) fn skip(&self, entry: Entry<E>, cause: &Failure) {
+    pub(super) fn skip(&self, entry: Entry<'_, E>, cause: &Failure) {
         let Entry {
             number,
             lists,
             job,
             mut places,
         } = entry;
-        fail_all(lists.as_deref(), cause);
+        fail_all(parts(&lists).1, cause);
         // A number that cannot pass either is one of a queue that has failed: nobody counts on.
         if !matches!(job, Job::Pass(_)) {
             places.keep_only_turn();
-            let pass = Entry {
-                number,
-                lists: None,
-                job: Job::Pass(None),
-                places,
-            };
-            self.state.lock().held.push_front(pass);
+            let pass = Entry::pass(number, None, places);
+            self.state.lock().push_front(pass);
         }
-        let large = self.take_large(&job);
-        quietly(|| drop(large));
+        let apart = self.take_apart(&job);
+        quietly(|| drop(apart));
         quietly(|| drop(job));
     }
 
     /// The work of a submission, if it stands apart.
-    fn take_large(&self, job: &Job<E>) -> Option<super::entry::LargeWork<E>> {
+    fn take_apart(&self, job: &Job<E>) -> Option<super::entry::LargeWork<E>> {
         match job {
-            Job::Large(at) => self.state.lock().large.take(*at),
+            Job::Apart(at) => self.state.lock().apart.take(*at),
             _ => None,
         }
     }
@@ -418,18 +431,19 @@ impl<E: Enqueue> Lane<E> {
     /// go to `spare`.
     pub(super) fn release(
         self: &Arc<Self>,
-        entry: Entry<E>,
-        spare: &mut Option<Arc<Lists>>,
+        entry: Entry<'_, E>,
+        spare: &mut Option<Box<Lists>>,
     ) -> bool {
-        let mut work = self.take_large(&entry.job);
+        let mut work = self.take_apart(&entry.job);
         let Entry {
             number,
             lists,
             job,
             mut places,
         } = entry;
-        let taken = self.all_taken(claims_of(&lists));
-        let waits = self.all_awaited(waits_of(&lists));
+        let (waits, claims) = parts(&lists);
+        let taken = self.all_taken(claims);
+        let waits = self.all_awaited(waits);
         let mut keep = Keep::default();
         let sent = match job {
             Job::Prepared(recorded) => {
@@ -445,7 +459,7 @@ impl<E: Enqueue> Lane<E> {
                 );
                 return self.front_is_prepared();
             }
-            Job::Tiny(_) | Job::Large(_) => {
+            Job::Tiny(_) | Job::Apart(_) => {
                 if let Job::Tiny(tiny) = job {
                     work = Some(tiny.resize());
                 }
@@ -461,28 +475,28 @@ impl<E: Enqueue> Lane<E> {
                 self.look_behind(&taken, promoted);
             }
             Sent::Busy(prepared) => {
-                self.put_back(number, prepared, keep, lists.clone(), places);
+                drop((taken, waits));
+                self.put_back(number, prepared, keep, lists, places);
                 return true;
             }
             Sent::Refused(error) => {
                 // Nobody is left to take an error, so those who wait get it.
-                fail_all(lists.as_deref(), &error.into_cause());
+                fail_all(claims, &error.into_cause());
                 self.pass_over(number, keep, Places::default());
                 return self.front_is_prepared();
             }
         }
         drop((taken, waits));
         // Let go of without the lock.
-        *spare = lists.and_then(emptied);
+        *spare = lists.map(|mut lists| {
+            lists.clear();
+            lists
+        });
         false
     }
 
     pub(super) fn front_is_prepared(&self) -> bool {
-        let state = self.state.lock();
-        state
-            .held
-            .front()
-            .is_some_and(|entry| matches!(entry.job, Job::Prepared(_)))
+        self.state.lock().is_front_prepared()
     }
 }
 
@@ -491,29 +505,33 @@ impl<E: Enqueue> Holder for Lane<E> {
     /// to be skipped has not come. The one at the front is judged as a whole.
     fn reconsider(self: Arc<Self>, number: u64) {
         // Let go without the lock.
-        let (lists, cause, job, large);
+        let mut lists = Lists::default();
+        let mut taken = Lists::default();
+        let (cause, in_row, apart, relayed);
         {
             let mut state = self.state.lock();
-            let first = state.held.front().map(|entry| entry.number);
+            let first = state.first();
             let index = first.and_then(|first| number.checked_sub(first));
-            let Some(entry) = index.and_then(|index| state.held.get_mut(index as usize)) else {
+            let Some(entry) = index.and_then(|index| state.held.get(index as usize)) else {
                 return;
             };
             if index == Some(0) {
-                if matches!(entry.job, Job::Tiny(_) | Job::Large(_)) {
+                if entry.is_some() {
                     drop(state);
                     self.wake();
                 }
                 return;
             }
-            let waits = entry.waits().iter().find_map(|wait| {
+            self.seat.look(number, &mut lists);
+            let waits = lists.waits.iter().find_map(|wait| {
                 let of = wait.of.as_ref()?;
                 of.hopeless(wait.value)
             });
             // A signal waits for the one before it, unless the host makes it.
             let order = || {
-                let mut claims = entry.claims().iter();
+                let mut claims = lists.claims.iter();
                 claims.find_map(|(of, claim)| {
+                    let of = of.as_ref()?;
                     of.port_on(self.device)?;
                     of.hopeless(claim.above)
                 })
@@ -522,17 +540,21 @@ impl<E: Enqueue> Holder for Lane<E> {
                 return;
             };
             cause = found;
-            job = std::mem::replace(&mut entry.job, Job::Pass(None));
-            lists = entry.lists.take();
-            entry.places.keep_only_turn();
-            large = match job {
-                Job::Large(at) => state.large.take(at),
-                _ => None,
-            };
+            in_row = state
+                .held
+                .get_mut(index.unwrap_or_default() as usize)
+                .and_then(Option::take);
+            let at = in_row.as_ref().and_then(|work| work.apart());
+            apart = at.and_then(|at| state.apart.take(at));
+            let from = state.relayed.partition_point(|&(other, _)| other < number);
+            let upto = state.relayed.partition_point(|&(other, _)| other <= number);
+            relayed = state.relayed.drain(from..upto).collect::<Vec<_>>();
+            self.seat.reduce(number, &mut taken);
         }
-        fail_all(lists.as_deref(), &cause);
-        quietly(|| drop(large));
-        quietly(|| drop(job));
+        drop(relayed);
+        fail_all(&lists.claims, &cause);
+        quietly(|| drop(apart));
+        quietly(|| drop(in_row));
     }
 }
 

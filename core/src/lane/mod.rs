@@ -21,9 +21,8 @@ use smallvec::SmallVec;
 use crate::backend::{Enqueue, Keep, NativeMark, Stamp};
 use crate::error::{Error, Failure, Object, Result};
 use crate::fence::Fence;
-use crate::graph::{Holder as _, Lists, Origin};
+use crate::graph::{Holder as _, Lists, Origin, OwnedClaim, Seat};
 use crate::info::DeviceId;
-use crate::long::Grow as _;
 use crate::point::{KeptPoint, Point, Signal};
 use crate::room::{Room, Sharer, Taken as TakenRoom};
 use crate::run::{PutOff, Wake, quietly};
@@ -33,6 +32,7 @@ use crate::timeline::Timeline;
 use crate::waiters::Stage;
 use aside::Aside;
 use driving::Driving;
+use entry::{Entry, Job};
 use hold::{Awaited, Finished, Lacks, State, Taken, Verdict};
 use places::Places;
 use send::Went;
@@ -79,6 +79,7 @@ pub struct Lane<E: Enqueue> {
     device: DeviceId,
     /// What the graph of held submissions knows of it.
     origin: Arc<Origin>,
+    seat: Seat,
     /// Signalled once per submission; its value is the number of submissions finished.
     own: Timeline,
     driver: Arc<E>,
@@ -101,25 +102,30 @@ impl<E: Enqueue> Lane<E> {
     /// The lane of one queue. `own` is a fresh timeline at 0 of the queue's device.
     #[must_use]
     pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
-        let lane = Arc::new_cyclic(|this: &Weak<Self>| Self {
-            origin: Arc::new(Origin {
+        let lane = Arc::new_cyclic(|this: &Weak<Self>| {
+            let origin = Arc::new(Origin {
                 queue: object.clone(),
+                device,
                 holder: this.clone(),
                 own: own.shared().clone(),
-            }),
-            object,
-            device,
-            own,
-            domain: driver.order_domain(),
-            room: driver.room().cloned(),
-            driver: Arc::new(driver),
-            last: AtomicU64::new(0),
-            keeps: AtomicBool::new(false),
-            look_at: AtomicU64::new(0),
-            followed: AtomicBool::new(false),
-            driving: Driving::new(),
-            aside: Aside::new(),
-            state: Mutex::new(State::default()),
+            });
+            Self {
+                seat: Seat::take(origin.clone()),
+                origin,
+                object,
+                device,
+                own,
+                domain: driver.order_domain(),
+                room: driver.room().cloned(),
+                driver: Arc::new(driver),
+                last: AtomicU64::new(0),
+                keeps: AtomicBool::new(false),
+                look_at: AtomicU64::new(0),
+                followed: AtomicBool::new(false),
+                driving: Driving::new(),
+                aside: Aside::new(),
+                state: Mutex::new(State::default()),
+            }
         });
         crate::names::add(&lane.object);
         lane.own_shared().belongs_to(&lane.object);
@@ -254,11 +260,16 @@ impl<E: Enqueue> Lane<E> {
             Verdict::Ready
         };
         let held = !(idle && matches!(verdict, Verdict::Ready));
-        let mut lists = None;
         let mut places = Places::default();
         if held || claims.iter().any(|claim| claim.port.is_none()) {
-            lists = held.then(|| state.lists(waits, &claims));
-            let taken = self.take_places(number, lists.as_ref(), &claims);
+            let mut lists = state.scratch.take().unwrap_or_default();
+            if held {
+                State::<E>::fill(&mut lists, waits, &claims);
+            }
+            let taken = self.take_places(number, held.then_some(&mut *lists), &claims);
+            // Empty already, unless it was refused; and the caller has all of these timelines.
+            lists.clear();
+            state.scratch = Some(lists);
             places = taken.inspect_err(|_| withdraw_all(&claims))?;
         }
         state.last = number;
@@ -272,11 +283,18 @@ impl<E: Enqueue> Lane<E> {
             drop(state);
             finished.let_go(self.room.as_ref());
             if !self.driver.ready() {
-                let mut state = self.state.lock();
-                let lists = state.lists(waits, &claims);
-                let entry = state.entry(number, lists, work, places);
-                drop(state);
-                self.put_off(entry);
+                let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
+                State::<E>::fill(&mut lists, waits, &claims);
+                State::<E>::fill(&mut entered, waits, &claims);
+                // It could go, so it closes no circle; but whoever asks must find it.
+                places.turn = self.take_turn(number, &mut entered).ok();
+                let work = self.state.lock().in_row(work);
+                self.put_off(Entry {
+                    number,
+                    lists: Some(lists),
+                    job: Job::from_row(Some(work)),
+                    places,
+                });
                 return Ok(self.submitted(number));
             }
             let sent = self.send_now(number, waits, work, &claims, places);
@@ -296,10 +314,10 @@ impl<E: Enqueue> Lane<E> {
             }
             return sent.map(|_| self.submitted(number));
         }
-        let lists = lists.unwrap_or_default();
-        let entry = state.entry(number, lists, work, places);
-        state.held.grow();
-        state.held.push_back(entry);
+        if idle {
+            state.know_front(number, waits, &claims);
+        }
+        state.push_back(number, work, places);
         if idle {
             self.driving.take(me);
         }
@@ -511,8 +529,8 @@ fn withdraw_all(claims: &[Taken<'_>]) {
     }
 }
 
-fn fail_all(lists: Option<&Lists>, cause: &Failure) {
-    for (of, _) in lists.iter().flat_map(|lists| &lists.claims) {
+fn fail_all(claims: &[OwnedClaim], cause: &Failure) {
+    for of in claims.iter().filter_map(|(of, _)| of.as_ref()) {
         of.fail(cause.clone());
     }
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::entry::{Entry, Job, kept};
-use super::hold::{Awaited, Taken};
+use super::entry::{Entry, kept};
+use super::hold::{Awaited, State, Taken};
 use super::places::Places;
 use super::relay::Relay;
 use super::{Lane, panic_message, withdraw_all};
 use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
 use crate::error::{Error, Result};
+use crate::graph::Lists;
 use crate::point::{Completion, NativePoint};
 use crate::run::{Wake, wake_all};
 use crate::sync::{Ordering, fence};
@@ -56,13 +57,13 @@ impl<E: Enqueue> Lane<E> {
     ///
     /// # Errors
     /// If it is refused, with its claims withdrawn.
-    pub(super) fn send_now<W>(
-        self: &Arc<Self>,
+    pub(super) fn send_now<'l, W>(
+        self: &'l Arc<Self>,
         number: u64,
         waits: &[Awaited<'_>],
         work: W,
         claims: &[Taken<'_>],
-        mut places: Places,
+        mut places: Places<'l>,
     ) -> Result<Went>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
@@ -73,10 +74,10 @@ impl<E: Enqueue> Lane<E> {
             Sent::Busy(prepared) => {
                 // It is held now, if only by a lock: whoever asks must find it. It waits for nobody in the
                 // graph, so it closes no circle.
-                let lists = self.state.lock().lists(&[], claims);
-                if places.submission.is_none() {
-                    places.submission = self.take_submission(number, &lists).ok();
-                }
+                let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
+                State::<E>::fill(&mut lists, &[], claims);
+                State::<E>::fill(&mut entered, &[], claims);
+                places.turn = self.take_turn(number, &mut entered).ok();
                 self.put_back(number, prepared, keep, Some(lists), places);
                 Ok(Went::Held)
             }
@@ -95,7 +96,7 @@ impl<E: Enqueue> Lane<E> {
         waits: &[Awaited<'_>],
         work: W,
         claims: &[Taken<'_>],
-        places: &mut Places,
+        places: &mut Places<'_>,
         keep: &mut Keep,
     ) -> Sent<E>
     where
@@ -174,7 +175,7 @@ impl<E: Enqueue> Lane<E> {
         number: u64,
         prepared: E::Prepared,
         claims: &[Taken<'_>],
-        places: &mut Places,
+        places: &mut Places<'_>,
         keep: &mut Keep,
     ) -> Sent<E> {
         let waker = || Waker(self.clone() as Arc<dyn Wake>);
@@ -206,7 +207,7 @@ impl<E: Enqueue> Lane<E> {
         let domain = self.domain;
         let own = self.own_shared();
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
-        drop(places.submission.take());
+        drop(places.turn.take());
         let mut promoted = Promoted(0);
         for (index, Taken { of, claim, port }) in claims.iter().enumerate() {
             if port.is_some() && of.promote(*claim, domain, Some(&self.object)) {
@@ -248,22 +249,17 @@ impl<E: Enqueue> Lane<E> {
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
     /// position goes on and what the driver may already use of it is kept until then. Stays at the front if
     /// the driver takes none now: the caller drives on, and so finds it.
-    pub(super) fn pass_over(self: &Arc<Self>, number: u64, keep: Keep, places: Places) {
+    pub(super) fn pass_over(self: &Arc<Self>, number: u64, keep: Keep, places: Places<'_>) {
         if !self.driver.ready() {
-            let pass = Entry {
-                number,
-                lists: None,
-                job: Job::Pass(kept(keep)),
-                places,
-            };
-            self.state.lock().held.push_front(pass);
+            let pass = Entry::pass(number, kept(keep), places);
+            self.state.lock().push_front(pass);
             return;
         }
         self.pass(number, keep, places);
     }
 
     /// As [`Lane::pass_over`], for a driver that has just said that it is ready.
-    pub(super) fn pass(self: &Arc<Self>, number: u64, mut kept: Keep, mut places: Places) {
+    pub(super) fn pass(self: &Arc<Self>, number: u64, mut kept: Keep, mut places: Places<'_>) {
         let own = self.own_shared();
         let end = NativePoint {
             of: own,

@@ -272,14 +272,22 @@ impl Shared {
         self.locked.state.lock().failure.clone()
     }
 
-    /// The graph of held submissions has one wait for this timeline, or claim of it, more.
+    /// The graph of held submissions has one wait for this timeline, or claim of it, more. Called under the graph's lock,
+    /// as all that changes this; who enters a submission there has a fence between that and his look for trouble.
     pub(crate) fn add_held_wait(&self) {
-        self.locked.held_waits.fetch_add(1, Ordering::SeqCst);
+        let waits = self.locked.held_waits.load(Ordering::Relaxed);
+        self.locked.held_waits.store(waits + 1, Ordering::Relaxed);
     }
 
     /// The graph of held submissions has one wait for this timeline, or claim of it, less.
     pub(crate) fn drop_held_wait(&self) {
-        self.locked.held_waits.fetch_sub(1, Ordering::SeqCst);
+        let waits = self.locked.held_waits.load(Ordering::Relaxed);
+        self.locked.held_waits.store(waits - 1, Ordering::Relaxed);
+    }
+
+    /// True if its part of the graph is not empty. To be asked under the graph's lock.
+    pub(crate) fn is_in_the_graph(&self) -> bool {
+        self.locked.held_waits.load(Ordering::Relaxed) > 0
     }
 
     /// The queue that is to signal what is pending, if it is one of ours.
@@ -303,7 +311,7 @@ impl Shared {
     fn tell_holders(&self) {
         // Against a lane that adds its wait and then looks for trouble: one of the two sees the other.
         fence(Ordering::SeqCst);
-        if self.locked.held_waits.load(Ordering::SeqCst) > 0 {
+        if self.locked.held_waits.load(Ordering::SeqCst) > 0 || self.line.is_a_queues() {
             wake_all(crate::graph::waiting_for(self));
         }
     }
