@@ -7,8 +7,28 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 
-/// How long a thread looks for a value before it sleeps, and the worker for a job: as long as those of the library do.
-const SPIN: (Duration, Duration) = (Duration::from_micros(30), Duration::from_micros(10));
+/// How long threads look before they sleep.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// For a value.
+    value: Duration,
+    /// The worker, for a job.
+    job: Duration,
+}
+
+impl Patience {
+    /// They sleep at once: what a channel's `recv` and a condition variable do by themselves.
+    pub(crate) const NONE: Self = Self {
+        value: Duration::ZERO,
+        job: Duration::ZERO,
+    };
+    /// As long as those of the library look.
+    pub(crate) const OURS: Self = Self {
+        value: Duration::from_micros(30),
+        job: Duration::from_micros(10),
+    };
+}
+
 /// For how long of that it keeps others off its processor.
 const ALONE: Duration = Duration::from_micros(3);
 /// Looks for each look at the clock.
@@ -18,6 +38,9 @@ const LOOKS: u32 = 8;
 fn look<T>(spin: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     if let Some(found) = look() {
         return Some(found);
+    }
+    if spin.is_zero() {
+        return None;
     }
     let start = Instant::now();
     loop {
@@ -39,14 +62,23 @@ fn look<T>(spin: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
 }
 
 /// A counter that threads wait for.
-#[derive(Default)]
 pub(crate) struct Counter {
+    look_for: Duration,
     value: AtomicU64,
     sleepers: Mutex<u32>,
     grown: Condvar,
 }
 
 impl Counter {
+    pub(crate) fn new(patience: Patience) -> Self {
+        Self {
+            look_for: patience.value,
+            value: AtomicU64::new(0),
+            sleepers: Mutex::new(0),
+            grown: Condvar::new(),
+        }
+    }
+
     pub(crate) fn signal(&self, value: u64) {
         self.value.store(value, Ordering::Release);
         // Who is about to sleep has the lock, and has not seen the value; or comes later, and sees it.
@@ -60,7 +92,7 @@ impl Counter {
     }
 
     pub(crate) fn wait(&self, value: u64) {
-        if look(SPIN.0, || self.is_at(value)).is_some() {
+        if look(self.look_for, || self.is_at(value)).is_some() {
             return;
         }
         let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,8 +104,8 @@ impl Counter {
 }
 
 /// The next job; `None` when there will be none.
-fn next(jobs: &Receiver<Job>) -> Option<Job> {
-    look(SPIN.1, || jobs.try_recv().ok()).or_else(|| jobs.recv().ok())
+fn next(jobs: &Receiver<Job>, patience: Patience) -> Option<Job> {
+    look(patience.job, || jobs.try_recv().ok()).or_else(|| jobs.recv().ok())
 }
 
 /// One thing for the worker: wait, work, signal.
@@ -90,10 +122,10 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(patience: Patience) -> Self {
         let (jobs, received) = crossbeam_channel::unbounded::<Job>();
         let thread = std::thread::spawn(move || {
-            while let Some(job) = next(&received) {
+            while let Some(job) = next(&received, patience) {
                 job.wait.0.wait(job.wait.1);
                 (job.work)();
                 job.signal.0.signal(job.signal.1);
@@ -131,7 +163,12 @@ mod tests {
 
     #[test]
     fn who_spins_and_who_sleeps_are_woken() {
-        let counter = Counter::default();
+        for patience in [Patience::NONE, Patience::OURS] {
+            woken(&Counter::new(patience));
+        }
+    }
+
+    fn woken(counter: &Counter) {
         thread::scope(|scope| {
             let sleeper = scope.spawn(|| counter.wait(2));
             while *counter.sleepers.lock().expect("no panic") == 0 {
@@ -148,8 +185,17 @@ mod tests {
 
     #[test]
     fn a_worker_does_what_it_was_given_and_ends() {
-        let (counter, ran) = (Arc::new(Counter::default()), Arc::new(AtomicU64::new(0)));
-        let worker = Worker::start();
+        for patience in [Patience::NONE, Patience::OURS] {
+            done(patience);
+        }
+    }
+
+    fn done(patience: Patience) {
+        let (counter, ran) = (
+            Arc::new(Counter::new(patience)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let worker = Worker::start(patience);
         for at in 0..100 {
             let ran = ran.clone();
             if at == 50 {

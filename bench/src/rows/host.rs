@@ -1,5 +1,6 @@
 //! Host timelines and host queues.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -13,7 +14,7 @@ use super::{Call, Floor, Row, Variant};
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
-use crate::raw::channel::{Counter, Job, Worker};
+use crate::raw::channel::{Counter, Job, Patience, Worker};
 use crate::raw::futex::Word;
 
 /// No wait of these rows takes so long.
@@ -39,8 +40,10 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "host.submit",
         ours: "submit a closure to a host queue with one wait and one signal",
-        raw: "a boxed closure through a crossbeam channel to a worker thread; values are atomics, with a mutex and a condition variable for who sleeps; both threads look for as long as ours do before they sleep",
-        floor: Floor::Raw,
+        raw: "a boxed closure through a crossbeam channel to a worker thread, values with a condition variable: both threads sleep when there is nothing to do",
+        floor: Floor::Side(
+            "the same, but both threads look for as long as ours do before they sleep",
+        ),
         bar: Bar::Ratio(1.2),
         on: &[On::Host],
         variants: &[
@@ -135,11 +138,36 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let host = call.machine.host(call.subject)?;
     let queue = host.queue(QueueKind::Compute, "submitted to")?;
     let values = host.timeline("values")?;
-    let worker = Worker::start();
-    let counter = Arc::new(Counter::default());
     let ran = Arc::new(AtomicU64::new(0));
-    let (mut ours, mut raw) = (0, 0);
-    let burst = call.n;
+    let closure = || {
+        let ran = ran.clone();
+        move || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let [sleepy, looking] = [Patience::NONE, Patience::OURS].map(ByHand::new);
+    let (burst, mut ours) = (call.n, 0);
+    let submitted = Cell::new(0);
+    let count_in = |count| submitted.set(submitted.get() + count);
+    let by_hand = |hand: ByHand| {
+        let (closure, count_in, mut value) = (&closure, &count_in, 0);
+        move |n| {
+            bursts(
+                n,
+                burst,
+                |count| {
+                    for _ in 0..count {
+                        hand.submit(value, Box::new(closure()))?;
+                        value += 1;
+                    }
+                    count_in(count);
+                    hand.counter.wait(value);
+                    Ok(())
+                },
+                || Ok(()),
+            )
+        }
+    };
     lab.race(vec![
         Side::ours(|n| {
             bursts(
@@ -147,55 +175,60 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 burst,
                 |count| {
                     for _ in 0..count {
-                        let ran = ran.clone();
+                        let closure = closure();
                         queue.submit(
                             &[values.at(ours)],
                             move |recorder| {
-                                recorder.run(move || {
-                                    ran.fetch_add(1, Ordering::Relaxed);
-                                });
+                                recorder.run(closure);
                                 Ok(())
                             },
                             &[values.signal_at(ours + 1)],
                         )?;
                         ours += 1;
                     }
+                    count_in(count);
                     Ok(values.at(ours).wait(LONG)?)
                 },
                 || Ok(()),
             )
         })
         .step(burst),
-        Side::raw(|n| {
-            bursts(
-                n,
-                burst,
-                |count| {
-                    for _ in 0..count {
-                        let ran = ran.clone();
-                        let job = Job {
-                            wait: (counter.clone(), raw),
-                            work: Box::new(move || {
-                                ran.fetch_add(1, Ordering::Relaxed);
-                            }),
-                            signal: (counter.clone(), raw + 1),
-                        };
-                        if !worker.send(job) {
-                            return Err(Stop::Failed("the raw worker has ended".into()));
-                        }
-                        raw += 1;
-                    }
-                    counter.wait(raw);
-                    Ok(())
-                },
-                || Ok(()),
-            )
-        })
-        .step(burst),
+        Side::raw(by_hand(sleepy)).step(burst),
+        Side::floor(by_hand(looking)).step(burst),
     ])?;
-    let all = ours + raw;
     match ran.load(Ordering::Relaxed) {
-        done if done == all => Ok(()),
-        done => Err(Stop::Failed(format!("{done} of {all} closures ran"))),
+        ran if ran == submitted.get() => Ok(()),
+        ran => Err(Stop::Failed(format!(
+            "{ran} of {} closures ran",
+            submitted.get()
+        ))),
+    }
+}
+
+/// A worker and the values that its jobs wait for and signal.
+struct ByHand {
+    worker: Worker,
+    counter: Arc<Counter>,
+}
+
+impl ByHand {
+    fn new(patience: Patience) -> Self {
+        Self {
+            worker: Worker::start(patience),
+            counter: Arc::new(Counter::new(patience)),
+        }
+    }
+
+    /// Waits for `value`, does the work and signals the next value.
+    fn submit(&self, value: u64, work: Box<dyn FnOnce() + Send>) -> Outcome<()> {
+        let job = Job {
+            wait: (self.counter.clone(), value),
+            work,
+            signal: (self.counter.clone(), value + 1),
+        };
+        if self.worker.send(job) {
+            return Ok(());
+        }
+        Err(Stop::Failed("the worker by hand has ended".into()))
     }
 }
