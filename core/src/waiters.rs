@@ -53,6 +53,13 @@ pub(crate) struct Ticket {
     value: u64,
 }
 
+impl Ticket {
+    /// The value that is waited for.
+    pub(crate) const fn value(self) -> u64 {
+        self.value
+    }
+}
+
 /// Taken out under a timeline's lock, to be woken without it.
 pub(crate) type Woken = SmallVec<[Arc<dyn Wake>; 4]>;
 

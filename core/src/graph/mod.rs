@@ -37,7 +37,8 @@ use crate::state::{Interval, Shared};
 use crate::sync::{Mutex, per_process};
 
 pub(crate) use line::Line;
-use turns::{Parts, Turns};
+pub(crate) use turns::Parts;
+use turns::Turns;
 
 per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }
 
@@ -174,6 +175,33 @@ impl Seat {
     /// The place of a submission that [stayed](Turn::stay), or of one that has none.
     pub(crate) const fn turn(&self, number: u64) -> Turn<'_> {
         Turn { seat: self, number }
+    }
+
+    /// A submission leaves if `is_ready` says so of what it waits for and has claimed, which goes to the empty `lists`.
+    /// That is asked under the graph's lock: it may take none. Only the first may leave so.
+    pub(crate) fn leave_if(
+        &self,
+        number: u64,
+        lists: &mut Lists,
+        is_ready: impl FnOnce(Parts<'_, KeptPoint>, Parts<'_, OwnedClaim>) -> bool,
+    ) -> bool {
+        let mut graph = GRAPH.lock();
+        let Some(Some(queue)) = graph.seats.get_mut(self.number as usize) else {
+            return false;
+        };
+        if !queue.turns.is_first(number) {
+            return false;
+        }
+        let (waits, claims) = queue.turns.lists(number);
+        if !is_ready(waits, claims) {
+            return false;
+        }
+        Graph::forget(
+            id(self.number, number),
+            node_of(queue, number, waits, claims),
+        );
+        queue.turns.leave_first(Some(lists));
+        true
     }
 
     /// Adds copies of what a submission waits for and claims to `lists`.

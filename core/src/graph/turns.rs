@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::{Lists, OwnedClaim, steps};
 use crate::long::Grow as _;
 use crate::point::KeptPoint;
@@ -103,8 +105,20 @@ fn go_on(runs: &mut VecDeque<Run>, old: Run, numbers: Range<u64>) {
     }
 }
 
+/// Moves all of `from` behind `to`, which has the room.
+fn push_all<T, const N: usize>(to: &mut VecDeque<T>, from: &mut SmallVec<[T; N]>) {
+    // Mostly it is one, which to drain costs several times as much.
+    if from.len() == 1 {
+        if let Some(one) = from.pop() {
+            to.push_back(one);
+        }
+    } else {
+        to.extend(from.drain(..));
+    }
+}
+
 /// Two parts of a list, one behind the other.
-pub(super) type Parts<'n, T> = [&'n [T]; 2];
+pub(crate) type Parts<'n, T> = [&'n [T]; 2];
 
 /// A part of `list`.
 fn slices<T>(list: &VecDeque<T>, part: Range<usize>) -> Parts<'_, T> {
@@ -199,8 +213,8 @@ impl Turns {
         } else {
             let last = self.ends.back().copied().unwrap_or(self.begin);
             self.ends.push_back(last.after(lists));
-            self.waits.extend(lists.waits.drain(..));
-            self.claims.extend(lists.claims.drain(..));
+            push_all(&mut self.waits, &mut lists.waits);
+            push_all(&mut self.claims, &mut lists.claims);
             extend(&mut self.runs, number, rank);
         }
     }
@@ -221,24 +235,47 @@ impl Turns {
             .extend(claims.map(|claim| std::mem::replace(claim, (None, NOTHING))));
     }
 
+    /// True if this is the first.
+    pub(super) fn is_first(&self, number: u64) -> bool {
+        number == self.first && !self.is_empty()
+    }
+
+    /// Takes the first away. What it waits for and claims goes to `to`, or nowhere: then somebody has it in hand.
+    pub(super) fn leave_first(&mut self, mut to: Option<&mut Lists>) {
+        let Some(end) = self.ends.pop_front() else {
+            return;
+        };
+        let gone = end.since(self.begin);
+        for _ in 0..gone.waits {
+            let wait = self.waits.pop_front();
+            if let (Some(wait), Some(to)) = (wait, &mut to) {
+                to.waits.push(wait);
+            }
+        }
+        for _ in 0..gone.claims {
+            let claim = self.claims.pop_front();
+            if let (Some(claim), Some(to)) = (claim, &mut to) {
+                to.claims.push(claim);
+            }
+        }
+        self.begin = end;
+        self.first += 1;
+        while self.runs.get(1).is_some_and(|run| run.from <= self.first) {
+            steps::count(1);
+            self.runs.pop_front();
+        }
+        if self.ends.is_empty() {
+            self.runs.clear();
+        }
+    }
+
     /// Takes the first or the last away.
     pub(super) fn leave(&mut self, number: u64) {
         if !self.contains(number) {
             return;
         }
         if number == self.first {
-            let Some(end) = self.ends.pop_front() else {
-                return;
-            };
-            let gone = end.since(self.begin);
-            self.waits.drain(..gone.waits as usize);
-            self.claims.drain(..gone.claims as usize);
-            self.begin = end;
-            self.first += 1;
-            while self.runs.get(1).is_some_and(|run| run.from <= self.first) {
-                steps::count(1);
-                self.runs.pop_front();
-            }
+            self.leave_first(None);
         } else {
             // Refused before anybody came after it.
             debug_assert_eq!(number + 1, self.numbers_from(0).end);
@@ -250,9 +287,9 @@ impl Turns {
             if self.runs.back().is_some_and(|run| run.from == number) {
                 self.runs.pop_back();
             }
-        }
-        if self.ends.is_empty() {
-            self.runs.clear();
+            if self.ends.is_empty() {
+                self.runs.clear();
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use smallbox::{SmallBox, smallbox};
+use smallvec::SmallVec;
 
 use super::hold::{Awaited, State, Taken};
 use super::places::Places;
@@ -199,12 +200,15 @@ impl<E: Enqueue> Works<E> {
 impl<E: Enqueue> State<E> {
     /// Fills the empty `lists` with what a submission waits for and has claimed.
     pub(super) fn fill(lists: &mut Lists, waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
-        lists.waits.extend(waits.iter().map(Awaited::keep));
+        for wait in waits {
+            lists.waits.push(wait.keep());
+        }
         for by_host in [false, true] {
-            let some = claims
-                .iter()
-                .filter(|claim| claim.port.is_none() == by_host);
-            lists.claims.extend(some.map(Taken::keep));
+            for claim in claims {
+                if claim.port.is_none() == by_host {
+                    lists.claims.push(claim.keep());
+                }
+            }
         }
     }
 
@@ -266,6 +270,9 @@ impl<E: Enqueue> State<E> {
             turn.stay();
         }
         // After those of all that came before: mostly all others.
+        if places.relayed.is_empty() {
+            return;
+        }
         let behind = self.relayed.partition_point(|&(other, _)| other <= number);
         for (place, at) in places.relayed.into_iter().zip(behind..) {
             self.relayed.insert(at, (number, place));
@@ -277,17 +284,6 @@ impl<E: Enqueue> State<E> {
         (!self.held.is_empty()).then_some(self.first)
     }
 
-    /// Notes what a submission waits for and has claimed that is to be the first.
-    pub(super) fn know_front(&mut self, number: u64, waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
-        let mut lists = self.spare.take().unwrap_or_default();
-        Self::fill(&mut lists, waits, claims);
-        self.front = Front {
-            number,
-            lists: Some(lists),
-            job: None,
-        };
-    }
-
     /// Learns what the first waits for and claims, if that is not known: see the state's `front`.
     pub(super) fn look_at_front(&mut self, seat: &Seat) {
         if self.front.number != self.first {
@@ -296,6 +292,11 @@ impl<E: Enqueue> State<E> {
             seat.look(self.first, &mut lists);
             self.front.lists = Some(lists);
         }
+    }
+
+    /// True if the first has not been skipped, and nothing is known of it but what stands in the row and the graph.
+    pub(super) fn is_front_in_row(&self) -> bool {
+        self.front.number != self.first && matches!(self.held.front(), Some(Some(_)))
     }
 
     /// True if the first has been recorded.
@@ -310,15 +311,19 @@ impl<E: Enqueue> State<E> {
         let number = self.first;
         self.first += 1;
         let Front { lists, job, .. } = std::mem::take(&mut self.front);
-        let behind = self.relayed.partition_point(|&(other, _)| other <= number);
-        let relayed = self.relayed.drain(..behind).map(|(_, place)| place);
+        let mut relayed = SmallVec::new();
+        while let Some((other, _)) = self.relayed.front()
+            && *other <= number
+        {
+            relayed.extend(self.relayed.pop_front().map(|(_, place)| place));
+        }
         Some(Entry {
             number,
             lists,
             job: job.unwrap_or_else(|| Job::from_row(in_row)),
             places: Places {
                 turn: Some(seat.turn(number)),
-                relayed: relayed.collect(),
+                relayed,
             },
         })
     }

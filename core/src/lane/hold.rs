@@ -12,11 +12,11 @@ use super::send::Sent;
 use super::{Lane, fail_all};
 use crate::backend::{Enqueue, Keep, Port, Room};
 use crate::error::Failure;
-use crate::graph::{Holder, Lists, OwnedClaim, Place};
+use crate::graph::{Holder, Lists, OwnedClaim, Parts, Place, Turn};
 use crate::point::KeptPoint;
 use crate::run::{Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
-use crate::sync::{Ordering, ThreadId, fence, this_thread};
+use crate::sync::{MutexGuard, Ordering, ThreadId, fence, this_thread};
 use crate::waiters::Stage;
 
 pub(super) struct State<E: Enqueue> {
@@ -35,8 +35,6 @@ pub(super) struct State<E: Enqueue> {
     /// does that comes out.
     pub(super) scratch: Option<Box<Lists>>,
     pub(super) spare: Option<Box<Lists>>,
-    /// What the held submission at the front was found to wait for first.
-    pub(super) waiting_for: Option<KeptPoint>,
     /// Where the lane is registered for the submission at the front, while nobody drives it.
     pub(super) registered: Registered,
     /// What finished submissions will let go, in order.
@@ -56,7 +54,6 @@ impl<E: Enqueue> Default for State<E> {
             relayed: VecDeque::new(),
             scratch: None,
             spare: None,
-            waiting_for: None,
             registered: Registered::default(),
             kept: VecDeque::new(),
             taken: VecDeque::new(),
@@ -254,18 +251,57 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// What a held submission waits for, on the stack.
+    /// True if a submission can go and that shows without any lock. Asks no driver and wakes nobody, as
+    /// [`Lane::judge`], which decides if this is false.
+    fn is_plainly_ready(
+        &self,
+        number: u64,
+        waits: Parts<'_, KeptPoint>,
+        claims: Parts<'_, OwnedClaim>,
+    ) -> bool {
+        for wait in waits.into_iter().flatten() {
+            let Some(of) = &wait.of else { continue };
+            let stage = match of.port_on(self.device) {
+                Some(_) => Stage::Pending,
+                None => Stage::Reached,
+            };
+            if !of.has_plainly_come(stage, wait.value) {
+                return false;
+            }
+        }
+        for (of, claim) in claims.into_iter().flatten() {
+            let Some(of) = of else { continue };
+            // A signal that the host will make waits for its predecessor then, not now.
+            if of.port_on(self.device).is_some()
+                && !of.has_plainly_come(Stage::Pending, claim.above)
+            {
+                return false;
+            }
+        }
+        self.own_shared().reached() >= number.saturating_sub(E::MAX_IN_FLIGHT)
+            && !self.room.as_ref().is_some_and(|room| room.is_full())
+    }
+
+    /// What a held submission waits for, on the stack. Pushed: mostly it is one, and collecting costs more than that.
     fn all_awaited<'s>(&self, points: &'s [KeptPoint]) -> SmallVec<[Awaited<'s>; 4]> {
-        let points = points.iter();
-        let awaited = |point: &'s KeptPoint| Some(self.awaited(point.of.as_ref()?, point.value));
-        points.filter_map(awaited).collect()
+        let mut all = SmallVec::new();
+        for point in points {
+            if let Some(of) = &point.of {
+                all.push(self.awaited(of, point.value));
+            }
+        }
+        all
     }
 
     /// What a held submission has claimed, on the stack.
     fn all_taken<'s>(&self, claims: &'s [OwnedClaim]) -> SmallVec<[Taken<'s>; 4]> {
-        let claims = claims.iter();
-        let taken = |(of, claim): &'s OwnedClaim| Some(self.taken(of.as_ref()?, *claim));
-        claims.filter_map(taken).collect()
+        let mut all = SmallVec::new();
+        for (of, claim) in claims {
+            if let Some(of) = of {
+                all.push(self.taken(of, *claim));
+            }
+        }
+        all
     }
 
     /// Keeps a recorded submission at the front until the driver's queue is unlocked.
@@ -289,22 +325,35 @@ impl<E: Enqueue> Lane<E> {
 
     /// Lets held submissions go until one cannot. The caller has made this thread the driving one.
     pub(super) fn drive(self: &Arc<Self>, me: ThreadId) {
+        self.drive_with(me, self.state.lock());
+    }
+
+    /// As [`Lane::drive`], for a caller who has the lock.
+    fn drive_with<'l>(self: &'l Arc<Self>, me: ThreadId, state: MutexGuard<'l, State<E>>) {
+        let mut locked = Some(state);
         // What the last one of those let go leaves for the next that is held.
         let mut spare = None;
         loop {
-            // Dropped after the lock.
-            let _before;
-            let mut state = self.state.lock();
+            let mut state = locked.take().unwrap_or_else(|| self.state.lock());
             self.driving.take(me);
             state.take_up(&self.aside);
             if let Some(spare) = spare.take() {
                 state.spare = Some(spare);
             }
-            _before = state.waiting_for.take();
             let Some(first) = state.first() else {
                 self.driving.give_up();
                 return;
             };
+            if let Some(entry) = self.pop_ready(&mut state, first) {
+                drop(state);
+                if !self.driver.ready() {
+                    return self.put_off(entry);
+                }
+                if self.release(entry, &mut spare) && self.leave_it() {
+                    return;
+                }
+                continue;
+            }
             let mut lacks = Lacks::new();
             let verdict = if state.is_front_prepared() {
                 Verdict::Ready
@@ -319,17 +368,9 @@ impl<E: Enqueue> Lane<E> {
                 )
             };
             if matches!(verdict, Verdict::Blocked) {
-                state.waiting_for = lacks.first().map(|(point, _)| point.clone());
                 drop(state);
-                // Still driven by this thread: who comes in between only leaves a note.
-                if let Some(registered) = self.register(&lacks) {
-                    let mut state = self.state.lock();
-                    if !self.driving.is_noted() {
-                        self.driving.give_up();
-                        state.registered = registered;
-                        return;
-                    }
-                    drop(state);
+                if self.park(lacks) {
+                    return;
                 }
                 continue;
             }
@@ -363,19 +404,78 @@ impl<E: Enqueue> Lane<E> {
                 }
                 _ => self.release(entry, &mut spare),
             };
-            if busy {
-                let _state = self.state.lock();
-                // Unlocked again since: whoever did so found this lane being driven.
-                if !self.driving.is_noted() {
-                    self.driving.give_up();
-                    return;
-                }
+            if busy && self.leave_it() {
+                return;
             }
         }
     }
 
+    /// The submission at the front stays until the driver's queue is unlocked. False if that may have happened since:
+    /// whoever did so found this lane being driven.
+    fn leave_it(&self) -> bool {
+        let _state = self.state.lock();
+        let leaves = !self.driving.is_noted();
+        if leaves {
+            self.driving.give_up();
+        }
+        leaves
+    }
+
+    /// Takes the first out of the row and the graph if it can plainly go: what it waits for and has claimed comes out of
+    /// the graph itself, so that nothing is copied. Until it is with the driver it is what a submission is that
+    /// was never held: nobody's place, with claims.
+    fn pop_ready<'l>(&'l self, state: &mut State<E>, first: u64) -> Option<Entry<'l, E>> {
+        if !state.is_front_in_row() {
+            return None;
+        }
+        let mut lists = state.spare.take().unwrap_or_default();
+        let is_ready = |waits: Parts<'_, KeptPoint>, claims: Parts<'_, OwnedClaim>| {
+            self.is_plainly_ready(first, waits, claims)
+        };
+        if !self.seat.leave_if(first, &mut lists, is_ready) {
+            state.spare = Some(lists);
+            return None;
+        }
+        let mut entry = state.pop_front(&self.seat)?;
+        // It has left.
+        entry.places.turn.take().map(Turn::stay);
+        entry.lists = Some(lists);
+        Some(entry)
+    }
+
+    /// Enters a submission again that has left the graph, as it stays after all. It could go, so it closes no circle; but
+    /// whoever asks must find it.
+    fn enter_again(&self, number: u64, lists: &Option<Box<Lists>>) -> Option<Turn<'_>> {
+        let (waits, claims) = parts(lists);
+        let mut entered = Lists::default();
+        entered.waits.extend(waits.iter().cloned());
+        entered.claims.extend(claims.iter().cloned());
+        self.take_turn(number, &mut entered).ok()
+    }
+
+    /// Registers for what the first lacks, and stops driving. False if it has to be judged again. Still driven by this
+    /// thread until then: who comes in between only leaves a note.
+    pub(super) fn park(self: &Arc<Self>, lacks: Lacks) -> bool {
+        let Some(registered) = self.register(lacks) else {
+            return false;
+        };
+        let mut state = self.state.lock();
+        let parks = !self.driving.is_noted();
+        if parks {
+            self.driving.give_up();
+            state.registered = registered;
+        } else {
+            // Taken back without the lock.
+            drop(state);
+        }
+        parks
+    }
+
     /// Puts a submission back to the front while its driver takes none; the device's watcher tries again.
-    pub(super) fn put_off(self: &Arc<Self>, entry: Entry<'_, E>) {
+    pub(super) fn put_off<'l>(self: &'l Arc<Self>, mut entry: Entry<'l, E>) {
+        if entry.places.turn.is_none() {
+            entry.places.turn = self.enter_again(entry.number, &entry.lists);
+        }
         {
             let mut state = self.state.lock();
             state.push_front(entry);
@@ -416,11 +516,10 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Registers the lane for all of `lacks`, or for none if one need not be waited for any more.
-    pub(super) fn register(self: &Arc<Self>, lacks: &Lacks) -> Option<Registered> {
+    fn register(self: &Arc<Self>, lacks: Lacks) -> Option<Registered> {
         let mut registered = Registered::default();
         for (point, stage) in lacks {
-            let of = point.of.clone()?;
-            if !registered.add(of, point.value, *stage, self.clone()) {
+            if !registered.add(point.of?, point.value, stage, self.clone()) {
                 return None;
             }
         }
@@ -429,9 +528,9 @@ impl<E: Enqueue> Lane<E> {
 
     /// Sends a held submission. True if the driver's queue is locked and it stays at the front; otherwise its lists
     /// go to `spare`.
-    pub(super) fn release(
-        self: &Arc<Self>,
-        entry: Entry<'_, E>,
+    pub(super) fn release<'l>(
+        self: &'l Arc<Self>,
+        entry: Entry<'l, E>,
         spare: &mut Option<Box<Lists>>,
     ) -> bool {
         let mut work = self.take_apart(&entry.job);
@@ -476,6 +575,9 @@ impl<E: Enqueue> Lane<E> {
             }
             Sent::Busy(prepared) => {
                 drop((taken, waits));
+                if places.turn.is_none() {
+                    places.turn = self.enter_again(number, &lists);
+                }
                 self.put_back(number, prepared, keep, lists, places);
                 return true;
             }
@@ -561,15 +663,13 @@ impl<E: Enqueue> Holder for Lane<E> {
 impl<E: Enqueue> Wake for Lane<E> {
     fn wake(self: Arc<Self>) {
         let me = this_thread();
-        let registered = {
-            let mut state = self.state.lock();
-            if self.driving.note() {
-                return;
-            }
-            self.driving.take(me);
-            std::mem::take(&mut state.registered)
-        };
-        drop(registered);
-        self.drive(me);
+        let mut state = self.state.lock();
+        if self.driving.note() {
+            return;
+        }
+        self.driving.take(me);
+        // Taken back at the end, and without the lock. What is left of them only leaves notes until then.
+        let _registered = std::mem::take(&mut state.registered);
+        self.drive_with(me, state);
     }
 }

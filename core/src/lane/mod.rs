@@ -173,7 +173,7 @@ impl<E: Enqueue> Lane<E> {
         let count = state.held.len();
         Held {
             count,
-            waiting_for: state.waiting_for.clone().filter(|_| count > 0),
+            waiting_for: state.registered.first().filter(|_| count > 0),
         }
     }
 
@@ -254,8 +254,9 @@ impl<E: Enqueue> Lane<E> {
         self.claim_all(waits, signals, &mut claims)?;
         let number = state.last + 1;
         let idle = state.held.is_empty() && self.driving.is_free();
+        let mut lacks = Lacks::new();
         let verdict = if idle {
-            self.judge(number, waits, &claims, &mut Lacks::new())
+            self.judge(number, waits, &claims, &mut lacks)
         } else {
             Verdict::Ready
         };
@@ -314,9 +315,6 @@ impl<E: Enqueue> Lane<E> {
             }
             return sent.map(|_| self.submitted(number));
         }
-        if idle {
-            state.know_front(number, waits, &claims);
-        }
         state.push_back(number, work, places);
         if idle {
             self.driving.take(me);
@@ -325,7 +323,10 @@ impl<E: Enqueue> Lane<E> {
         // What it waits for or signals may have failed before the graph knew of it: look now.
         fence(Ordering::SeqCst);
         if idle {
-            self.drive(me);
+            let blocked = matches!(verdict, Verdict::Blocked);
+            if !(blocked && self.are_well(waits, &claims) && self.park(lacks)) {
+                self.drive(me);
+            }
         } else {
             // Also leaves a note with whoever drives, if nothing is held before it.
             self.clone().reconsider(number);
@@ -333,6 +334,14 @@ impl<E: Enqueue> Lane<E> {
         // Last: it may run what the application does in drops, and the lane must not wait for that.
         finished.let_go(self.room.as_ref());
         Ok(self.submitted(number))
+    }
+
+    /// True if no timeline that a submission has to do with has failed or lost its last handle: then what was
+    /// judged before is true but for what has come since.
+    fn are_well(&self, waits: &[Awaited<'_>], claims: &[Taken<'_>]) -> bool {
+        !self.own_shared().is_troubled()
+            && waits.iter().all(|wait| !wait.of.is_troubled())
+            && claims.iter().all(|claim| !claim.of.is_troubled())
     }
 
     #[inline]

@@ -16,6 +16,7 @@ use crate::error::{Error, Failure, Object, Result};
 use crate::graph::Line;
 use crate::host::HostPort;
 use crate::info::DeviceId;
+use crate::point::KeptPoint;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::timeline::{Attachment, Attachments};
@@ -72,7 +73,9 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
     pub(crate) fn add(&mut self, of: S, value: u64, stage: Stage, wake: Arc<dyn Wake>) -> bool {
         let ticket = of.borrow().register(value, stage, wake);
         let registered = ticket.is_some();
-        self.0.extend(ticket.map(|ticket| (of, ticket)));
+        if let Some(ticket) = ticket {
+            self.0.push((of, ticket));
+        }
         registered
     }
 
@@ -89,6 +92,15 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
 }
 
 impl<S: Borrow<Arc<Shared>>> Registered<S> {
+    /// The first point that is waited for.
+    pub(crate) fn first(&self) -> Option<KeptPoint> {
+        let (of, ticket) = self.0.first()?;
+        Some(KeptPoint {
+            of: Some(of.borrow().clone()),
+            value: ticket.value(),
+        })
+    }
+
     /// All of them have been taken out, or are just being.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
@@ -316,6 +328,12 @@ impl Shared {
         }
     }
 
+    /// True if it has failed or lost its last handle.
+    #[inline]
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.seen.troubled.load(Ordering::Acquire)
+    }
+
     #[inline]
     fn is_closed(&self) -> bool {
         self.seen.troubled.load(Ordering::Acquire) && self.locked.state.lock().closed
@@ -360,6 +378,13 @@ impl Shared {
         } else {
             Standing::Open
         }
+    }
+
+    /// True if `value` has come as far as `stage`, and that shows without the lock.
+    #[inline]
+    pub(crate) fn has_plainly_come(&self, stage: Stage, value: u64) -> bool {
+        self.reached() >= value
+            || (stage == Stage::Pending && !self.is_troubled() && self.pending() >= value)
     }
 
     fn standing_in_trouble(&self, value: u64) -> Standing {
@@ -596,6 +621,10 @@ impl Shared {
 
     /// Removes a registration if it is still there.
     pub(crate) fn unregister(&self, ticket: Ticket) {
+        // It was set with the registration: so that has gone, with all others.
+        if !self.claimed.awaited.load(Ordering::Acquire) {
+            return;
+        }
         let mut state = self.locked.state.lock();
         let removed = state.waiters.remove(ticket);
         self.note_who_waits(&state);
