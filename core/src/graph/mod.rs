@@ -141,6 +141,41 @@ impl<'n> Node<'n> {
         self.waits().chain(order)
     }
 
+    /// As [`Node::points`], for what each submission does as it comes: plain loops, as the iterators in one another cost several
+    /// times as much.
+    #[inline]
+    fn for_each_point(self, mut action: impl FnMut(&Arc<Shared>, u64)) {
+        self.for_each_part(&mut action, |action, of, claim| action(of, claim.above));
+        if let Some((own, turn)) = self.turn() {
+            action(own, turn.above);
+        }
+    }
+
+    /// Calls `waits` for what it waits for, and `claims` for its [signals](Node::signals).
+    #[inline]
+    fn for_each_part<W: FnMut(&Arc<Shared>, u64)>(
+        self,
+        waits: &mut W,
+        mut claims: impl FnMut(&mut W, &Arc<Shared>, Interval),
+    ) {
+        for part in self.waits {
+            for wait in part {
+                if let Some(of) = &wait.of {
+                    waits(of, wait.value);
+                }
+            }
+        }
+        for part in self.claims {
+            for (of, claim) in part {
+                if let Some(of) = of
+                    && (self.by_host || of.port_on(self.origin.device).is_some())
+                {
+                    claims(waits, of, *claim);
+                }
+            }
+        }
+    }
+
     fn is_of_the_same_submission(self, other: Self) -> bool {
         self.origin.queue == other.origin.queue && self.number == other.number
     }
@@ -489,7 +524,12 @@ impl Graph {
     /// # Errors
     /// The circle that it would close.
     fn rank_for(&mut self, node: Node<'_>) -> Result<i128, Blockers> {
-        let highest = self.dependencies(node).map(|(id, ..)| self.rank(id)).max();
+        let mut highest = None;
+        node.for_each_point(|of, value| {
+            if let Some(id) = self.claimant(of, value) {
+                highest = highest.max(Some(self.rank(id)));
+            }
+        });
         let dependents = self.dependents(node);
         let lowest = dependents.iter().map(|&id| self.rank(id)).min();
         Ok(match (highest, lowest) {
@@ -644,25 +684,25 @@ impl Graph {
     }
 
     fn remember(id: NodeId, node: Node<'_>) {
-        for (of, value) in node.waits() {
+        let mut wait = |of: &Arc<Shared>, value| {
             of.add_held_wait();
             of.line.add_wait(value, id);
-        }
-        for (of, claim) in node.signals() {
+        };
+        node.for_each_part(&mut wait, |_, of, claim| {
             of.add_held_wait();
             of.line.add_claim(claim, id);
-        }
+        });
     }
 
     fn forget(id: NodeId, node: Node<'_>) {
-        for (of, value) in node.waits() {
+        let mut wait = |of: &Arc<Shared>, value| {
             of.drop_held_wait();
             of.line.remove_wait(value, id);
-        }
-        for (of, claim) in node.signals() {
+        };
+        node.for_each_part(&mut wait, |_, of, claim| {
             of.drop_held_wait();
             of.line.remove_claim(claim, id);
-        }
+        });
     }
 
     fn waiting_for(&self, of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {

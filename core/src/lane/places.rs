@@ -44,7 +44,10 @@ impl<E: Enqueue> Lane<E> {
             .map(|lists| self.take_turn(number, lists))
             .transpose()?;
         let mut relayed = SmallVec::new();
-        for claim in claims.iter().filter(|claim| claim.port.is_none()) {
+        for claim in claims {
+            if claim.port.is_some() {
+                continue;
+            }
             let place = Place::take(self.origin.clone(), number, claim.of.clone(), claim.claim);
             relayed.push(place.map_err(|circle| self.circular(number, circle))?);
         }

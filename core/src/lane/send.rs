@@ -220,6 +220,9 @@ impl<E: Enqueue> Lane<E> {
         if let Some(room) = room {
             room.count(units);
         }
+        if claims.iter().all(|claim| claim.port.is_some()) {
+            return Sent::Done(promoted);
+        }
         let mut places = std::mem::take(&mut places.relayed).into_iter();
         for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_none()) {
             let relay = Relay {

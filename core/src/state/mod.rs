@@ -507,6 +507,26 @@ impl Shared {
         self.take_settled(&mut state)
     }
 
+    /// As [`Shared::advance_quietly`], for who has claimed `value` and has just signalled it: the claim ends with this.
+    #[must_use]
+    fn advance_by_owner(&self, value: u64) -> Woken {
+        let mut state = self.locked.state.lock();
+        if state.failure.is_some() {
+            return Woken::new();
+        }
+        // Mostly; but somebody may have asked the driver meanwhile.
+        if value > self.reached() {
+            self.seen.reached.store(value, Ordering::Release);
+        }
+        // With the lock, so that nobody moves the claim meanwhile.
+        if !self.promote_quickly(value) && !state.claims.is_empty() {
+            state.claims.remove(value);
+            state.claims.settle(value);
+            self.unlist(&state);
+        }
+        self.take_settled(&mut state)
+    }
+
     /// Fails the timeline at the value that the driver tells now.
     pub(crate) fn fail(&self, cause: Failure) {
         self.refresh();

@@ -56,6 +56,20 @@ impl Shared {
     /// to be said against it. If not, nothing has changed.
     #[inline]
     pub(super) fn claim_quickly(&self, value: u64, own_wait: u64) -> Option<Interval> {
+        self.claim_in_the_word(value, |above| (own_wait..value).contains(&above))
+    }
+
+    /// Claims `value` for a signal of the host, which comes next: if nothing is outstanding, and there is nothing to be said
+    /// against it. If not, nothing has changed.
+    #[inline]
+    pub(super) fn claim_next_quickly(&self, value: u64) -> bool {
+        let is_next = |above| above < value && self.reached() == above;
+        self.claim_in_the_word(value, is_next).is_some()
+    }
+
+    /// Claims everything from what is pending up to `value`, if that is a place which `fits`.
+    #[inline]
+    fn claim_in_the_word(&self, value: u64, fits: impl FnOnce(u64) -> bool) -> Option<Interval> {
         let word = self.claimed.quick.load(Ordering::Acquire);
         let free = match mark(word) {
             PENDING => true,
@@ -66,7 +80,7 @@ impl Shared {
         let above = self.pending();
         let fine = free
             && !self.seen.troubled.load(Ordering::Acquire)
-            && (own_wait..value).contains(&above)
+            && fits(above)
             && value < VALUE
             && value <= self.largest_legal();
         (fine && self.change_word(word, CLAIMED | value)).then_some(Interval { above, upto: value })

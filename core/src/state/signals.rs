@@ -170,6 +170,9 @@ impl Shared {
         }
         self.refresh();
         self.signal_in_order(value, || {
+            if self.claim_next_quickly(value) {
+                return Ok(());
+            }
             let mut state = self.locked.state.lock();
             self.check_signal(&state, value)?;
             self.with_claims(&mut state, |claims| {
@@ -236,7 +239,7 @@ impl Shared {
         let signalled = self
             .home()
             .signal(value)
-            .map(|()| self.advance_quietly(value));
+            .map(|()| self.advance_by_owner(value));
         drop(order);
         match signalled {
             Ok(woken) => {
