@@ -320,8 +320,9 @@ impl<E: Enqueue> Lane<E> {
             self.driving.take(me);
         }
         drop(state);
-        // What it waits for or signals may have failed before the graph knew of it: look now.
-        fence(Ordering::SeqCst);
+        // What it waits for or signals may have failed before the graph knew of it: look now. The lock's word has just
+        // been changed.
+        behind_a_change();
         if idle {
             let blocked = matches!(verdict, Verdict::Blocked);
             if !(blocked && self.are_well(waits, &claims) && self.park(lacks)) {

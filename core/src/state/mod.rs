@@ -18,7 +18,7 @@ use crate::host::HostPort;
 use crate::info::DeviceId;
 use crate::point::KeptPoint;
 use crate::run::{Wake, wake_all};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, behind_a_change, fence};
 use crate::timeline::{Attachment, Attachments};
 use crate::wait::Usual;
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
@@ -589,8 +589,8 @@ impl Shared {
         let (ticket, leads, watch) = {
             let mut state = self.locked.state.lock();
             // Against who promotes a claim: see `look_behind`.
-            self.claimed.awaited.store(true, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
+            self.claimed.awaited.swap(true, Ordering::SeqCst);
+            behind_a_change();
             match (self.standing_locked(&mut state, value), stage) {
                 (Standing::Open, _) | (Standing::Pending, Stage::Reached) => {}
                 _ => {
