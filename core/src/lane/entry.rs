@@ -17,7 +17,7 @@ use crate::point::KeptPoint;
 /// A held submission in the hands of who judges it or lets it go.
 pub(super) struct Entry<'l, E: Enqueue> {
     pub(super) number: u64,
-    /// The graph has copies while it has the submission. None if they are empty.
+    /// The graph has copies if it has the submission still. None if they are empty.
     pub(super) lists: Option<Box<Lists>>,
     pub(super) job: Job<E>,
     pub(super) places: Places<'l>,

@@ -438,7 +438,9 @@ impl<E: Enqueue> Lane<E> {
         }
         let mut entry = state.pop_front(&self.seat)?;
         // It has left.
-        entry.places.turn.take().map(Turn::stay);
+        if let Some(turn) = entry.places.turn.take() {
+            turn.stay();
+        }
         entry.lists = Some(lists);
         Some(entry)
     }

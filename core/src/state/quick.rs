@@ -14,6 +14,9 @@
 //! A signal of the host for a timeline that is nothing but memory stands in the word, too, while it is made. It is legal
 //! as soon as it stands there. Whoever takes the word from it, with the lock, makes the signal in its place: nobody
 //! waits for anybody, and what is seen with the lock has no signal half made.
+//!
+//! A signal of the host through a driver is claimed in the word like any other. Its maker promotes it with the lock, as he
+//! needs that for those who wait.
 
 use super::claims::Claims;
 use super::{Interval, Shared, State};
