@@ -351,6 +351,10 @@ impl EventPort {
             return Ok(());
         }
         let ring = self.ring();
+        // Under the lock: who has found it reached meanwhile has taken its entry out, and the next one's event is another.
+        if self.reached() >= value {
+            return Ok(());
+        }
         let mut at = ring.at(value);
         match ring.entries.get(at) {
             Some(entry) if domain != NO_STREAM && entry.domain == domain => {}
@@ -368,7 +372,6 @@ impl EventPort {
                     at -= 1;
                 }
             }
-            None if self.reached() >= value => {}
             None => return Err(unseen()),
         }
         Ok(())

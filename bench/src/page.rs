@@ -65,7 +65,8 @@ pub fn tables(runs: [Recorded<'_>; 2]) -> String {
     text.push_str(
         "\nTwo figures in a cell are those of the first run and of the second. Times are medians over the rounds, with the 10th and the 90th\n\
          percentile in brackets, and so are ratios. Of a difference the brackets hold the bounds of its middle (99 %). *Floor* is the least that keeps the\n\
-         contract, by hand, with its ratio to raw behind it, and *to floor* is ours by that; where they are empty, raw is the floor.\n",
+         contract, by hand, with its ratio to raw behind it, and *to floor* is ours by that; where they are empty, raw is the floor, or none can be\n\
+         measured: `syncline bench --list` says which.\n",
     );
     let [first, second] = runs.map(|run| &run.report.rows);
     let mut pairs: Vec<[Option<&Record>; 2]> = Vec::new();

@@ -407,7 +407,7 @@ pub trait Port: Any + Send + Sync {
 }
 
 /// A device whose driver advances ports by itself, so that somebody must watch them. One thread per
-/// device does, started when first needed.
+/// device does, started when first needed, or a thread that waits itself (see [`Watch::lends`]).
 pub trait Watch: Send + Sync + 'static {
     /// The device's watcher.
     fn watcher(&self) -> &Watcher;
@@ -422,8 +422,9 @@ pub trait Watch: Send + Sync + 'static {
     /// Ends the present call of [`Watch::watch`], or the next one if there is none.
     fn nudge(&self);
 
-    /// True if a thread that waits may call [`Watch::watch`] itself, in the watching thread's place. It does where nobody else waits for anything of this device, so that one thread sleeps and wakes
-    /// and not two, one after the other. There is never more than one call at a time.
+    /// True if a thread that waits may call [`Watch::watch`] itself, in the watching thread's place. It does where nobody
+    /// else waits for anything of this device, so that one thread sleeps and wakes and not two, one after the other. There
+    /// is never more than one call at a time.
     fn lends(&self) -> bool {
         false
     }

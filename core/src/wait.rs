@@ -436,7 +436,8 @@ impl Parker {
         // What comes of it may wake this thread, which needs no nudge for that.
         let device = self.watches.lock().take();
         drop(device);
-        self.woken.store(false, Ordering::Release);
+        // What the waker did comes before the next look.
+        self.woken.swap(false, Ordering::AcqRel);
         if let Some(pause) = lead.take_in(&watched) {
             self.park(Some(pause));
         }

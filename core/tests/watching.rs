@@ -277,6 +277,9 @@ impl Enqueue for Prompt {
             counter.value.store(value, Ordering::SeqCst);
         }
         self.0.tick();
+        if let Some(check) = &*self.0.on_nudge.lock().unwrap() {
+            check();
+        }
         Flush::Done
     }
 
@@ -336,4 +339,30 @@ fn a_position_is_reached_after_the_signals_before_it() {
         !early.load(Ordering::SeqCst),
         "the position came before the signal"
     );
+}
+
+/// The driver may have done a submission before the engine knows that it is there: whoever asks then finds neither the
+/// queue's position reached nor the signal before it, and never the first alone.
+#[test]
+fn a_fast_drivers_position_waits_for_its_signals() {
+    let driver = Arc::new(Driver::default());
+    let device = DeviceId::new();
+    let lane = lane(&driver, device);
+    let (line, _) = driver.timeline(device, "line", false);
+    // So that something is outstanding, and the driver is asked.
+    lane.submit(&[], |()| Ok(()), &[]).unwrap();
+    let (asked, at, seen) = (lane.clone(), line.at(1).keep(), Arc::new(Mutex::new(None)));
+    let told = seen.clone();
+    *driver.on_nudge.lock().unwrap() = Some(Box::new(move || {
+        let position = asked.position().is_reached().unwrap();
+        let signal = at.point().is_reached().unwrap();
+        *told.lock().unwrap() = Some((position, signal));
+    }));
+    lane.submit(&[], |()| Ok(()), &[line.signal_at(1)]).unwrap();
+    driver.on_nudge.lock().unwrap().take();
+    let (position, signal) = seen.lock().unwrap().expect("asked in the driver's call");
+    assert!(signal || !position, "the position came before the signal");
+    assert!(lane.position().is_reached().unwrap());
+    assert!(line.at(1).is_reached().unwrap());
+    line.signal(2).unwrap();
 }

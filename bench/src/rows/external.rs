@@ -41,9 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "cuda.external.wait",
         ours: "a submission to a stream that waits for a shared timeline, 64 at a time; what they wait for is pending, and the host makes it come after what is timed",
         raw: "cuWaitExternalSemaphoresAsync, 64 at a time",
-        floor: Floor::Side(
-            "the same call, and cuEventRecord: only an event says when the stream is past it, and the semaphore no longer in use",
-        ),
+        floor: Floor::Raw,
         bar: Bar::Ratio(1.1),
         on: &[On::Shared(None)],
         variants: &[],
@@ -192,10 +190,8 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let timeline = &awaited.timelines[0];
     let queue = pair.cuda.queue(QueueKind::Compute, "waiting")?;
     let (semaphore, imported) = pair.semaphore()?;
-    let (least_semaphore, least_imported) = pair.semaphore()?;
     let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
-    let events = hand.events(BURST, false)?;
-    let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let (ours, raw) = (Cell::new(0), Cell::new(0));
     lab.race(vec![
         Side::ours(|n| {
             gated_bursts(
@@ -230,27 +226,6 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 || {
                     pair.vulkan_hand.signal(semaphore.raw, raw.get())?;
                     pair.vulkan_hand.expect(semaphore, raw.get());
-                    hand.finish(stream)
-                },
-            )
-        })
-        .step(BURST),
-        Side::floor(|n| {
-            bursts(
-                n,
-                BURST,
-                |count| {
-                    for &event in &events[..count as usize] {
-                        floor.set(floor.get() + 1);
-                        let params = [wait_params(floor.get())];
-                        hand.wait_external(&[least_imported], &params, stream)?;
-                        hand.record(event, stream)?;
-                    }
-                    Ok(())
-                },
-                || {
-                    pair.vulkan_hand.signal(least_semaphore.raw, floor.get())?;
-                    pair.vulkan_hand.expect(least_semaphore, floor.get());
                     hand.finish(stream)
                 },
             )

@@ -125,7 +125,7 @@ fn random_graphs_are_judged_as_a_full_search_judges_them() {
                 }
                 Err(circle) => {
                     assert!(expected, "no circle, but refused: {circle}");
-                    assert!(!circle.steps().is_empty());
+                    assert!(circle.steps().len() >= 2, "{circle}");
                     assert_eq!(new.waits.len(), waits.len());
                     refused += 1;
                 }

@@ -438,6 +438,11 @@ impl Shared {
                 code: -1,
                 name: "the counter reads all ones".into(),
             })),
+            // A queue's position comes behind the signals of its submission, which may not be known to be with the driver yet,
+            // however fast that is.
+            Ok(Some(value)) if self.line.is_a_queues() => {
+                self.advance(value.min(self.claimed.pending.load(Ordering::Acquire)));
+            }
             Ok(Some(value)) => self.advance(value),
             Ok(None) => {}
             Err(error) => self.fail_frozen(error.into_cause()),
@@ -651,5 +656,26 @@ impl Shared {
         drop(state);
         // What the waiter owned may be dropped here, never under the lock.
         drop(removed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::Device as _;
+
+    /// Claims that the host makes good leave nothing behind, so that what comes next goes without the lock again.
+    #[test]
+    fn a_relayed_claim_goes_with_its_signal() {
+        let device = crate::host::Device::new();
+        let line = device.timeline("line").unwrap();
+        let of = line.shared();
+        for value in [5, 6] {
+            let claim = of.claim(value, 0).unwrap();
+            of.signal_claimed(claim.upto);
+            assert_eq!(of.reached(), value);
+        }
+        line.signal(7).unwrap();
+        line.signal(8).unwrap();
+        assert!(!of.is_listed(), "{of:?}");
     }
 }
