@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::clock::Clock;
+
 pub use crate::gate::Gate;
 pub use crate::in_use::InUse;
 pub use crate::lane::{Held, Lane, Submitted};
@@ -74,6 +76,19 @@ pub trait Device: Clone + Send + Sync + 'static {
     /// # Errors
     /// [`Error::DeviceLost`](crate::Error::DeviceLost).
     fn check(&self) -> Result<()>;
+
+    /// The clock that its timestamps count, beside the host's. Always the same one; the first call may take milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported), with the reason, if it cannot be read together with the host's; a driver
+    /// error.
+    fn clock(&self) -> Result<Clock> {
+        Err(crate::Error::Unsupported {
+            object: self.object().clone(),
+            asked: "read its clock".into(),
+            reason: "its backend does not read clocks".into(),
+        })
+    }
 
     /// A timeline with its home on this device, starting at 0.
     ///

@@ -13,6 +13,7 @@
 //! puts all backends behind one set of enums.
 
 pub mod backend;
+pub mod clock;
 pub mod future;
 pub mod host;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use syncline_core::backend::{self, Attachment, Held, Submitted};
+use syncline_core::clock::Clock;
 use syncline_core::{DeviceId, Fence, Info, Object, Point, QueueKind, Result, Signal, host};
 
 #[cfg(feature = "cuda")]
@@ -126,6 +127,10 @@ impl backend::Device for Device {
 
     fn check(&self) -> Result<()> {
         each!(Device, self, device => device.check())
+    }
+
+    fn clock(&self) -> Result<Clock> {
+        each!(Device, self, device => device.clock())
     }
 }
 

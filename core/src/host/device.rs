@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::{self, Attachment};
+use crate::clock::{Clock, SameClock};
 use crate::host::descriptor::Poller;
 use crate::host::port::HostPort;
 use crate::host::queue::Queue;
@@ -22,6 +23,7 @@ struct Inner {
     object: Object,
     info: Info,
     epoch: Instant,
+    clock: Clock,
     /// Made with the first descriptor.
     poller: Mutex<Option<Arc<Poller>>>,
 }
@@ -77,6 +79,7 @@ impl Device {
             object: Object::new("device", "host"),
             info,
             epoch: Instant::now(),
+            clock: Clock::new(Object::new("clock", "host"), SameClock),
             poller: Mutex::default(),
         }))
     }
@@ -135,5 +138,10 @@ impl backend::Device for Device {
 
     fn check(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// The host's monotonic clock itself.
+    fn clock(&self) -> Result<Clock> {
+        Ok(self.0.clock.clone())
     }
 }

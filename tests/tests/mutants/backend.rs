@@ -9,6 +9,7 @@ use syncline::backend::{
     self, Attachment, Batch, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted, Waker,
     Watch,
 };
+use syncline::clock::Clock;
 use syncline::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, Watcher};
 
 use crate::bugs::Bug;
@@ -86,6 +87,10 @@ impl backend::Device for PlantedDevice {
 
     fn check(&self) -> Result<()> {
         self.inner.check()
+    }
+
+    fn clock(&self) -> Result<Clock> {
+        self.inner.clock()
     }
 }
 

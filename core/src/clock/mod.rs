@@ -1,0 +1,129 @@
+//! Clocks: those of devices beside the host's, and times on them.
+//!
+//! A device counts by itself. What its counter shows becomes a time by [`Counter`]; what the host's clock shows at that time,
+//! and how far that may be off, by [`Clock`], which samples both together now and then and keeps what that says in a [`Map`].
+
+mod counter;
+mod map;
+mod sample;
+
+pub use counter::Counter;
+pub use map::{Drift, Estimate, Map};
+pub(crate) use sample::SameClock;
+pub use sample::{Effort, HostClock, Sample};
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Object, Result};
+use crate::sync::Mutex;
+
+/// Reads a device's clock together with the host's. For backends.
+pub trait Sampler: Send + Sync {
+    /// One sample, in bounded time. Called by one thread at a time.
+    ///
+    /// # Errors
+    /// A driver error.
+    fn sample(&self) -> Result<Sample>;
+
+    /// The clock of the host that it reads.
+    fn host_clock(&self) -> HostClock {
+        HostClock::Monotonic
+    }
+}
+
+/// The clock of a device: what its timestamps count, in nanoseconds, and how that goes beside the host's clock.
+///
+/// Cheap to clone; usable from any thread. Conversions mostly are arithmetic under a short lock; one of a time that lies
+/// more than [`Clock::REFIT`] beyond the latest sample takes another sample first, which asks the driver.
+#[derive(Clone)]
+pub struct Clock(Arc<Inner>);
+
+struct Inner {
+    object: Object,
+    sampler: Box<dyn Sampler>,
+    /// Held while a sample is taken: others would only take the same one.
+    sampling: Mutex<()>,
+    map: Mutex<Map>,
+}
+
+impl Clock {
+    /// A time further than this beyond the latest sample is converted only after another one, in nanoseconds.
+    pub const REFIT: i64 = 100_000_000;
+
+    /// The clock that `sampler` reads, named `object` in errors and reports.
+    #[must_use]
+    pub fn new(object: Object, sampler: impl Sampler + 'static) -> Self {
+        Self(Arc::new(Inner {
+            object,
+            sampler: Box::new(sampler),
+            sampling: Mutex::new(()),
+            map: Mutex::default(),
+        }))
+    }
+
+    /// Its name in errors and reports.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    /// The clock of the host with which it is compared.
+    #[must_use]
+    pub fn host_clock(&self) -> HostClock {
+        self.0.sampler.host_clock()
+    }
+
+    /// Reads both clocks now, and fits the conversion to that.
+    ///
+    /// # Errors
+    /// A driver error; the conversion stays as it is then.
+    pub fn sample(&self) -> Result<Sample> {
+        let _sampling = self.0.sampling.lock();
+        let sample = self.0.sampler.sample()?;
+        self.0.map.lock().add(sample);
+        Ok(sample)
+    }
+
+    /// What the host's clock showed, or will show, when the device's shows `device`.
+    ///
+    /// # Errors
+    /// A driver error, where a sample has to be taken first.
+    pub fn to_host(&self, device: i64) -> Result<Estimate> {
+        self.convert(|map| (map.beyond(device), map.to_host(device)))
+    }
+
+    /// What the device's clock showed, or will show, when the host's shows `host`.
+    ///
+    /// # Errors
+    /// A driver error, where a sample has to be taken first.
+    pub fn to_device(&self, host: i64) -> Result<Estimate> {
+        self.convert(|map| (map.beyond_host(host), map.to_device(host)))
+    }
+
+    /// How much faster the host's clock runs, as far as the samples say; `None` before the first.
+    #[must_use]
+    pub fn drift(&self) -> Option<Drift> {
+        self.0.map.lock().drift()
+    }
+
+    fn convert(&self, ask: impl Fn(&Map) -> (Option<i64>, Option<Estimate>)) -> Result<Estimate> {
+        let (beyond, known) = ask(&self.0.map.lock());
+        if let (Some(..=Self::REFIT), Some(estimate)) = (beyond, known) {
+            return Ok(estimate);
+        }
+        self.sample()?;
+        let (_, estimate) = ask(&self.0.map.lock());
+        // There is a sample now.
+        Ok(estimate.unwrap_or(Estimate {
+            nanoseconds: 0,
+            error: u64::MAX,
+        }))
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} beside {}", self.0.object, self.host_clock().name())
+    }
+}
