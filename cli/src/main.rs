@@ -1,6 +1,7 @@
 //! The `syncline` command: a thin shell over the crates.
 
 mod bench;
+mod clocks;
 mod conformance;
 mod demo;
 mod failure;
@@ -41,6 +42,8 @@ enum Command {
     Conformance(conformance::Args),
     /// What Syncline costs beside hand-written driver calls
     Bench(bench::Args),
+    /// Each device's clock beside the host's, live: offset, drift, and how far that may be off
+    Clocks(clocks::Args),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Conformance(args)) => conformance::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Clocks(args)) => clocks::run(&args),
         None => demo::run(&cli.demo),
     };
     ended.unwrap_or_else(|failure| {

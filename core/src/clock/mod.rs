@@ -74,15 +74,17 @@ impl Clock {
         self.0.sampler.host_clock()
     }
 
-    /// Reads both clocks now, and fits the conversion to that.
+    /// Reads both clocks now, and fits the conversion to that. Tells what the conversion said before.
     ///
     /// # Errors
     /// A driver error; the conversion stays as it is then.
-    pub fn sample(&self) -> Result<Sample> {
+    pub fn sample(&self) -> Result<Sampled> {
         let _sampling = self.0.sampling.lock();
         let sample = self.0.sampler.sample()?;
-        self.0.map.lock().add(sample);
-        Ok(sample)
+        let mut map = self.0.map.lock();
+        let expected = map.to_host(sample.device);
+        map.add(sample);
+        Ok(Sampled { sample, expected })
     }
 
     /// What the host's clock showed, or will show, when the device's shows `device`.
@@ -119,6 +121,26 @@ impl Clock {
             nanoseconds: 0,
             error: u64::MAX,
         }))
+    }
+}
+
+/// A sample, and what was expected of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampled {
+    /// What was read.
+    pub sample: Sample,
+    /// What the conversion made of the device's time before; `None` for the first sample.
+    pub expected: Option<Estimate>,
+}
+
+impl Sampled {
+    /// True unless the sample contradicts what was expected: their intervals have nothing in common.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.expected.is_none_or(|expected| {
+            let off = expected.nanoseconds.abs_diff(self.sample.host);
+            off <= expected.error.saturating_add(self.sample.deviation)
+        })
     }
 }
 

@@ -1,0 +1,177 @@
+//! `syncline clocks`.
+
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use syncline::Inventory;
+use syncline::backend::Device as _;
+use syncline::clock::{Clock, Sampled};
+
+use crate::failure::Failure;
+use crate::output::{complain, say};
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Only this device: an index, a backend's name, or a part of a device's name
+    #[arg(long)]
+    device: Option<String>,
+    /// How long to watch them, in seconds
+    #[arg(long = "for", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    seconds: u32,
+    /// Milliseconds from one look to the next
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    every: u32,
+    /// Print JSON, at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// A clock that is watched.
+struct Watched {
+    index: usize,
+    name: String,
+    clock: Clock,
+    looks: Vec<Sampled>,
+}
+
+/// A device whose clock cannot be read, and why.
+struct Without {
+    name: String,
+    reason: String,
+}
+
+/// Exit code 1 if a clock was found outside what its conversion had said.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let inventory = crate::probe(false)?;
+    let (mut clocks, without) = clocks(&inventory, args.device.as_deref())?;
+    if !args.json {
+        for Without { name, reason } in &without {
+            say!("{name}: {reason}");
+        }
+        say!(
+            "{:>8} {:>3} {:<32} {:>24} {:>22} {:>12} {:>12}",
+            "s",
+            "#",
+            "device",
+            "host - device, ns",
+            "drift, ppm",
+            "read to, ns",
+            "known to, ns"
+        );
+    }
+    let started = Instant::now();
+    let mut failed = false;
+    for round in 0.. {
+        for watched in &mut clocks {
+            let look = watched.clock.sample()?;
+            if !look.holds() {
+                failed = true;
+                complain(format_args!(
+                    "{}: outside its bound: {look:?}",
+                    watched.name
+                ));
+            }
+            watched.looks.push(look);
+            if !args.json {
+                say!("{}", watched.line(started.elapsed()));
+            }
+        }
+        let next = Duration::from_millis(u64::from(args.every)) * (round + 1);
+        if clocks.is_empty() || next > Duration::from_secs(u64::from(args.seconds)) {
+            break;
+        }
+        sleep(next.saturating_sub(started.elapsed()));
+    }
+    if args.json {
+        say!(
+            "{}",
+            serde_json::to_string_pretty(&to_json(&clocks, &without))?
+        );
+    }
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// The clocks that can be read, and the reason for each that cannot.
+fn clocks(
+    inventory: &Inventory,
+    asked: Option<&str>,
+) -> Result<(Vec<Watched>, Vec<Without>), Failure> {
+    let (mut clocks, mut without) = (Vec::new(), Vec::new());
+    let only = asked.map(|asked| inventory.select(asked)).transpose()?;
+    for found in inventory.devices() {
+        if only.is_some_and(|only| only.index() != found.index()) {
+            continue;
+        }
+        let name = format!("{} {}", found.info().backend, found.info().name);
+        match found.open().and_then(|device| device.clock()) {
+            Ok(clock) => clocks.push(Watched {
+                index: found.index(),
+                name,
+                clock,
+                looks: Vec::new(),
+            }),
+            Err(error) => without.push(Without {
+                name,
+                reason: error.to_string(),
+            }),
+        }
+    }
+    Ok((clocks, without))
+}
+
+impl Watched {
+    fn line(&self, passed: Duration) -> String {
+        let Some(Sampled { sample, expected }) = self.looks.last() else {
+            return String::new();
+        };
+        let drift = self.clock.drift().filter(|_| self.looks.len() > 1);
+        let drift = drift.map_or_else(
+            || "-".into(),
+            |drift| format!("{:.3} ± {:.3}", drift.ppm, drift.error_ppm),
+        );
+        let known = expected.map_or_else(|| "-".into(), |expected| expected.error.to_string());
+        format!(
+            "{:>8.2} {:>3} {:<32.32} {:>24} {:>22} {:>12} {:>12}",
+            passed.as_secs_f64(),
+            self.index,
+            self.name,
+            sample.host.saturating_sub(sample.device),
+            drift,
+            sample.deviation,
+            known
+        )
+    }
+}
+
+fn to_json(clocks: &[Watched], without: &[Without]) -> Value {
+    let clocks = clocks.iter().map(|watched| {
+        let drift = watched.clock.drift().filter(|_| watched.looks.len() > 1);
+        json!({
+            "index": watched.index,
+            "device": watched.name,
+            "host_clock": watched.clock.host_clock().name(),
+            "drift_ppm": drift.map(|drift| drift.ppm),
+            "drift_error_ppm": drift.map(|drift| drift.error_ppm),
+            "samples": watched.looks.iter().map(|look| json!({
+                "device_ns": look.sample.device,
+                "host_ns": look.sample.host,
+                "deviation_ns": look.sample.deviation,
+                "expected_host_ns": look.expected.map(|expected| expected.nanoseconds),
+                "expected_error_ns": look.expected.map(|expected| expected.error),
+                "holds": look.holds(),
+            })).collect::<Vec<_>>(),
+        })
+    });
+    let without = without
+        .iter()
+        .map(|Without { name, reason }| json!({ "device": name, "reason": reason }));
+    json!({
+        "commit": syncline_conformance::COMMIT,
+        "date": syncline_conformance::report::now(),
+        "command": syncline_conformance::report::command(),
+        "clocks": clocks.collect::<Vec<_>>(),
+        "without": without.collect::<Vec<_>>(),
+    })
+}
