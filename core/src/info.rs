@@ -127,7 +127,8 @@ pub struct Capabilities {
     pub timestamp_bits: u32,
     /// Nanoseconds per timestamp tick.
     pub timestamp_period_ns: f64,
-    /// Device and host clock can be sampled together.
+    /// The driver reads device and host clock together. [`Device::clock`](crate::backend::Device::clock) may find another way where
+    /// it does not.
     pub calibrated_clock: bool,
     /// Streams can wait for and write 64-bit values in memory.
     pub stream_memory_ops: bool,

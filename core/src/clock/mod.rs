@@ -1,17 +1,19 @@
 //! Clocks: those of devices beside the host's, and times on them.
 //!
-//! A device counts by itself. What its counter shows becomes a time by [`Counter`]; what the host's clock shows at that time,
-//! and how far that may be off, by [`Clock`], which samples both together now and then and keeps what that says in a [`Map`].
+//! A device counts by itself. What its counter shows becomes a time by [`Counter`] and [`Rounds`]; what the host's clock
+//! shows at that time, and how far that may be off, by [`Clock`], which samples both together now and then and keeps what
+//! that says in a [`Map`].
 
 mod counter;
 mod map;
 mod sample;
 
-pub use counter::Counter;
+pub use counter::{Counter, Rounds};
 pub use map::{Drift, Estimate, Map};
 pub(crate) use sample::SameClock;
 pub use sample::{Effort, HostClock, Sample};
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,7 +39,10 @@ pub trait Sampler: Send + Sync {
 /// Cheap to clone; usable from any thread. Conversions mostly are arithmetic under a short lock; one of a time that lies
 /// more than [`Clock::REFIT`] beyond the latest sample takes another sample first, which asks the driver.
 #[derive(Clone)]
-pub struct Clock(Arc<Inner>);
+pub struct Clock(
+    Arc<Inner>,
+    #[allow(dead_code, reason = "kept alive")] Option<Arc<dyn Any + Send + Sync>>,
+);
 
 struct Inner {
     object: Object,
@@ -54,12 +59,26 @@ impl Clock {
     /// The clock that `sampler` reads, named `object` in errors and reports.
     #[must_use]
     pub fn new(object: Object, sampler: impl Sampler + 'static) -> Self {
-        Self(Arc::new(Inner {
+        let inner = Inner {
             object,
             sampler: Box::new(sampler),
             sampling: Mutex::new(()),
             map: Mutex::default(),
-        }))
+        };
+        Self(Arc::new(inner), None)
+    }
+
+    /// The same clock, which keeps `owner` alive. For backends: a device that has its clock hands it out so, since the
+    /// sampler, which the clock has, can have no more than a [`Weak`](std::sync::Weak) of the device.
+    #[must_use]
+    pub fn keeping(&self, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        Self(self.0.clone(), Some(owner))
+    }
+
+    /// True if both are the same clock of the same device, with the same samples.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Its name in errors and reports.

@@ -11,6 +11,9 @@ pub enum HostClock {
     /// `CLOCK_MONOTONIC`: what [`Instant`] shows. The system's clock discipline may make it up to 500 parts per million faster
     /// or slower.
     Monotonic,
+    /// `CLOCK_MONOTONIC_RAW`: as the hardware counts, untouched by the system's clock discipline. It parts from what
+    /// [`Instant`] shows, so times on it can only be compared with [`HostClock::now`] of it. Used where a driver offers no other.
+    MonotonicRaw,
 }
 
 impl HostClock {
@@ -19,20 +22,35 @@ impl HostClock {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Monotonic => "CLOCK_MONOTONIC",
+            Self::MonotonicRaw => "CLOCK_MONOTONIC_RAW",
         }
     }
 
     /// What it shows, in nanoseconds.
     #[must_use]
     pub fn now(self) -> i64 {
-        let id = match self {
-            Self::Monotonic => rustix::time::ClockId::Monotonic,
-        };
-        let now = rustix::time::clock_gettime(id);
-        now.tv_sec
-            .saturating_mul(1_000_000_000)
-            .saturating_add(now.tv_nsec)
+        nanoseconds(rustix::time::clock_gettime(self.id()))
     }
+
+    /// How many nanoseconds pass until it shows another time, as the system says; at least 1.
+    #[must_use]
+    pub fn resolution(self) -> u64 {
+        let resolution = nanoseconds(rustix::time::clock_getres(self.id()));
+        resolution.max(1).unsigned_abs()
+    }
+
+    const fn id(self) -> rustix::time::ClockId {
+        match self {
+            Self::Monotonic => rustix::time::ClockId::Monotonic,
+            Self::MonotonicRaw => rustix::time::ClockId::MonotonicRaw,
+        }
+    }
+}
+
+fn nanoseconds(time: rustix::time::Timespec) -> i64 {
+    time.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.tv_nsec)
 }
 
 /// What a device's clock and the host's have shown at the same time, in nanoseconds.
@@ -105,5 +123,94 @@ impl super::Sampler for SameClock {
             host: now,
             deviation: 0,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::error::Object;
+
+    const EFFORT: Effort = Effort {
+        limit: Duration::from_secs(60),
+        samples: 5,
+        enough: 10,
+    };
+
+    fn of(deviation: u64) -> Sample {
+        Sample {
+            device: 0,
+            host: 0,
+            deviation,
+        }
+    }
+
+    fn refused() -> crate::Error {
+        crate::Error::Unsupported {
+            object: Object::new("clock", "test"),
+            asked: "show a time".into(),
+            reason: "it is a test".into(),
+        }
+    }
+
+    /// What is taken of readings with these deviations, `None` for an error, and how many are read.
+    fn best(effort: Effort, deviations: &[Option<u64>]) -> (Option<u64>, usize) {
+        let mut read = 0;
+        let best = effort.best(|| {
+            let deviation = deviations[read];
+            read += 1;
+            deviation.map(of).ok_or_else(refused)
+        });
+        (best.ok().map(|best| best.deviation), read)
+    }
+
+    #[test]
+    fn the_best_sample_counts_and_a_good_one_is_enough() {
+        let noisy = [70, 50, 90, 60, 80].map(Some);
+        assert_eq!(best(EFFORT, &noisy), (Some(50), 5));
+        let settles = [70, 10, 3].map(Some);
+        assert_eq!(best(EFFORT, &settles), (Some(10), 2));
+        assert_eq!(best(EFFORT, &[None]), (None, 1));
+        assert_eq!(best(EFFORT, &[Some(70), None]), (Some(70), 2));
+    }
+
+    #[test]
+    fn a_clock_that_never_settles_costs_no_time() {
+        let effort = Effort {
+            limit: Duration::from_millis(20),
+            samples: u32::MAX,
+            enough: 0,
+        };
+        let (started, mut deviation) = (Instant::now(), 1_000_000_000);
+        let best = effort.best(|| {
+            deviation -= 1;
+            std::thread::sleep(Duration::from_millis(1));
+            Ok(of(deviation))
+        });
+        assert_eq!(best.map(|best| best.deviation).ok(), Some(deviation));
+        assert!(deviation >= 1_000_000_000 - 21);
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_bracket_is_its_middle_and_its_larger_half() {
+        let sample = Sample::between(10, 5, 21);
+        assert_eq!((sample.device, sample.host, sample.deviation), (5, 15, 6));
+        assert_eq!(Sample::between(7, 5, 7).deviation, 0);
+    }
+
+    #[test]
+    fn clocks_of_the_host_rise_at_nearly_the_same_speed() {
+        let clocks = [HostClock::Monotonic, HostClock::MonotonicRaw];
+        let before = clocks.map(HostClock::now);
+        std::thread::sleep(Duration::from_millis(20));
+        let after = clocks.map(HostClock::now);
+        let [passed, raw] = [0, 1].map(|at| after[at] - before[at]);
+        // Between the readings of the two the thread may be interrupted.
+        assert!(passed >= 20_000_000 && raw >= 19_900_000, "{passed} {raw}");
+        assert!(clocks.iter().all(|clock| clock.resolution() >= 1));
+        assert_ne!(clocks[0].name(), clocks[1].name());
     }
 }
