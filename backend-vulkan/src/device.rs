@@ -5,8 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use ash::{khr, vk};
 use syncline_core::backend::{self, Attachment};
+use syncline_core::clock::{Clock, HostClock};
 use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
 
+use crate::clock::Clocks;
 use crate::driver_queue::DriverQueue;
 use crate::error::{native, unsupported};
 use crate::external::Nature;
@@ -33,6 +35,9 @@ pub(crate) struct Inner {
     pub(crate) enabled: Enabled,
     pub(crate) queues: Vec<Arc<DriverQueue>>,
     pub(crate) query_pools: QueryPools,
+    pub(crate) clocks: Clocks,
+    /// See [`Probe::host_clock`].
+    pub(crate) host_clock: Option<HostClock>,
     pub(crate) external_semaphores: Option<khr::external_semaphore_fd::Device>,
     pub(crate) external_memory: Option<khr::external_memory_fd::Device>,
     /// What the handles of timelines that the driver exports look like, once that is known.
@@ -115,6 +120,8 @@ impl Device {
             enabled,
             queues,
             query_pools: QueryPools::default(),
+            clocks: Clocks::default(),
+            host_clock: probe.host_clock,
             external_semaphores: enabled
                 .external_semaphore_fd
                 .then(|| khr::external_semaphore_fd::Device::new(instance, device)),
@@ -232,6 +239,31 @@ impl backend::Device for Device {
             Ok(_) => Ok(()),
             Err(code) => Err(self.0.failed(&self.0.object, call, code)),
         }
+    }
+
+    /// The clock that its timestamps count (`VK_TIME_DOMAIN_DEVICE_KHR`), in nanoseconds, beside the host's
+    /// `CLOCK_MONOTONIC`, or its `CLOCK_MONOTONIC_RAW` where the driver knows no other; [`Clock::host_clock`] tells which.
+    /// It may be used from any thread, and keeps the device.
+    ///
+    /// A device made with calibrated timestamps ([`Enabled::calibrated_timestamps`]) asks its driver for each sample
+    /// (`vkGetCalibratedTimestampsKHR`): the best of up to eight readings, of which none is begun after half a
+    /// millisecond. The deviation is the driver's `pMaxDeviation`, and what the host's clock resolves, and for how long the
+    /// device's shows the same: at least the `timestampPeriod`, and more where it has only been seen to go on by more.
+    ///
+    /// Any other device, and one whose driver knows neither of the host's clocks, writes timestamps for each sample on the
+    /// `VkQueue` that the fewest use. The deviation is half of the time from before the submission until the host has seen
+    /// it finished: some tens of microseconds on an idle device. A sample takes a millisecond then, or blocks for up to
+    /// 0.25 s behind other work of that `VkQueue`, also while the application holds its
+    /// [`QueueGuard`](crate::QueueGuard), and then times out.
+    ///
+    /// Either way a counter of few bits has to be sampled again before it has come round a thousand times, which 36 bits of
+    /// 1 ns take 19 hours for.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if no queue family has valid timestamp bits; or, without calibration, if the device has no
+    /// queue that can write timestamps. Those of its samples: a driver error, and without calibration [`Error::TimedOut`].
+    fn clock(&self) -> Result<Clock> {
+        self.own_clock()
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `driver_queue` | a `VkQueue` behind a lock that the application can take too |
 //! | `port` | timeline semaphores |
 //! | `timing` | timestamp queries |
+//! | `clock` | the device's clock, read together with the host's |
 //! | `memory`, `external` | buffers; semaphores and memory that leave or enter as file descriptors |
 //! | `binary` | binary semaphores, and fences for their signals |
 //! | `raw` | adopting what an engine already made, and raw handles out |
@@ -32,6 +33,7 @@
 //! ```
 
 mod binary;
+mod clock;
 mod commands;
 mod device;
 mod driver_queue;

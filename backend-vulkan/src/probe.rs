@@ -5,10 +5,12 @@ use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 
 use ash::{ext, khr, vk};
+use syncline_core::clock::HostClock;
 use syncline_core::{
     BackendKind, Capabilities, Error, HandleKind, Info, QueueFamily, QueueKind, Result, Uuid,
 };
 
+use crate::clock;
 use crate::device::Device;
 use crate::error::unavailable;
 use crate::instance::Instance;
@@ -28,7 +30,7 @@ pub struct Candidate {
 impl Candidate {
     pub(crate) fn new(instance: &Instance, physical: vk::PhysicalDevice) -> Self {
         // SAFETY: `physical` was just listed by this instance.
-        let probe = unsafe { Probe::new(instance.raw(), physical, None) };
+        let probe = unsafe { Probe::new(instance.entry(), instance.raw(), physical, None) };
         Self {
             info: probe.info.clone(),
             rejected: probe.rejected.clone(),
@@ -74,7 +76,7 @@ pub struct Enabled {
     pub external_semaphore_fd: bool,
     /// `VK_KHR_external_memory_fd`, to share buffers.
     pub external_memory_fd: bool,
-    /// `VK_KHR_calibrated_timestamps` or `VK_EXT_calibrated_timestamps`.
+    /// `VK_KHR_calibrated_timestamps` or `VK_EXT_calibrated_timestamps`, to read the device's clock together with the host's.
     pub calibrated_timestamps: bool,
 }
 
@@ -95,6 +97,8 @@ pub(crate) struct Probe {
     pub(crate) rejected: Option<Error>,
     pub(crate) families: Vec<Family>,
     pub(crate) enabled: Enabled,
+    /// Which clock of the host the driver calibrates together with the device's, if it does.
+    pub(crate) host_clock: Option<HostClock>,
     /// Its `vkWaitSemaphores` with `VK_SEMAPHORE_WAIT_ANY` burns a core for as long as it lasts: Mesa's
     /// common code does so where timelines are emulated, which of its drivers today only lavapipe does.
     pub(crate) spins_on_any: bool,
@@ -108,8 +112,9 @@ impl Probe {
     /// Asks everything. `made_with`: what an existing device has enabled; else all that is offered counts.
     ///
     /// # Safety
-    /// `physical` belongs to `instance`, which is valid and was made for Vulkan 1.2 or later.
+    /// `physical` belongs to `instance`, which is valid, of the loader `entry`, and was made for Vulkan 1.2 or later.
     pub(crate) unsafe fn new(
+        entry: &ash::Entry,
         instance: &ash::Instance,
         physical: vk::PhysicalDevice,
         made_with: Option<Enabled>,
@@ -133,6 +138,7 @@ impl Probe {
             rejected: None,
             families: Vec::new(),
             enabled: Enabled::default(),
+            host_clock: None,
             spins_on_any: false,
             lets_go_late: false,
             extensions: Vec::new(),
@@ -149,14 +155,16 @@ impl Probe {
         // SAFETY: as above; the device speaks 1.2.
         unsafe {
             probe.ask_identity(instance);
-            probe.ask_features(instance, made_with);
+            probe.ask_features(entry, instance, made_with);
             probe.ask_families(instance);
         }
         let bits = probe.families.iter().map(|family| family.timestamp_bits);
         let capabilities = &mut probe.info.capabilities;
         capabilities.timestamp_bits = bits.filter(|&bits| bits > 0).min().unwrap_or(0);
         capabilities.timestamp_period_ns = f64::from(base.limits.timestamp_period);
-        capabilities.calibrated_clock = probe.enabled.calibrated_timestamps;
+        capabilities.calibrated_clock = probe.enabled.calibrated_timestamps
+            && probe.host_clock.is_some()
+            && capabilities.timestamp_bits > 0;
         // SAFETY: as above.
         unsafe { probe.ask_sharing(instance) };
         probe.explain_limits();
@@ -197,7 +205,12 @@ impl Probe {
 
     /// # Safety
     /// As [`Probe::ask_identity`].
-    unsafe fn ask_features(&mut self, instance: &ash::Instance, made_with: Option<Enabled>) {
+    unsafe fn ask_features(
+        &mut self,
+        entry: &ash::Entry,
+        instance: &ash::Instance,
+        made_with: Option<Enabled>,
+    ) {
         let mut timelines = vk::PhysicalDeviceTimelineSemaphoreFeatures::default();
         let mut reset = vk::PhysicalDeviceHostQueryResetFeatures::default();
         let mut all = vk::PhysicalDeviceFeatures2::default()
@@ -217,19 +230,28 @@ impl Probe {
             .iter()
             .filter_map(|extension| extension.extension_name_as_c_str().ok().map(Into::into))
             .collect();
-        let mut enable = |names: &[&'static CStr]| {
-            let found = names.iter().find(|name| offered.contains(**name));
-            self.extensions.extend(found);
-            found.is_some()
+        let calibration = [
+            khr::calibrated_timestamps::NAME,
+            ext::calibrated_timestamps::NAME,
+        ]
+        .into_iter()
+        .find(|name| offered.contains(*name));
+        // SAFETY: by this function's contract; the extension is offered.
+        self.host_clock = calibration.and_then(|name| unsafe {
+            clock::calibrated_with(entry, instance, self.physical, name)
+        });
+        // Of no use with other clocks than these.
+        let calibration = calibration.filter(|_| self.host_clock.is_some());
+        let mut enable = |name: &'static CStr| {
+            let found = offered.contains(name);
+            self.extensions.extend(found.then_some(name));
+            found
         };
         self.enabled = Enabled {
             host_query_reset: reset == vk::TRUE,
-            external_semaphore_fd: enable(&[khr::external_semaphore_fd::NAME]),
-            external_memory_fd: enable(&[khr::external_memory_fd::NAME]),
-            calibrated_timestamps: enable(&[
-                khr::calibrated_timestamps::NAME,
-                ext::calibrated_timestamps::NAME,
-            ]),
+            external_semaphore_fd: enable(khr::external_semaphore_fd::NAME),
+            external_memory_fd: enable(khr::external_memory_fd::NAME),
+            calibrated_timestamps: calibration.is_some_and(enable),
         };
         if let Some(made_with) = made_with {
             // What it has is known, whatever the driver offers.
@@ -378,7 +400,12 @@ impl Probe {
             ));
         }
         if !capabilities.calibrated_clock {
-            let reason = "neither VK_KHR_ nor VK_EXT_calibrated_timestamps is there";
+            let reason = if capabilities.timestamp_bits == 0 {
+                "no queue family has valid timestamp bits"
+            } else {
+                "neither VK_KHR_ nor VK_EXT_calibrated_timestamps is there with a monotonic clock of the host; \
+                 submitted timestamps are bracketed instead, to some tens of microseconds"
+            };
             limits.push(("calibrated clock", reason.into()));
         }
         limits.push((

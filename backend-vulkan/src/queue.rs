@@ -68,6 +68,11 @@ impl Queue {
         self.lane.driver().driver.index
     }
 
+    /// The engine's way to its `VkQueue`.
+    pub(crate) fn submitter(&self) -> &Submitter {
+        self.lane.driver()
+    }
+
     /// Locks the `VkQueue` under it for the application's own use; see [`Device::lock_queue`].
     pub fn lock(&self) -> QueueGuard {
         self.device.guard(&self.lane.driver().driver)

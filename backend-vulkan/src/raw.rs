@@ -102,7 +102,14 @@ impl Device {
     ///   that queue's [`QueueGuard`](crate::QueueGuard).
     pub unsafe fn adopt(info: AdoptInfo) -> Result<Self> {
         // SAFETY: by this function's contract.
-        let probe = unsafe { Probe::new(&info.instance, info.physical, Some(info.enabled)) };
+        let probe = unsafe {
+            Probe::new(
+                &info.entry,
+                &info.instance,
+                info.physical,
+                Some(info.enabled),
+            )
+        };
         if let Some(reason) = probe.rejected {
             return Err(reason);
         }

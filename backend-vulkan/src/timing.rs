@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use ash::vk;
 use syncline_core::backend;
+use syncline_core::clock::Counter;
 use syncline_core::{Error, Object, QueueKind, Result};
 
 use crate::commands::Commands;
@@ -124,8 +125,8 @@ impl Stamp {
         self.read = OnceLock::new();
     }
 
-    /// `vkGetQueryPoolResults`, without waiting.
-    fn ticks(&self) -> Result<u64> {
+    /// What was written, its valid bits and whatever is in the others: `vkGetQueryPoolResults`, without waiting.
+    pub(crate) fn ticks(&self) -> Result<u64> {
         if let Some(&ticks) = self.read.get() {
             return Ok(ticks);
         }
@@ -173,11 +174,12 @@ impl backend::Stamp for Stamp {
                 &self.device.object,
             ));
         }
-        let ticks = difference(self.ticks()?, start.ticks()?, self.bits.min(start.bits));
-        Ok(nanoseconds(
-            ticks,
-            self.device.info.capabilities.timestamp_period_ns,
-        ))
+        let period = self.device.info.capabilities.timestamp_period_ns;
+        let counter = Counter::new(self.bits.min(start.bits), period).ok_or_else(|| {
+            let reason = format!("its driver says that {period} ns pass for each tick");
+            unsupported(&self.queue, "tell times", reason)
+        })?;
+        Ok(counter.elapsed(start.ticks()?, self.ticks()?))
     }
 }
 
@@ -186,50 +188,5 @@ impl Drop for Stamp {
         lock(&self.device.query_pools.0)
             .free
             .push((self.pool, self.slot));
-    }
-}
-
-/// `to - from` of a counter with so many bits that wraps: whichever way round is the shorter.
-fn difference(to: u64, from: u64, bits: u32) -> i64 {
-    let unused = 64_u32.saturating_sub(bits).min(63);
-    // Shifting the sign bit of the narrow counter into place and back extends it.
-    (to.wrapping_sub(from) << unused).cast_signed() >> unused
-}
-
-/// Ticks of `period` nanoseconds each. Whole periods, which most devices have, are exact.
-fn nanoseconds(ticks: i64, period: f64) -> i64 {
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "saturates, which is what is wanted"
-    )]
-    if period.fract() == 0.0 {
-        ticks.saturating_mul(period as i64)
-    } else {
-        (ticks as f64 * period).round() as i64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{difference, nanoseconds};
-
-    #[test]
-    fn differences_are_signed_and_survive_the_wrap() {
-        assert_eq!(difference(7, 3, 64), 4);
-        assert_eq!(difference(3, 7, 64), -4);
-        assert_eq!(difference(2, (1 << 36) - 3, 36), 5);
-        assert_eq!(difference((1 << 36) - 3, 2, 36), -5);
-        // Bits above the valid ones say nothing.
-        assert_eq!(
-            difference(0xabc0_0000_0000_0005, 0x1230_0000_0000_0001, 40),
-            4
-        );
-        assert_eq!(difference(1, u64::MAX, 64), 2);
-    }
-
-    #[test]
-    fn whole_periods_are_exact() {
-        assert_eq!(nanoseconds((1 << 60) + 1, 1.0), (1 << 60) + 1);
-        assert_eq!(nanoseconds(-3, 52.08), -156);
     }
 }

@@ -1,0 +1,321 @@
+//! The device's clock beside the host's.
+//!
+//! With `VK_KHR_calibrated_timestamps`, or the EXT that it was before, the driver reads both together and says how far they
+//! may be apart. Without, a timestamp is submitted between two readings of the host's clock, and half of what lies between
+//! is the deviation.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::ffi::CStr;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use ash::{ext, khr, vk};
+use syncline_core::backend::{Enqueue as _, Queue as _};
+use syncline_core::clock::{Clock, Counter, Effort, HostClock, Rounds, Sample, Sampler};
+use syncline_core::{Error, Object, QueueKind, Result};
+
+use crate::device::{Device, Inner};
+use crate::driver_queue::DriverQueue;
+use crate::error::{lock, unavailable, unsupported};
+use crate::queue::Queue;
+use crate::timing;
+
+/// How the driver is asked: some microseconds each time. The best of several, as each may be interrupted.
+const ASKED: Effort = Effort {
+    limit: Duration::from_micros(500),
+    samples: 8,
+    enough: 0,
+};
+
+/// How timestamps are submitted, each of which takes as long as the way to the device and back.
+const SUBMITTED: Effort = Effort {
+    limit: Duration::from_millis(1),
+    samples: 8,
+    enough: 0,
+};
+
+/// How long one submitted timestamp is waited for, behind whatever else its `VkQueue` has to do.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What a device has of its clock.
+#[derive(Default)]
+pub(crate) struct Clocks {
+    /// Made when it is first asked for.
+    clock: OnceLock<Clock>,
+    readings: Mutex<Option<Readings>>,
+}
+
+/// What has been read of the device's counter.
+struct Readings {
+    rounds: Rounds,
+    /// So many ticks it counts at once, as far as has been seen: what all differences between readings have in common;
+    /// 0 before there were two different ones.
+    step: u64,
+    latest: u64,
+}
+
+impl Readings {
+    fn new(counter: Counter, first: u64) -> Self {
+        Self {
+            rounds: Rounds::new(counter),
+            step: 0,
+            latest: first,
+        }
+    }
+
+    fn note(&mut self, ticks: u64) {
+        let before = std::mem::replace(&mut self.latest, ticks);
+        let between = self.rounds.counter().valid(ticks.wrapping_sub(before));
+        self.step = common_divisor(self.step, between);
+    }
+
+    /// For so many nanoseconds it shows the same.
+    fn stands_still(&self) -> u64 {
+        let ticks = self.step.max(1) as f64;
+        (ticks * self.rounds.counter().period()).ceil() as u64
+    }
+}
+
+/// Euclid's.
+const fn common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+impl Inner {
+    /// What its timestamps count. The fewest bits that a queue family's are valid with are right for all of them.
+    fn counter(&self) -> Result<Counter> {
+        let can = &self.info.capabilities;
+        Counter::new(can.timestamp_bits, can.timestamp_period_ns).ok_or_else(|| {
+            let reason = "no queue family has valid timestamp bits";
+            unsupported(&self.object, "read its clock", reason)
+        })
+    }
+
+    /// The best of what `read` says, with the device's clock in ticks there and in nanoseconds here. What the counter and
+    /// the host's clock leave unsaid between two steps of theirs is added to the deviation.
+    fn sample(
+        &self,
+        effort: Effort,
+        host: HostClock,
+        mut read: impl FnMut() -> Result<Sample>,
+    ) -> Result<Sample> {
+        let counter = self.counter()?;
+        let best = effort.best(|| {
+            let sample = read()?;
+            let ticks = sample.device.cast_unsigned();
+            let mut readings = lock(&self.clocks.readings);
+            let readings = readings.get_or_insert_with(|| Readings::new(counter, ticks));
+            readings.note(ticks);
+            Ok(sample)
+        })?;
+        let ticks = best.device.cast_unsigned();
+        let mut readings = lock(&self.clocks.readings);
+        let readings = readings.get_or_insert_with(|| Readings::new(counter, ticks));
+        let coarse = readings.stands_still().saturating_add(host.resolution());
+        Ok(Sample {
+            device: readings.rounds.follow(ticks, best.host),
+            host: best.host,
+            deviation: best.deviation.saturating_add(coarse),
+        })
+    }
+}
+
+impl Device {
+    /// The clock; see [`backend::Device::clock`](syncline_core::backend::Device::clock) of this device.
+    pub(crate) fn own_clock(&self) -> Result<Clock> {
+        let clocks = &self.0.clocks;
+        let clock = match clocks.clock.get() {
+            Some(clock) => clock,
+            None => {
+                let clock = self.new_clock()?;
+                clocks.clock.get_or_init(|| clock)
+            }
+        };
+        Ok(clock.keeping(self.0.clone()))
+    }
+
+    fn new_clock(&self) -> Result<Clock> {
+        self.0.counter()?;
+        let object = Object::new("clock", &self.0.info.name);
+        let device = Arc::downgrade(&self.0);
+        if let (Some(host), Some(call)) = (self.0.host_clock, self.calibration()) {
+            return Ok(Clock::new(object, Calibrated { device, host, call }));
+        }
+        self.stamping_queue()?;
+        Ok(Clock::new(object, Submitted { device }))
+    }
+
+    /// The time on its clock ([`Device::clock`](syncline_core::backend::Device::clock)), in nanoseconds, of a timestamp that
+    /// one of its queues has written: what `vkCmdWriteTimestamp` leaves in a query, in an application's own command buffers
+    /// too. Bits that are not valid are ignored, and where the counter has come round, that is undone.
+    ///
+    /// The counter must not have come half round between the latest sample of the clock and the timestamp: with 36 valid
+    /// bits of 1 ns each that takes 34 seconds, with 64 bits centuries. The first call samples the clock, unless somebody
+    /// has, and takes as long as that does; others do not block. May be called from any thread.
+    ///
+    /// See `VkQueueFamilyProperties::timestampValidBits` and *Timestamp Queries* in the specification.
+    ///
+    /// # Errors
+    /// Those of [`Device::clock`](syncline_core::backend::Device::clock), and of its first sample.
+    pub fn time_of(&self, timestamp: u64) -> Result<i64> {
+        let known = || {
+            let readings = lock(&self.0.clocks.readings);
+            readings.as_ref()?.rounds.time_of(timestamp)
+        };
+        if let Some(time) = known() {
+            return Ok(time);
+        }
+        self.own_clock()?.sample()?;
+        known().ok_or_else(no_device)
+    }
+
+    /// `vkGetCalibratedTimestampsKHR`, or the EXT's, if the device was made with it.
+    fn calibration(&self) -> Option<vk::PFN_vkGetCalibratedTimestampsKHR> {
+        let (instance, device) = (self.instance(), self.raw());
+        if !self.0.enabled.calibrated_timestamps {
+            return None;
+        }
+        // An application that lends its device says that it has one of the two, but not which.
+        let has = |name: &CStr| {
+            // SAFETY: a live device of this instance; the name ends in 0.
+            unsafe { instance.get_device_proc_addr(device.handle(), name.as_ptr()) }.is_some()
+        };
+        if has(c"vkGetCalibratedTimestampsKHR") {
+            let functions = khr::calibrated_timestamps::Device::new(instance, device);
+            Some(functions.fp().get_calibrated_timestamps_khr)
+        } else if has(c"vkGetCalibratedTimestampsEXT") {
+            let functions = ext::calibrated_timestamps::Device::new(instance, device);
+            Some(functions.fp().get_calibrated_timestamps_ext)
+        } else {
+            None
+        }
+    }
+
+    /// Where a timestamp can be submitted: the least used `VkQueue` of those that write some.
+    fn stamping_queue(&self) -> Result<&Arc<DriverQueue>> {
+        let resets = |queue: &&Arc<DriverQueue>| {
+            queue.family.timestamp_bits > 0
+                && (self.0.enabled.host_query_reset || queue.family.kind != QueueKind::Transfer)
+        };
+        let queues = self.0.queues.iter().filter(resets);
+        queues.min_by_key(|queue| queue.users()).ok_or_else(|| {
+            let reason = "it was made without calibrated timestamps, and with no queue that can write a timestamp";
+            unsupported(&self.0.object, "read its clock", reason)
+        })
+    }
+}
+
+/// A sample of a clock whose device is gone; nobody can ask for one, as who has the clock keeps the device.
+fn no_device() -> Error {
+    unavailable("the device is gone")
+}
+
+/// Asks the driver, `vkGetCalibratedTimestamps`.
+struct Calibrated {
+    /// The device keeps the clock; who has the clock keeps the device.
+    device: Weak<Inner>,
+    host: HostClock,
+    call: vk::PFN_vkGetCalibratedTimestampsKHR,
+}
+
+impl Calibrated {
+    /// Ticks of the device, the host's clock, and by how much they may be apart.
+    fn read(&self, device: &Inner) -> Result<Sample> {
+        let domain = match self.host {
+            HostClock::MonotonicRaw => vk::TimeDomainKHR::CLOCK_MONOTONIC_RAW,
+            _ => vk::TimeDomainKHR::CLOCK_MONOTONIC,
+        };
+        let infos = [vk::TimeDomainKHR::DEVICE, domain]
+            .map(|domain| vk::CalibratedTimestampInfoKHR::default().time_domain(domain));
+        let (mut shown, mut deviation) = ([0_u64; 2], 0_u64);
+        // SAFETY: the function is the live device's; the driver calibrates both domains; there is room for as many values as
+        // there are infos.
+        let code = unsafe {
+            (self.call)(
+                device.raw().handle(),
+                infos.len() as u32,
+                infos.as_ptr(),
+                shown.as_mut_ptr(),
+                &raw mut deviation,
+            )
+        };
+        if code != vk::Result::SUCCESS {
+            return Err(device.failed(&device.object, "vkGetCalibratedTimestampsKHR", code));
+        }
+        Ok(Sample {
+            device: shown[0].cast_signed(),
+            host: shown[1].cast_signed(),
+            deviation,
+        })
+    }
+}
+
+impl Sampler for Calibrated {
+    fn sample(&self) -> Result<Sample> {
+        let device = self.device.upgrade().ok_or_else(no_device)?;
+        device.sample(ASKED, self.host, || self.read(&device))
+    }
+
+    fn host_clock(&self) -> HostClock {
+        self.host
+    }
+}
+
+/// Submits timestamps and waits for them, for devices made without calibration.
+struct Submitted {
+    /// As in [`Calibrated`].
+    device: Weak<Inner>,
+}
+
+impl Sampler for Submitted {
+    fn sample(&self) -> Result<Sample> {
+        let device = Device(self.device.upgrade().ok_or_else(no_device)?);
+        let host = self.host_clock();
+        // Made anew each time, as it keeps the device.
+        let queue = Queue::new(&device, device.stamping_queue()?, "clock")?;
+        device.0.sample(SUBMITTED, host, || {
+            let stamp = queue.submitter().stamp()?;
+            let (written, before) = (stamp.clone(), host.now());
+            let work = move |recorder: &mut crate::Recorder| timing::write(recorder, &written);
+            queue.submit(&[], work, &[])?;
+            queue.idle(PATIENCE)?;
+            let after = host.now();
+            Ok(Sample::between(before, stamp.ticks()?.cast_signed(), after))
+        })
+    }
+}
+
+/// What the host's clock is called that the driver reads together with the device's, the better one if there are two.
+///
+/// # Safety
+/// `physical` belongs to `instance`, which is valid, and offers `extension`, one of the two of calibrated timestamps.
+pub(crate) unsafe fn calibrated_with(
+    entry: &ash::Entry,
+    instance: &ash::Instance,
+    physical: vk::PhysicalDevice,
+    extension: &CStr,
+) -> Option<HostClock> {
+    // SAFETY: by this function's contract; the loader has both functions where a driver offers the extension.
+    let domains = unsafe {
+        if extension == khr::calibrated_timestamps::NAME {
+            khr::calibrated_timestamps::Instance::new(entry, instance)
+                .get_physical_device_calibrateable_time_domains(physical)
+        } else {
+            ext::calibrated_timestamps::Instance::new(entry, instance)
+                .get_physical_device_calibrateable_time_domains(physical)
+        }
+    };
+    // A driver that does not tell can calibrate nothing.
+    let domains = domains.unwrap_or_default();
+    let host = if domains.contains(&vk::TimeDomainKHR::CLOCK_MONOTONIC) {
+        HostClock::Monotonic
+    } else if domains.contains(&vk::TimeDomainKHR::CLOCK_MONOTONIC_RAW) {
+        HostClock::MonotonicRaw
+    } else {
+        return None;
+    };
+    domains.contains(&vk::TimeDomainKHR::DEVICE).then_some(host)
+}
