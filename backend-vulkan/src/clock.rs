@@ -152,24 +152,30 @@ impl Device {
     /// one of its queues has written: what `vkCmdWriteTimestamp` leaves in a query, in an application's own command buffers
     /// too. Bits that are not valid are ignored, and where the counter has come round, that is undone.
     ///
-    /// The counter must not have come half round between the latest sample of the clock and the timestamp: with 36 valid
-    /// bits of 1 ns each that takes 34 seconds, with 64 bits centuries. The first call samples the clock, unless somebody
-    /// has, and takes as long as that does; others do not block. May be called from any thread.
+    /// The counter must not have come half round since the timestamp was written: with 36 valid bits of 1 ns each that takes
+    /// 34 seconds, with 64 bits centuries. A call samples the clock, and takes as long as that does, if nobody has done so
+    /// before, or not in the last quarter of a round; others do not block. May be called from any thread.
     ///
     /// See `VkQueueFamilyProperties::timestampValidBits` and *Timestamp Queries* in the specification.
     ///
     /// # Errors
-    /// Those of [`Device::clock`](syncline_core::backend::Device::clock), and of its first sample.
+    /// Those of [`Device::clock`](syncline_core::backend::Device::clock), and of its samples.
     pub fn time_of(&self, timestamp: u64) -> Result<i64> {
-        let known = || {
+        let clock = self.own_clock()?;
+        let known = |recently: bool| {
             let readings = lock(&self.0.clocks.readings);
-            readings.as_ref()?.rounds.time_of(timestamp)
+            let rounds = &readings.as_ref()?.rounds;
+            // A counter of 64 bits is never in doubt, and the host's clock need not be asked.
+            let stale = recently
+                && rounds.counter().bits() < 64
+                && rounds.are_stale(clock.host_clock().now());
+            rounds.time_of(timestamp).filter(|_| !stale)
         };
-        if let Some(time) = known() {
+        if let Some(time) = known(true) {
             return Ok(time);
         }
-        self.own_clock()?.sample()?;
-        known().ok_or_else(no_device)
+        clock.sample()?;
+        known(false).ok_or_else(no_device)
     }
 
     /// `vkGetCalibratedTimestampsKHR`, or the EXT's, if the device was made with it.

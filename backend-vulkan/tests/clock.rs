@@ -159,7 +159,11 @@ fn a_timestamp_converts_into_its_bracket() {
             }
             // A map that is a millisecond off does not pass for one that is right.
             let read = sample(&clock);
-            for wrong in [-WRONG, 0, WRONG] {
+            let widths = brackets.iter().map(|b| b.after - b.before);
+            let narrowest = widths.min().unwrap();
+            // Or more, where a busy machine lets nothing be known so well.
+            let wrong = WRONG.max(2 * (narrowest + read.deviation.cast_signed()));
+            for wrong in [-wrong, 0, wrong] {
                 let mut map = Map::default();
                 map.add(Sample {
                     host: read.host + wrong,
@@ -169,8 +173,6 @@ fn a_timestamp_converts_into_its_bracket() {
                 let all = brackets.iter().all(fits);
                 assert_eq!(all, wrong == 0, "off by {wrong} ns, with {read:?}");
             }
-            let widths = brackets.iter().map(|b| b.after - b.before);
-            let narrowest = widths.min().unwrap();
             println!("family {}: brackets from {narrowest} ns", family.index);
         }
     });

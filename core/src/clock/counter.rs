@@ -160,6 +160,16 @@ impl Rounds {
         self.counter.nanoseconds(ticks)
     }
 
+    /// True if the last reading that was followed lies more than a quarter of a round before the host's clock showed
+    /// `host`, or none was. If not, [`Rounds::time_of`] is right for whatever the counter has shown in the half round before that.
+    #[must_use]
+    pub fn are_stale(&self, host: i64) -> bool {
+        self.last.is_none_or(|last| {
+            let age = host.saturating_sub(last.host).max(0).unsigned_abs();
+            age > self.counter.wraps_after() / 4
+        })
+    }
+
     /// The time of another reading, in nanoseconds, which lies at most half a round ([`Counter::wraps_after`]) from the one
     /// that was followed last; `None` if none was.
     #[must_use]
@@ -225,10 +235,12 @@ mod tests {
     fn a_counter_of_36_bits_goes_on_where_it_comes_round() {
         let mut rounds = Rounds::new(counter(36));
         assert_eq!(rounds.time_of(5), None);
+        assert!(rounds.are_stale(0));
         let round = 1_i64 << 36;
         assert_eq!(rounds.follow((1 << 36) - 3, 1_000), round - 3);
         assert_eq!(rounds.time_of(2), Some(round + 2));
         assert_eq!(rounds.time_of((1 << 36) - 7), Some(round - 7));
+        assert!(!rounds.are_stale(1_000 + round / 4) && rounds.are_stale(1_001 + round / 4));
         // Bits above the valid ones say nothing.
         assert_eq!(rounds.follow(2 | 7 << 36, 1_005), round + 2);
         // An hour without a reading, in which it came round 52 times.
