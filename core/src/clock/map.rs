@@ -75,7 +75,12 @@ impl Map {
     /// Takes in what was read now. Earlier samples that contradict it are forgotten: a clock has been set, or runs at another
     /// speed than it did.
     pub fn add(&mut self, sample: Sample) {
-        let follows = |last: &Sample| last.device < sample.device && last.host <= sample.host;
+        // What both hosts' times may really have been: of a wide sample the middle says little.
+        let follows = |last: &Sample| {
+            let both = last.deviation.saturating_add(sample.deviation);
+            let ahead = last.host.saturating_sub(sample.host);
+            last.device < sample.device && ahead <= i64::try_from(both).unwrap_or(i64::MAX)
+        };
         if !self.samples.back().is_none_or(follows) {
             self.samples.clear();
         }
@@ -345,6 +350,25 @@ mod tests {
         let now = map.to_host(59_950_000_000).unwrap();
         assert!(now.error < 2_200, "{now:?}");
         assert!(map.samples.len() <= KEPT);
+    }
+
+    #[test]
+    fn a_wide_sample_takes_nothing_away() {
+        for off in [-1.0, 1.0] {
+            let mut map = Map::default();
+            for at in 0..20 {
+                map.add(STEADY.sample(at * 100_000_000, 1_000, 0.0));
+            }
+            // The host was interrupted for 6 ms, and the next good one comes 1 ms later.
+            map.add(STEADY.sample(2_000_000_000, 3_000_000, off));
+            let wide = map.to_host(2_000_000_500).unwrap();
+            assert!(wide.error < 1_500, "{wide:?}");
+            map.add(STEADY.sample(2_001_000_000, 1_000, 0.0));
+            let good = map.to_host(2_001_000_500).unwrap();
+            assert!(good.error < 1_500, "{good:?}");
+            let drift = map.drift().unwrap();
+            assert!(drift.error_ppm < 2.0, "{drift:?}");
+        }
     }
 
     #[test]
