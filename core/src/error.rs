@@ -355,6 +355,16 @@ pub enum Error {
         /// The fence.
         fence: Object,
     },
+    /// A device's clock was not read within the time that there is for it. It can be tried again.
+    #[error("{clock} was not read within {waited:?}: {reason}")]
+    ClockSilent {
+        /// The clock.
+        clock: Object,
+        /// How long was waited.
+        waited: Duration,
+        /// What stood in the way.
+        reason: String,
+    },
     /// A fence that stands for an object of another API was to be recorded.
     #[error(
         "{fence} stands for an object of another API, which only that API signals: it cannot be recorded"

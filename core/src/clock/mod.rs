@@ -16,6 +16,7 @@ pub use sample::{Effort, HostClock, Sample};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::error::{Object, Result};
 use crate::sync::Mutex;
@@ -37,7 +38,9 @@ pub trait Sampler: Send + Sync {
 /// The clock of a device: what its timestamps count, in nanoseconds, and how that goes beside the host's clock.
 ///
 /// Cheap to clone; usable from any thread. Conversions mostly are arithmetic under a short lock; one of a time that lies
-/// more than [`Clock::REFIT`] beyond the latest sample takes another sample first, which asks the driver.
+/// more than [`Clock::REFIT`] beyond the latest sample takes another sample first, which asks the driver. If that fails the
+/// earlier ones still hold, with the larger error that their age gives them; it is not tried again before as much time has
+/// passed.
 #[derive(Clone)]
 pub struct Clock(
     Arc<Inner>,
@@ -50,6 +53,8 @@ struct Inner {
     /// Held while a sample is taken: others would only take the same one.
     sampling: Mutex<()>,
     map: Mutex<Map>,
+    /// When the latest attempt to sample failed, unless one has succeeded since.
+    failed: Mutex<Option<Instant>>,
 }
 
 impl Clock {
@@ -64,6 +69,7 @@ impl Clock {
             sampler: Box::new(sampler),
             sampling: Mutex::new(()),
             map: Mutex::default(),
+            failed: Mutex::default(),
         };
         Self(Arc::new(inner), None)
     }
@@ -99,7 +105,9 @@ impl Clock {
     /// A driver error; the conversion stays as it is then.
     pub fn sample(&self) -> Result<Sampled> {
         let _sampling = self.0.sampling.lock();
-        let sample = self.0.sampler.sample()?;
+        let sample = self.0.sampler.sample();
+        *self.0.failed.lock() = sample.is_err().then(Instant::now);
+        let sample = sample?;
         let mut map = self.0.map.lock();
         let expected = map.to_host(sample.device);
         map.add(sample);
@@ -109,7 +117,7 @@ impl Clock {
     /// What the host's clock showed, or will show, when the device's shows `device`.
     ///
     /// # Errors
-    /// A driver error, where a sample has to be taken first.
+    /// A driver error, if there is no sample yet and none can be taken.
     pub fn to_host(&self, device: i64) -> Result<Estimate> {
         self.convert(|map| (map.beyond(device), map.to_host(device)))
     }
@@ -117,7 +125,7 @@ impl Clock {
     /// What the device's clock showed, or will show, when the host's shows `host`.
     ///
     /// # Errors
-    /// A driver error, where a sample has to be taken first.
+    /// A driver error, if there is no sample yet and none can be taken.
     pub fn to_device(&self, host: i64) -> Result<Estimate> {
         self.convert(|map| (map.beyond_host(host), map.to_device(host)))
     }
@@ -133,13 +141,23 @@ impl Clock {
         if let (Some(..=Self::REFIT), Some(estimate)) = (beyond, known) {
             return Ok(estimate);
         }
-        self.sample()?;
+        if let Some(known) = known.filter(|_| self.failed_lately()) {
+            return Ok(known);
+        }
+        if let Err(error) = self.sample() {
+            return known.ok_or(error);
+        }
         let (_, estimate) = ask(&self.0.map.lock());
         // There is a sample now.
         Ok(estimate.unwrap_or(Estimate {
             nanoseconds: 0,
             error: u64::MAX,
         }))
+    }
+
+    fn failed_lately(&self) -> bool {
+        let failed = *self.0.failed.lock();
+        failed.is_some_and(|failed| failed.elapsed() < Duration::from_nanos(Self::REFIT as u64))
     }
 }
 
@@ -166,5 +184,53 @@ impl Sampled {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} beside {}", self.0.object, self.host_clock().name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::Error;
+
+    /// Succeeds once.
+    #[derive(Default)]
+    struct Once(Arc<AtomicU32>);
+
+    impl Sampler for Once {
+        fn sample(&self) -> Result<Sample> {
+            if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+                return Ok(Sample::between(1_000, 0, 1_100));
+            }
+            Err(Error::ClockSilent {
+                clock: Object::new("clock", "once"),
+                waited: Duration::ZERO,
+                reason: "it has answered".into(),
+            })
+        }
+    }
+
+    #[test]
+    fn a_clock_that_falls_silent_costs_accuracy_not_time() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let clock = Clock::new(Object::new("clock", "once"), Once(asked.clone()));
+        let first = clock.to_host(0).unwrap();
+        assert_eq!(first.nanoseconds, 1_050);
+        for _ in 0..10 {
+            let later = clock.to_host(10 * Clock::REFIT).unwrap();
+            assert!(later.error > first.error, "{later:?}");
+        }
+        // One attempt for all of them, so that they do not take long.
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        clock.sample().unwrap_err();
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_clock_that_was_never_read_converts_nothing() {
+        let clock = Clock::new(Object::new("clock", "once"), Once(Arc::new(1.into())));
+        assert!(matches!(clock.to_host(0), Err(Error::ClockSilent { .. })));
+        assert!(matches!(clock.to_device(0), Err(Error::ClockSilent { .. })));
     }
 }
