@@ -26,10 +26,15 @@ pub(crate) struct Context {
     lost: AtomicBool,
     /// The device whose primary context this is, if it was retained here.
     retained: Option<sys::CUdevice>,
-    _owner: Owner,
+    owner: Owner,
 }
 
 impl Context {
+    /// True if it lives as long as this: nobody destroys it before.
+    pub(crate) const fn is_kept(&self) -> bool {
+        self.retained.is_some() || self.owner.is_some()
+    }
+
     /// The device's name in errors.
     pub(crate) const fn object(&self) -> &Object {
         &self.object
@@ -50,7 +55,7 @@ impl Context {
             raw: Raw(raw),
             lost: AtomicBool::new(false),
             retained: Some(device),
-            _owner: None,
+            owner: None,
         })
     }
 
@@ -70,7 +75,7 @@ impl Context {
             raw: Raw(raw),
             lost: AtomicBool::new(false),
             retained: None,
-            _owner: owner,
+            owner,
         }
     }
 

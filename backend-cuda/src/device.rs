@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{self, Attachment, Port, Room, Watch};
+use syncline_core::clock::Clock;
 use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
 
+use crate::clock::Timer;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::event::Events;
 use crate::graph::LetGo;
 use crate::lock;
 use crate::port::EventPort;
+use crate::probe::CLOCK_LIMIT;
 use crate::queue::Queue;
 use crate::stream::Stream;
 
@@ -25,7 +28,8 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_mi
 /// So many commands may be in flight before further submissions are held. The driver (580.159) takes 1021 for each
 /// of its hardware connections and then blocks the caller, until something has finished; any number of streams
 /// lie on one, and nobody tells which, so the number is for all of them together. What is left is for the
-/// next submission, for those of other threads at that moment, and for what the application does itself. Event
+/// next submission, for those of other threads at that moment, for the one launch of the clock's that there can be, and for
+/// what the application does itself. Event
 /// records, waits for events and host functions count as nothing: the driver took ten thousands of them. Two devices over
 /// one context know nothing of each other; both numbers together still fit.
 const COMMANDS: u64 = 480;
@@ -49,6 +53,8 @@ pub(crate) struct Inner {
     timed_events: Events,
     let_go: Arc<LetGo>,
     room: Arc<Room>,
+    /// Made when it is first asked for.
+    clock: Mutex<Option<Clock>>,
     /// Adopted streams in use, by address.
     streams: Mutex<HashMap<usize, Weak<Stream>>>,
 }
@@ -76,6 +82,7 @@ impl Device {
             context,
             let_go: Arc::default(),
             room: Room::new(COMMANDS),
+            clock: Mutex::default(),
             streams: Mutex::default(),
         })))
     }
@@ -169,6 +176,37 @@ impl backend::Device for Device {
 
     fn check(&self) -> Result<()> {
         self.0.probe.check()
+    }
+
+    /// What `%globaltimer` shows, in nanoseconds, beside `CLOCK_MONOTONIC`.
+    ///
+    /// The first call makes a stream, allocates pinned memory and compiles a kernel of a few instructions. Like
+    /// [`Device::module`] it may wait for all work of the context: call it at set-up. A sample launches that kernel once,
+    /// on a thread of its own; it takes some 100 µs, and 30 ms at most, after which it is an
+    /// [`Error::ClockSilent`]: where the GPU is full, for instance, or the kernel stands behind a closed gate. Any thread may sample or
+    /// convert, whatever context is current there, and whatever is being captured; threads sample one after another. The last handle of the clock and the device frees
+    /// the memory, which may wait for all work of the context, too.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where [`Capabilities::calibrated_clock`](syncline_core::Capabilities::calibrated_clock) is false; a driver
+    /// error.
+    fn clock(&self) -> Result<Clock> {
+        let mut clock = lock(&self.0.clock);
+        if let Some(clock) = &*clock {
+            return Ok(clock.clone());
+        }
+        let can = &self.0.info.capabilities;
+        if !can.calibrated_clock {
+            let limit = can.limits.iter().find(|(what, _)| *what == CLOCK_LIMIT);
+            return Err(Error::Unsupported {
+                object: self.0.object.clone(),
+                asked: "read its clock".into(),
+                reason: limit.map_or_else(String::new, |(_, reason)| reason.clone()),
+            });
+        }
+        let object = Object::new("clock", &format!("cuda {}", self.0.info.name));
+        let timer = Timer::new(self, &object)?;
+        Ok(clock.insert(Clock::new(object, timer)).clone())
     }
 }
 

@@ -169,6 +169,10 @@ symbols! {
         event_elapsed_time(milliseconds: *mut f32, start: sys::CUevent, end: sys::CUevent)
             = "cuEventElapsedTime";
         stream_create(stream: *mut sys::CUstream, flags: c_uint) = "cuStreamCreate";
+        stream_create_with_priority(stream: *mut sys::CUstream, flags: c_uint, priority: c_int)
+            = "cuStreamCreateWithPriority";
+        ctx_get_stream_priority_range(least: *mut c_int, greatest: *mut c_int)
+            = "cuCtxGetStreamPriorityRange";
         stream_destroy(stream: sys::CUstream) = "cuStreamDestroy_v2";
         stream_query(stream: sys::CUstream) = "cuStreamQuery";
         stream_synchronize(stream: sys::CUstream) = "cuStreamSynchronize";

@@ -11,6 +11,7 @@
 //! | `port` | a timeline as a ring of events |
 //! | `capture`, `graph` | fences in a graph capture; fences that each launch of a graph records or waits for |
 //! | `timing` | times written by streams |
+//! | `clock` | the GPU's clock, read together with the host's |
 //! | `external`, `external_memory`, `semaphore`, `binary` | timelines and memory imported from other APIs; the semaphores under them; binary ones, as fences |
 //! | `memory`, `module` | what demonstrations and tests need: buffers and kernels |
 //! | `raw` | adoption of what an application already has, and raw handles out |
@@ -24,6 +25,7 @@
 
 mod binary;
 mod capture;
+mod clock;
 mod context;
 mod device;
 mod driver;

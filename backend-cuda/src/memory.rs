@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
 use syncline_core::backend::Device as _;
@@ -139,6 +139,15 @@ impl DeviceBuffer {
         // SAFETY: `bytes` bytes of pinned, page-aligned, initialized memory, freed with the last clone; the
         // host reaches them through atomics only.
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU32>(), self.words()) })
+    }
+
+    /// As [`DeviceBuffer::as_words`], in pairs. Nobody reaches the same memory both ways.
+    pub(crate) fn as_long_words(&self) -> Option<&[AtomicU64]> {
+        let Kind::Pinned(host) = &self.0.kind else {
+            return None;
+        };
+        // SAFETY: as for the words, of which there are twice as many; pages are aligned for these, too.
+        Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU64>(), self.words() / 2) })
     }
 
     /// A copy of the words as they are now. Blocks for the copy; not ordered with any queue.

@@ -11,9 +11,14 @@ use crate::driver::{Code, Driver};
 // From cuda.h. Not cudarc's enum, whose variants differ between the versions an application may choose.
 const COMPUTE_MODE: u32 = 20;
 const COMPUTE_MODE_PROHIBITED: i32 = 2;
+const CAN_MAP_HOST_MEMORY: u32 = 19;
+const COMPUTE_CAPABILITY_MAJOR: u32 = 75;
 const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
 const TIMELINE_SEMAPHORE_INTEROP: u32 = 114;
 const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
+
+/// Under which name a device says why its clock cannot be read.
+pub(crate) const CLOCK_LIMIT: &str = "calibrated clock";
 
 /// A device that could be opened, or the reason why not.
 #[derive(Debug)]
@@ -106,6 +111,22 @@ impl Driver {
         })
     }
 
+    /// Why the device's clock cannot be read together with the host's, as far as can be known without a context.
+    fn no_clock(&self, device: CUdevice) -> Option<&'static str> {
+        if self.attribute(device, COMPUTE_CAPABILITY_MAJOR) < 5 {
+            return Some("the kernel that shows the clock needs compute capability 5.0 or newer");
+        }
+        if self.attribute(device, CAN_MAP_HOST_MEMORY) == 0 {
+            return Some(
+                "the device cannot reach memory of the host, where its clock would be shown",
+            );
+        }
+        // The driver documents no other way to learn of it.
+        std::env::var_os("CUDA_DISABLE_PTX_JIT")
+            .is_some_and(|value| value == "1")
+            .then_some("CUDA_DISABLE_PTX_JIT keeps the driver from compiling the kernel that shows the clock")
+    }
+
     fn capabilities(&self, device: CUdevice) -> Capabilities {
         let can = |attribute| self.attribute(device, attribute) != 0;
         let family = QueueFamily {
@@ -128,11 +149,10 @@ impl Driver {
                 "events resolve about 0.5 µs, and differences are 32-bit floating milliseconds: steps of 1 µs after 8 s"
                     .into(),
             ),
-            (
-                "calibrated clock",
-                "events have no relation to a host clock".into(),
-            ),
         ];
+        let no_clock = self.no_clock(device);
+        let calibrated_clock = no_clock.is_none();
+        limits.extend(no_clock.map(|reason| (CLOCK_LIMIT, reason.into())));
         let mut imports = Vec::new();
         if can(TIMELINE_SEMAPHORE_INTEROP) {
             imports = vec![
@@ -150,7 +170,7 @@ impl Driver {
             native_timelines: false,
             timestamp_bits: 64,
             timestamp_period_ns: 1.0,
-            calibrated_clock: false,
+            calibrated_clock,
             stream_memory_ops: can(CAN_USE_64_BIT_STREAM_MEM_OPS),
             stream_memory_flush: can(CAN_FLUSH_REMOTE_WRITES),
             max_value_difference: u64::MAX,

@@ -9,7 +9,7 @@ use cudarc::driver::sys;
 use syncline_core::{Error, Object, Result};
 
 use crate::context::Context;
-use crate::driver::{Code, Raw};
+use crate::driver::{Code, Driver, Raw};
 use crate::event::Mark;
 use crate::turn::Turn;
 
@@ -58,11 +58,35 @@ impl Stream {
     /// # Errors
     /// A driver error.
     pub(crate) fn new(context: &Arc<Context>, label: &str) -> Result<Self> {
+        // SAFETY: writes one handle; destroyed on drop.
+        Self::made(context, label, |driver, raw| unsafe {
+            driver.stream_create(raw, NON_BLOCKING)
+        })
+    }
+
+    /// As [`Stream::new`], of the highest priority: its blocks go before those of other streams that have not begun yet, and
+    /// it hardly shares a hardware connection with them.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn urgent(context: &Arc<Context>, label: &str) -> Result<Self> {
+        Self::made(context, label, |driver, raw| {
+            let (mut least, mut greatest) = (0, 0);
+            // SAFETY: writes two integers; both are 0 where there are no priorities.
+            unsafe { driver.ctx_get_stream_priority_range(&raw mut least, &raw mut greatest) }?;
+            // SAFETY: writes one handle; destroyed on drop.
+            unsafe { driver.stream_create_with_priority(raw, NON_BLOCKING, greatest) }
+        })
+    }
+
+    fn made(
+        context: &Arc<Context>,
+        label: &str,
+        make: impl FnOnce(&Driver, *mut sys::CUstream) -> Result<(), Code>,
+    ) -> Result<Self> {
         let _bound = context.bind_apart()?;
         let mut raw = null_mut();
-        // SAFETY: writes one handle; destroyed on drop.
-        unsafe { context.driver().stream_create(&raw mut raw, NON_BLOCKING) }
-            .map_err(|code| context.error(code))?;
+        make(context.driver(), &raw mut raw).map_err(|code| context.error(code))?;
         Ok(Self {
             context: context.clone(),
             object: Object::new("stream", label),
@@ -192,11 +216,20 @@ impl Stream {
     /// # Errors
     /// A driver error, a lost device among them.
     pub(crate) fn check(&self) -> Result<()> {
+        self.is_idle().map(|_| ())
+    }
+
+    /// True if all that was put into it has finished. Never blocks; any or no context may be current.
+    ///
+    /// # Errors
+    /// A driver error, a lost device among them.
+    pub(crate) fn is_idle(&self) -> Result<bool> {
         let _mode = self.context.allow_during_capture();
         // SAFETY: the stream is alive.
         match unsafe { self.context.driver().stream_query(self.raw.0) } {
-            Err(code) if !code.is_not_ready() => Err(self.error(code)),
-            _ => Ok(()),
+            Ok(()) => Ok(true),
+            Err(code) if code.is_not_ready() => Ok(false),
+            Err(code) => Err(self.error(code)),
         }
     }
 

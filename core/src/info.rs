@@ -127,8 +127,8 @@ pub struct Capabilities {
     pub timestamp_bits: u32,
     /// Nanoseconds per timestamp tick.
     pub timestamp_period_ns: f64,
-    /// The driver reads device and host clock together. [`Device::clock`](crate::backend::Device::clock) may find another way where
-    /// it does not.
+    /// Device and host clock are read together: by the driver, or, on CUDA, by a kernel that answers the host within a microsecond or
+    /// two. [`Device::clock`](crate::backend::Device::clock) may find another, less exact way where they are not.
     pub calibrated_clock: bool,
     /// Streams can wait for and write 64-bit values in memory.
     pub stream_memory_ops: bool,

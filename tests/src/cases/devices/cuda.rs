@@ -430,6 +430,8 @@ fn calls(world: &World<Equipped>, device: &Device, context: sys::CUcontext) -> V
 /// What CUDA answers about a device, beside what the device says of itself.
 pub(super) fn as_driver(device: &Device) -> Verdict {
     // From cuda.h, as numbers: cudarc's enums differ between versions.
+    const CAN_MAP_HOST_MEMORY: u32 = 19;
+    const COMPUTE_CAPABILITY_MAJOR: u32 = 75;
     const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
     const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
     type Attribute = unsafe extern "C" fn(*mut i32, u32, sys::CUdevice) -> u32;
@@ -488,9 +490,20 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
             "{what}: {said}, and the driver says {value} ({code})"
         );
     }
+    let [mut major, mut maps] = [0; 2];
+    for (number, value) in [
+        (COMPUTE_CAPABILITY_MAJOR, &mut major),
+        (CAN_MAP_HOST_MEMORY, &mut maps),
+    ] {
+        // SAFETY: writes one integer.
+        let code = unsafe { attribute(value, number, gpu) };
+        check!(code == 0, "attribute {number}: {code}");
+    }
+    let compiles = std::env::var_os("CUDA_DISABLE_PTX_JIT").is_none_or(|value| value != "1");
     check!(
-        !can.calibrated_clock,
-        "events have no relation to a host clock"
+        can.calibrated_clock == (major >= 5 && maps != 0 && compiles),
+        "its clock can be read: {}; compute capability {major}, maps host memory: {maps}, compiles: {compiles}",
+        can.calibrated_clock
     );
     Ok(())
 }
