@@ -34,7 +34,7 @@ pub struct Drift {
 }
 
 /// From a lowest to a highest.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Range {
     low: f64,
     high: f64,
@@ -69,6 +69,8 @@ impl Range {
 #[derive(Debug, Clone, Default)]
 pub struct Map {
     samples: VecDeque<Sample>,
+    /// The middle drifts that all pairs of samples allow.
+    drifts: Range,
 }
 
 impl Map {
@@ -85,16 +87,18 @@ impl Map {
             self.samples.clear();
         }
         self.samples.push_back(sample);
-        while self.samples.len() > 1 && self.drifts().is_empty() {
-            self.samples.pop_front();
-        }
         if self.samples.len() > KEPT {
-            // Every second one of the older half goes, so that they lie the further apart the older they are.
-            let mut at = 0;
-            self.samples.retain(|_| {
-                at += 1;
-                at > KEPT / 2 || at % 2 == 1
-            });
+            // Of every two of the older half the better one stays, so that they lie the further apart the older they are.
+            let older: Vec<_> = self.samples.drain(..KEPT / 2).collect();
+            for pair in older.chunks(2).rev() {
+                if let Some(better) = pair.iter().min_by_key(|sample| sample.deviation) {
+                    self.samples.push_front(*better);
+                }
+            }
+        }
+        self.drifts = self.allowed();
+        while self.drifts.is_empty() && self.samples.pop_front().is_some() {
+            self.drifts = self.allowed();
         }
     }
 
@@ -132,7 +136,7 @@ impl Map {
     #[must_use]
     pub fn drift(&self) -> Option<Drift> {
         self.samples.back()?;
-        let Range { low, high } = self.drifts();
+        let Range { low, high } = self.drifts;
         Some(Drift {
             ppm: f64::midpoint(low, high) * 1e6,
             error_ppm: (high - low) / 2.0 * 1e6,
@@ -150,7 +154,7 @@ impl Map {
             low: -MOST_DRIFT,
             high: MOST_DRIFT,
         };
-        let drift = way(self.drifts().wider(WANDER).both(most));
+        let drift = way(self.drifts.wider(WANDER).both(most));
         // Relative to what the newest sample says, as differences are small where times are large.
         let (from, to) = ends(newest);
         let mut common = Range {
@@ -192,20 +196,15 @@ impl Map {
         })
     }
 
-    /// The middle drifts that all pairs of the first and the last sample with any other allow.
-    fn drifts(&self) -> Range {
+    /// What all pairs of samples allow: any of them may be the good ones.
+    fn allowed(&self) -> Range {
         let mut range = Range {
             low: -MOST_DRIFT,
             high: MOST_DRIFT,
         };
-        let (Some(first), Some(last)) = (self.samples.front(), self.samples.back()) else {
-            return range;
-        };
-        for sample in &self.samples {
-            for (early, late) in [(first, sample), (sample, last)] {
-                if early.device < late.device {
-                    range = range.both(slope(early, late).wider(WANDER));
-                }
+        for (at, late) in self.samples.iter().enumerate() {
+            for early in self.samples.range(..at) {
+                range = range.both(slope(early, late).wider(WANDER));
             }
         }
         range
@@ -350,6 +349,24 @@ mod tests {
         let now = map.to_host(59_950_000_000).unwrap();
         assert!(now.error < 2_200, "{now:?}");
         assert!(map.samples.len() <= KEPT);
+    }
+
+    #[test]
+    fn good_samples_between_wide_ones_tell_the_drift() {
+        let mut map = Map::default();
+        for at in 0..200 {
+            let deviation = if (5..195).contains(&at) && at % 3 == 0 {
+                500
+            } else {
+                3_000_000
+            };
+            map.add(STEADY.sample(at * 100_000_000, deviation, 0.9));
+        }
+        let drift = map.drift().unwrap();
+        assert!((drift.ppm - 20.0).abs() <= drift.error_ppm, "{drift:?}");
+        assert!(drift.error_ppm < 1.0, "{drift:?}");
+        let now = map.to_host(19_950_000_000).unwrap();
+        assert!(now.error < 2_500, "{now:?}");
     }
 
     #[test]
