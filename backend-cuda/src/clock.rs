@@ -12,7 +12,7 @@
 #![allow(unsafe_code, reason = "launches a kernel")]
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -55,7 +55,7 @@ const HASTE: Duration = Duration::from_millis(5);
 const GAINS_ONE_IN: u64 = 2_000;
 
 /// Reads the clock of one device. Dropping it frees pinned memory and unloads a kernel, which may wait for all work of the
-/// context; if its own kernel still waits for its turn, the thread of that does it later.
+/// context; if its own kernel still waits for its turn, the thread of that does it later, unless nobody keeps the context.
 pub(crate) struct Timer(Arc<Rig>);
 
 impl Drop for Timer {
@@ -63,9 +63,14 @@ impl Drop for Timer {
         if self.0.context.is_kept() {
             return;
         }
-        // Whoever lent the context may destroy it next.
+        // Whoever lent the context may destroy it next: nothing may be left to a thread.
         let busy = self.0.free.wait_while(lock(&self.0.busy), |busy| *busy);
         drop(busy);
+        while Arc::strong_count(&self.0) > 1 {
+            // It has only to let go.
+            thread::yield_now();
+        }
+        fence(Ordering::Acquire);
     }
 }
 

@@ -478,21 +478,47 @@ fn current() -> sys::CUcontext {
     context
 }
 
-fn the_callers_context_is_left_as_found() {
+/// A further context, which is current then, and its device.
+fn another_context(device: &Device) -> (sys::CUcontext, sys::CUdevice) {
     type Create = unsafe extern "C" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> u32;
-    let setup = Setup::new();
     // Its newer versions take other arguments.
     // SAFETY: the driver is loaded already, and stays so.
     let driver = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
     // SAFETY: cuda.h has declared this version so since 3.2.
     let create = unsafe { driver.get::<Create>(b"cuCtxCreate_v2") }.unwrap();
     let (mut other, mut gpu) = (null_mut(), 0);
-    // SAFETY: the context lives to the end of the test; the others write a number and a handle.
+    // SAFETY: the device has its context; the others write a number and a handle.
     unsafe {
-        ok(sys::cuCtxSetCurrent(setup.device.raw_context()));
+        ok(sys::cuCtxSetCurrent(device.raw_context()));
         ok(sys::cuCtxGetDevice(&raw mut gpu));
         assert_eq!(create(&raw mut other, 0, gpu), 0);
     }
+    (other, gpu)
+}
+
+/// That of an application which keeps nothing for us: it is destroyed as soon as what was made from it is dropped.
+fn a_lent_context_may_be_destroyed_next() {
+    let setup = Setup::new();
+    for _ in 0..5 {
+        let (context, gpu) = another_context(&setup.device);
+        // SAFETY: it lives until the device and its clock are dropped.
+        let device = unsafe { Device::adopt_raw(context, gpu, None) }.unwrap();
+        let clock = device.clock().unwrap();
+        sampled(&clock).unwrap();
+        drop((clock, device));
+        // SAFETY: nothing uses it.
+        unsafe {
+            ok(sys::cuCtxSetCurrent(null_mut()));
+            ok(sys::cuCtxDestroy_v2(context));
+        }
+        setup.device.check().unwrap();
+    }
+    setup.clock();
+}
+
+fn the_callers_context_is_left_as_found() {
+    let setup = Setup::new();
+    let (other, _) = another_context(&setup.device);
     let clock = setup.device.clock().unwrap();
     for context in [other, null_mut(), setup.device.raw_context(), other] {
         // SAFETY: none, or a live one.
@@ -625,6 +651,7 @@ fn main() -> std::process::ExitCode {
         busy_streams_cost_accuracy_not_time,
         captures_go_on,
         the_callers_context_is_left_as_found,
+        a_lent_context_may_be_destroyed_next,
         threads_sample_together,
         everything_may_be_dropped_in_the_middle,
     ];
