@@ -145,7 +145,8 @@ impl Device {
             return Ok(Clock::new(object, Calibrated { device, host, call }));
         }
         self.stamping_queue()?;
-        Ok(Clock::new(object, Submitted { device }))
+        let name = object.clone();
+        Ok(Clock::new(object, Submitted { device, name }))
     }
 
     /// The time on its clock ([`Device::clock`](syncline_core::backend::Device::clock)), in nanoseconds, of a timestamp that
@@ -274,6 +275,23 @@ impl Sampler for Calibrated {
 struct Submitted {
     /// As in [`Calibrated`].
     device: Weak<Inner>,
+    /// In errors.
+    name: Object,
+}
+
+impl Submitted {
+    fn silent(&self, error: Error) -> Error {
+        if !error.is_timeout() {
+            return error;
+        }
+        Error::ClockSilent {
+            clock: self.name.clone(),
+            waited: PATIENCE,
+            reason: "the timestamp that was submitted to read it still waits, behind other work of its VkQueue or for the \
+                     application to unlock it"
+                .into(),
+        }
+    }
 }
 
 impl Sampler for Submitted {
@@ -287,7 +305,7 @@ impl Sampler for Submitted {
             let (written, before) = (stamp.clone(), host.now());
             let work = move |recorder: &mut crate::Recorder| timing::write(recorder, &written);
             queue.submit(&[], work, &[])?;
-            queue.idle(PATIENCE)?;
+            queue.idle(PATIENCE).map_err(|error| self.silent(error))?;
             let after = host.now();
             Ok(Sample::between(before, stamp.ticks()?.cast_signed(), after))
         })

@@ -254,14 +254,14 @@ impl backend::Device for Device {
     /// `VkQueue` that the fewest use. The deviation is half of the time from before the submission until the host has seen
     /// it finished: some tens of microseconds on an idle device. A sample takes a millisecond then, or blocks for up to
     /// 0.25 s behind other work of that `VkQueue`, also while the application holds its
-    /// [`QueueGuard`](crate::QueueGuard), and then times out.
+    /// [`QueueGuard`](crate::QueueGuard), and then fails.
     ///
     /// Either way a counter of few bits has to be sampled again before it has come round a thousand times, which 36 bits of
     /// 1 ns take 19 hours for.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if no queue family has valid timestamp bits; or, without calibration, if the device has no
-    /// queue that can write timestamps. Those of its samples: a driver error, and without calibration [`Error::TimedOut`].
+    /// queue that can write timestamps. Those of its samples: a driver error, and without calibration [`Error::ClockSilent`].
     fn clock(&self) -> Result<Clock> {
         self.own_clock()
     }
