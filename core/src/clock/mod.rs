@@ -15,7 +15,7 @@ pub use sample::{Effort, HostClock, Sample};
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Object, Result};
@@ -50,11 +50,58 @@ pub struct Clock(
 struct Inner {
     object: Object,
     sampler: Box<dyn Sampler>,
-    /// Held while a sample is taken: others would only take the same one.
-    sampling: Mutex<()>,
+    /// Who comes while a sample is taken waits for the next one, and shares that with all who have come until it begins: so
+    /// nobody waits for more than two.
+    rounds: (StdMutex<Round>, Condvar),
     map: Mutex<Map>,
     /// When the latest attempt to sample failed, unless one has succeeded since.
     failed: Mutex<Option<Instant>>,
+}
+
+/// One sample after the other.
+#[derive(Default)]
+struct Round {
+    taking: bool,
+    /// How many have been begun.
+    begun: u64,
+    /// The number of the last one that has ended, and what came of it.
+    last: Option<(u64, Result<Sampled>)>,
+}
+
+/// A sample that is being taken.
+struct Taking<'c> {
+    inner: &'c Inner,
+    number: u64,
+    result: Option<Result<Sampled>>,
+}
+
+impl Drop for Taking<'_> {
+    /// Also where the sampler has panicked: the next one may take one then.
+    fn drop(&mut self) {
+        let mut round = self.inner.round();
+        round.taking = false;
+        if let Some(result) = self.result.take() {
+            round.last = Some((self.number, result));
+        }
+        drop(round);
+        self.inner.rounds.1.notify_all();
+    }
+}
+
+impl Inner {
+    fn round(&self) -> MutexGuard<'_, Round> {
+        self.rounds.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sample(&self) -> Result<Sampled> {
+        let sample = self.sampler.sample();
+        *self.failed.lock() = sample.is_err().then(Instant::now);
+        let sample = sample?;
+        let mut map = self.map.lock();
+        let expected = map.to_host(sample.device);
+        map.add(sample);
+        Ok(Sampled { sample, expected })
+    }
 }
 
 impl Clock {
@@ -67,7 +114,7 @@ impl Clock {
         let inner = Inner {
             object,
             sampler: Box::new(sampler),
-            sampling: Mutex::new(()),
+            rounds: Default::default(),
             map: Mutex::default(),
             failed: Mutex::default(),
         };
@@ -99,19 +146,42 @@ impl Clock {
         self.0.sampler.host_clock()
     }
 
-    /// Reads both clocks now, and fits the conversion to that. Tells what the conversion said before.
+    /// Reads both clocks now, and fits the conversion to that. Tells what the conversion said before. Threads that call it
+    /// at the same time may be given one sample together; it is begun after all of their calls.
     ///
     /// # Errors
     /// A driver error; the conversion stays as it is then.
     pub fn sample(&self) -> Result<Sampled> {
-        let _sampling = self.0.sampling.lock();
-        let sample = self.0.sampler.sample();
-        *self.0.failed.lock() = sample.is_err().then(Instant::now);
-        let sample = sample?;
-        let mut map = self.0.map.lock();
-        let expected = map.to_host(sample.device);
-        map.add(sample);
-        Ok(Sampled { sample, expected })
+        let inner = &*self.0;
+        let mut taking = {
+            let mut round = inner.round();
+            let before = round.begun;
+            loop {
+                if let Some((number, result)) = &round.last
+                    && *number > before
+                {
+                    return result.clone();
+                }
+                if !round.taking {
+                    break;
+                }
+                round = inner
+                    .rounds
+                    .1
+                    .wait(round)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            round.taking = true;
+            round.begun += 1;
+            Taking {
+                inner,
+                number: round.begun,
+                result: None,
+            }
+        };
+        let result = inner.sample();
+        taking.result = Some(result.clone());
+        result
     }
 
     /// What the host's clock showed, or will show, when the device's shows `device`.
@@ -225,6 +295,48 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 2);
         clock.sample().unwrap_err();
         assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    /// However many threads share samples, each gets one that was begun after its call.
+    #[test]
+    fn a_shared_sample_is_not_an_old_one() {
+        let taken = Arc::new(AtomicU32::new(0));
+        struct Counted(Arc<AtomicU32>);
+        impl Sampler for Counted {
+            fn sample(&self) -> Result<Sample> {
+                // Counted where it begins.
+                let number = i64::from(self.0.fetch_add(1, Ordering::SeqCst));
+                std::thread::sleep(Duration::from_micros(200));
+                Ok(Sample::between(number, number, number))
+            }
+        }
+        let clock = Clock::new(Object::new("clock", "slow"), Counted(taken.clone()));
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let before = taken.load(Ordering::SeqCst);
+                        let got = clock.sample().unwrap().sample.device;
+                        assert!(got >= i64::from(before), "{got} after {before}");
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_sampler_that_panics_holds_nobody_up() {
+        struct Panics(AtomicU32);
+        impl Sampler for Panics {
+            fn sample(&self) -> Result<Sample> {
+                assert!(self.0.fetch_add(1, Ordering::Relaxed) > 0, "the first time");
+                Ok(Sample::between(1, 1, 1))
+            }
+        }
+        let clock = Clock::new(Object::new("clock", "panics"), Panics(0.into()));
+        let first = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| clock.sample()));
+        assert!(first.is_err());
+        assert_eq!(clock.sample().unwrap().sample.device, 1);
     }
 
     #[test]
