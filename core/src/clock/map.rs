@@ -96,12 +96,26 @@ pub struct Map {
     samples: VecDeque<Sample>,
     /// The middle drifts of the present that all pairs of samples allow.
     drifts: Range,
+    /// Both are one clock.
+    exact: bool,
 }
 
 impl Map {
+    /// Of a clock beside itself: every time is itself, without samples.
+    #[must_use]
+    pub fn exact() -> Self {
+        Self {
+            exact: true,
+            ..Self::default()
+        }
+    }
+
     /// Takes in what was read now. Earlier samples that contradict it are forgotten: a clock has been set, or runs at another
     /// speed than it did.
     pub fn add(&mut self, sample: Sample) {
+        if self.exact {
+            return;
+        }
         // What both hosts' times may really have been: of a wide sample the middle says little.
         let follows = |last: &Sample| {
             let both = last.deviation.saturating_add(sample.deviation);
@@ -127,16 +141,22 @@ impl Map {
         }
     }
 
-    /// How far beyond the latest sample a time of the device lies, in nanoseconds; negative if before it, `None` if there is no
-    /// sample.
+    /// How far beyond the latest sample a time of the device lies, in nanoseconds; negative if before it, 0 if the map is exact, `None` if
+    /// there is no sample.
     #[must_use]
     pub fn beyond(&self, device: i64) -> Option<i64> {
+        if self.exact {
+            return Some(0);
+        }
         Some(device.saturating_sub(self.samples.back()?.device))
     }
 
     /// As [`Map::beyond`], for a time of the host.
     #[must_use]
     pub fn beyond_host(&self, host: i64) -> Option<i64> {
+        if self.exact {
+            return Some(0);
+        }
         Some(host.saturating_sub(self.samples.back()?.host))
     }
 
@@ -164,6 +184,12 @@ impl Map {
     /// The drift at the time of the latest sample; `None` before the first one.
     #[must_use]
     pub fn drift(&self) -> Option<Drift> {
+        if self.exact {
+            return Some(Drift {
+                ppm: 0.0,
+                error_ppm: 0.0,
+            });
+        }
         self.samples.back()?;
         let Range { low, high } = self.drifts_within(0.0);
         Some(Drift {
@@ -179,6 +205,12 @@ impl Map {
         way: impl Fn(Range) -> Range,
         deviate: impl Fn(Range) -> f64,
     ) -> Option<Estimate> {
+        if self.exact {
+            return Some(Estimate {
+                nanoseconds: time,
+                error: 0,
+            });
+        }
         let newest = self.samples.back()?;
         // Relative to what the newest sample says, as differences are small where times are large.
         let (from, to) = ends(newest);
@@ -499,6 +531,25 @@ mod tests {
         // What both say: from 100 ns before the one to 900 ns after it.
         let now = map.to_host(last.device).unwrap();
         assert!(now.error < 600, "{now:?}");
+    }
+
+    #[test]
+    fn clocks_that_part_faster_than_taken_are_not_known_well() {
+        for ppm in [500.3, 600.0, -500.3, -600.0] {
+            // Which hardly wanders.
+            let fast = Truth {
+                ppm,
+                period: 1.0,
+                ..STEADY
+            };
+            let mut map = Map::default();
+            for at in 0..10 {
+                map.add(fast.sample(at * 1_000_000_000, 10, 0.0));
+            }
+            // As after a first sample: 500 ppm of ten seconds.
+            let later = map.to_host(19_000_000_000).unwrap();
+            assert!(later.error > 4_990_000, "{ppm}: {later:?}");
+        }
     }
 
     /// As a GPU that has got work: four hundredths of a ppm each second, for minutes.

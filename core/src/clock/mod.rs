@@ -15,11 +15,11 @@ pub use sample::{Effort, HostClock, Sample};
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Object, Result};
-use crate::sync::Mutex;
+use crate::error::{Error, Object, Result};
+use crate::sync::{Condvar, Mutex};
 
 /// Reads a device's clock together with the host's. For backends.
 pub trait Sampler: Send + Sync {
@@ -33,14 +33,21 @@ pub trait Sampler: Send + Sync {
     fn host_clock(&self) -> HostClock {
         HostClock::Monotonic
     }
+
+    /// True if the device's clock is that clock of the host itself, so that conversions are exact, and nothing is ever sampled for
+    /// them.
+    fn is_host_clock(&self) -> bool {
+        false
+    }
 }
 
 /// The clock of a device: what its timestamps count, in nanoseconds, and how that goes beside the host's clock.
 ///
 /// Cheap to clone; usable from any thread. Conversions mostly are arithmetic under a short lock; one of a time that lies
-/// more than [`Clock::REFIT`] beyond the latest sample takes another sample first, which asks the driver. If that fails the
-/// earlier ones still hold, with the larger error that their age gives them; it is not tried again before as much time has
-/// passed.
+/// more than [`Clock::REFIT`] beyond the latest sample, where that is as old, takes another sample first, which asks the driver
+/// (how long that may take is said where a device's clock is). If that fails the earlier ones still hold, with the larger error that their age gives
+/// them; no conversion tries it again before ten times as long has passed as it took, and [`Clock::REFIT`]. What must never ask the
+/// driver, and what must stay in its order, converts by a [`Clock::map`].
 #[derive(Clone)]
 pub struct Clock(
     Arc<Inner>,
@@ -52,10 +59,10 @@ struct Inner {
     sampler: Box<dyn Sampler>,
     /// Who comes while a sample is taken waits for the next one, and shares that with all who have come until it begins: so
     /// nobody waits for more than two.
-    rounds: (StdMutex<Round>, Condvar),
+    rounds: (Mutex<Round>, Condvar),
     map: Mutex<Map>,
-    /// When the latest attempt to sample failed, unless one has succeeded since.
-    failed: Mutex<Option<Instant>>,
+    /// Until when conversions do not try to sample, and why: the latest attempt has failed.
+    failed: Mutex<Option<(Instant, Error)>>,
 }
 
 /// One sample after the other.
@@ -78,7 +85,7 @@ struct Taking<'c> {
 impl Drop for Taking<'_> {
     /// Also where the sampler has panicked: the next one may take one then.
     fn drop(&mut self) {
-        let mut round = self.inner.round();
+        let mut round = self.inner.rounds.0.lock();
         round.taking = false;
         if let Some(result) = self.result.take() {
             round.last = Some((self.number, result));
@@ -89,33 +96,52 @@ impl Drop for Taking<'_> {
 }
 
 impl Inner {
-    fn round(&self) -> MutexGuard<'_, Round> {
-        self.rounds.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn sample(&self) -> Result<Sampled> {
+        let started = Instant::now();
         let sample = self.sampler.sample();
-        *self.failed.lock() = sample.is_err().then(Instant::now);
+        *self.failed.lock() = sample.as_ref().err().map(|error| {
+            let pause = started.elapsed().saturating_mul(PAUSE).max(refit());
+            // A time so far away that it cannot be said is not waited for.
+            let until = Instant::now().checked_add(pause).unwrap_or(started);
+            (until, error.clone())
+        });
         let sample = sample?;
         let mut map = self.map.lock();
         let expected = map.to_host(sample.device);
         map.add(sample);
-        Ok(Sampled { sample, expected })
+        Ok(Sampled {
+            sample,
+            host_clock: self.sampler.host_clock(),
+            expected,
+        })
     }
 }
 
+/// So many times as long as a failed attempt took no conversion makes another one.
+const PAUSE: u32 = 10;
+
+/// [`Clock::REFIT`].
+const fn refit() -> Duration {
+    Duration::from_nanos(Clock::REFIT.unsigned_abs())
+}
+
 impl Clock {
-    /// A time further than this beyond the latest sample is converted only after another one, in nanoseconds.
+    /// A time further than this beyond the latest sample, where that is as old, is converted only after another one, in nanoseconds.
     pub const REFIT: i64 = 100_000_000;
 
     /// The clock that `sampler` reads, named `object` in errors and reports.
     #[must_use]
     pub fn new(object: Object, sampler: impl Sampler + 'static) -> Self {
+        let map = if sampler.is_host_clock() {
+            Map::exact()
+        } else {
+            Map::default()
+        };
         let inner = Inner {
             object,
             sampler: Box::new(sampler),
             rounds: Default::default(),
-            map: Mutex::default(),
+            map: Mutex::new(map),
             failed: Mutex::default(),
         };
         Self(Arc::new(inner), None)
@@ -154,7 +180,7 @@ impl Clock {
     pub fn sample(&self) -> Result<Sampled> {
         let inner = &*self.0;
         let mut taking = {
-            let mut round = inner.round();
+            let mut round = inner.rounds.0.lock();
             let before = round.begun;
             loop {
                 if let Some((number, result)) = &round.last
@@ -165,11 +191,7 @@ impl Clock {
                 if !round.taking {
                     break;
                 }
-                round = inner
-                    .rounds
-                    .1
-                    .wait(round)
-                    .unwrap_or_else(PoisonError::into_inner);
+                round = inner.rounds.1.wait(round);
             }
             round.taking = true;
             round.begun += 1;
@@ -187,7 +209,7 @@ impl Clock {
     /// What the host's clock showed, or will show, when the device's shows `device`.
     ///
     /// # Errors
-    /// A driver error, if there is no sample yet and none can be taken.
+    /// That of the latest sample, if none has succeeded yet.
     pub fn to_host(&self, device: i64) -> Result<Estimate> {
         self.convert(|map| (map.beyond(device), map.to_host(device)))
     }
@@ -195,9 +217,17 @@ impl Clock {
     /// What the device's clock showed, or will show, when the host's shows `host`.
     ///
     /// # Errors
-    /// A driver error, if there is no sample yet and none can be taken.
+    /// That of the latest sample, if none has succeeded yet.
     pub fn to_device(&self, host: i64) -> Result<Estimate> {
         self.convert(|map| (map.beyond_host(host), map.to_device(host)))
+    }
+
+    /// The conversion as the samples so far have it. It asks no driver and takes no lock, what it answers is in the order of what was
+    /// asked, and it grows no better: a profiler takes one for each batch of times, after a [`Clock::sample`] that is taken
+    /// when all of them have passed, so that they lie between samples.
+    #[must_use]
+    pub fn map(&self) -> Map {
+        self.0.map.lock().clone()
     }
 
     /// How much faster the host's clock runs, as far as the samples say; `None` before the first.
@@ -211,8 +241,14 @@ impl Clock {
         if let (Some(..=Self::REFIT), Some(estimate)) = (beyond, known) {
             return Ok(estimate);
         }
-        if let Some(known) = known.filter(|_| self.failed_lately()) {
+        if let Some(known) = known.filter(|_| !self.is_old()) {
             return Ok(known);
+        }
+        let failed = self.0.failed.lock().clone();
+        if let Some((until, error)) = failed
+            && Instant::now() < until
+        {
+            return known.ok_or(error);
         }
         if let Err(error) = self.sample() {
             return known.ok_or(error);
@@ -225,9 +261,11 @@ impl Clock {
         }))
     }
 
-    fn failed_lately(&self) -> bool {
-        let failed = *self.0.failed.lock();
-        failed.is_some_and(|failed| failed.elapsed() < Duration::from_nanos(Self::REFIT as u64))
+    /// True if another sample would say more of the present than the latest one.
+    fn is_old(&self) -> bool {
+        let now = self.host_clock().now();
+        let age = self.0.map.lock().beyond_host(now);
+        age.is_none_or(|age| age > Self::REFIT)
     }
 }
 
@@ -236,6 +274,8 @@ impl Clock {
 pub struct Sampled {
     /// What was read.
     pub sample: Sample,
+    /// Which clock of the host was.
+    pub host_clock: HostClock,
     /// What the conversion made of the device's time before; `None` for the first sample.
     pub expected: Option<Estimate>,
 }
@@ -341,8 +381,97 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_never_read_converts_nothing() {
-        let clock = Clock::new(Object::new("clock", "once"), Once(Arc::new(1.into())));
+        let asked = Arc::new(AtomicU32::new(1));
+        let clock = Clock::new(Object::new("clock", "once"), Once(asked.clone()));
         assert!(matches!(clock.to_host(0), Err(Error::ClockSilent { .. })));
         assert!(matches!(clock.to_device(0), Err(Error::ClockSilent { .. })));
+        assert_eq!(clock.map().to_host(0), None);
+        // One attempt for both.
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    /// A clock of which each failing attempt takes long.
+    #[test]
+    fn conversions_wait_for_a_silent_clock_a_tenth_of_the_time_at_most() {
+        /// When each attempt began and ended.
+        #[derive(Default)]
+        struct Slow(Arc<Mutex<Vec<[Instant; 2]>>>);
+        impl Sampler for Slow {
+            fn sample(&self) -> Result<Sample> {
+                let begun = Instant::now();
+                std::thread::sleep(Duration::from_millis(30));
+                self.0.lock().push([begun, Instant::now()]);
+                Once(Arc::new(1.into())).sample()
+            }
+        }
+        let attempts = Arc::new(Mutex::new(Vec::new()));
+        let clock = Clock::new(Object::new("clock", "slow"), Slow(attempts.clone()));
+        while attempts.lock().len() < 2 {
+            clock.to_host(0).unwrap_err();
+        }
+        let attempts = attempts.lock();
+        let ([first, ended], [second, _]) = (attempts[0], attempts[1]);
+        assert!(second - ended >= (ended - first) * PAUSE, "{attempts:?}");
+    }
+
+    /// Counts what it is asked, and shows the host's clock a second late.
+    struct Late(Arc<AtomicU32>);
+
+    impl Sampler for Late {
+        fn sample(&self) -> Result<Sample> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let now = HostClock::Monotonic.now();
+            Ok(Sample::between(now, now - 1_000_000_000, now))
+        }
+    }
+
+    #[test]
+    fn the_future_is_not_asked_for_again_and_again() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let clock = Clock::new(Object::new("clock", "late"), Late(asked.clone()));
+        let started = Instant::now();
+        let mut converted = 0;
+        let tomorrow = HostClock::Monotonic.now() + 86_400_000_000_000;
+        while converted < 1_000 {
+            clock.to_host(tomorrow).unwrap();
+            clock.to_device(tomorrow).unwrap();
+            converted += 1;
+        }
+        // As often as a sample becomes old, and once where there is none.
+        let most = 1 + started.elapsed().as_nanos() / u128::from(Clock::REFIT.unsigned_abs());
+        let asked = asked.load(Ordering::Relaxed);
+        assert!(u128::from(asked) <= most, "{asked} times, {most} would do");
+    }
+
+    #[test]
+    fn a_map_stays_as_it_is() {
+        let clock = Clock::new(Object::new("clock", "late"), Late(Arc::default()));
+        let sampled = clock.sample().unwrap();
+        assert_eq!(sampled.host_clock, HostClock::Monotonic);
+        let device = sampled.sample.device + 50_000_000;
+        let map = clock.map();
+        let before = map.to_host(device).unwrap();
+        clock.sample().unwrap();
+        assert_eq!(map.to_host(device), Some(before));
+        // The clock has another sample to go by.
+        assert_ne!(clock.map().to_host(device), Some(before));
+    }
+
+    #[test]
+    fn the_hosts_clock_beside_itself_is_exact() {
+        let clock = Clock::new(Object::new("clock", "host"), SameClock);
+        for time in [i64::MIN, -1, 0, HostClock::Monotonic.now(), i64::MAX] {
+            let exact = Estimate {
+                nanoseconds: time,
+                error: 0,
+            };
+            assert_eq!(clock.to_host(time).unwrap(), exact);
+            assert_eq!(clock.to_device(time).unwrap(), exact);
+            assert_eq!(clock.map().to_host(time), Some(exact));
+        }
+        let sampled = clock.sample().unwrap();
+        assert!(sampled.holds() && sampled.expected.is_some());
+        let drift = clock.drift().unwrap();
+        assert_eq!((drift.ppm, drift.error_ppm), (0.0, 0.0));
     }
 }

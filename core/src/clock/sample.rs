@@ -124,6 +124,10 @@ impl super::Sampler for SameClock {
             deviation: 0,
         })
     }
+
+    fn is_host_clock(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
