@@ -322,9 +322,18 @@ pub(crate) unsafe fn calibrated_with(
     physical: vk::PhysicalDevice,
     extension: &CStr,
 ) -> Option<HostClock> {
-    // SAFETY: by this function's contract; the loader has both functions where a driver offers the extension.
+    let is_khr = extension == khr::calibrated_timestamps::NAME;
+    let call = if is_khr {
+        c"vkGetPhysicalDeviceCalibrateableTimeDomainsKHR"
+    } else {
+        c"vkGetPhysicalDeviceCalibrateableTimeDomainsEXT"
+    };
+    // A loader or a layer that is older than the extension may not have it, and a call would end the process then.
+    // SAFETY: a valid instance of this loader; the name ends in 0.
+    unsafe { entry.get_instance_proc_addr(instance.handle(), call.as_ptr()) }?;
+    // SAFETY: by this function's contract; the function is there.
     let domains = unsafe {
-        if extension == khr::calibrated_timestamps::NAME {
+        if is_khr {
             khr::calibrated_timestamps::Instance::new(entry, instance)
                 .get_physical_device_calibrateable_time_domains(physical)
         } else {

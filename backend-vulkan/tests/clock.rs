@@ -7,7 +7,8 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::ffi::{CStr, c_char};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::{Gate, SOON, on_each_device};
@@ -288,6 +289,46 @@ fn a_clock_is_the_same_for_everybody_and_keeps_its_device() {
     });
 }
 
+/// The loader's own `vkGetInstanceProcAddr`.
+static LOADER: OnceLock<vk::PFN_vkGetInstanceProcAddr> = OnceLock::new();
+
+/// A loader that has never heard of calibrated timestamps.
+unsafe extern "system" fn old_loader(
+    instance: vk::Instance,
+    name: *const c_char,
+) -> vk::PFN_vkVoidFunction {
+    // SAFETY: Vulkan's names end in 0.
+    let asked = unsafe { CStr::from_ptr(name) };
+    if asked
+        .to_bytes()
+        .starts_with(b"vkGetPhysicalDeviceCalibrateable")
+    {
+        return None;
+    }
+    // SAFETY: as this is called.
+    LOADER
+        .get()
+        .and_then(|real| unsafe { real(instance, name) })
+}
+
+fn a_loader_without_the_function_is_no_end_of_the_process() {
+    on_each_device(|device| {
+        let real = device.entry().static_fn().get_instance_proc_addr;
+        let _ = LOADER.set(real);
+        let calibrated = device.enabled().calibrated_timestamps;
+        let (_engine, mut info) = made(device, calibrated);
+        let old = ash::StaticFn {
+            get_instance_proc_addr: old_loader,
+        };
+        // SAFETY: it gives out what the loader does.
+        info.entry = unsafe { ash::Entry::from_static_fn(old) };
+        // SAFETY: as the engine made them; it submits nothing by itself.
+        let lent = unsafe { Device::adopt(info) }.unwrap();
+        assert!(!lent.info().capabilities.calibrated_clock);
+        sample(&lent.clock().unwrap());
+    });
+}
+
 /// What an engine made: a device on the same hardware, with one queue.
 struct Engine {
     device: ash::Device,
@@ -303,6 +344,12 @@ impl Drop for Engine {
 }
 
 fn lend(device: &Device, calibrated: bool) -> (Arc<Engine>, Device) {
+    let (engine, info) = made(device, calibrated);
+    // SAFETY: as the engine made them; it submits nothing by itself.
+    (engine, unsafe { Device::adopt(info) }.unwrap())
+}
+
+fn made(device: &Device, calibrated: bool) -> (Arc<Engine>, AdoptInfo) {
     let (instance, physical) = (device.instance(), device.physical());
     let queues = [vk::DeviceQueueCreateInfo::default()
         .queue_family_index(0)
@@ -346,8 +393,7 @@ fn lend(device: &Device, calibrated: bool) -> (Arc<Engine>, Device) {
             ..Enabled::default()
         },
     };
-    // SAFETY: as the engine made them; it submits nothing by itself.
-    (engine, unsafe { Device::adopt(info) }.unwrap())
+    (engine, info)
 }
 
 fn main() -> std::process::ExitCode {
@@ -358,5 +404,6 @@ fn main() -> std::process::ExitCode {
         a_timestamp_converts_into_its_bracket,
         a_busy_queue_delays_no_sample_for_long,
         a_clock_is_the_same_for_everybody_and_keeps_its_device,
+        a_loader_without_the_function_is_no_end_of_the_process,
     ])
 }
