@@ -123,7 +123,10 @@ fn clocks(
 
 impl Watched {
     fn line(&self, passed: Duration) -> String {
-        let Some(Sampled { sample, expected }) = self.looks.last() else {
+        let Some(Sampled {
+            sample, expected, ..
+        }) = self.looks.last()
+        else {
             return String::new();
         };
         let drift = self.clock.drift().filter(|_| self.looks.len() > 1);
