@@ -18,17 +18,21 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use syncline_core::backend::Device as _;
 use syncline_core::clock::{HostClock, Sample, Sampler};
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Object, Result, Uuid};
 
 use crate::context::Context;
 use crate::device::Device;
 use crate::lock;
 use crate::memory::DeviceBuffer;
-use crate::module::Function;
+use crate::module::{Function, Module};
 use crate::stream::Stream;
 
-const KERNEL: &str = include_str!("clock.ptx");
+/// What reads the clock.
+pub(crate) const KERNELS: &str = include_str!("clock.ptx");
+/// The clock moves by no more than this at a time, on any GPU that has one, in nanoseconds.
+const LONGEST_STEP: u64 = 1_024;
 
 /// Of the words that the kernel and the host share; the kernel says what is in them.
 const WORDS: usize = 40;
@@ -81,23 +85,28 @@ struct Rig {
     stream: Stream,
     show: Function,
     words: DeviceBuffer,
+    gpu: Option<Uuid>,
+    /// The step that was seen last, in nanoseconds; 0 before.
+    stepped: AtomicU64,
     /// An [`Attempt`] exists.
     busy: Mutex<bool>,
     free: Condvar,
 }
 
 impl Timer {
-    /// Compiles the kernel. Blocks, and may wait for all work of the context.
+    /// One that launches a kernel of [`KERNELS`]. Blocks, and may wait for all work of the context.
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn new(device: &Device, object: &Object) -> Result<Self> {
+    pub(crate) fn new(device: &Device, object: &Object, kernels: &Module) -> Result<Self> {
         Ok(Self(Arc::new(Rig {
             object: object.clone(),
             context: device.context().clone(),
             stream: Stream::urgent(device.context(), "clock")?,
-            show: device.module(KERNEL)?.function(c"show")?,
+            show: kernels.function(c"show")?,
             words: device.host_buffer(WORDS as u64 * 8)?,
+            gpu: device.info().uuid,
+            stepped: AtomicU64::new(0),
             busy: Mutex::new(false),
             free: Condvar::new(),
         })))
@@ -134,6 +143,17 @@ impl Sampler for Timer {
                     "nothing is back from the launch: the driver's hardware queues are full, or the host has had no time for it",
                 ))
             })
+    }
+
+    fn resolution(&self) -> u64 {
+        match self.0.stepped.load(Ordering::Relaxed) {
+            0 => LONGEST_STEP,
+            step => step,
+        }
+    }
+
+    fn gpu(&self) -> Option<Uuid> {
+        self.0.gpu
     }
 }
 
@@ -274,7 +294,11 @@ impl Rig {
             .iter()
             .map(|word| word.load(Ordering::Relaxed))
             .collect();
-        middle_step(&shown)
+        let step = middle_step(&shown);
+        if let Some(step) = step {
+            self.stepped.store(step, Ordering::Relaxed);
+        }
+        step
     }
 
     /// True once nothing of it is with the device any more, which may have been lost.

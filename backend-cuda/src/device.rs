@@ -9,7 +9,7 @@ use syncline_core::backend::{self, Attachment, Port, Room, Watch};
 use syncline_core::clock::Clock;
 use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
 
-use crate::clock::Timer;
+use crate::clock::{KERNELS, Timer};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::event::Events;
@@ -19,6 +19,7 @@ use crate::port::EventPort;
 use crate::probe::CLOCK_LIMIT;
 use crate::queue::Queue;
 use crate::stream::Stream;
+use crate::timing::Timekeeper;
 
 /// A watch first looks again and again for this long: most waits are for work that is nearly done.
 const SPIN: Duration = Duration::from_micros(20);
@@ -54,7 +55,7 @@ pub(crate) struct Inner {
     let_go: Arc<LetGo>,
     room: Arc<Room>,
     /// Made when it is first asked for.
-    clock: Mutex<Option<Clock>>,
+    clock: Mutex<Option<(Clock, Arc<Timekeeper>)>>,
     /// Adopted streams in use, by address.
     streams: Mutex<HashMap<usize, Weak<Stream>>>,
 }
@@ -97,6 +98,12 @@ impl Device {
 
     pub(crate) fn timed_events(&self) -> &Events {
         &self.0.timed_events
+    }
+
+    /// What writes times of the clock, once that was asked for.
+    pub(crate) fn timekeeper(&self) -> Option<Arc<Timekeeper>> {
+        let clock = lock(&self.0.clock);
+        clock.as_ref().map(|(_, keeper)| keeper.clone())
     }
 
     /// What all queues may have in flight together.
@@ -192,7 +199,7 @@ impl backend::Device for Device {
     /// error.
     fn clock(&self) -> Result<Clock> {
         let mut clock = lock(&self.0.clock);
-        if let Some(clock) = &*clock {
+        if let Some((clock, _)) = &*clock {
             return Ok(clock.clone());
         }
         let can = &self.0.info.capabilities;
@@ -205,8 +212,10 @@ impl backend::Device for Device {
             });
         }
         let object = Object::new("clock", &format!("cuda {}", self.0.info.name));
-        let timer = Timer::new(self, &object)?;
-        Ok(clock.insert(Clock::new(object, timer)).clone())
+        let kernels = self.module(KERNELS)?;
+        let timer = Timer::new(self, &object, &kernels)?;
+        let keeper = Arc::new(Timekeeper::new(self, &kernels)?);
+        Ok(clock.insert((Clock::new(object, timer), keeper)).0.clone())
     }
 }
 

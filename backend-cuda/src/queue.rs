@@ -14,7 +14,7 @@ use std::time::Duration;
 use cudarc::driver::sys;
 use syncline_core::backend::{
     self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Recycled, Room,
-    Submitted, Waker,
+    Submitted, Timing, Waker,
 };
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
 
@@ -58,6 +58,7 @@ impl Queue {
             owner,
             device: device.clone(),
             stamps: Recycled::default(),
+            clock_stamps: Recycled::default(),
             semaphores: InUse::default(),
             unmarked: AtomicBool::new(false),
         }));
@@ -331,6 +332,7 @@ pub(crate) struct Line {
     owner: Owner,
     pub(crate) device: Device,
     stamps: Recycled<Stamp>,
+    clock_stamps: Recycled<Stamp>,
     /// Imported timelines.
     semaphores: InUse<Semaphore>,
     /// Something may stand in the stream behind the last event that the queue's position knows of. Only used in
@@ -564,17 +566,26 @@ impl Enqueue for Feed {
         self.0.semaphores.let_go(reached);
     }
 
-    fn stamp(&self) -> Result<Arc<Stamp>> {
+    fn stamp(&self, timing: Timing) -> Result<Arc<Stamp>> {
         let line = &self.0;
-        line.stamps
-            .take(Stamp::renew, || Ok(Stamp::new(&line.object)))
+        let stamps = match timing {
+            Timing::Clock => &line.clock_stamps,
+            _ => &line.stamps,
+        };
+        let make = || Stamp::new(&line.device, &line.object, timing);
+        stamps.take(Stamp::renew, make)
     }
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
         let line = &recorder.line;
-        let mark = stamp.event(line.device.timed_events())?;
-        line.stream.record(mark)?;
-        recorder.put = Put::Event(mark.clone());
+        if let Some(mark) = stamp.event(line.device.timed_events())? {
+            line.stream.record(mark)?;
+            recorder.put = Put::Event(mark.clone());
+        } else {
+            // Before the call, which may fail with the kernel in the stream.
+            recorder.keep.push(stamp.clone());
+            stamp.launch(recorder.line_stream())?;
+        }
         recorder.count(1);
         Ok(())
     }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use ash::{ext, khr, vk};
-use syncline_core::backend::{Enqueue as _, Queue as _};
+use syncline_core::backend::{Enqueue as _, Queue as _, Timing};
 use syncline_core::clock::{Clock, Counter, Effort, HostClock, Rounds, Sample, Sampler};
-use syncline_core::{Error, Object, QueueKind, Result};
+use syncline_core::{Error, Object, QueueKind, Result, Uuid};
 
 use crate::device::{Device, Inner};
 use crate::driver_queue::DriverQueue;
@@ -92,6 +92,12 @@ impl Inner {
             let reason = "no queue family has valid timestamp bits";
             unsupported(&self.object, "read its clock", reason)
         })
+    }
+
+    /// For so many nanoseconds its counter shows the same, as far as has been seen.
+    fn resolution(&self) -> u64 {
+        let readings = lock(&self.clocks.readings);
+        readings.as_ref().map_or(1, Readings::stands_still)
     }
 
     /// The best of what `read` says, with the device's clock in ticks there and in nanoseconds here. What the counter and
@@ -177,6 +183,25 @@ impl Device {
         }
         clock.sample()?;
         known(false).ok_or_else(no_device)
+    }
+
+    /// As [`Device::time_of`], of a timestamp that was written after the host's clock showed `recorded`, by less than a round:
+    /// when it is read does not matter.
+    pub(crate) fn time_written(&self, timestamp: u64, recorded: i64) -> Result<i64> {
+        let known = || {
+            let readings = lock(&self.0.clocks.readings);
+            let rounds = &readings.as_ref()?.rounds;
+            if rounds.counter().bits() == 64 {
+                rounds.time_of(timestamp)
+            } else {
+                rounds.time_after(timestamp, recorded)
+            }
+        };
+        if let Some(time) = known() {
+            return Ok(time);
+        }
+        self.own_clock()?.sample()?;
+        known().ok_or_else(no_device)
     }
 
     /// `vkGetCalibratedTimestampsKHR`, or the EXT's, if the device was made with it.
@@ -269,6 +294,16 @@ impl Sampler for Calibrated {
     fn host_clock(&self) -> HostClock {
         self.host
     }
+
+    fn resolution(&self) -> u64 {
+        self.device
+            .upgrade()
+            .map_or(1, |device| device.resolution())
+    }
+
+    fn gpu(&self) -> Option<Uuid> {
+        self.device.upgrade()?.info.uuid
+    }
 }
 
 /// Submits timestamps and waits for them, for devices made without calibration.
@@ -301,7 +336,7 @@ impl Sampler for Submitted {
         // Made anew each time, as it keeps the device.
         let queue = Queue::new(&device, device.stamping_queue()?, "clock")?;
         device.0.sample(SUBMITTED, host, || {
-            let stamp = queue.submitter().stamp()?;
+            let stamp = queue.submitter().stamp(Timing::Clock)?;
             let (written, before) = (stamp.clone(), host.now());
             let work = move |recorder: &mut crate::Recorder| timing::write(recorder, &written);
             queue.submit(&[], work, &[])?;
@@ -309,6 +344,16 @@ impl Sampler for Submitted {
             let after = host.now();
             Ok(Sample::between(before, stamp.ticks()?.cast_signed(), after))
         })
+    }
+
+    fn resolution(&self) -> u64 {
+        self.device
+            .upgrade()
+            .map_or(1, |device| device.resolution())
+    }
+
+    fn gpu(&self) -> Option<Uuid> {
+        self.device.upgrade()?.info.uuid
     }
 }
 

@@ -10,7 +10,7 @@ use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::{
     self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Recycled, Room,
-    Submitted, Waker,
+    Submitted, Timing, Waker,
 };
 use syncline_core::{Fence, Object, Point, Result, Signal};
 
@@ -335,7 +335,7 @@ impl Enqueue for Submitter {
         self.commands.rest(reached);
     }
 
-    fn stamp(&self) -> Result<Arc<Stamp>> {
+    fn stamp(&self, _timing: Timing) -> Result<Arc<Stamp>> {
         self.stamps.take(Stamp::renew, || {
             timing::new_stamp(&self.commands, self.driver.family)
         })

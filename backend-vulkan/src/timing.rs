@@ -1,16 +1,16 @@
 //! Timestamp queries.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ash::vk;
 use syncline_core::backend;
-use syncline_core::clock::Counter;
+use syncline_core::clock::{Counter, HostClock};
 use syncline_core::{Error, Object, QueueKind, Result};
 
 use crate::commands::Commands;
-use crate::device::Inner;
+use crate::device::{Device, Inner};
 use crate::error::{lock, unsupported, wrong_device};
 use crate::probe::Family;
 use crate::recorder::Recorder;
@@ -59,6 +59,9 @@ impl QueryPools {
     }
 }
 
+/// Its writing was not recorded yet.
+const NEVER: i64 = i64::MIN;
+
 /// A time written at the bottom of the pipe: once everything before it on the queue has finished.
 pub(crate) struct Stamp {
     device: Arc<Inner>,
@@ -68,8 +71,9 @@ pub(crate) struct Stamp {
     slot: u32,
     /// Valid bits of what the queue's family writes, from 36 to 64.
     bits: u32,
-    /// Whether its writing was ever recorded; an untouched query must not be read.
-    recorded: AtomicBool,
+    /// What the clock's clock of the host showed when its writing was recorded, if the counter may come round; otherwise any
+    /// number but [`NEVER`]: an untouched query must not be read.
+    recorded: AtomicI64,
     /// What was read. Once is enough, and some drivers (Mesa's llvmpipe 22) wait for the whole device at
     /// each reading.
     read: OnceLock<u64>,
@@ -93,7 +97,7 @@ pub(crate) fn new_stamp(commands: &Commands, family: Family) -> Result<Stamp> {
         pool,
         slot,
         bits: family.timestamp_bits,
-        recorded: AtomicBool::new(false),
+        recorded: AtomicI64::new(NEVER),
         read: OnceLock::new(),
     })
 }
@@ -113,7 +117,16 @@ pub(crate) fn write(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
         device.cmd_write_timestamp(buffer, stage, stamp.pool, stamp.slot);
     }
-    stamp.recorded.store(true, Ordering::Release);
+    let now = if stamp.bits < 64 {
+        stamp
+            .device
+            .host_clock
+            .unwrap_or(HostClock::Monotonic)
+            .now()
+    } else {
+        0
+    };
+    stamp.recorded.store(now, Ordering::Release);
     recorder.keep(stamp.clone());
     Ok(())
 }
@@ -121,7 +134,7 @@ pub(crate) fn write(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
 impl Stamp {
     /// For the next record.
     pub(crate) fn renew(&mut self) {
-        self.recorded = AtomicBool::new(false);
+        self.recorded = AtomicI64::new(NEVER);
         self.read = OnceLock::new();
     }
 
@@ -133,7 +146,7 @@ impl Stamp {
         let not_ready = || Error::NotReady {
             fence: self.queue.clone(),
         };
-        if !self.recorded.load(Ordering::Acquire) {
+        if self.recorded.load(Ordering::Acquire) == NEVER {
             return Err(not_ready());
         }
         let mut ticks = [0_u64];
@@ -180,6 +193,13 @@ impl backend::Stamp for Stamp {
             unsupported(&self.queue, "tell times", reason)
         })?;
         Ok(counter.elapsed(start.ticks()?, self.ticks()?))
+    }
+
+    fn time(&self) -> Result<Option<i64>> {
+        let ticks = self.ticks()?;
+        let recorded = self.recorded.load(Ordering::Acquire);
+        let device = Device(self.device.clone());
+        device.time_written(ticks, recorded).map(Some)
     }
 }
 

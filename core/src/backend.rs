@@ -110,12 +110,25 @@ pub trait Device: Clone + Send + Sync + 'static {
 
     /// A fence for queues of this device, never recorded yet and therefore complete.
     fn fence(&self, label: &str) -> Fence {
-        Fence::new(self.id(), self.object(), label, false)
+        Fence::new(self.id(), self.object(), label, Timing::None)
     }
 
-    /// A fence whose records also write a time, for [`Fence::elapsed_since`].
+    /// A fence whose records also write a time, for [`Fence::elapsed_since`]: the cheapest way to measure intervals on a
+    /// device.
     fn timed_fence(&self, label: &str) -> Fence {
-        Fence::new(self.id(), self.object(), label, true)
+        Fence::new(self.id(), self.object(), label, Timing::Interval)
+    }
+
+    /// A fence whose records also write a time on the device's [clock](Device::clock), for [`Fence::time`]: one that can be
+    /// told on the host's clock, and compared with those of other devices and APIs. It takes no part in
+    /// intervals with [timed fences](Device::timed_fence), which may count on nothing but themselves. The first call makes the
+    /// clock, if nobody has asked for that yet.
+    ///
+    /// # Errors
+    /// Those of [`Device::clock`].
+    fn clocked_fence(&self, label: &str) -> Result<Fence> {
+        let clock = self.clock()?;
+        Ok(Fence::clocked(self.id(), self.object(), label, clock))
     }
 }
 
@@ -298,11 +311,12 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
         let _ = reached;
     }
 
-    /// A place for a time, from a pool.
+    /// A place for a time, from a pool. With [`Timing::Clock`] the device has been asked for its clock before; [`Timing::None`]
+    /// is never asked for.
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) on queues without timestamps.
-    fn stamp(&self) -> Result<Arc<Self::Stamp>>;
+    fn stamp(&self, timing: Timing) -> Result<Arc<Self::Stamp>>;
 
     /// Records the writing of `stamp`.
     ///
@@ -445,13 +459,44 @@ pub trait Watch: Send + Sync + 'static {
     }
 }
 
+/// What the records of a fence write besides its position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Timing {
+    /// Nothing.
+    None,
+    /// A time that tells what has passed since others of its kind.
+    Interval,
+    /// A time on the device's [clock](Device::clock).
+    Clock,
+}
+
+impl std::fmt::Display for Timing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "no times",
+            Self::Interval => "timing",
+            Self::Clock => "times on a clock",
+        })
+    }
+}
+
 /// A time written by a device at a queue position.
 pub trait Stamp: Any + Send + Sync {
-    /// Nanoseconds from `start` to this stamp; negative if `start` is the later one. Both are complete.
+    /// Nanoseconds from `start` to this stamp; negative if `start` is the later one. Both are complete, and were
+    /// [made](Enqueue::stamp) for the same timing.
     ///
     /// # Errors
     /// A driver error, or [`Error::NotReady`](crate::Error::NotReady).
     fn nanoseconds_since(&self, start: &dyn Stamp) -> Result<i64>;
+
+    /// The time on the device's [clock](Device::clock), in nanoseconds, of a complete stamp that was made for
+    /// [`Timing::Clock`]; `None` from backends without a clock, which are never asked.
+    ///
+    /// # Errors
+    /// As for [`Stamp::nanoseconds_since`].
+    fn time(&self) -> Result<Option<i64>> {
+        Ok(None)
+    }
 }
 
 /// What a fence holds where its backend has recorded it natively (see [`Lane::record_natively`]).

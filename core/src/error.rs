@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::Timing;
 use crate::blockers::Blockers;
 use crate::info::{BackendKind, next_id};
 use crate::waiters::Stage;
@@ -349,11 +350,25 @@ pub enum Error {
         /// The fence.
         fence: Object,
     },
-    /// A time was asked of a fence that was made without timing.
-    #[error("{fence} was made without timing")]
+    /// A time was asked of a fence that was made without timing, or without a clock.
+    #[error("{fence} was made without {asked}")]
     TimingDisabled {
         /// The fence.
         fence: Object,
+        /// What it lacks.
+        asked: Timing,
+    },
+    /// The time between two fences was asked which write times of different kinds.
+    #[error("{end} writes {end_timing}, {start} {start_timing}: there is no time between them")]
+    TimingDiffers {
+        /// From which it was asked.
+        start: Object,
+        /// What that writes.
+        start_timing: Timing,
+        /// To which it was asked.
+        end: Object,
+        /// What that writes.
+        end_timing: Timing,
     },
     /// A device's clock was not read within the time that there is for it. It can be tried again.
     #[error("{clock} was not read within {waited:?}: {reason}")]

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{NativeMark, Stamp};
+use crate::backend::{NativeMark, Stamp, Timing};
+use crate::clock::{Clock, Time};
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point};
@@ -29,7 +30,9 @@ struct Cell {
     object: Object,
     device: DeviceId,
     owner: Object,
-    timed: bool,
+    timing: Timing,
+    /// What its times are on, with [`Timing::Clock`].
+    clock: Option<Clock>,
     /// It holds [`Mark::Foreign`], for ever.
     foreign: bool,
     mark: Mutex<Mark>,
@@ -54,23 +57,41 @@ enum Mark {
 }
 
 impl Fence {
-    pub(crate) fn new(device: DeviceId, owner: &Object, label: &str, timed: bool) -> Self {
-        Self::holding(device, owner, label, timed, Mark::Empty)
+    pub(crate) fn new(device: DeviceId, owner: &Object, label: &str, timing: Timing) -> Self {
+        Self::holding(device, owner, label, (timing, None), Mark::Empty)
+    }
+
+    pub(crate) fn clocked(device: DeviceId, owner: &Object, label: &str, clock: Clock) -> Self {
+        let timing = (Timing::Clock, Some(clock));
+        Self::holding(device, owner, label, timing, Mark::Empty)
     }
 
     /// A fence that stands for an object of another API: complete once `point` is reached, failed if that
     /// fails, and never to be recorded. For backends, whose devices (`device`, named `owner`) import such objects.
     #[must_use]
     pub fn foreign(device: DeviceId, owner: &Object, label: &str, point: KeptPoint) -> Self {
-        Self::holding(device, owner, label, false, Mark::Foreign(point))
+        Self::holding(
+            device,
+            owner,
+            label,
+            (Timing::None, None),
+            Mark::Foreign(point),
+        )
     }
 
-    fn holding(device: DeviceId, owner: &Object, label: &str, timed: bool, mark: Mark) -> Self {
+    fn holding(
+        device: DeviceId,
+        owner: &Object,
+        label: &str,
+        (timing, clock): (Timing, Option<Clock>),
+        mark: Mark,
+    ) -> Self {
         Self(Arc::new(Cell {
             object: Object::new("fence", label),
             device,
             owner: owner.clone(),
-            timed,
+            timing,
+            clock,
             foreign: matches!(mark, Mark::Foreign(_)),
             mark: Mutex::new(mark),
             lost: Mutex::new(None),
@@ -93,10 +114,16 @@ impl Fence {
         }
     }
 
-    /// True if its records write a time.
+    /// True if its records write a time, of whatever kind.
     #[must_use]
     pub fn is_timed(&self) -> bool {
-        self.0.timed
+        self.0.timing != Timing::None
+    }
+
+    /// What its records write.
+    #[must_use]
+    pub fn timing(&self) -> Timing {
+        self.0.timing
     }
 
     /// The position it holds now, to be waited for by a submission or with others; empty, and so
@@ -152,10 +179,10 @@ impl Fence {
     }
 
     /// Nanoseconds on the device from `start` to this fence, negative if `start` is the later one,
-    /// 0 against itself. Both must be timed, recorded and complete. Never blocks.
+    /// 0 against itself. Both must be timed, in the same way, recorded and complete. Never blocks.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`], [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`],
+    /// [`Error::WrongDevice`], [`Error::TimingDisabled`], [`Error::TimingDiffers`], [`Error::NotRecorded`], [`Error::NotReady`],
     /// [`Error::Captured`], [`Error::CaptureEnded`], or an earlier fault, which is not hidden: the failure of the
     /// queue, or what kept a held record from writing its time.
     pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
@@ -167,11 +194,36 @@ impl Fence {
             });
         }
         let (from, to) = (start.stamp()?, self.stamp()?);
+        if start.timing() != self.timing() {
+            return Err(Error::TimingDiffers {
+                start: start.object().clone(),
+                start_timing: start.timing(),
+                end: self.object().clone(),
+                end_timing: self.timing(),
+            });
+        }
         if Arc::ptr_eq(&from, &to) {
             Ok(0)
         } else {
             to.nanoseconds_since(&*from)
         }
+    }
+
+    /// When it was reached, on its device's clock: what its last record wrote there, at its position on the queue. It must be
+    /// made with a clock ([`Device::clocked_fence`](crate::backend::Device::clocked_fence)), recorded and complete. Never
+    /// blocks, but where timestamps come round within a minute, and the clock was not sampled in that time.
+    ///
+    /// # Errors
+    /// [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`], [`Error::Captured`], [`Error::CaptureEnded`],
+    /// or an earlier fault, as for [`Fence::elapsed_since`].
+    pub fn time(&self) -> Result<Time> {
+        let disabled = || Error::TimingDisabled {
+            fence: self.object().clone(),
+            asked: Timing::Clock,
+        };
+        let clock = self.0.clock.clone().ok_or_else(disabled)?;
+        let nanoseconds = self.stamp()?.time()?.ok_or_else(disabled)?;
+        Ok(Time::new(clock, nanoseconds))
     }
 
     /// Refuses what a queue of `device`, named `asked`, cannot record.
@@ -232,8 +284,12 @@ impl Fence {
 
     fn stamp(&self) -> Result<Arc<dyn Stamp>> {
         let fence = || self.object().clone();
-        if !self.0.timed {
-            return Err(Error::TimingDisabled { fence: fence() });
+        let disabled = || Error::TimingDisabled {
+            fence: fence(),
+            asked: Timing::Interval,
+        };
+        if !self.is_timed() {
+            return Err(disabled());
         }
         let mark = self.0.mark.lock().clone();
         let (complete, stamp) = match mark {
@@ -245,7 +301,7 @@ impl Fence {
         if !complete {
             return Err(Error::NotReady { fence: fence() });
         }
-        let stamp = stamp.ok_or_else(|| Error::TimingDisabled { fence: fence() })?;
+        let stamp = stamp.ok_or_else(disabled)?;
         self.loss(&stamp).map_or(Ok(stamp), Err)
     }
 }

@@ -16,6 +16,7 @@ pub mod backend;
 pub mod clock;
 pub mod future;
 pub mod host;
+pub mod trace;
 
 mod blockers;
 mod claim;

@@ -71,7 +71,7 @@ impl Enqueue for Taking {
         Flush::Done
     }
 
-    fn stamp(&self) -> Result<Arc<Time>> {
+    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<Time>> {
         let time = self.0.fetch_add(100, Ordering::SeqCst);
         Ok(Arc::new(Time(i64::try_from(time).unwrap())))
     }

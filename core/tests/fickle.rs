@@ -149,7 +149,7 @@ impl Enqueue for Fickle {
         Flush::Done
     }
 
-    fn stamp(&self) -> Result<Arc<Bare>> {
+    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<Bare>> {
         Ok(Arc::new(Bare))
     }
 

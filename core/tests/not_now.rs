@@ -64,7 +64,7 @@ impl Enqueue for Lent {
         Flush::Done
     }
 
-    fn stamp(&self) -> Result<Arc<NoTime>> {
+    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoTime>> {
         Ok(Arc::new(NoTime))
     }
 

@@ -250,7 +250,7 @@ impl Enqueue for Scripted {
         Flush::Done
     }
 
-    fn stamp(&self) -> Result<Arc<NoStamp>> {
+    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoStamp>> {
         Ok(Arc::new(NoStamp(self.0.stampless)))
     }
 

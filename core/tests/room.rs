@@ -63,7 +63,7 @@ impl Enqueue for Slow {
         Flush::Done
     }
 
-    fn stamp(&self) -> Result<Arc<NoTime>> {
+    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoTime>> {
         Ok(Arc::new(NoTime))
     }
 

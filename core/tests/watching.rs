@@ -283,7 +283,7 @@ impl Enqueue for Prompt {
         Flush::Done
     }
 
-    fn stamp(&self) -> Result<Arc<NoStamp>> {
+    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoStamp>> {
         Ok(Arc::new(NoStamp))
     }
 

@@ -170,6 +170,22 @@ impl Rounds {
         })
     }
 
+    /// The time of a reading, in nanoseconds, that was taken when the host's clock showed `host`, or up to nine
+    /// tenths of a round ([`Counter::wraps_after`]) later, however long ago that is; `None` if none was followed yet. The two
+    /// clocks must not have parted by a sixteenth of a round since the last reading that was followed.
+    #[must_use]
+    pub fn time_after(&self, reading: u64, host: i64) -> Option<i64> {
+        let last = self.last?;
+        let round = 1_i128 << self.counter.bits;
+        let passed = (host.saturating_sub(last.host) as f64 / self.counter.period) as i128;
+        let earliest = last.ticks.saturating_add(passed);
+        // The clocks have parted by less than that.
+        let earliest = earliest.saturating_sub(round / 16);
+        let shown = i128::from(self.counter.valid(reading));
+        let ahead = (shown - earliest).rem_euclid(round);
+        Some(self.counter.nanoseconds(earliest.saturating_add(ahead)))
+    }
+
     /// The time of another reading, in nanoseconds, which lies at most half a round ([`Counter::wraps_after`]) from the one
     /// that was followed last; `None` if none was.
     #[must_use]
@@ -229,6 +245,30 @@ mod tests {
             assert_eq!(odd.elapsed(0, 1 << 62), told);
             assert_eq!(odd.elapsed(0, 0), 0);
         }
+    }
+
+    /// Read long after it was written, which is up to a round after it was recorded, whatever the clocks do in between.
+    #[test]
+    fn a_time_that_is_read_late_is_of_the_round_it_was_written_in() {
+        let counter = counter(36);
+        let round = counter.wraps_after() as i64;
+        for last in [0, round / 3, 5 * round, 1_000 * round] {
+            let mut rounds = Rounds::new(counter);
+            rounds.follow(0, 0);
+            rounds.follow((last as u64) & ((1 << 36) - 1), last);
+            for recorded in [0, round / 2, round, 7 * round + 5, 400 * round] {
+                for took in [0, 1, round / 2, round * 9 / 10] {
+                    let written = recorded + took;
+                    let shown = written as u64 & ((1 << 36) - 1) | 0xABC << 36;
+                    // The host's clock is faster or slower, and a little behind.
+                    for ppm in [-20, 0, 20] {
+                        let host = last + (recorded - last) + (recorded - last) / 1_000_000 * ppm;
+                        assert_eq!(rounds.time_after(shown, host - 900), Some(written));
+                    }
+                }
+            }
+        }
+        assert_eq!(Rounds::new(counter).time_after(1, 1), None);
     }
 
     #[test]

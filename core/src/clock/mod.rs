@@ -4,14 +4,18 @@
 //! shows at that time, and how far that may be off, by [`Clock`], which samples both together now and then and keeps what
 //! that says in a [`Map`].
 
+mod compare;
 mod counter;
 mod map;
 mod sample;
+mod time;
 
+pub use compare::{Comparison, Finding};
 pub use counter::{Counter, Rounds};
 pub use map::{Drift, Estimate, Map};
 pub(crate) use sample::SameClock;
 pub use sample::{Effort, HostClock, Sample};
+pub use time::{Axis, Elapsed, Time};
 
 use std::any::Any;
 use std::fmt;
@@ -19,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Object, Result};
+use crate::info::Uuid;
 use crate::sync::{Condvar, Mutex};
 
 /// Reads a device's clock together with the host's. For backends.
@@ -38,6 +43,17 @@ pub trait Sampler: Send + Sync {
     /// them.
     fn is_host_clock(&self) -> bool {
         false
+    }
+
+    /// For so long the device's clock may show the same, in nanoseconds: the times that it writes are older by less than that.
+    /// Asked after a sample.
+    fn resolution(&self) -> u64 {
+        1
+    }
+
+    /// The GPU whose clock it is, if that has an identity which other APIs know too.
+    fn gpu(&self) -> Option<Uuid> {
+        None
     }
 }
 
@@ -63,6 +79,8 @@ struct Inner {
     map: Mutex<Map>,
     /// Until when conversions do not try to sample, and why: the latest attempt has failed.
     failed: Mutex<Option<(Instant, Error)>>,
+    /// Others that this was compared with.
+    compared: Mutex<Vec<compare::Compared>>,
 }
 
 /// One sample after the other.
@@ -143,6 +161,7 @@ impl Clock {
             rounds: Default::default(),
             map: Mutex::new(map),
             failed: Mutex::default(),
+            compared: Mutex::default(),
         };
         Self(Arc::new(inner), None)
     }
@@ -170,6 +189,12 @@ impl Clock {
     #[must_use]
     pub fn host_clock(&self) -> HostClock {
         self.0.sampler.host_clock()
+    }
+
+    /// For so long it may show the same, in nanoseconds, as far as has been seen: what it writes is older by less than that.
+    #[must_use]
+    pub fn resolution(&self) -> u64 {
+        self.0.sampler.resolution()
     }
 
     /// Reads both clocks now, and fits the conversion to that. Tells what the conversion said before. Threads that call it

@@ -1,7 +1,6 @@
 //! The host as a device.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::backend::{self, Attachment};
 use crate::clock::{Clock, SameClock};
@@ -22,7 +21,6 @@ struct Inner {
     id: DeviceId,
     object: Object,
     info: Info,
-    epoch: Instant,
     clock: Clock,
     /// Made with the first descriptor.
     poller: Mutex<Option<Arc<Poller>>>,
@@ -78,7 +76,6 @@ impl Device {
             id: DeviceId::new(),
             object: Object::new("device", "host"),
             info,
-            epoch: Instant::now(),
             clock: Clock::new(Object::new("clock", "host"), SameClock),
             poller: Mutex::default(),
         }))
@@ -93,11 +90,6 @@ impl Device {
         let made = Arc::new(Poller::new(&self.0.object)?);
         *poller = Some(made.clone());
         Ok(made)
-    }
-
-    /// The instant that stamps count from.
-    pub(crate) fn epoch(&self) -> Instant {
-        self.0.epoch
     }
 }
 

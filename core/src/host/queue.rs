@@ -30,7 +30,7 @@ impl Queue {
     pub(crate) fn new(device: Device, label: &str) -> Result<Self> {
         let object = Object::new("host queue", label);
         let own = device.timeline(&format!("{label} (position)"))?;
-        let worker = Worker::start(&object, device.clone(), own.shared().clone())?;
+        let worker = Worker::start(&object, own.shared().clone())?;
         let lane = Lane::new(object, device.id(), own, worker);
         Ok(Self { device, lane })
     }
@@ -82,7 +82,6 @@ impl backend::Queue for Queue {
 pub struct Recorder {
     lot: Lot,
     keep: Keep,
-    epoch: Option<std::time::Instant>,
 }
 
 impl Recorder {
@@ -108,14 +107,13 @@ impl std::fmt::Debug for Recorder {
 #[derive(Debug)]
 pub(crate) struct Worker {
     object: Object,
-    device: Device,
     tasks: Arc<Tasks>,
     stamps: Recycled<Stamp>,
 }
 
 impl Worker {
     /// `own` is the queue's position.
-    fn start(object: &Object, device: Device, own: Arc<Shared>) -> Result<Self> {
+    fn start(object: &Object, own: Arc<Shared>) -> Result<Self> {
         let tasks = Arc::new(Tasks::default());
         let received = tasks.clone();
         let name = object.clone();
@@ -132,7 +130,6 @@ impl Worker {
         // The thread ends when this goes, with the last handle of the queue and its last work.
         Ok(Self {
             object: object.clone(),
-            device,
             tasks,
             stamps: Recycled::default(),
         })
@@ -161,7 +158,6 @@ impl Enqueue for Worker {
         let mut recorder = Recorder {
             lot: Lot::empty(),
             keep: Keep::default(),
-            epoch: Some(self.device.epoch()),
         };
         work(&mut recorder)?;
         keep.append(&mut recorder.keep);
@@ -191,17 +187,14 @@ impl Enqueue for Worker {
         })
     }
 
-    fn stamp(&self) -> Result<Arc<Stamp>> {
+    fn stamp(&self, _timing: backend::Timing) -> Result<Arc<Stamp>> {
         self.stamps
             .take(Stamp::renew, || Ok(Stamp::new(&self.object)))
     }
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
         let stamp = stamp.clone();
-        let Some(epoch) = recorder.epoch else {
-            return Ok(());
-        };
-        recorder.run(move || stamp.write(epoch.elapsed()));
+        recorder.run(move || stamp.write());
         Ok(())
     }
 }

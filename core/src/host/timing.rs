@@ -3,9 +3,10 @@
 use std::sync::OnceLock;
 
 use crate::backend;
+use crate::clock::HostClock;
 use crate::{Error, Object, Result};
 
-/// Nanoseconds of the monotonic clock since the device was made.
+/// What the monotonic clock showed, in nanoseconds, whatever the timing it was made for.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     object: Object,
@@ -26,11 +27,8 @@ impl Stamp {
     }
 
     /// Called once, by the worker.
-    pub(crate) fn write(&self, since_epoch: std::time::Duration) {
-        // 292 years fit.
-        let _ = self
-            .nanoseconds
-            .set(i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX));
+    pub(crate) fn write(&self) {
+        let _ = self.nanoseconds.set(HostClock::Monotonic.now());
     }
 
     fn read(&self) -> Result<i64> {
@@ -52,5 +50,9 @@ impl backend::Stamp for Stamp {
                 reason: "host stamps count on the host's clock".into(),
             })?;
         Ok(self.read()? - start.read()?)
+    }
+
+    fn time(&self) -> Result<Option<i64>> {
+        self.read().map(Some)
     }
 }

@@ -188,7 +188,7 @@ impl<E: Enqueue> Lane<E> {
             fence.mark(position, None);
             return Ok(());
         }
-        let stamp = self.driver.stamp()?;
+        let stamp = self.driver.stamp(fence.timing())?;
         let (written, told) = (stamp.clone(), fence.clone());
         // If the record is held, nobody is left to take an error but who asks the fence for its time.
         let write = move |recorder: &mut E::Recorder<'_>| {

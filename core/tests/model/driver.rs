@@ -252,7 +252,7 @@ impl Enqueue for Driver {
         Flush::Done
     }
 
-    fn stamp(&self) -> Result<Arc<Bare>> {
+    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<Bare>> {
         Ok(Arc::new(Bare))
     }
 

@@ -340,9 +340,9 @@ impl Enqueue for Planted {
         }
     }
 
-    fn stamp(&self) -> Result<Arc<PlantedStamp>> {
+    fn stamp(&self, timing: syncline::backend::Timing) -> Result<Arc<PlantedStamp>> {
         Ok(Arc::new(PlantedStamp {
-            inner: self.inner.stamp()?,
+            inner: self.inner.stamp(timing)?,
             bug: self.bug,
             early: OnceLock::new(),
         }))

@@ -219,7 +219,7 @@ impl<const ROOM: u64> Enqueue for Driver<ROOM> {
         Flush::Done
     }
 
-    fn stamp(&self) -> Result<Arc<NoStamp>> {
+    fn stamp(&self, _: syncline_model::backend::Timing) -> Result<Arc<NoStamp>> {
         Ok(Arc::new(NoStamp))
     }
 

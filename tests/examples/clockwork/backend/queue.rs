@@ -244,7 +244,7 @@ impl Enqueue for Channel {
         Flush::Done
     }
 
-    fn stamp(&self) -> Result<Arc<Stamp>> {
+    fn stamp(&self, _: syncline::backend::Timing) -> Result<Arc<Stamp>> {
         Ok(Arc::new(Stamp {
             object: Object::new("stamp", self.device.object().label()),
             ticks: Arc::default(),
