@@ -159,7 +159,11 @@ impl backend::Device for Device {
     fn port(&self, initial: u64) -> Result<Attachment> {
         Ok(Attachment {
             device: self.0.id,
-            port: Box::new(EventPort::new(&self.0.context, initial)),
+            port: Box::new(EventPort::new(
+                &self.0.context,
+                &self.0.plain_events,
+                initial,
+            )),
             watch: Some(self.0.clone()),
             max_value_difference: self.0.info.capabilities.max_value_difference,
             signalled_elsewhere: false,

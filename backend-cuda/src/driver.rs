@@ -78,8 +78,8 @@ macro_rules! symbols {
         required { $($name:ident($($arg:ident: $type:ty),* $(,)?) = $symbol:literal;)* }
         optional { $($may:ident($($may_arg:ident: $may_type:ty),* $(,)?) = $may_symbol:literal;)* }
     ) => {
-        struct Symbols {
-            $($name: unsafe extern "system" fn($($type),*) -> u32,)*
+        pub(crate) struct Symbols {
+            $(pub(crate) $name: unsafe extern "system" fn($($type),*) -> u32,)*
         }
 
         struct Optional {
@@ -97,6 +97,31 @@ macro_rules! symbols {
                         $name: *unsafe { library.get($symbol.as_bytes()) }.map_err(|_| $symbol)?,
                     )*
                 })
+            }
+        }
+
+        #[cfg(test)]
+        impl Symbols {
+            /// Functions that do nothing, and say that it is done.
+            pub(crate) fn idle() -> Self {
+                Self {
+                    $(
+                        $name: {
+                            #[allow(clippy::too_many_arguments, reason = "the driver's own")]
+                            unsafe extern "system" fn nothing($(_: $type),*) -> u32 {
+                                0
+                            }
+                            nothing
+                        },
+                    )*
+                }
+            }
+        }
+
+        #[cfg(test)]
+        impl Optional {
+            fn none() -> Self {
+                Self { $($may: None,)* }
             }
         }
 
@@ -280,6 +305,13 @@ impl Driver {
         // SAFETY: 0 is the only legal flag; may be called any number of times.
         unsafe { driver.init(0) }.map_err(|code| driver.no_start(code))?;
         Ok(driver)
+    }
+
+    /// A driver of these functions.
+    #[cfg(test)]
+    pub(crate) fn of(symbols: Symbols) -> Self {
+        let optional = Optional::none();
+        Self(Arc::new(Loaded { symbols, optional }))
     }
 
     fn open() -> Result<Library> {

@@ -1,12 +1,14 @@
 //! Events and the pool they come from.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::mem::forget;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::Result;
+use syncline_core::backend::{Front, Look};
 
 use crate::context::Context;
 use crate::driver::{Code, Raw};
@@ -16,7 +18,8 @@ use crate::stream::Stream;
 /// Plain events cost a seventh of timed ones to record.
 const DISABLE_TIMING: u32 = 2;
 
-/// The events of one device, of one kind. Dropped with the device, and what is in use then with its last mark.
+/// The events of one device, of one kind. They are destroyed with the device, all together, or with the last mark where that
+/// is later.
 pub(crate) struct Events(Arc<Pool>);
 
 impl Events {
@@ -34,7 +37,7 @@ impl Events {
         Self(Arc::new(Pool {
             context: context.clone(),
             flags,
-            free: Mutex::new(Some(Vec::new())),
+            events: Mutex::default(),
         }))
     }
 
@@ -44,15 +47,22 @@ impl Events {
     /// A driver error.
     #[inline]
     pub(crate) fn take(&self) -> Result<Mark> {
-        let free = lock(&self.0.free).as_mut().and_then(Vec::pop);
+        let free = lock(&self.0.events).free.pop();
         match free {
-            Some(event) => {
-                let mark = Mark(event);
-                mark.renew();
-                Ok(mark)
-            }
+            Some(event) => Ok(self.hand_out(event)),
             None => self.fresh(),
         }
+    }
+
+    /// The first mark of an event of this pool that nobody has.
+    fn hand_out(&self, event: NonNull<Event>) -> Mark {
+        // Given back with the last mark: the pool lives for as long as there is one.
+        forget(self.0.clone());
+        // SAFETY: the pool has the event, and is alive.
+        unsafe { event.as_ref() }.users.store(1, Ordering::Relaxed);
+        let mark = Mark(event);
+        mark.renew();
+        mark
     }
 
     /// Records such an event at the stream's present position. The context is current if the stream is a default
@@ -78,20 +88,14 @@ impl Events {
         // SAFETY: writes one handle; destroyed on drop.
         unsafe { context.driver().event_create(&raw mut raw, self.0.flags) }
             .map_err(|code| context.error(code))?;
-        Ok(Mark(Arc::new(Event {
-            context: context.clone(),
-            pool: self.0.clone(),
+        let event = NonNull::from(Box::leak(Box::new(Event {
+            pool: Arc::as_ptr(&self.0),
             raw: Raw(raw),
+            users: AtomicUsize::new(0),
             state: AtomicU8::new(TAKEN),
-        })))
-    }
-}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        // The events have their pool, so it lets go of them first.
-        let free = lock(&self.0.free).take();
-        drop(free);
+        })));
+        lock(&self.0.events).all.push(event);
+        Ok(self.hand_out(event))
     }
 }
 
@@ -99,17 +103,72 @@ impl Drop for Events {
 struct Pool {
     context: Arc<Context>,
     flags: u32,
-    /// Those that nobody uses at present; `None` once there is no device to use them.
-    free: Mutex<Option<Vec<Arc<Event>>>>,
+    events: Mutex<List>,
+}
+
+/// A pool's events, which are destroyed with it.
+#[derive(Default)]
+struct List {
+    all: Vec<NonNull<Event>>,
+    /// Those that nobody uses at present.
+    free: Vec<NonNull<Event>>,
+}
+
+// SAFETY: events may be used from any thread, and this only points to them.
+unsafe impl Send for List {}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let _mode = self.context.allow_during_capture();
+        let all = std::mem::take(&mut *lock(&self.events)).all;
+        for event in all {
+            // SAFETY: leaked where it was made, and there once. Nobody has a mark of it, which would keep the pool.
+            let event = unsafe { Box::from_raw(event.as_ptr()) };
+            // SAFETY: as said; a pending event may be destroyed. An error means that the context or the driver has gone
+            // first.
+            let _ = unsafe { self.context.driver().event_destroy(event.raw.0) };
+        }
+    }
 }
 
 /// A driver's event, in use or in its pool.
 struct Event {
-    context: Arc<Context>,
-    pool: Arc<Pool>,
+    /// Outlives it.
+    pool: *const Pool,
     raw: Raw<sys::CUevent_st>,
+    /// How many marks there are of it.
+    users: AtomicUsize,
     /// One of the three below.
     state: AtomicU8,
+}
+
+// SAFETY: the pool is used from any thread, and so is everything else in it.
+unsafe impl Send for Event {}
+// SAFETY: as for sending.
+unsafe impl Sync for Event {}
+
+impl Event {
+    #[inline]
+    fn pool(&self) -> &Pool {
+        // SAFETY: the pool destroys its events in the end.
+        unsafe { &*self.pool }
+    }
+
+    #[inline]
+    fn context(&self) -> &Context {
+        &self.pool().context
+    }
+
+    /// What the driver says of its last record.
+    #[inline]
+    fn ask(&self) -> Result<bool> {
+        // SAFETY: the event is alive.
+        match unsafe { self.context().driver().event_query(self.raw.0) } {
+            Ok(()) => Ok(true),
+            Err(code) if code.is_not_ready() => Ok(false),
+            Err(code) => Err(self.context().error(code)),
+        }
+    }
 }
 
 /// Not recorded yet since it was taken: the driver, which would call it complete, is not asked.
@@ -119,69 +178,80 @@ const RECORDED: u8 = 1;
 /// Complete: never asked again.
 const DONE: u8 = 2;
 
-impl Drop for Event {
-    fn drop(&mut self) {
-        let _mode = self.context.allow_during_capture();
-        // SAFETY: nobody has the handle any more; a pending event may be destroyed. An error means
-        // that the context or the driver has gone first.
-        let _ = unsafe { self.context.driver().event_destroy(self.raw.0) };
+/// A position in a stream: an event as it was recorded there once. Its event returns to the pool with
+/// the last clone, without an allocation on either way.
+pub(crate) struct Mark(NonNull<Event>);
+
+// SAFETY: a shared reference, counted in the event, to what may be used from any thread.
+unsafe impl Send for Mark {}
+// SAFETY: as for sending.
+unsafe impl Sync for Mark {}
+
+impl Clone for Mark {
+    #[inline]
+    fn clone(&self) -> Self {
+        self.event().users.fetch_add(1, Ordering::Relaxed);
+        Self(self.0)
     }
 }
 
-/// A position in a stream: an event as it was recorded there once. Its event returns to the pool with
-/// the last clone, without an allocation on either way.
-#[derive(Clone)]
-pub(crate) struct Mark(Arc<Event>);
-
 impl Mark {
+    #[inline]
+    fn event(&self) -> &Event {
+        // SAFETY: the pool lives for as long as there is a mark, and its events live as long as it does.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
     pub(crate) fn raw(&self) -> sys::CUevent {
-        self.0.raw.0
+        self.event().raw.0
     }
 
     /// True if both are the same.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0 == other.0
     }
 
-    /// For another record: nobody has another clone.
+    /// For another record: nobody has another clone. Who [sees](First::look) this sees what was done before.
+    #[inline]
     pub(crate) fn renew(&self) {
-        self.0.state.store(TAKEN, Ordering::Relaxed);
+        self.event().state.store(TAKEN, Ordering::Release);
     }
 
     /// It stands in a stream.
     #[inline]
     pub(crate) fn note_recorded(&self) {
-        self.0.state.store(RECORDED, Ordering::Release);
+        self.event().state.store(RECORDED, Ordering::Release);
     }
 
     /// True once it stands in a stream.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.0.state.load(Ordering::Acquire) != TAKEN
+        self.event().state.load(Ordering::Acquire) != TAKEN
     }
 
     /// True if it tells no time.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.0.pool.flags == DISABLE_TIMING
+        self.event().pool().flags == DISABLE_TIMING
     }
 
     /// It is known to be complete, as something behind it is.
     #[inline]
     pub(crate) fn note_done(&self) {
-        self.0.state.store(DONE, Ordering::Release);
+        self.event().state.store(DONE, Ordering::Release);
     }
 
     /// True if it was found complete before. Asks no driver.
     #[inline]
     pub(crate) fn known_done(&self) -> bool {
-        self.0.state.load(Ordering::Acquire) == DONE
+        self.event().state.load(Ordering::Acquire) == DONE
     }
 
     /// True if nobody has a clone. What others did with the event before they let go of theirs comes before what is
     /// done with it now.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
-        let alone = Arc::strong_count(&self.0) == 1;
+        let alone = self.event().users.load(Ordering::Relaxed) == 1;
         if alone {
             fence(Ordering::Acquire);
         }
@@ -194,7 +264,7 @@ impl Mark {
     /// # Errors
     /// A driver error, a lost device among them.
     pub(crate) fn is_done(&self) -> Result<bool> {
-        match self.0.state.load(Ordering::Acquire) {
+        match self.event().state.load(Ordering::Acquire) {
             TAKEN => return Ok(false),
             DONE => return Ok(true),
             _ => {}
@@ -211,13 +281,7 @@ impl Mark {
     /// # Errors
     /// As there.
     pub(crate) fn is_done_now(&self) -> Result<bool> {
-        let event = &*self.0;
-        // SAFETY: the event is alive.
-        match unsafe { event.context.driver().event_query(event.raw.0) } {
-            Ok(()) => Ok(true),
-            Err(code) if code.is_not_ready() => Ok(false),
-            Err(code) => Err(event.context.error(code)),
-        }
+        self.event().ask()
     }
 
     /// Milliseconds from `start` to this mark, both timed; `None` if one is not complete.
@@ -225,7 +289,7 @@ impl Mark {
     /// # Errors
     /// A driver error, a lost device among them.
     pub(crate) fn milliseconds_since(&self, start: &Self) -> Result<Option<f32>> {
-        let context = &*self.0.context;
+        let context = self.event().context();
         let _bound = context.bind_apart()?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive; writes one number.
@@ -245,9 +309,7 @@ impl Mark {
 impl Drop for Mark {
     #[inline]
     fn drop(&mut self) {
-        // If two clones go at once neither may find itself the last; the event is then destroyed
-        // instead of reused, which costs a little and harms nothing.
-        if self.is_alone() {
+        if self.event().users.fetch_sub(1, Ordering::Release) == 1 {
             self.give_back();
         }
     }
@@ -256,8 +318,75 @@ impl Drop for Mark {
 impl Mark {
     /// The last clone lets its event go.
     fn give_back(&self) {
-        if let Some(free) = &mut *lock(&self.0.pool.free) {
-            free.push(self.0.clone());
+        // What others did with the event comes before what is done with it from here on.
+        fence(Ordering::Acquire);
+        // SAFETY: the reference that was left when the event was handed out. The pool is alive until this is dropped, and
+        // nothing of the event is used after that.
+        let pool = unsafe { Arc::from_raw(self.event().pool) };
+        lock(&pool.events).free.push(self.0);
+    }
+}
+
+/// The event that stands first in a ring, to be asked about without the ring's lock, by a reference that nobody counts.
+pub(crate) struct First {
+    front: Front,
+    pool: Arc<Pool>,
+}
+
+/// What stood there when somebody looked. It may be in use for something else by now.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'f> {
+    event: &'f Event,
+    look: Look,
+}
+
+impl First {
+    /// For a ring of these events, mostly.
+    pub(crate) fn new(events: &Events) -> Self {
+        Self {
+            front: Front::new(),
+            pool: events.0.clone(),
+        }
+    }
+
+    /// With the ring's lock: this stands first now, or nothing that can be asked about. See [`Front::show`].
+    #[inline]
+    pub(crate) fn show(&self, mark: Option<&Mark>) {
+        // Others may be destroyed before this is.
+        let here = mark.filter(|mark| std::ptr::eq(mark.event().pool, &raw const *self.pool));
+        let address = here.map_or(0, |mark| mark.0.as_ptr().expose_provenance());
+        self.front.show(address as u64);
+    }
+
+    /// What stands first, if it can be asked about.
+    #[inline]
+    pub(crate) fn look(&self) -> Option<Seen<'_>> {
+        let look = self.front.look();
+        let event = std::ptr::with_exposed_provenance::<Event>(look.what() as usize);
+        // SAFETY: null, or an event of the pool, which is kept here and destroys its events in the end.
+        let event = unsafe { event.as_ref() }?;
+        Some(Seen { event, look })
+    }
+
+    /// See [`Front::is_still`].
+    #[inline]
+    pub(crate) fn is_still(&self, seen: Seen<'_>) -> bool {
+        self.front.is_still(seen.look)
+    }
+}
+
+impl Seen<'_> {
+    /// True if the event is complete as it was recorded last, or is known to be, which need not be as it was seen to stand
+    /// there. Changes nothing. The caller has [allowed](Context::allow_during_capture) queries.
+    ///
+    /// # Errors
+    /// A driver error, a lost device among them.
+    #[inline]
+    pub(crate) fn is_done(self) -> Result<bool> {
+        match self.event.state.load(Ordering::Acquire) {
+            TAKEN => Ok(false),
+            DONE => Ok(true),
+            _ => self.event.ask(),
         }
     }
 }

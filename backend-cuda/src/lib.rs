@@ -29,6 +29,8 @@ mod clock;
 mod context;
 mod device;
 mod driver;
+#[cfg(test)]
+mod emulated;
 mod event;
 mod external;
 mod external_memory;

@@ -1,6 +1,7 @@
 //! A timeline as a ring of events.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,7 +10,7 @@ use syncline_core::backend::Port;
 use syncline_core::{Error, Object, Result};
 
 use crate::context::Context;
-use crate::event::{Events, Mark};
+use crate::event::{Events, First, Mark, Seen};
 use crate::lock;
 
 /// Signals of which nobody asks are looked through when this many have come together. Mostly they never do: queues ask for
@@ -30,6 +31,8 @@ pub struct EventPort {
     context: Arc<Context>,
     /// The highest value known to be reached. Only written under the ring's lock; grows.
     reached: AtomicU64,
+    /// What the first entry of the ring waits for: mostly nothing has happened, and who asks needs no lock to hear that.
+    first: First,
     ring: Mutex<Ring>,
 }
 
@@ -39,6 +42,8 @@ struct Ring {
     /// Events of entries that have left, for entries to come: kept by rings that [take](EventPort::begin) them.
     spare: VecDeque<Mark>,
     takes: bool,
+    /// Its first entry is another than [`EventPort::first`] says.
+    stale: bool,
     /// How many at the back have no event of their own.
     run: u32,
     /// The length at which the next signal looks for completed ones; twice what the last look left.
@@ -142,12 +147,13 @@ impl Ring {
         (!entry.reached.says_all()).then(|| entry.clone())
     }
 
-    /// Takes out the first entry, whose value is reached.
+    /// Takes out the first entry, whose value is reached, and known to be.
     #[inline]
     fn retire(&mut self) {
         let Some(entry) = self.entries.pop_front() else {
             return;
         };
+        self.stale = true;
         // Other rings that have it need not ask.
         if let Some(mark) = entry.reached.mark() {
             mark.note_done();
@@ -176,18 +182,64 @@ impl Ring {
     }
 }
 
+/// A port's ring, locked. What stands first is shown when it is unlocked.
+struct Locked<'p> {
+    ring: MutexGuard<'p, Ring>,
+    first: &'p First,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Ring;
+
+    #[inline]
+    fn deref(&self) -> &Ring {
+        &self.ring
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Ring {
+        &mut self.ring
+    }
+}
+
+impl Locked<'_> {
+    /// Shows what stands first, if that is something else by now: before what stood there is used for anything else.
+    #[inline]
+    fn show(&mut self) {
+        if self.ring.stale {
+            self.ring.stale = false;
+            let front = self.ring.entries.front();
+            self.first
+                .show(front.and_then(|entry| entry.reached.mark()));
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.show();
+    }
+}
+
 impl EventPort {
-    pub(crate) fn new(context: &Arc<Context>, initial: u64) -> Self {
+    pub(crate) fn new(context: &Arc<Context>, events: &Events, initial: u64) -> Self {
         Self {
             context: context.clone(),
             reached: AtomicU64::new(initial),
+            first: First::new(events),
             ring: Mutex::default(),
         }
     }
 
     #[inline]
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        lock(&self.ring)
+    fn ring(&self) -> Locked<'_> {
+        Locked {
+            ring: lock(&self.ring),
+            first: &self.first,
+        }
     }
 
     /// What is known to be reached, without asking the driver.
@@ -216,6 +268,7 @@ impl EventPort {
         let mut ring = self.ring();
         ring.takes = true;
         self.tidy(&mut ring);
+        ring.show();
         let mark = match ring.unused() {
             Some(mark) => mark,
             None => {
@@ -238,6 +291,7 @@ impl EventPort {
         let mut ring = self.ring();
         if ring.entries.back().is_some_and(|back| back.value == value) {
             let taken = ring.entries.pop_back();
+            ring.stale |= ring.entries.is_empty();
             drop(ring);
             drop(taken);
         }
@@ -272,7 +326,8 @@ impl EventPort {
     }
 
     #[inline]
-    fn add(&self, mut ring: MutexGuard<'_, Ring>, value: u64, domain: u64, reached: Reached) {
+    fn add(&self, mut ring: Locked<'_>, value: u64, domain: u64, reached: Reached) {
+        ring.stale |= ring.entries.is_empty();
         ring.entries.push_back(Entry {
             value,
             domain,
@@ -291,6 +346,55 @@ impl EventPort {
         let _ = self.poll();
         let mut ring = self.ring();
         ring.trim_at = 2 * ring.entries.len();
+    }
+
+    /// The first entry's event was found complete, if it was that entry's.
+    fn pass(&self, seen: Seen<'_>) -> Result<Option<u64>> {
+        let ring = self.ring();
+        match ring.entries.front() {
+            Some(front) if self.first.is_still(seen) => {
+                let value = front.value;
+                self.go_on_from(ring, value)
+            }
+            _ => {
+                drop(ring);
+                self.poll_locked()
+            }
+        }
+    }
+
+    /// As [`Port::poll`], for a ring whose first entry has to be looked at with the lock.
+    fn poll_locked(&self) -> Result<Option<u64>> {
+        let front = {
+            let ring = self.ring();
+            let Some(front) = ring.entries.front() else {
+                return Ok(Some(self.reached()));
+            };
+            front.clone()
+        };
+        if !front.reached.is_now()? {
+            return Ok(Some(self.reached()));
+        }
+        self.go_on_from(self.ring(), front.value)
+    }
+
+    /// `value`, of the first entry some time ago, is reached; tells how far it goes from there.
+    fn go_on_from(&self, ring: Locked<'_>, value: u64) -> Result<Option<u64>> {
+        let more = ring.entries.back().is_some_and(|back| back.value > value);
+        let (mut ring, low) = if more {
+            drop(ring);
+            let low = self.furthest(value)?;
+            (self.ring(), low)
+        } else {
+            (ring, value)
+        };
+        // First, as what stands at the front is looked at without the lock.
+        let reached = self.reached.load(Ordering::Relaxed).max(low);
+        self.reached.store(reached, Ordering::Release);
+        for _ in 0..ring.through(low) {
+            ring.retire();
+        }
+        Ok(Some(reached))
     }
 
     /// The highest value that is reached, as far as the ring goes; `low` is. The caller has
@@ -388,32 +492,22 @@ pub(crate) fn no_event(timeline: &Object, value: u64) -> Error {
 }
 
 impl Port for EventPort {
-    /// At most one query where nothing has happened; a few, and the logarithm of what has, otherwise.
+    /// At most one query where nothing has happened, and then no lock; a few, and the logarithm of what has, otherwise.
+    #[inline]
     fn poll(&self) -> Result<Option<u64>> {
-        let (front, alone) = {
-            let ring = self.ring();
-            let Some(front) = ring.entries.front() else {
-                return Ok(Some(self.reached()));
-            };
-            (front.clone(), ring.entries.len() == 1)
-        };
         // The driver is asked without the lock.
         let _mode = self.context.allow_during_capture();
-        if !front.reached.is_now()? {
-            return Ok(Some(self.reached()));
+        if let Some(seen) = self.first.look() {
+            if seen.is_done()? {
+                return self.pass(seen);
+            }
+            // Whoever takes an entry out writes down first that its value is reached: so this comes behind that where the event
+            // has been taken for something else since.
+            if self.first.is_still(seen) {
+                return Ok(Some(self.reached()));
+            }
         }
-        let low = if alone {
-            front.value
-        } else {
-            self.furthest(front.value)?
-        };
-        let mut ring = self.ring();
-        for _ in 0..ring.through(low) {
-            ring.retire();
-        }
-        let reached = self.reached.load(Ordering::Relaxed).max(low);
-        self.reached.store(reached, Ordering::Release);
-        Ok(Some(reached))
+        self.poll_locked()
     }
 
     fn sees_submitted(&self, value: u64) -> Result<()> {
@@ -452,5 +546,146 @@ impl std::fmt::Debug for EventPort {
             "EventPort({} reached, {outstanding} outstanding)",
             self.reached()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use syncline_core::backend::{Device as _, Queue as _};
+    use syncline_core::{KeptPoint, QueueKind, Timeline};
+
+    use super::*;
+    use crate::emulated::{device, finish, put, while_asked};
+    use crate::queue::Queue;
+
+    fn queue_and_timeline() -> (Queue, Timeline) {
+        let device = device();
+        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+        let timeline = device.timeline("timeline").unwrap();
+        (queue, timeline)
+    }
+
+    fn signal(queue: &Queue, timeline: &Timeline, value: u64) {
+        let signals = [timeline.signal_at(value)];
+        queue.submit(&[], |_| Ok(()), &signals).unwrap();
+    }
+
+    /// Whoever has the ring's lock, and for however long, keeps nobody from hearing that nothing has happened.
+    #[test]
+    fn what_is_outstanding_is_asked_for_without_the_lock() {
+        let (queue, timeline) = queue_and_timeline();
+        signal(&queue, &timeline, 1);
+        let asked = |point: KeptPoint| {
+            let (tell, told) = channel();
+            thread::spawn(move || tell.send(point.point().is_reached()));
+            told.recv_timeout(Duration::from_secs(20))
+                .expect("asked without the lock")
+                .unwrap()
+        };
+        let port: &EventPort = timeline.port(queue.device().id()).unwrap();
+        {
+            let _locked = port.ring();
+            assert!(!asked(timeline.at(1).keep()));
+        }
+        finish(&queue, put(&queue));
+        assert!(asked(timeline.at(1).keep()));
+        signal(&queue, &timeline, 2);
+        let _locked = port.ring();
+        assert!(asked(timeline.at(1).keep()) && !asked(timeline.at(2).keep()));
+    }
+
+    /// As the ring's event is looked at without the lock, it may be another signal's by the time that the driver answers.
+    #[test]
+    fn an_answer_that_comes_late_is_no_other_signals() {
+        let (queue, timeline) = queue_and_timeline();
+        signal(&queue, &timeline, 1);
+        finish(&queue, 1);
+        let (to, line) = (queue.clone(), timeline.clone());
+        while_asked(move || {
+            assert_eq!(line.value().unwrap(), 1);
+            signal(&to, &line, 2);
+        });
+        assert_eq!(timeline.value().unwrap(), 1, "2 is outstanding");
+        let (to, line) = (queue.clone(), timeline.clone());
+        while_asked(move || {
+            finish(&to, 2);
+            assert_eq!(line.value().unwrap(), 2);
+            signal(&to, &line, 3);
+            finish(&to, 3);
+        });
+        assert_eq!(timeline.value().unwrap(), 3, "all have come");
+    }
+
+    /// The events are the same few all the time: whoever asks meets some that have been taken for later signals since.
+    #[test]
+    fn who_asks_beside_signals_hears_what_is_reached_and_no_more() {
+        const SIGNALS: u64 = 5000;
+        /// Outstanding at the most.
+        const BEHIND: u64 = 3;
+        let (queue, timeline) = queue_and_timeline();
+        // Each signal is one event, at the position of its value.
+        let (finished, submitted) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let (mut before, mut looks) = (0, 0);
+                    while before < SIGNALS {
+                        let known = submitted.load(Ordering::SeqCst);
+                        let known = known.min(finished.load(Ordering::SeqCst));
+                        let value = timeline.value().unwrap();
+                        assert!(
+                            value >= known.max(before),
+                            "{value} after {known}, {before}"
+                        );
+                        let put = put(&queue);
+                        assert!(value <= put, "{value} of {put}");
+                        before = value;
+                        looks += 1;
+                    }
+                    assert!(looks > 0);
+                });
+            }
+            scope.spawn(|| {
+                let mut through = 0;
+                while through < SIGNALS {
+                    through = put(&queue).min(through + 1);
+                    finish(&queue, through);
+                    finished.store(through, Ordering::SeqCst);
+                    thread::yield_now();
+                }
+            });
+            for value in 1..=SIGNALS {
+                signal(&queue, &timeline, value);
+                submitted.store(value, Ordering::SeqCst);
+                while finished.load(Ordering::SeqCst) + BEHIND < value {
+                    thread::yield_now();
+                }
+            }
+        });
+    }
+
+    /// Who asks has no reference to the event that he asks about, so none may go before all who could.
+    #[test]
+    fn events_outlive_their_queues_and_timelines() {
+        let device = device();
+        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+        for round in 1..=50 {
+            let timeline = device.timeline("timeline").unwrap();
+            let point = timeline.at(1).keep();
+            let asking = thread::spawn(move || while !point.point().is_reached().unwrap() {});
+            // Another's queue, so that its events go elsewhere with it.
+            let other = device.queue(QueueKind::Compute, "other").unwrap();
+            signal(&other, &timeline, 1);
+            signal(&queue, &timeline, 2);
+            finish(&queue, round);
+            finish(&other, 1);
+            asking.join().unwrap();
+        }
     }
 }

@@ -31,6 +31,7 @@ use smallvec::SmallVec;
 
 use crate::clock::Clock;
 
+pub use crate::front::{Front, Look};
 pub use crate::gate::Gate;
 pub use crate::in_use::InUse;
 pub use crate::lane::{Held, Lane, Submitted};

@@ -1,0 +1,165 @@
+//! A driver for tests without a GPU: streams that go on when the test says so, and events in them.
+#![allow(
+    unsafe_code,
+    clippy::undocumented_unsafe_blocks,
+    reason = "stands in for the driver's functions"
+)]
+#![allow(clippy::unwrap_used, reason = "a test's")]
+
+use std::cell::RefCell;
+use std::ffi::c_uint;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use cudarc::driver::sys;
+use syncline_core::Object;
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::{Driver, Symbols};
+use crate::queue::Queue;
+
+/// A stream: how much was put there, and how much of that has finished. An event is put there, and so is a wait, which is
+/// taken for work that ends by itself.
+#[derive(Default)]
+struct Stream {
+    put: AtomicU64,
+    finished: AtomicU64,
+}
+
+/// An event: the stream that it was recorded in last, and where. Never freed, so that its use after its end shows.
+#[derive(Default)]
+struct Event {
+    record: Mutex<Option<(&'static Stream, u64)>>,
+    destroyed: AtomicBool,
+}
+
+/// A semaphore of another API: no more than what is imported.
+static FOREIGN: u8 = 0;
+
+unsafe fn stream<'s>(raw: sys::CUstream) -> &'s Stream {
+    unsafe { &*raw.cast::<Stream>() }
+}
+
+unsafe fn event<'e>(raw: sys::CUevent) -> &'e Event {
+    let event = unsafe { &*raw.cast::<Event>() };
+    if event.destroyed.load(Ordering::SeqCst) {
+        // No panic gets through the driver's functions.
+        eprintln!("an event is used that was destroyed");
+        std::process::abort();
+    }
+    event
+}
+
+unsafe extern "system" fn stream_create(to: *mut sys::CUstream, _: c_uint) -> u32 {
+    let made: &'static Stream = Box::leak(Box::default());
+    unsafe { to.write(std::ptr::from_ref(made).cast_mut().cast()) };
+    0
+}
+
+unsafe extern "system" fn event_create(to: *mut sys::CUevent, _: c_uint) -> u32 {
+    let made: &'static Event = Box::leak(Box::default());
+    unsafe { to.write(std::ptr::from_ref(made).cast_mut().cast()) };
+    0
+}
+
+unsafe extern "system" fn event_destroy(raw: sys::CUevent) -> u32 {
+    let event = unsafe { event(raw) };
+    event.destroyed.store(true, Ordering::SeqCst);
+    0
+}
+
+unsafe extern "system" fn event_record(raw: sys::CUevent, on: sys::CUstream) -> u32 {
+    let on: &'static Stream = unsafe { stream(on) };
+    let mut record = unsafe { event(raw) }.record.lock().unwrap();
+    let at = on.put.fetch_add(1, Ordering::SeqCst) + 1;
+    *record = Some((on, at));
+    0
+}
+
+unsafe extern "system" fn event_query(raw: sys::CUevent) -> u32 {
+    let answer = {
+        let record = unsafe { event(raw) }.record.lock().unwrap();
+        match *record {
+            Some((on, at)) if on.finished.load(Ordering::SeqCst) < at => 600,
+            _ => 0,
+        }
+    };
+    // Out of its cell: what is done may ask, too.
+    let meanwhile = MEANWHILE.with(|meanwhile| meanwhile.borrow_mut().take());
+    if let Some(meanwhile) = meanwhile {
+        meanwhile();
+    }
+    answer
+}
+
+std::thread_local! {
+    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// Has `action` done while this thread asks about an event the next time: when the answer is known, and not told yet.
+pub(crate) fn while_asked(action: impl FnOnce() + 'static) {
+    MEANWHILE.with(|meanwhile| meanwhile.replace(Some(Box::new(action))));
+}
+
+unsafe extern "system" fn import(
+    to: *mut sys::CUexternalSemaphore,
+    _: *const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+) -> u32 {
+    unsafe { to.write((&raw const FOREIGN).cast_mut().cast()) };
+    0
+}
+
+std::thread_local! {
+    static CURRENT: AtomicPtr<sys::CUctx_st> = const { AtomicPtr::new(null_mut()) };
+}
+
+unsafe extern "system" fn get_current(to: *mut sys::CUcontext) -> u32 {
+    let current = CURRENT.with(|current| current.load(Ordering::Relaxed));
+    unsafe { to.write(current) };
+    0
+}
+
+unsafe extern "system" fn set_current(context: sys::CUcontext) -> u32 {
+    CURRENT.with(|current| current.store(context, Ordering::Relaxed));
+    0
+}
+
+unsafe extern "system" fn pop_current(_: *mut sys::CUcontext) -> u32 {
+    unsafe { set_current(null_mut()) }
+}
+
+/// A device of such a driver.
+pub(crate) fn device() -> Device {
+    let driver = Driver::of(Symbols {
+        stream_create,
+        event_create,
+        event_destroy,
+        event_record,
+        event_query,
+        import_external_semaphore: import,
+        ctx_get_current: get_current,
+        ctx_set_current: set_current,
+        ctx_push_current: set_current,
+        ctx_pop_current: pop_current,
+        ..Symbols::idle()
+    });
+    let object = Object::new("device", "emulated");
+    let info = driver.info(0).unwrap();
+    let context = std::ptr::without_provenance_mut(64);
+    let context = unsafe { Context::adopted(&driver, context, &object, None) };
+    Device::new(context, object, info).unwrap()
+}
+
+/// How much was put into the queue's stream.
+pub(crate) fn put(queue: &Queue) -> u64 {
+    let stream: &Stream = unsafe { stream(queue.line().stream.raw()) };
+    stream.put.load(Ordering::SeqCst)
+}
+
+/// Lets so much finish in the queue's stream.
+pub(crate) fn finish(queue: &Queue, through: u64) {
+    let stream: &Stream = unsafe { stream(queue.line().stream.raw()) };
+    stream.finished.fetch_max(through, Ordering::SeqCst);
+}
