@@ -11,10 +11,11 @@
 //! that. Meanwhile nothing else is launched, so one command at most stands with the driver.
 #![allow(unsafe_code, reason = "launches a kernel")]
 
+use std::io;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,12 @@ use syncline_core::clock::{HostClock, Sample, Sampler};
 use syncline_core::{Error, Object, Result, Uuid};
 
 use crate::context::Context;
-use crate::device::Device;
+use crate::device::{Device, Place};
 use crate::lock;
 use crate::memory::DeviceBuffer;
 use crate::module::{Function, Module};
 use crate::stream::Stream;
+use crate::timing::Timekeeper;
 
 /// What reads the clock.
 pub(crate) const KERNELS: &str = include_str!("clock.ptx");
@@ -58,24 +60,129 @@ const HASTE: Duration = Duration::from_millis(5);
 /// A clock that runs at most so much faster or slower than another gains one nanosecond in so many: 500 parts per million.
 const GAINS_ONE_IN: u64 = 2_000;
 
+/// Whoever asks for a clock waits so long for its kernels to be there. To load them may wait for all work of the context, also for a gate
+/// that he himself is to open.
+const LOADING: Duration = Duration::from_secs(1);
+
 /// Reads the clock of one device. Dropping it frees pinned memory and unloads a kernel, which may wait for all work of the
-/// context; if its own kernel still waits for its turn, the thread of that does it later, unless nobody keeps the context.
-pub(crate) struct Timer(Arc<Rig>);
+/// context; if it is still being loaded, or waits for its turn, the thread of that does it later, unless nobody keeps the context.
+pub(crate) struct Timer(Arc<Setup>);
+
+/// What a clock is read with, and writes times, once a thread has made it; or why there is none.
+pub(crate) struct Setup {
+    object: Object,
+    gpu: Option<Uuid>,
+    /// The context lives as long as anything in it.
+    kept: bool,
+    /// Whoever asks for the clock waits so long.
+    until: Instant,
+    made: Mutex<Option<Result<Made>>>,
+    news: Condvar,
+}
+
+#[derive(Clone)]
+struct Made {
+    rig: Arc<Rig>,
+    keeper: Arc<Timekeeper>,
+}
+
+impl Made {
+    /// Loads the kernels. Blocks, and may wait for all work of the context.
+    ///
+    /// # Errors
+    /// A driver error.
+    fn new(place: Place, object: &Object) -> Result<Self> {
+        let kernels = Module::load(&place, KERNELS)?;
+        Ok(Self {
+            rig: Arc::new(Rig {
+                object: object.clone(),
+                stream: Stream::urgent(&place.context, "clock")?,
+                show: kernels.function(c"show")?,
+                words: DeviceBuffer::pinned(&place, WORDS as u64 * 8)?,
+                stepped: AtomicU64::new(0),
+                busy: Mutex::new(false),
+                free: Condvar::new(),
+                context: place.context.clone(),
+            }),
+            keeper: Arc::new(Timekeeper::new(place, &kernels)?),
+        })
+    }
+}
+
+impl Setup {
+    /// Waits until it is made, or has failed, or [`LOADING`] is over.
+    ///
+    /// # Errors
+    /// A driver error, if it has come by then.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.by(self.until).transpose().map(drop)
+    }
+
+    /// What writes times. Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::ClockSilent`] if it is not there yet; the driver error that it was not made for.
+    pub(crate) fn keeper(&self) -> Result<Arc<Timekeeper>> {
+        let now = Instant::now();
+        self.required(now).map(|made| made.keeper)
+    }
+
+    /// What has been made by then.
+    fn required(&self, until: Instant) -> Result<Made> {
+        let started = Instant::now();
+        self.by(until).unwrap_or_else(|| {
+            Err(self.silent(
+                started,
+                "the kernels for it are still being loaded, for which the driver may wait for other work of the context",
+            ))
+        })
+    }
+
+    fn by(&self, until: Instant) -> Option<Result<Made>> {
+        let left = until.saturating_duration_since(Instant::now());
+        let (made, _) = self
+            .news
+            .wait_timeout_while(lock(&self.made), left, |made| made.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        made.clone()
+    }
+
+    fn silent(&self, started: Instant, reason: &str) -> Error {
+        Error::ClockSilent {
+            clock: self.object.clone(),
+            waited: started.elapsed(),
+            reason: reason.into(),
+        }
+    }
+}
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        if self.0.context.is_kept() {
+        if self.0.kept {
             return;
         }
         // Whoever lent the context may destroy it next: nothing may be left to a thread.
-        let busy = self.0.free.wait_while(lock(&self.0.busy), |busy| *busy);
-        drop(busy);
-        while Arc::strong_count(&self.0) > 1 {
-            // It has only to let go.
-            thread::yield_now();
+        let made = self
+            .0
+            .news
+            .wait_while(lock(&self.0.made), |made| made.is_none())
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        alone(&self.0);
+        if let Some(Ok(Made { rig, .. })) = made {
+            let busy = rig.free.wait_while(lock(&rig.busy), |busy| *busy);
+            drop(busy);
+            alone(&rig);
         }
-        fence(Ordering::Acquire);
     }
+}
+
+/// Waits for the thread that still has a handle, and has only to let go.
+fn alone<T>(handle: &Arc<T>) {
+    while Arc::strong_count(handle) > 1 {
+        thread::yield_now();
+    }
+    fence(Ordering::Acquire);
 }
 
 /// What one kernel needs. Whoever may have one with the driver keeps it.
@@ -85,7 +192,6 @@ struct Rig {
     stream: Stream,
     show: Function,
     words: DeviceBuffer,
-    gpu: Option<Uuid>,
     /// The step that was seen last, in nanoseconds; 0 before.
     stepped: AtomicU64,
     /// An [`Attempt`] exists.
@@ -94,23 +200,46 @@ struct Rig {
 }
 
 impl Timer {
-    /// One that launches a kernel of [`KERNELS`]. Blocks, and may wait for all work of the context.
+    /// Has the kernels loaded by a thread. Samples are refused for as long as they are not there.
     ///
     /// # Errors
-    /// A driver error.
-    pub(crate) fn new(device: &Device, object: &Object, kernels: &Module) -> Result<Self> {
-        Ok(Self(Arc::new(Rig {
+    /// [`Error::ClockSilent`] if the system has no thread.
+    pub(crate) fn new(device: &Device, object: &Object) -> Result<Self> {
+        let started = Instant::now();
+        let setup = Arc::new(Setup {
             object: object.clone(),
-            context: device.context().clone(),
-            stream: Stream::urgent(device.context(), "clock")?,
-            show: kernels.function(c"show")?,
-            words: device.host_buffer(WORDS as u64 * 8)?,
             gpu: device.info().uuid,
-            stepped: AtomicU64::new(0),
-            busy: Mutex::new(false),
-            free: Condvar::new(),
-        })))
+            kept: device.context().is_kept(),
+            until: started + LOADING,
+            made: Mutex::default(),
+            news: Condvar::new(),
+        });
+        // The thread keeps the context, not the device: that is dropped by who has it.
+        let place = device.place();
+        let making = setup.clone();
+        let make = move || {
+            let made = Made::new(place, &making.object);
+            *lock(&making.made) = Some(made);
+            making.news.notify_all();
+        };
+        spawn(make).map_err(|error| setup.silent(started, &no_thread(&error)))?;
+        Ok(Self(setup))
     }
+
+    /// What it is made of, which it keeps.
+    pub(crate) fn setup(&self) -> Weak<Setup> {
+        Arc::downgrade(&self.0)
+    }
+}
+
+/// Starts a thread that nobody joins.
+fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name("syncline-clock".into());
+    thread.spawn(run).map(drop)
+}
+
+fn no_thread(error: &io::Error) -> String {
+    format!("there is no thread to do it ({error})")
 }
 
 impl Sampler for Timer {
@@ -118,7 +247,8 @@ impl Sampler for Timer {
     /// mode have no part in it.
     fn sample(&self) -> Result<Sample> {
         let started = Instant::now();
-        let Some(attempt) = Attempt::begin(&self.0, started + LIMIT) else {
+        let rig = self.0.required(started + LIMIT)?.rig;
+        let Some(attempt) = Attempt::begin(&rig, started + LIMIT) else {
             return Err(self.0.silent(
                 started,
                 "the kernel of an earlier attempt still stands behind other work of the device",
@@ -130,10 +260,8 @@ impl Sampler for Timer {
             // Who asked may have given up.
             let _ = answer.send(measured);
         };
-        let thread = thread::Builder::new().name("syncline-clock".into());
-        if let Err(error) = thread.spawn(run) {
-            let reason = format!("there is no thread to do it ({error})");
-            return Err(self.0.silent(started, &reason));
+        if let Err(error) = spawn(run) {
+            return Err(self.0.silent(started, &no_thread(&error)));
         }
         answered
             .recv_timeout(PATIENCE.saturating_sub(started.elapsed()))
@@ -146,7 +274,8 @@ impl Sampler for Timer {
     }
 
     fn resolution(&self) -> u64 {
-        match self.0.stepped.load(Ordering::Relaxed) {
+        let made = self.0.by(Instant::now()).and_then(Result::ok);
+        match made.map_or(0, |made| made.rig.stepped.load(Ordering::Relaxed)) {
             0 => LONGEST_STEP,
             step => step,
         }
@@ -301,12 +430,10 @@ impl Rig {
         step
     }
 
-    /// True once nothing of it is with the device any more, which may have been lost.
+    /// True once nothing of it is with the device any more. Whatever `cuStreamQuery` answers but 'ready' and 'not ready', the device has been
+    /// lost, or the stream is gone, with its context: an application may reset that. There is nothing to wait for then.
     fn has_ended(&self) -> bool {
-        match self.stream.is_idle() {
-            Ok(idle) => idle,
-            Err(error) => matches!(error, Error::DeviceLost { .. }),
-        }
+        self.stream.is_idle().unwrap_or(true)
     }
 
     fn silent(&self, started: Instant, reason: &str) -> Error {

@@ -9,7 +9,7 @@ use syncline_core::backend::{self, Attachment, Port, Room, Watch};
 use syncline_core::clock::Clock;
 use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
 
-use crate::clock::{KERNELS, Timer};
+use crate::clock::{Setup, Timer};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::event::Events;
@@ -55,7 +55,7 @@ pub(crate) struct Inner {
     let_go: Arc<LetGo>,
     room: Arc<Room>,
     /// Made when it is first asked for.
-    clock: Mutex<Option<(Clock, Arc<Timekeeper>)>>,
+    clock: Mutex<Option<(Clock, Weak<Setup>)>>,
     /// Adopted streams in use, by address.
     streams: Mutex<HashMap<usize, Weak<Stream>>>,
 }
@@ -100,10 +100,44 @@ impl Device {
         &self.0.timed_events
     }
 
-    /// What writes times of the clock, once that was asked for.
-    pub(crate) fn timekeeper(&self) -> Option<Arc<Timekeeper>> {
-        let clock = lock(&self.0.clock);
-        clock.as_ref().map(|(_, keeper)| keeper.clone())
+    /// What belongs to the device keeps this of it.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            context: self.0.context.clone(),
+            device: self.0.id,
+            owner: self.0.object.clone(),
+        }
+    }
+
+    /// What writes times of the clock, once that was asked for, or why there is nothing. Does not block.
+    pub(crate) fn timekeeper(&self) -> Option<Result<Arc<Timekeeper>>> {
+        // The device has the clock, and that has it.
+        let setup = lock(&self.0.clock).as_ref()?.1.upgrade()?;
+        Some(setup.keeper())
+    }
+
+    /// The clock that is there, or another one.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where there is none; [`Error::ClockSilent`] if the system has no thread.
+    fn clock_and_setup(&self) -> Result<(Clock, Weak<Setup>)> {
+        let mut clock = lock(&self.0.clock);
+        if let Some(clock) = &*clock {
+            return Ok(clock.clone());
+        }
+        let can = &self.0.info.capabilities;
+        if !can.calibrated_clock {
+            let limit = can.limits.iter().find(|(what, _)| *what == CLOCK_LIMIT);
+            return Err(Error::Unsupported {
+                object: self.0.object.clone(),
+                asked: "read its clock".into(),
+                reason: limit.map_or_else(String::new, |(_, reason)| reason.clone()),
+            });
+        }
+        let object = Object::new("clock", &format!("cuda {}", self.0.info.name));
+        let timer = Timer::new(self, &object)?;
+        let setup = timer.setup();
+        Ok(clock.insert((Clock::new(object, timer), setup)).clone())
     }
 
     /// What all queues may have in flight together.
@@ -139,6 +173,14 @@ impl Device {
         streams.insert(address, Arc::downgrade(&adopted));
         Ok(adopted)
     }
+}
+
+/// What belongs to a device has of it: its context, id and name.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) context: Arc<Context>,
+    pub(crate) device: DeviceId,
+    pub(crate) owner: Object,
 }
 
 impl backend::Device for Device {
@@ -191,35 +233,32 @@ impl backend::Device for Device {
 
     /// What `%globaltimer` shows, in nanoseconds, beside `CLOCK_MONOTONIC`.
     ///
-    /// The first call makes a stream, allocates pinned memory and compiles a kernel of a few instructions. Like
-    /// [`Device::module`] it may wait for all work of the context: call it at set-up. A sample launches that kernel once,
+    /// For the first call a thread makes a stream, allocates pinned memory and compiles kernels of a few instructions. Like
+    /// [`Device::module`] that may wait for all work of the context, so call it at set-up. It is waited for for a second at most; after that there is a
+    /// clock whose samples, and records of fences with its times, are refused until the kernels are there.
+    ///
+    /// A sample launches that kernel once,
     /// on a thread of its own; it takes some 100 µs, and 30 ms at most, after which it is an
     /// [`Error::ClockSilent`]: where the GPU is full, for instance, or the kernel stands behind a closed gate. Any thread may sample or
-    /// convert, whatever context is current there, and whatever is being captured; threads sample one after another. The last handle of the clock and the device frees
-    /// the memory, which may wait for all work of the context, too.
+    /// convert, whatever context is current there, and whatever is being captured; a thread that comes while a sample is taken waits for that, and for the next one.
+    /// The last handle of the clock and the device frees
+    /// the memory, which may wait for all work of the context, too; in a context that nobody keeps it also waits for a kernel that is still being
+    /// loaded, or has not begun.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where [`Capabilities::calibrated_clock`](syncline_core::Capabilities::calibrated_clock) is false; a driver
-    /// error.
+    /// error, also of later samples if the kernel could not be loaded in the end; [`Error::ClockSilent`] if the system has no thread.
     fn clock(&self) -> Result<Clock> {
-        let mut clock = lock(&self.0.clock);
-        if let Some((clock, _)) = &*clock {
-            return Ok(clock.clone());
-        }
-        let can = &self.0.info.capabilities;
-        if !can.calibrated_clock {
-            let limit = can.limits.iter().find(|(what, _)| *what == CLOCK_LIMIT);
-            return Err(Error::Unsupported {
-                object: self.0.object.clone(),
-                asked: "read its clock".into(),
-                reason: limit.map_or_else(String::new, |(_, reason)| reason.clone()),
-            });
-        }
-        let object = Object::new("clock", &format!("cuda {}", self.0.info.name));
-        let kernels = self.module(KERNELS)?;
-        let timer = Timer::new(self, &object, &kernels)?;
-        let keeper = Arc::new(Timekeeper::new(self, &kernels)?);
-        Ok(clock.insert((Clock::new(object, timer), keeper)).0.clone())
+        let (clock, setup) = self.clock_and_setup()?;
+        let Some(Err(error)) = setup.upgrade().map(|setup| setup.wait()) else {
+            return Ok(clock);
+        };
+        // Whoever asks next may have more luck.
+        let mut made = lock(&self.0.clock);
+        let failed = made.take_if(|(made, _)| made.is_same(&clock));
+        drop(made);
+        drop(failed);
+        Err(error)
     }
 }
 

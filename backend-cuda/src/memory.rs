@@ -10,8 +10,7 @@ use cudarc::driver::sys;
 use syncline_core::backend::Device as _;
 use syncline_core::{DeviceId, Error, Object, Result};
 
-use crate::context::Context;
-use crate::device::Device;
+use crate::device::{Device, Place};
 use crate::driver::{Code, Raw};
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
@@ -24,9 +23,7 @@ const PINNED: u32 = 3;
 pub struct DeviceBuffer(Arc<Memory>);
 
 struct Memory {
-    context: Arc<Context>,
-    device: DeviceId,
-    owner: Object,
+    place: Place,
     object: Object,
     pointer: sys::CUdeviceptr,
     bytes: u64,
@@ -46,7 +43,7 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4; a driver error.
     pub fn buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
-        let size = self.whole_words(bytes)?;
+        let size = whole_words(self.object(), bytes)?;
         let context = self.context();
         let _bound = context.bind_apart()?;
         let mut pointer = 0;
@@ -62,8 +59,30 @@ impl Device {
     /// # Errors
     /// As [`Device::buffer`].
     pub fn host_buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
-        let size = self.whole_words(bytes)?;
-        let context = self.context();
+        DeviceBuffer::pinned(&self.place(), bytes)
+    }
+}
+
+fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
+    let refused = |reason: &str| Error::Unsupported {
+        object: object.clone(),
+        asked: format!("allocate {bytes} bytes"),
+        reason: reason.into(),
+    };
+    if bytes == 0 || !bytes.is_multiple_of(4) {
+        return Err(refused("buffers are whole 32-bit words, at least one"));
+    }
+    usize::try_from(bytes).map_err(|_| refused("more than the host can address"))
+}
+
+impl DeviceBuffer {
+    /// As [`Device::host_buffer`], without the device.
+    ///
+    /// # Errors
+    /// As [`Device::host_buffer`].
+    pub(crate) fn pinned(place: &Place, bytes: u64) -> Result<Self> {
+        let size = whole_words(&place.owner, bytes)?;
+        let context = &place.context;
         let driver = context.driver();
         let _bound = context.bind_apart()?;
         let mut host = null_mut();
@@ -76,35 +95,24 @@ impl Device {
         // SAFETY: pinned above, with a device mapping.
         let mapped = unsafe { driver.mem_host_get_device_pointer(&raw mut pointer, host, 0) };
         // From here on the buffer frees it.
-        let buffer = DeviceBuffer::new(self, pointer, bytes, Kind::Pinned(Raw(host)));
+        let kind = Kind::Pinned(Raw(host));
+        let buffer = Self::of(place.clone(), pointer, bytes, kind);
         mapped.map_err(|code| context.error(code))?;
         Ok(buffer)
     }
 
-    fn whole_words(&self, bytes: u64) -> Result<usize> {
-        let refused = |reason: &str| Error::Unsupported {
-            object: self.object().clone(),
-            asked: format!("allocate {bytes} bytes"),
-            reason: reason.into(),
-        };
-        if bytes == 0 || !bytes.is_multiple_of(4) {
-            return Err(refused("buffers are whole 32-bit words, at least one"));
-        }
-        usize::try_from(bytes).map_err(|_| refused("more than the host can address"))
-    }
-}
-
-impl DeviceBuffer {
     pub(crate) fn new(device: &Device, pointer: sys::CUdeviceptr, bytes: u64, kind: Kind) -> Self {
+        Self::of(device.place(), pointer, bytes, kind)
+    }
+
+    fn of(place: Place, pointer: sys::CUdeviceptr, bytes: u64, kind: Kind) -> Self {
         let label = match kind {
             Kind::Device => "device memory",
             Kind::External(_) => "imported memory",
             Kind::Pinned(_) => "pinned memory",
         };
         Self(Arc::new(Memory {
-            context: device.context().clone(),
-            device: device.id(),
-            owner: device.object().clone(),
+            place,
             object: Object::new("buffer", label),
             pointer,
             bytes,
@@ -167,6 +175,7 @@ impl DeviceBuffer {
             // SAFETY: both sides hold `bytes` bytes.
             unsafe {
                 memory
+                    .place
                     .context
                     .driver()
                     .memcpy_dtoh(to, memory.pointer, bytes)
@@ -189,7 +198,7 @@ impl DeviceBuffer {
         }
         self.transfer(|memory| {
             let (from, bytes) = (words.as_ptr().cast(), size_of_val(words));
-            let driver = memory.context.driver();
+            let driver = memory.place.context.driver();
             // SAFETY: both sides hold `bytes` bytes.
             unsafe { driver.memcpy_htod(memory.pointer, from, bytes) }?;
             // The call may return before the last bytes have arrived, and other streams do not wait for it.
@@ -199,8 +208,8 @@ impl DeviceBuffer {
     }
 
     fn transfer(&self, copy: impl FnOnce(&Memory) -> Result<(), Code>) -> Result<()> {
-        let _bound = self.0.context.bind_apart()?;
-        copy(&self.0).map_err(|code| self.0.context.error(code))
+        let _bound = self.0.place.context.bind_apart()?;
+        copy(&self.0).map_err(|code| self.0.place.context.error(code))
     }
 
     /// How many words it holds. Imported memory may end within one; the rest is not reached.
@@ -214,12 +223,12 @@ impl DeviceBuffer {
     /// # Errors
     /// [`Error::WrongDevice`].
     pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
-        if self.0.device == device {
+        if self.0.place.device == device {
             return Ok(());
         }
         Err(Error::WrongDevice {
             object: self.0.object.clone(),
-            owner: self.0.owner.clone(),
+            owner: self.0.place.owner.clone(),
             asked: asked.clone(),
         })
     }
@@ -231,10 +240,10 @@ impl DeviceBuffer {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind_apart() else {
+        let Ok(_bound) = self.place.context.bind_apart() else {
             return;
         };
-        let driver = self.context.driver();
+        let driver = self.place.context.driver();
         // Errors mean that the context or the driver has gone first.
         // SAFETY: freed once, in the way it was made; submissions that use it have finished.
         let _ = unsafe {

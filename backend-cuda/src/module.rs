@@ -6,11 +6,9 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::Device as _;
 use syncline_core::{DeviceId, Error, Object, Result};
 
-use crate::context::Context;
-use crate::device::Device;
+use crate::device::{Device, Place};
 use crate::driver::Raw;
 
 /// Compiled PTX. Cheap to clone.
@@ -18,9 +16,7 @@ use crate::driver::Raw;
 pub struct Module(Arc<Loaded>);
 
 struct Loaded {
-    context: Arc<Context>,
-    device: DeviceId,
-    owner: Object,
+    place: Place,
     raw: Raw<sys::CUmod_st>,
 }
 
@@ -40,12 +36,22 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`] for text with a zero byte; the driver's own for text it does not accept.
     pub fn module(&self, ptx: &str) -> Result<Module> {
+        Module::load(&self.place(), ptx)
+    }
+}
+
+impl Module {
+    /// As [`Device::module`], without the device.
+    ///
+    /// # Errors
+    /// As [`Device::module`].
+    pub(crate) fn load(place: &Place, ptx: &str) -> Result<Self> {
         let image = CString::new(ptx).map_err(|error| Error::Unsupported {
-            object: self.object().clone(),
+            object: place.owner.clone(),
             asked: "load a module".into(),
             reason: error.to_string(),
         })?;
-        let context = self.context();
+        let context = &place.context;
         let _bound = context.bind_apart()?;
         let mut raw = null_mut();
         // SAFETY: nul-terminated text; writes one handle, unloaded on drop.
@@ -55,23 +61,19 @@ impl Device {
                 .module_load_data(&raw mut raw, image.as_ptr().cast())
         }
         .map_err(|code| context.error(code))?;
-        Ok(Module(Arc::new(Loaded {
-            context: context.clone(),
-            device: self.id(),
-            owner: self.object().clone(),
+        Ok(Self(Arc::new(Loaded {
+            place: place.clone(),
             raw: Raw(raw),
         })))
     }
-}
 
-impl Module {
     /// The kernel `name` of the module, loaded now: the driver would otherwise do it at the first launch,
     /// and wait there for work that may be waiting for that launch.
     ///
     /// # Errors
     /// A driver error, also for a name that the module does not have.
     pub fn function(&self, name: &CStr) -> Result<Function> {
-        let context = &self.0.context;
+        let context = &self.0.place.context;
         let driver = context.driver();
         let _bound = context.bind_apart()?;
         let mut raw = null_mut();
@@ -102,13 +104,13 @@ impl Function {
     /// # Errors
     /// [`Error::WrongDevice`].
     pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
-        let module = &self.0.module.0;
-        if module.device == device {
+        let place = &self.0.module.0.place;
+        if place.device == device {
             return Ok(());
         }
         Err(Error::WrongDevice {
             object: Object::new("function", &self.0.name),
-            owner: module.owner.clone(),
+            owner: place.owner.clone(),
             asked: asked.clone(),
         })
     }
@@ -120,11 +122,12 @@ impl Function {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind_apart() else {
+        let context = &self.place.context;
+        let Ok(_bound) = context.bind_apart() else {
             return;
         };
         // SAFETY: loaded once, unloaded once; its functions keep it, and launches keep them.
-        let _ = unsafe { self.context.driver().module_unload(self.raw.0) };
+        let _ = unsafe { context.driver().module_unload(self.raw.0) };
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use syncline_core::backend::Timing;
 use syncline_core::{Error, Object, Result, backend};
 
-use crate::device::Device;
+use crate::device::{Device, Place};
 use crate::event::{Events, Mark};
 use crate::lock;
 use crate::memory::DeviceBuffer;
@@ -43,6 +43,7 @@ struct Word {
 /// Writes times of a device's clock. Its memory is freed at its end alone, as that may wait for all work of the context.
 pub(crate) struct Timekeeper {
     kernel: Function,
+    place: Place,
     free: Mutex<Vec<(DeviceBuffer, usize)>>,
 }
 
@@ -54,21 +55,22 @@ impl Timekeeper {
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn new(device: &Device, kernels: &Module) -> Result<Self> {
+    pub(crate) fn new(place: Place, kernels: &Module) -> Result<Self> {
         let keeper = Self {
             kernel: kernels.function(c"stamp")?,
+            place,
             free: Mutex::default(),
         };
-        let first = keeper.new_slab(device)?;
+        let first = keeper.new_slab()?;
         lock(&keeper.free).push(first);
         Ok(keeper)
     }
 
-    fn word(self: Arc<Self>, device: &Device) -> Result<Word> {
+    fn word(self: Arc<Self>) -> Result<Word> {
         let free = lock(&self.free).pop();
         let (slab, index) = match free {
             Some(free) => free,
-            None => self.new_slab(device)?,
+            None => self.new_slab()?,
         };
         Ok(Word {
             keeper: self,
@@ -78,9 +80,9 @@ impl Timekeeper {
     }
 
     /// One of its words; the others are free.
-    fn new_slab(&self, device: &Device) -> Result<(DeviceBuffer, usize)> {
+    fn new_slab(&self) -> Result<(DeviceBuffer, usize)> {
         // The driver is asked without the lock; threads that find nothing free at once make a slab each.
-        let slab = device.host_buffer(SLAB as u64 * 8)?;
+        let slab = DeviceBuffer::pinned(&self.place, SLAB as u64 * 8)?;
         let others = (1..SLAB).rev().map(|index| (slab.clone(), index));
         lock(&self.free).extend(others);
         Ok((slab, 0))
@@ -103,16 +105,19 @@ impl Stamp {
     /// For a queue of `device`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a time of a clock that nobody has asked for; a driver error.
+    /// [`Error::Unsupported`] for a time of a clock that nobody has asked for, [`Error::ClockSilent`] for one whose kernels are still being
+    /// loaded; a driver error.
     pub(crate) fn new(device: &Device, queue: &Object, timing: Timing) -> Result<Self> {
         let kind = match timing {
             Timing::Clock => {
-                let keeper = device.timekeeper().ok_or_else(|| Error::Unsupported {
-                    object: queue.clone(),
-                    asked: "write a time of its clock".into(),
-                    reason: "the device was not asked for the clock yet".into(),
+                let keeper = device.timekeeper().unwrap_or_else(|| {
+                    Err(Error::Unsupported {
+                        object: queue.clone(),
+                        asked: "write a time of its clock".into(),
+                        reason: "the device was not asked for the clock yet".into(),
+                    })
                 })?;
-                Kind::Word(keeper.word(device)?)
+                Kind::Word(keeper.word()?)
             }
             _ => Kind::Event(OnceLock::new()),
         };

@@ -360,6 +360,27 @@ fn closed_gates_cost_accuracy_not_time() {
     }
 }
 
+/// To load the clock's kernel waits for all work of the context, as far as the driver does: whoever has to open the gate must come back from
+/// asking for the clock.
+fn a_clock_may_be_asked_for_behind_a_closed_gate() {
+    let setup = Setup::new();
+    for streams in [1, 40] {
+        let device = open().unwrap();
+        let gates = setup.gated(streams, 1);
+        let started = Instant::now();
+        let clock = device.clock().unwrap();
+        let took = started.elapsed();
+        println!("behind {streams} closed gates the first clock() takes {took:?}");
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        outcomes("a clock that may still be in the making", &clock, 3);
+        assert!(gates.queues[0].idle(Duration::ZERO).is_err());
+        gates.open();
+        let first = sampled_in_the_end(&clock);
+        assert!(first.holds(), "{first:?}");
+        drop(gates);
+    }
+}
+
 /// A time of the device around now.
 fn sampled_time(clock: &Clock) -> i64 {
     clock
@@ -649,6 +670,7 @@ fn main() -> std::process::ExitCode {
         samples_bracket_and_rise,
         the_conversion_holds,
         closed_gates_cost_accuracy_not_time,
+        a_clock_may_be_asked_for_behind_a_closed_gate,
         a_full_hardware_queue_costs_accuracy_not_time,
         busy_streams_cost_accuracy_not_time,
         captures_go_on,

@@ -78,7 +78,8 @@ pub trait Device: Clone + Send + Sync + 'static {
     /// [`Error::DeviceLost`](crate::Error::DeviceLost).
     fn check(&self) -> Result<()>;
 
-    /// The clock that its timestamps count, beside the host's. Always the same one; the first call may take milliseconds.
+    /// The clock that its timestamps count, beside the host's. Always the same one; the first call may take milliseconds, and a second where
+    /// the device is busy.
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported), with the reason, if it cannot be read together with the host's; a driver
