@@ -16,6 +16,7 @@ use syncline_core::backend::{
     self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Recycled, Room,
     Submitted, Timing, Waker,
 };
+use syncline_core::trace::Trace;
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
 
 use crate::context::Owner;
@@ -122,6 +123,10 @@ impl backend::Queue for Queue {
 
     fn idle(&self, timeout: Duration) -> Result<()> {
         self.lane.idle(timeout)
+    }
+
+    fn trace(&self, trace: &Trace) -> Result<()> {
+        self.lane.trace(&self.device, trace)
     }
 }
 

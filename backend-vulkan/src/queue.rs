@@ -12,6 +12,7 @@ use syncline_core::backend::{
     self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Recycled, Room,
     Submitted, Timing, Waker,
 };
+use syncline_core::trace::Trace;
 use syncline_core::{Fence, Object, Point, Result, Signal};
 
 use crate::commands::Commands;
@@ -117,6 +118,10 @@ impl backend::Queue for Queue {
 
     fn idle(&self, timeout: Duration) -> Result<()> {
         self.lane.idle(timeout)
+    }
+
+    fn trace(&self, trace: &Trace) -> Result<()> {
+        self.lane.trace(&self.device, trace)
     }
 }
 

@@ -39,6 +39,7 @@ pub use crate::point::{Completion, NativePoint};
 pub use crate::recycled::Recycled;
 pub use crate::room::Room;
 pub use crate::timeline::{Attachment, Attachments};
+use crate::trace::Trace;
 pub use crate::watch::Watcher;
 use crate::{
     Blockers, DeviceId, Fence, Info, KeptPoint, Object, Point, QueueKind, Result, Signal, Timeline,
@@ -227,6 +228,19 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// [`Error::TimedOut`](crate::Error::TimedOut), or the queue's failure.
     fn settle(&self, timeout: Duration) -> Result<()> {
         self.position().wait_pending(timeout)
+    }
+
+    /// Lets `trace` follow this queue; see [`Trace::follow`]. Backends hand it to their [`Lane`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if another trace follows it, or its backend cannot be traced.
+    fn trace(&self, trace: &Trace) -> Result<()> {
+        let _ = trace;
+        Err(crate::Error::Unsupported {
+            object: self.object().clone(),
+            asked: "be traced".into(),
+            reason: "its backend does not let a trace follow it".into(),
+        })
     }
 }
 

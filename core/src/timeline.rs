@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::backend::{Port, Watch};
 use crate::claim::Claim;
+use crate::clock::HostClock;
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
 use crate::point::{Point, Signal};
@@ -127,7 +128,14 @@ impl Timeline {
     /// with the numbers and nothing changed; [`Error::Failed`]; a driver error, which fails the timeline.
     #[inline]
     pub fn signal(&self, value: u64) -> Result<()> {
-        self.0.0.signal_from_host(value)
+        let shared = &self.0.0;
+        if !shared.trace.is_taken() {
+            return shared.signal_from_host(value);
+        }
+        let at = HostClock::Monotonic.now();
+        shared.signal_from_host(value)?;
+        shared.trace.note_signal(shared, value, at);
+        Ok(())
     }
 
     /// Fails the timeline: it freezes at the value it has, and every present and future wait above

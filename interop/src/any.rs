@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use syncline_core::backend::{self, Attachment, Held, Submitted};
 use syncline_core::clock::Clock;
+use syncline_core::trace::Trace;
 use syncline_core::{DeviceId, Fence, Info, Object, Point, QueueKind, Result, Signal, host};
 
 #[cfg(feature = "cuda")]
@@ -188,6 +189,10 @@ impl backend::Queue for Queue {
 
     fn idle(&self, timeout: Duration) -> Result<()> {
         each!(Queue, self, queue => queue.idle(timeout))
+    }
+
+    fn trace(&self, trace: &Trace) -> Result<()> {
+        each!(Queue, self, queue => queue.trace(trace))
     }
 }
 

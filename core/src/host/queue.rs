@@ -17,6 +17,7 @@ use crate::lane::panic_message;
 use crate::once::{Job, Small};
 use crate::run::quietly;
 use crate::state::Shared;
+use crate::trace::Trace;
 use crate::{Error, Fence, Object, Point, Result, Signal};
 
 /// A worker thread that runs closures in order.
@@ -74,6 +75,10 @@ impl backend::Queue for Queue {
 
     fn idle(&self, timeout: Duration) -> Result<()> {
         self.lane.idle(timeout)
+    }
+
+    fn trace(&self, trace: &Trace) -> Result<()> {
+        self.lane.trace(&self.device, trace)
     }
 }
 

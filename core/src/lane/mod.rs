@@ -11,6 +11,7 @@ mod hold;
 mod places;
 mod relay;
 mod send;
+mod traced;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -29,6 +30,7 @@ use crate::run::{PutOff, Wake, quietly};
 use crate::state::Shared;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, behind_a_change, fence, this_thread};
 use crate::timeline::Timeline;
+use crate::trace::Followed;
 use crate::waiters::Stage;
 use aside::Aside;
 use driving::Driving;
@@ -96,6 +98,7 @@ pub struct Lane<E: Enqueue> {
     driving: Driving,
     aside: Aside,
     state: Mutex<State<E>>,
+    followed_by: Followed,
 }
 
 impl<E: Enqueue> Lane<E> {
@@ -125,6 +128,7 @@ impl<E: Enqueue> Lane<E> {
                 driving: Driving::new(),
                 aside: Aside::new(),
                 state: Mutex::new(State::default()),
+                followed_by: Followed::default(),
             }
         });
         crate::names::add(&lane.object);
@@ -224,6 +228,21 @@ impl<E: Enqueue> Lane<E> {
     /// # Errors
     /// As there.
     pub fn submit<'q, W>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        if self.followed_by.is_taken() {
+            return self.submit_traced(waits, work, signals);
+        }
+        self.submit_untraced(waits, work, signals)
+    }
+
+    fn submit_untraced<'q, W>(
         self: &'q Arc<Self>,
         waits: &[Point<'_>],
         work: W,

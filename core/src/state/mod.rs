@@ -20,6 +20,7 @@ use crate::point::KeptPoint;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, behind_a_change, fence};
 use crate::timeline::{Attachment, Attachments};
+use crate::trace::Slot;
 use crate::wait::Usual;
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
 
@@ -174,6 +175,8 @@ pub(crate) struct Shared {
     pub(crate) usual: Usual,
     /// Its part of the graph of held submissions.
     pub(crate) line: Line,
+    /// The trace that is told of the host's signals.
+    pub(crate) trace: Slot,
     seen: Seen,
     claimed: Claimed,
     locked: Locked,
@@ -227,6 +230,7 @@ impl Shared {
             },
             usual: Usual::default(),
             line: Line::default(),
+            trace: Slot::default(),
             locked: Locked {
                 state: Mutex::default(),
                 host_signal: Mutex::new(()),

@@ -19,6 +19,8 @@ pub struct Recording {
     pub tracks: Vec<Track>,
     /// Signals that the host made, in the order of their times.
     pub host_signals: Vec<HostSignal>,
+    /// How many more of these there were, for which there was no room.
+    pub host_lost: u64,
     /// The names of timelines, which [`Edge::timeline`] is an index into.
     pub timelines: Vec<String>,
 }

@@ -1,0 +1,276 @@
+//! Traces of host queues: what is written down of each submission, and when it is not.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::clock::HostClock;
+use syncline_core::trace::{Outcome, Place, Recording, Submission, Trace, Track};
+use syncline_core::{Error, QueueKind, Timeline, host};
+
+fn broken(what: &'static str) -> Error {
+    Error::work(std::io::Error::other(what))
+}
+
+const LONG: Duration = Duration::from_secs(20);
+
+struct Setup {
+    device: host::Device,
+    one: host::Queue,
+    two: host::Queue,
+    gate: Timeline,
+    between: Timeline,
+}
+
+fn setup() -> Setup {
+    let device = host::Device::new();
+    let queue = |label| device.queue(QueueKind::Compute, label).unwrap();
+    let timeline = |label| device.timeline(label).unwrap();
+    Setup {
+        one: queue("one"),
+        two: queue("two"),
+        gate: timeline("gate"),
+        between: timeline("between"),
+        device,
+    }
+}
+
+fn track<'r>(recording: &'r Recording, queue: &str) -> &'r Track {
+    let mut tracks = recording.tracks.iter();
+    tracks.find(|track| track.queue == queue).unwrap()
+}
+
+/// Times of one submission are in their order, and within the trace.
+fn in_order(recording: &Recording, of: &Submission) {
+    let (began, ended) = (of.began.unwrap(), of.ended.unwrap());
+    // On the host, where a device's time is the host's.
+    let times = [
+        recording.begun,
+        of.made,
+        of.released.unwrap(),
+        began.nanoseconds,
+        ended.nanoseconds,
+    ];
+    assert!(times.is_sorted(), "{times:?} of {of:?}");
+    assert_eq!((began.error, ended.error), (0, 0));
+}
+
+#[test]
+fn a_submissions_life_is_written_down() {
+    let s = setup();
+    let trace = Trace::new();
+    trace.follow(&s.one).unwrap();
+    trace.follow(&s.two).unwrap();
+
+    // Held until the host opens the gate; the second queue waits for what it signals.
+    let first = s.one.submit(
+        &[s.gate.at(1)],
+        |r| {
+            r.run(|| ());
+            Ok(())
+        },
+        &[s.between.signal_at(1)],
+    );
+    let first = first.unwrap();
+    assert!(first.is_held());
+    trace.label(first.end(), "opened by the host");
+    let second = s.two.submit(&[s.between.at(1)], |_| Ok(()), &[]).unwrap();
+    trace.label(second.end(), "replaced");
+    trace.label(second.end(), "behind the first");
+    let before = HostClock::Monotonic.now();
+    s.gate.signal(1).unwrap();
+    let after = HostClock::Monotonic.now();
+    s.two.idle(LONG).unwrap();
+    // Not held.
+    s.two.submit(&[], |_| Ok(()), &[]).unwrap();
+    let recording = trace.finish(LONG);
+
+    assert!(recording.begun < recording.ended);
+    let (one, two) = (track(&recording, "one"), track(&recording, "two"));
+    assert_eq!((one.submissions.len(), two.submissions.len()), (1, 2));
+    for submission in one.submissions.iter().chain(&two.submissions) {
+        in_order(&recording, submission);
+        assert_eq!(submission.outcome, Outcome::Finished);
+    }
+    let (first, second) = (&one.submissions[0], &two.submissions[0]);
+    assert_eq!(first.label.as_deref(), Some("opened by the host"));
+    assert_eq!(second.label.as_deref(), Some("behind the first"));
+    assert_eq!((first.number, first.held), (1, true));
+    assert!(
+        first.released.unwrap() >= before,
+        "released before the gate opened"
+    );
+    assert!(!two.submissions[1].held);
+    assert_eq!(two.submissions[1].label, None);
+    assert!(
+        second.began.unwrap().nanoseconds >= first.ended.unwrap().nanoseconds,
+        "{first:?} {second:?}"
+    );
+
+    let [signal] = &recording.host_signals[..] else {
+        panic!("{:?}", recording.host_signals);
+    };
+    assert!((before..=after).contains(&signal.at));
+    let names: Vec<_> = recording
+        .arrows()
+        .iter()
+        .map(|arrow| {
+            let name = &recording.timelines[arrow.signal.timeline];
+            let to = recording.submission(arrow.to).unwrap().number;
+            (arrow.from, name.as_str(), arrow.signal.value, to)
+        })
+        .collect();
+    let [to_first, to_second] = &names[..] else {
+        panic!("{names:?}");
+    };
+    assert_eq!(*to_first, (Place::Host(0), "gate", 1, 1));
+    let Place::Submission(t, 0) = to_second.0 else {
+        panic!("{to_second:?}");
+    };
+    assert_eq!(recording.tracks[t].queue, "one");
+    assert_eq!((to_second.1, to_second.2), ("between", 1));
+    for arrow in recording.arrows() {
+        let from = recording.signalled(arrow.from).unwrap().nanoseconds;
+        let to = recording.submission(arrow.to).unwrap();
+        assert!(from <= to.began.unwrap().nanoseconds, "{arrow:?}");
+    }
+}
+
+#[test]
+fn what_did_not_run_says_why() {
+    let s = setup();
+    let trace = Trace::new();
+    trace.follow(&s.one).unwrap();
+    let gate = &s.gate;
+    s.one.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+    let late = s.device.timeline("late").unwrap();
+    s.one
+        .submit(&[late.at(1)], |_| Err(broken("its own error")), &[])
+        .unwrap();
+    // Refused in the call: not a submission.
+    s.one.idle(Duration::ZERO).unwrap_err();
+    gate.fail(broken("the gate is broken"));
+    late.signal(1).unwrap();
+    s.one.idle(LONG).unwrap();
+    let refused = s.one.submit(&[], |_| Err(broken("refused")), &[]);
+    refused.unwrap_err();
+    // Never opened.
+    let never = s.device.timeline("never").unwrap();
+    s.one.submit(&[never.at(1)], |_| Ok(()), &[]).unwrap();
+    let recording = trace.finish(Duration::from_millis(1));
+
+    let submissions = &track(&recording, "one").submissions;
+    let outcomes: Vec<_> = submissions.iter().map(|one| &one.outcome).collect();
+    let [
+        Outcome::Failed(skipped),
+        Outcome::Failed(wrong),
+        Outcome::Pending,
+    ] = outcomes[..]
+    else {
+        panic!("{outcomes:?}");
+    };
+    assert!(skipped.contains("the gate is broken"), "{skipped}");
+    assert!(wrong.contains("its own error"), "{wrong}");
+    for submission in submissions {
+        assert_eq!((submission.began, submission.ended), (None, None));
+    }
+    assert_eq!(submissions[2].released, None);
+    never.signal(1).unwrap();
+}
+
+#[test]
+fn one_trace_follows_a_queue_at_a_time_and_none_after_its_end() {
+    let s = setup();
+    let first = Trace::new();
+    first.follow(&s.one).unwrap();
+    let second = Trace::new();
+    let refused = second.follow(&s.one);
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+    s.one.submit(&[s.gate.at(1)], |_| Ok(()), &[]).unwrap();
+    drop(first);
+    second.follow(&s.one).unwrap();
+    // The first had the gate before; now nobody has.
+    s.one.submit(&[s.gate.at(1)], |_| Ok(()), &[]).unwrap();
+    s.gate.signal(1).unwrap();
+    let recording = second.finish(LONG);
+    assert_eq!(track(&recording, "one").submissions.len(), 1);
+    assert_eq!(recording.host_signals.len(), 1);
+
+    s.one.submit(&[], |_| Ok(()), &[]).unwrap();
+    s.gate.signal(2).unwrap();
+    let third = Trace::new();
+    third.follow(&s.one).unwrap();
+    let recording = third.finish(LONG);
+    assert!(track(&recording, "one").submissions.is_empty());
+    assert!(recording.host_signals.is_empty());
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    let s = setup();
+    let trace = Trace::with_room(10);
+    trace.follow(&s.one).unwrap();
+    for value in 1..=25 {
+        s.one.submit(&[s.gate.at(value)], |_| Ok(()), &[]).unwrap();
+        s.gate.signal(value).unwrap();
+    }
+    s.one.idle(LONG).unwrap();
+    let recording = trace.finish(LONG);
+    let one = track(&recording, "one");
+    assert_eq!((one.submissions.len(), one.lost), (10, 15));
+    let numbers: Vec<_> = one.submissions.iter().map(|one| one.number).collect();
+    assert_eq!(numbers, Vec::from_iter(1..=10));
+    assert_eq!(
+        (recording.host_signals.len(), recording.host_lost),
+        (10, 15)
+    );
+}
+
+/// Submissions of many threads, some of them from within others' work, while a trace begins and ends again and again.
+#[test]
+fn traces_begin_and_end_beside_everything_else() {
+    let s = setup();
+    let (stop, stopped) = channel::<()>();
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for queue in [&s.one, &s.two] {
+            for _ in 0..2 {
+                let timeline = s.device.timeline("own").unwrap();
+                threads.push(scope.spawn(move || {
+                    for value in 1..=3_000 {
+                        let own = &timeline;
+                        queue.submit(&[own.at(value)], |_| Ok(()), &[]).unwrap();
+                        own.signal(value).unwrap();
+                    }
+                }));
+            }
+        }
+        let (one, two) = (&s.one, &s.two);
+        let tracing = scope.spawn(move || {
+            let mut seen = 0;
+            while stopped.try_recv().is_err() {
+                let trace = Trace::new();
+                trace.follow(one).unwrap();
+                trace.follow(two).unwrap();
+                std::thread::yield_now();
+                let recording = trace.finish(LONG);
+                for submission in recording.tracks.iter().flat_map(|track| &track.submissions) {
+                    in_order(&recording, submission);
+                    seen += 1;
+                }
+            }
+            seen
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        stop.send(()).unwrap();
+        assert!(tracing.join().unwrap() > 0);
+    });
+    s.one.idle(LONG).unwrap();
+    s.two.idle(LONG).unwrap();
+}
