@@ -79,6 +79,7 @@ impl Context {
         }
     }
 
+    #[inline]
     pub(crate) const fn driver(&self) -> &Driver {
         &self.driver
     }
@@ -140,6 +141,7 @@ impl Context {
     /// Lets calls on this thread pass while a stream is captured into a graph in the driver's "global" mode, by
     /// any thread: the driver refuses then whatever may synchronize (`cuMemFree`, `cuModuleUnload` and queries
     /// among it), and invalidates that capture. What is called here is never part of a capture.
+    #[inline]
     pub(crate) fn allow_during_capture(&self) -> CaptureMode<'_> {
         let mut mode = CAPTURE_MODE_RELAXED;
         // SAFETY: exchanges one integer with the thread's own setting.
@@ -202,6 +204,7 @@ pub(crate) struct CaptureMode<'c> {
 }
 
 impl Drop for CaptureMode<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(mut mode) = self.before {
             // SAFETY: gives back the value that the driver gave out.

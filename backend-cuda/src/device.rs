@@ -88,10 +88,12 @@ impl Device {
         })))
     }
 
+    #[inline]
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.0.context
     }
 
+    #[inline]
     pub(crate) fn plain_events(&self) -> &Events {
         &self.0.plain_events
     }
@@ -141,6 +143,7 @@ impl Device {
     }
 
     /// What all queues may have in flight together.
+    #[inline]
     pub(crate) fn room(&self) -> &Arc<Room> {
         &self.0.room
     }

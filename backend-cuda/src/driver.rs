@@ -142,6 +142,7 @@ macro_rules! symbols {
         impl Driver {
             $(
                 #[allow(clippy::too_many_arguments, reason = "the driver's own")]
+                #[inline]
                 pub(crate) unsafe fn $name(&self, $($arg: $type),*) -> Result<(), Code> {
                     // SAFETY: the caller's promise.
                     judge($symbol, unsafe { (self.0.symbols.$name)($($arg),*) })
@@ -158,6 +159,7 @@ macro_rules! symbols {
     };
 }
 
+#[inline]
 const fn judge(call: &'static str, code: u32) -> Result<(), Code> {
     if code == 0 {
         Ok(())

@@ -55,6 +55,7 @@ impl Signals {
 const TRIM: usize = 256;
 
 impl ExternalPort {
+    #[inline]
     pub(crate) const fn semaphore(&self) -> &Arc<Semaphore> {
         &self.semaphore
     }
@@ -194,6 +195,7 @@ pub(crate) struct External<'p> {
 }
 
 impl<'p> External<'p> {
+    #[inline]
     pub(crate) fn push(&mut self, port: &'p ExternalPort, value: u64) {
         self.ports.push(port);
         self.semaphores.push(port.raw());

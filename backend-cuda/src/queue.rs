@@ -67,10 +67,12 @@ impl Queue {
         Ok(Self { device, lane })
     }
 
+    #[inline]
     pub(crate) const fn lane(&self) -> &Arc<Lane<Feed>> {
         &self.lane
     }
 
+    #[inline]
     pub(crate) fn line(&self) -> &Arc<Line> {
         &self.lane.driver().0
     }
@@ -198,6 +200,7 @@ impl Recorder {
     }
 
     /// What the submission takes of the device's room.
+    #[inline]
     fn units(&self) -> u64 {
         let said = if self.raw.get() && self.said == 0 {
             UNSAID
@@ -208,6 +211,7 @@ impl Recorder {
     }
 
     /// The stream, to put something into it.
+    #[inline]
     pub(crate) fn line_stream(&mut self) -> &Stream {
         self.put = Put::Something;
         &self.line.stream
@@ -374,7 +378,7 @@ impl Line {
             self.stream.wait(mark)?;
         }
         if external {
-            self.external(points, end, keep)?.wait(&self.stream)?;
+            self.wait_for_external(points, end, keep)?;
         }
         Ok(!external)
     }
@@ -403,8 +407,7 @@ impl Line {
                 let made = if only_here {
                     self.stream.record(&mark)
                 } else {
-                    self.external(batch.signals, batch.end, keep)
-                        .and_then(|external| external.make(&self.stream, &mark))
+                    self.signal_external(batch.signals, batch.end, keep, &mark)
                 };
                 if let Err(error) = made {
                     own.withdraw(number);
@@ -453,15 +456,41 @@ impl Line {
         }
     }
 
-    /// Those of `points` that are imported, kept until the submission that `end` ends has finished.
     #[inline(never)]
+    fn wait_for_external(
+        &self,
+        points: &[NativePoint<'_>],
+        end: NativePoint<'_>,
+        keep: &mut Keep,
+    ) -> Result<()> {
+        let mut external = External::default();
+        self.external(points, end, keep, &mut external)?;
+        external.wait(&self.stream)
+    }
+
+    #[inline(never)]
+    fn signal_external(
+        &self,
+        points: &[NativePoint<'_>],
+        end: NativePoint<'_>,
+        keep: &mut Keep,
+        mark: &Mark,
+    ) -> Result<()> {
+        let mut external = External::default();
+        self.external(points, end, keep, &mut external)?;
+        external.make(&self.stream, mark)
+    }
+
+    /// Those of `points` that are imported go to `external`, and are kept until the submission that `end` ends has
+    /// finished. (A list is filled where it stands: to move it costs more than to fill it.)
+    #[inline]
     fn external<'p>(
         &self,
         points: &[NativePoint<'p>],
         end: NativePoint<'_>,
         keep: &mut Keep,
-    ) -> Result<External<'p>> {
-        let mut external = External::default();
+        external: &mut External<'p>,
+    ) -> Result<()> {
         for point in points {
             if point.port::<EventPort>().is_none() {
                 let port = point.port::<ExternalPort>();
@@ -471,7 +500,7 @@ impl Line {
         }
         let reached = self.own(end)?.reached();
         self.semaphores.add(external.used(), end.value(), reached);
-        Ok(external)
+        Ok(())
     }
 }
 
@@ -501,10 +530,11 @@ impl Enqueue for Feed {
             return false;
         }
         // If the driver does not say, the record meets the error.
-        let captured = matches!(
-            stream.capture(),
-            Ok(Capture::Active { .. } | Capture::Unusable(_))
-        );
+        let captured = !stream.is_untouched()
+            && matches!(
+                stream.capture(),
+                Ok(Capture::Active { .. } | Capture::Unusable(_))
+            );
         if captured {
             drop(stream.turn().taken());
         }

@@ -71,25 +71,22 @@ pub(crate) fn wait_all(
     values: &[u64],
 ) -> Result<()> {
     type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
-    let params = values.iter().map(|&value| {
+    fn params(value: u64) -> Params {
         // SAFETY: integers, pointers and unions of them; the API asks for zeroes in what is not used.
         let mut params: Params = unsafe { std::mem::zeroed() };
         params.params.fence.value = value;
         params
-    });
-    let params: SmallVec<[Params; 8]> = params.collect();
-    let context = stream.context();
-    let count = semaphores.len().min(params.len()) as u32;
-    // SAFETY: both arrays have `count` elements, far fewer than the type holds; the semaphores are alive.
-    unsafe {
-        context.driver().wait_external_semaphores_async(
-            semaphores.as_ptr(),
-            params.as_ptr(),
-            count,
-            stream.raw(),
-        )
     }
-    .map_err(|code| context.error(code))
+    let context = stream.context();
+    each(semaphores, values, params, |semaphores, params, count| {
+        // SAFETY: both lists have that many elements; the semaphores are alive.
+        unsafe {
+            context
+                .driver()
+                .wait_external_semaphores_async(semaphores, params, count, stream.raw())
+        }
+        .map_err(|code| context.error(code))
+    })
 }
 
 /// As [`wait_all`].
@@ -99,25 +96,45 @@ pub(crate) fn signal_all(
     values: &[u64],
 ) -> Result<()> {
     type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
-    let params = values.iter().map(|&value| {
+    fn params(value: u64) -> Params {
         // SAFETY: as for waits.
         let mut params: Params = unsafe { std::mem::zeroed() };
         params.params.fence.value = value;
         params
-    });
-    let params: SmallVec<[Params; 8]> = params.collect();
-    let context = stream.context();
-    let count = semaphores.len().min(params.len()) as u32;
-    // SAFETY: as for waits.
-    unsafe {
-        context.driver().signal_external_semaphores_async(
-            semaphores.as_ptr(),
-            params.as_ptr(),
-            count,
-            stream.raw(),
-        )
     }
-    .map_err(|code| context.error(code))
+    let context = stream.context();
+    each(semaphores, values, params, |semaphores, params, count| {
+        // SAFETY: as for waits.
+        unsafe {
+            context.driver().signal_external_semaphores_async(
+                semaphores,
+                params,
+                count,
+                stream.raw(),
+            )
+        }
+        .map_err(|code| context.error(code))
+    })
+}
+
+/// Calls with both lists, whose elements belong together: pointers to them, and how many there are, far fewer than the
+/// type holds. Parameters are large, so those of one alone, as there mostly is, are not put into a list.
+#[inline]
+fn each<P>(
+    semaphores: &[sys::CUexternalSemaphore],
+    values: &[u64],
+    params: impl Fn(u64) -> P,
+    call: impl FnOnce(*const sys::CUexternalSemaphore, *const P, u32) -> Result<()>,
+) -> Result<()> {
+    if let ([semaphore], [value]) = (semaphores, values) {
+        return call(semaphore, &params(*value), 1);
+    }
+    let mut list: SmallVec<[P; 8]> = SmallVec::new();
+    for value in values {
+        list.push(params(*value));
+    }
+    let count = semaphores.len().min(list.len()) as u32;
+    call(semaphores.as_ptr(), list.as_ptr(), count)
 }
 
 impl Device {

@@ -149,10 +149,12 @@ impl Stream {
         }
     }
 
+    #[inline]
     pub(crate) const fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
+    #[inline]
     pub(crate) const fn raw(&self) -> sys::CUstream {
         self.raw.0
     }
@@ -167,6 +169,7 @@ impl Stream {
         self.owned
     }
 
+    #[inline]
     pub(crate) const fn turn(&self) -> &Turn {
         &self.turn
     }
@@ -205,6 +208,7 @@ impl Stream {
     ///
     /// # Safety
     /// `event` is a live event.
+    #[inline]
     pub(crate) unsafe fn wait_raw(&self, event: &Raw<sys::CUevent_st>) -> Result<()> {
         let driver = self.context.driver();
         // SAFETY: both are alive; the wait captures the event's record now.
@@ -280,10 +284,15 @@ impl Stream {
     ///
     /// # Errors
     /// A driver error.
+    #[inline]
     pub(crate) fn capture(&self) -> Result<Capture> {
-        if !self.lent.load(Ordering::Acquire) {
+        if self.is_untouched() {
             return Ok(Capture::None);
         }
+        self.capture_of_lent()
+    }
+
+    fn capture_of_lent(&self) -> Result<Capture> {
         match self.turn.try_enter_again() {
             Some(_turn) => self.ask_for_capture(),
             None => Ok(Capture::None),

@@ -23,6 +23,7 @@ pub(crate) struct Turn {
 const UNSEEN: Duration = Duration::from_millis(1);
 
 /// A number for this thread, unlike that of any other that lives.
+#[inline]
 fn me() -> usize {
     thread_local! { static HERE: u8 = const { 0 } }
     HERE.with(|here| std::ptr::from_ref(here).addr())
@@ -74,6 +75,7 @@ impl Turn {
     }
 
     /// What [`Turn::try_enter`] took, to be given up with what is returned.
+    #[inline]
     pub(crate) const fn taken(&self) -> Held<'_> {
         Held(self)
     }

@@ -9,7 +9,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point};
-use crate::sync::Mutex;
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::wait::WaitMode;
 
 /// A cell that holds a position of a queue: recorded, waited for, and recorded again.
@@ -35,6 +35,8 @@ struct Cell {
     clock: Option<Clock>,
     /// It holds [`Mark::Foreign`], for ever.
     foreign: bool,
+    /// It has held [`Mark::Native`], and perhaps does.
+    native: AtomicBool,
     mark: Mutex<Mark>,
     /// The last stamp that could not be written, and why.
     lost: Mutex<Option<(Arc<dyn Stamp>, Error)>>,
@@ -93,6 +95,7 @@ impl Fence {
             timing,
             clock,
             foreign: matches!(mark, Mark::Foreign(_)),
+            native: AtomicBool::new(false),
             mark: Mutex::new(mark),
             lost: Mutex::new(None),
         }))
@@ -145,6 +148,9 @@ impl Fence {
     /// What its backend has put there instead of a position, if that is what it holds.
     #[must_use]
     pub fn native_mark(&self) -> Option<Arc<dyn NativeMark>> {
+        if !self.0.native.load(Ordering::Acquire) {
+            return None;
+        }
         match &*self.0.mark.lock() {
             Mark::Native(mark) => Some(mark.clone()),
             _ => None,
@@ -244,23 +250,28 @@ impl Fence {
     }
 
     pub(crate) fn mark(&self, at: Point<'_>, stamp: Option<Arc<dyn Stamp>>) {
-        {
-            // Mostly it was recorded on the same queue before: then no reference is counted up, and none down.
-            let mut mark = self.0.mark.lock();
-            if let Mark::Recorded { point, stamp: None } = &mut *mark
-                && stamp.is_none()
-                && point.is_of(at)
-            {
+        let mut mark = self.0.mark.lock();
+        // Mostly it was recorded on the same queue before: then no reference is counted up, and none down.
+        let before = match &mut *mark {
+            Mark::Recorded { point, stamp: held } if point.is_of(at) => {
                 point.value = at.value;
-                return;
+                (std::mem::replace(held, stamp), None)
             }
-        }
-        let point = at.keep();
-        self.put(Mark::Recorded { point, stamp });
+            other => {
+                let point = at.keep();
+                let recorded = Mark::Recorded { point, stamp };
+                (None, Some(std::mem::replace(other, recorded)))
+            }
+        };
+        drop(mark);
+        // The old stamp goes back to its pool outside the lock.
+        drop(before);
     }
 
     pub(crate) fn mark_natively(&self, mark: Arc<dyn NativeMark>) {
-        self.put(Mark::Native(mark));
+        self.0.native.store(true, Ordering::Release);
+        let before = std::mem::replace(&mut *self.0.mark.lock(), Mark::Native(mark));
+        drop(before);
     }
 
     /// The recorded submission that was to write `stamp` has been refused. Perhaps before the record returns.
@@ -274,12 +285,6 @@ impl Fence {
         let lost = self.0.lost.lock();
         let (of, cause) = lost.as_ref()?;
         Arc::ptr_eq(of, stamp).then(|| cause.clone())
-    }
-
-    fn put(&self, mark: Mark) {
-        let before = std::mem::replace(&mut *self.0.mark.lock(), mark);
-        // The old stamp goes back to its pool outside the lock.
-        drop(before);
     }
 
     fn stamp(&self) -> Result<Arc<dyn Stamp>> {

@@ -14,6 +14,7 @@ pub(crate) struct ThreadId(std::num::NonZeroU64);
 
 impl ThreadId {
     /// Far below 2^63: one thread after the other.
+    #[inline]
     pub(crate) const fn number(self) -> u64 {
         self.0.get()
     }
