@@ -7,13 +7,13 @@
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
 use std::cell::RefCell;
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
-use syncline_core::Object;
+use syncline_core::{Info, Object, Origin, TimelineFd};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -111,6 +111,63 @@ unsafe extern "system" fn import(
     0
 }
 
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`.
+const COMPUTE_MODE: c_uint = 20;
+
+/// It can everything.
+unsafe extern "system" fn attribute(to: *mut c_int, attribute: c_uint, _: sys::CUdevice) -> u32 {
+    unsafe { to.write((attribute != COMPUTE_MODE).into()) };
+    0
+}
+
+unsafe extern "system" fn signal_external(
+    semaphores: *const sys::CUexternalSemaphore,
+    params: *const sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
+    count: c_uint,
+    on: sys::CUstream,
+) -> u32 {
+    let params = unsafe { std::slice::from_raw_parts(params, count as usize) };
+    let values = params.iter().map(|params| params.params.fence.value);
+    unsafe { note("signal", semaphores, values.collect(), on) }
+}
+
+unsafe extern "system" fn wait_external(
+    semaphores: *const sys::CUexternalSemaphore,
+    params: *const sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+    count: c_uint,
+    on: sys::CUstream,
+) -> u32 {
+    let params = unsafe { std::slice::from_raw_parts(params, count as usize) };
+    let values = params.iter().map(|params| params.params.fence.value);
+    unsafe { note("wait", semaphores, values.collect(), on) }
+}
+
+unsafe fn note(
+    what: &'static str,
+    semaphores: *const sys::CUexternalSemaphore,
+    values: Vec<u64>,
+    on: sys::CUstream,
+) -> u32 {
+    let semaphores = unsafe { std::slice::from_raw_parts(semaphores, values.len()) };
+    let foreign = (&raw const FOREIGN).cast_mut().cast();
+    if semaphores.iter().any(|&semaphore| semaphore != foreign) {
+        return 1;
+    }
+    let stream: &Stream = unsafe { stream(on) };
+    stream.put.fetch_add(1, Ordering::SeqCst);
+    EXTERNAL.with(|calls| calls.borrow_mut().push((what, values)));
+    0
+}
+
+std::thread_local! {
+    static EXTERNAL: RefCell<Vec<(&'static str, Vec<u64>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The calls for external semaphores that this thread has made since the last time, each with its values.
+pub(crate) fn external_calls() -> Vec<(&'static str, Vec<u64>)> {
+    EXTERNAL.take()
+}
+
 std::thread_local! {
     static CURRENT: AtomicPtr<sys::CUctx_st> = const { AtomicPtr::new(null_mut()) };
 }
@@ -139,6 +196,9 @@ pub(crate) fn device() -> Device {
         event_record,
         event_query,
         import_external_semaphore: import,
+        signal_external_semaphores_async: signal_external,
+        wait_external_semaphores_async: wait_external,
+        device_get_attribute: attribute,
         ctx_get_current: get_current,
         ctx_set_current: set_current,
         ctx_push_current: set_current,
@@ -150,6 +210,12 @@ pub(crate) fn device() -> Device {
     let context = std::ptr::without_provenance_mut(64);
     let context = unsafe { Context::adopted(&driver, context, &object, None) };
     Device::new(context, object, info).unwrap()
+}
+
+/// The descriptor of what a device like this one exports, which is nothing.
+pub(crate) fn timeline_fd(info: &Info) -> TimelineFd {
+    let (end, _) = std::io::pipe().unwrap();
+    unsafe { TimelineFd::from_fd(end.into(), Origin::of(info)) }
 }
 
 /// How much was put into the queue's stream.

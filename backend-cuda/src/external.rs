@@ -315,3 +315,83 @@ impl Device {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use syncline_core::backend::Queue as _;
+    use syncline_core::{DeviceId, QueueKind, Timeline};
+
+    use super::*;
+    use crate::emulated::{device, external_calls, finish, put, timeline_fd};
+
+    /// The exporter's counter.
+    struct Home(Arc<AtomicU64>);
+
+    impl Port for Home {
+        fn poll(&self) -> Result<Option<u64>> {
+            Ok(Some(self.0.load(Ordering::SeqCst)))
+        }
+
+        fn signal(&self, value: u64) -> Result<()> {
+            self.0.store(value, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+
+    fn shared(device: &Device) -> (Timeline, Arc<AtomicU64>) {
+        let counter = Arc::new(AtomicU64::new(0));
+        let fd = timeline_fd(device.info());
+        let imported = device
+            .import_timeline(fd)
+            .map_err(|rejected| rejected.error);
+        let home = Attachment {
+            device: DeviceId::new(),
+            port: Box::new(Home(counter.clone())),
+            watch: None,
+            max_value_difference: u64::MAX,
+            signalled_elsewhere: false,
+        };
+        let timeline = Timeline::new("shared", 0, |_| Ok([home, imported?].into_iter().collect()));
+        (timeline.unwrap(), counter)
+    }
+
+    /// However many there are, one call has them all, with the values that belong to them.
+    #[test]
+    fn waits_and_signals_of_a_submission_are_one_call_each() {
+        let device = device();
+        let from = device.queue(QueueKind::Compute, "from").unwrap();
+        let to = device.queue(QueueKind::Compute, "to").unwrap();
+        let shared: Vec<_> = (0..10).map(|_| shared(&device)).collect();
+        for (round, count) in (1..).zip([1, 2, 8, 9, 10]) {
+            let value = |at: usize| 100 * round + at as u64;
+            let used = || shared[..count].iter().enumerate();
+            let signals: Vec<_> = used()
+                .map(|(at, (line, _))| line.signal_at(value(at)))
+                .collect();
+            let waits: Vec<_> = used().map(|(at, (line, _))| line.at(value(at))).collect();
+            let values: Vec<_> = (0..count).map(value).collect();
+            from.submit(&[], |_| Ok(()), &signals).unwrap();
+            to.submit(&waits, |_| Ok(()), &[]).unwrap();
+            assert_eq!(
+                external_calls(),
+                [("signal", values.clone()), ("wait", values)]
+            );
+            // The counter may show it before the event behind it is complete.
+            for (at, (line, counter)) in used() {
+                counter.store(value(at), Ordering::SeqCst);
+                assert!(line.value().unwrap() < value(at));
+            }
+            finish(&from, put(&from));
+            for (at, (line, _)) in used() {
+                assert_eq!(line.value().unwrap(), value(at));
+            }
+            assert!(!to.position().is_reached().unwrap());
+            finish(&to, put(&to));
+            assert!(to.position().is_reached().unwrap());
+        }
+    }
+}

@@ -323,3 +323,68 @@ impl fmt::Debug for Fence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Device as _;
+
+    /// Complete when it is told so.
+    struct Told(AtomicBool);
+
+    impl NativeMark for Told {
+        fn point(&self, _: &Object) -> Result<KeptPoint> {
+            Ok(KeptPoint::default())
+        }
+
+        fn is_complete(&self, _: &Object) -> Result<bool> {
+            Ok(self.0.load(Ordering::SeqCst))
+        }
+    }
+
+    /// A time that says when it is dropped.
+    struct Noted(Arc<AtomicBool>);
+
+    impl Stamp for Noted {
+        fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+            Ok(7)
+        }
+    }
+
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_a_fence_holds_is_what_it_was_given_last() {
+        let device = crate::host::Device::new();
+        let (one, other) = (
+            device.timeline("one").unwrap(),
+            device.timeline("other").unwrap(),
+        );
+        let fence = device.timed_fence("fence");
+        let dropped = Arc::new(AtomicBool::new(false));
+        let stamp = || Arc::new(Noted(dropped.clone())) as Arc<dyn Stamp>;
+        fence.mark(one.at(1), Some(stamp()));
+        assert!(!fence.is_complete().unwrap());
+        let native = Arc::new(Told(AtomicBool::new(false)));
+        fence.mark_natively(native.clone());
+        assert!(dropped.swap(false, Ordering::SeqCst));
+        assert!(fence.native_mark().is_some() && !fence.is_complete().unwrap());
+        native.0.store(true, Ordering::SeqCst);
+        assert!(fence.is_complete().unwrap());
+        for (at, complete) in [(one.at(1), false), (one.at(2), false), (other.at(0), true)] {
+            fence.mark(at, Some(stamp()));
+            assert!(fence.native_mark().is_none());
+            assert_eq!(fence.point().unwrap().value, at.value);
+            assert!(fence.point().unwrap().is_of(at));
+            assert_eq!(fence.is_complete().unwrap(), complete);
+        }
+        // Each new one has let the one before go.
+        assert!(dropped.swap(false, Ordering::SeqCst));
+        fence.mark(other.at(1), None);
+        assert!(dropped.load(Ordering::SeqCst));
+    }
+}
