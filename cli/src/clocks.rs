@@ -5,9 +5,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use syncline::Inventory;
 use syncline::backend::Device as _;
-use syncline::clock::{Clock, Sampled};
+use syncline::clock::{Clock, Drift, Sampled};
+use syncline::{Error, Inventory};
 
 use crate::failure::Failure;
 use crate::output::{complain, say};
@@ -33,7 +33,12 @@ struct Watched {
     index: usize,
     name: String,
     clock: Clock,
+    /// What was read, all of it if it is wanted in the end, else the latest.
     looks: Vec<Sampled>,
+    /// How often it has been read, ...
+    read: u64,
+    /// ... and how often it was not to be read in time.
+    silent: u64,
 }
 
 /// A device whose clock cannot be read, and why.
@@ -42,7 +47,8 @@ struct Without {
     reason: String,
 }
 
-/// Exit code 1 if a clock was found outside what its conversion had said.
+/// Exit code 1 if a clock was found outside what its conversion had said. One that is not read in time, as its device does
+/// something else, is shown so and asked again.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let inventory = crate::probe(false)?;
     let (mut clocks, without) = clocks(&inventory, args.device.as_deref())?;
@@ -65,16 +71,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut failed = false;
     for round in 0.. {
         for watched in &mut clocks {
-            let look = watched.clock.sample()?;
-            if !look.holds() {
-                failed = true;
-                complain(format_args!(
-                    "{}: outside its bound: {look:?}",
-                    watched.name
-                ));
-            }
-            watched.looks.push(look);
-            if !args.json {
+            let before = watched.read;
+            failed |= !watched.look(args.json)?;
+            if !args.json && watched.read > before {
                 say!("{}", watched.line(started.elapsed()));
             }
         }
@@ -111,6 +110,8 @@ fn clocks(
                 name,
                 clock,
                 looks: Vec::new(),
+                read: 0,
+                silent: 0,
             }),
             Err(error) => without.push(Without {
                 name,
@@ -122,6 +123,33 @@ fn clocks(
 }
 
 impl Watched {
+    /// Reads it once. False if that was outside what its conversion had said.
+    fn look(&mut self, keep: bool) -> Result<bool, Failure> {
+        let look = match self.clock.sample() {
+            Ok(look) => look,
+            Err(error @ Error::ClockSilent { .. }) => {
+                self.silent += 1;
+                complain(format_args!("{}: {error}", self.name));
+                return Ok(true);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.read += 1;
+        if !keep {
+            self.looks.clear();
+        }
+        self.looks.push(look);
+        if !look.holds() {
+            complain(format_args!("{}: outside its bound: {look:?}", self.name));
+        }
+        Ok(look.holds())
+    }
+
+    fn drift(&self) -> Option<Drift> {
+        // One look says nothing of it.
+        self.clock.drift().filter(|_| self.read > 1)
+    }
+
     fn line(&self, passed: Duration) -> String {
         let Some(Sampled {
             sample, expected, ..
@@ -129,8 +157,7 @@ impl Watched {
         else {
             return String::new();
         };
-        let drift = self.clock.drift().filter(|_| self.looks.len() > 1);
-        let drift = drift.map_or_else(
+        let drift = self.drift().map_or_else(
             || "-".into(),
             |drift| format!("{:.3} ± {:.3}", drift.ppm, drift.error_ppm),
         );
@@ -150,13 +177,14 @@ impl Watched {
 
 fn to_json(clocks: &[Watched], without: &[Without]) -> Value {
     let clocks = clocks.iter().map(|watched| {
-        let drift = watched.clock.drift().filter(|_| watched.looks.len() > 1);
+        let drift = watched.drift();
         json!({
             "index": watched.index,
             "device": watched.name,
             "host_clock": watched.clock.host_clock().name(),
             "drift_ppm": drift.map(|drift| drift.ppm),
             "drift_error_ppm": drift.map(|drift| drift.error_ppm),
+            "silent": watched.silent,
             "samples": watched.looks.iter().map(|look| json!({
                 "device_ns": look.sample.device,
                 "host_ns": look.sample.host,
@@ -177,4 +205,55 @@ fn to_json(clocks: &[Watched], without: &[Without]) -> Value {
         "clocks": clocks.collect::<Vec<_>>(),
         "without": without.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use syncline::Object;
+    use syncline::clock::{HostClock, Sample, Sampler};
+
+    use super::*;
+
+    /// Is silent each second time, and set a second back the fifth.
+    struct Fickle(AtomicI64);
+
+    impl Sampler for Fickle {
+        fn sample(&self) -> syncline::Result<Sample> {
+            let asked = self.0.fetch_add(1, Ordering::Relaxed);
+            let now = HostClock::Monotonic.now();
+            match asked {
+                4 => Ok(Sample::between(now, now + 1_000_000_000, now)),
+                0 | 2 => Ok(Sample::between(now, now, now)),
+                _ => Err(Error::ClockSilent {
+                    clock: Object::new("clock", "fickle"),
+                    waited: Duration::ZERO,
+                    reason: "it is a test".into(),
+                }),
+            }
+        }
+    }
+
+    #[test]
+    fn a_silent_clock_is_asked_again_and_a_wrong_one_found() {
+        for keep in [false, true] {
+            let mut watched = Watched {
+                index: 0,
+                name: "fickle".into(),
+                clock: Clock::new(Object::new("clock", "fickle"), Fickle(0.into())),
+                looks: Vec::new(),
+                read: 0,
+                silent: 0,
+            };
+            let held: Vec<_> = (0..5).map(|_| watched.look(keep).unwrap()).collect();
+            assert_eq!(held, [true, true, true, true, false]);
+            assert_eq!((watched.read, watched.silent), (3, 2));
+            assert_eq!(watched.looks.len(), if keep { 3 } else { 1 });
+            let told = to_json(&[watched], &[]);
+            assert_eq!(told["clocks"][0]["silent"], 2);
+        }
+    }
 }

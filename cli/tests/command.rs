@@ -285,6 +285,22 @@ fn a_child_of_bench_does_its_job_alone() {
 }
 
 #[test]
+fn clocks_are_watched_and_told() {
+    let (out, _) = ends_with(0, &["clocks", "--for", "1", "--every", "300"]);
+    // A line of what there is, and one for each look.
+    let looks = out.lines().filter(|line| line.contains("host")).count();
+    assert!(looks >= 4, "{out}");
+    let (out, _) = ends_with(0, &["clocks", "--device", "host", "--for", "0", "--json"]);
+    let told = json(&out);
+    let host = &told["clocks"][0];
+    assert_eq!(host["host_clock"], "CLOCK_MONOTONIC");
+    assert_eq!(host["samples"][0]["holds"], true);
+    assert_eq!(host["samples"][0]["expected_error_ns"], 0);
+    let (_, error) = ends_with(2, &["clocks", "--device", "nosuch"]);
+    assert!(error.contains("no device"), "{error}");
+}
+
+#[test]
 fn hops_are_measured_between_every_two_queues() {
     let file = scratch("hops.json");
     let path = file.to_str().expect("UTF-8");
