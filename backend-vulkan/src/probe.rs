@@ -256,6 +256,8 @@ impl Probe {
         if let Some(made_with) = made_with {
             // What it has is known, whatever the driver offers.
             self.enabled = made_with;
+            // Without, the device is compared with the host's monotonic clock, whatever the driver would read.
+            self.host_clock = self.host_clock.filter(|_| made_with.calibrated_timestamps);
         } else if let Some(code) = untold {
             let (name, number) = (crate::error::name(code), code.as_raw());
             self.reject(&format!(

@@ -64,6 +64,11 @@ impl Clock {
     /// # Errors
     /// A driver error, if a clock cannot be sampled and nothing was found before.
     pub fn compare(&self, other: &Self) -> Result<Comparison> {
+        self.compared(other, true)
+    }
+
+    /// As [`Clock::compare`]; with `again` also where a clock has just been silent, which may take as long once more.
+    pub(super) fn compared(&self, other: &Self, again: bool) -> Result<Comparison> {
         if self.is_same(other) {
             return Ok(Comparison {
                 ahead: 0,
@@ -88,7 +93,12 @@ impl Clock {
             }
             _ => {
                 let before = known.map(|(found, _)| found);
-                match first.look(second, before.map(|found| found.finding)) {
+                let silent = || first.refused().or_else(|| second.refused());
+                let looked = match silent().filter(|_| !again) {
+                    Some(error) => Err(error),
+                    None => first.look(second, before.map(|found| found.finding)),
+                };
+                match looked {
                     Ok(found) => {
                         first.0.learn(&second.0, found);
                         found
@@ -335,6 +345,34 @@ mod tests {
             }
         }
         assert_eq!(end.since(&start).unwrap().axis, Axis::One);
+    }
+
+    /// However many times of it are compared.
+    #[test]
+    fn a_silent_clock_is_not_asked_for_each_time() {
+        struct Silent(Arc<AtomicI64>);
+        impl Sampler for Silent {
+            fn sample(&self) -> Result<Sample> {
+                self.0.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(20));
+                Err(Error::ClockSilent {
+                    clock: Object::new("clock", "silent"),
+                    waited: Duration::from_millis(20),
+                    reason: "the test says so".into(),
+                })
+            }
+        }
+        let asked = Arc::new(AtomicI64::new(0));
+        let silent = Clock::new(Object::new("clock", "silent"), Silent(asked.clone()));
+        let (start, end) = times(&clock(FAR, 900, 0.0, GPU).0, &silent);
+        let started = Instant::now();
+        for _ in 0..20 {
+            assert!(matches!(end.since(&start), Err(Error::ClockSilent { .. })));
+        }
+        // Once, and again whenever ten times as long has passed.
+        let most = 1 + started.elapsed().as_millis() as i64 / 200;
+        let asked = asked.load(Ordering::SeqCst);
+        assert!(asked <= most, "{asked} times, {most} would do");
     }
 
     #[test]

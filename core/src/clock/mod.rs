@@ -269,10 +269,7 @@ impl Clock {
         if let Some(known) = known.filter(|_| !self.is_old()) {
             return Ok(known);
         }
-        let failed = self.0.failed.lock().clone();
-        if let Some((until, error)) = failed
-            && Instant::now() < until
-        {
+        if let Some(error) = self.refused() {
             return known.ok_or(error);
         }
         if let Err(error) = self.sample() {
@@ -284,6 +281,13 @@ impl Clock {
             nanoseconds: 0,
             error: u64::MAX,
         }))
+    }
+
+    /// Why the latest attempt to sample has failed, if what is not asked to may not make another one yet.
+    fn refused(&self) -> Option<Error> {
+        let failed = self.0.failed.lock();
+        let (until, error) = failed.as_ref()?;
+        (Instant::now() < *until).then(|| error.clone())
     }
 
     /// True if another sample would say more of the present than the latest one.

@@ -8,8 +8,8 @@ use crate::error::Result;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HostClock {
-    /// `CLOCK_MONOTONIC`: what [`Instant`] shows. The system's clock discipline may make it up to 500 parts per million faster
-    /// or slower.
+    /// `CLOCK_MONOTONIC`: what [`Instant`] shows. The system's clock discipline makes it faster or slower, by up to 500 parts per million
+    /// (`ntpd`) as a rule; `chronyd` may correct a large offset by much more. It stands still while the machine is suspended.
     Monotonic,
     /// `CLOCK_MONOTONIC_RAW`: as the hardware counts, untouched by the system's clock discipline. It parts from what
     /// [`Instant`] shows, so times on it can only be compared with [`HostClock::now`] of it. Used where a driver offers no other.

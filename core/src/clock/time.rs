@@ -105,7 +105,7 @@ impl Time {
                 ),
             });
         }
-        if from.compare(to).is_ok_and(|found| found.are_one()) {
+        if from.compared(to, false).is_ok_and(|found| found.are_one()) {
             return Ok(direct(Axis::One, resolutions));
         }
         let (before, after) = (start.to_host()?, self.to_host()?);
