@@ -189,27 +189,27 @@ impl std::fmt::Debug for ExternalPort {
 /// Waits or signals of imported semaphores, collected to be made in one driver call.
 #[derive(Default)]
 pub(crate) struct External<'p> {
-    ports: SmallVec<[&'p ExternalPort; 8]>,
-    semaphores: SmallVec<[sys::CUexternalSemaphore; 8]>,
-    values: SmallVec<[u64; 8]>,
+    ports: SmallVec<[(&'p ExternalPort, u64); 8]>,
 }
 
 impl<'p> External<'p> {
     #[inline]
     pub(crate) fn push(&mut self, port: &'p ExternalPort, value: u64) {
-        self.ports.push(port);
-        self.semaphores.push(port.raw());
-        self.values.push(value);
+        self.ports.push((port, value));
     }
 
     /// The semaphores.
     pub(crate) fn used(&self) -> impl Iterator<Item = &'p Arc<Semaphore>> {
-        self.ports.iter().map(|port| port.semaphore())
+        self.ports.iter().map(|(port, _)| port.semaphore())
+    }
+
+    fn raw(&self) -> impl ExactSizeIterator<Item = (sys::CUexternalSemaphore, u64)> {
+        let raw = |&(port, value): &(&ExternalPort, u64)| (port.raw(), value);
+        self.ports.iter().map(raw)
     }
 
     fn each(&self) -> impl Iterator<Item = (&'p ExternalPort, u64)> {
-        let ports = self.ports.iter().copied();
-        ports.zip(self.values.iter().copied())
+        self.ports.iter().copied()
     }
 
     /// Signals all of them, of which there are some, once what was submitted to `stream` before is finished, and
@@ -237,7 +237,7 @@ impl<'p> External<'p> {
     /// # Errors
     /// A driver error; no part of the call has happened then.
     pub(crate) fn wait(&self, stream: &Stream) -> Result<()> {
-        wait_all(stream, &self.semaphores, &self.values)
+        wait_all(stream, self.raw())
     }
 
     /// Signals all of them once what was submitted to `stream` before is finished.
@@ -245,7 +245,7 @@ impl<'p> External<'p> {
     /// # Errors
     /// A driver error; no part of the call has happened then.
     fn signal(&self, stream: &Stream) -> Result<()> {
-        signal_all(stream, &self.semaphores, &self.values)
+        signal_all(stream, self.raw())
     }
 }
 impl Device {

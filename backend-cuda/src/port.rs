@@ -311,16 +311,21 @@ impl EventPort {
         true
     }
 
+    /// With the ring's lock, under which alone it is written.
+    #[inline]
+    fn note_reached(&self, value: u64) {
+        if value > self.reached.load(Ordering::Relaxed) {
+            self.reached.store(value, Ordering::Release);
+        }
+    }
+
     /// What other timelines' queries have found out costs nothing to know.
     #[inline]
     fn tidy(&self, ring: &mut Ring) {
         while let Some(front) = ring.entries.front()
             && front.reached.is_known()
         {
-            // Only written with the lock.
-            if front.value > self.reached.load(Ordering::Relaxed) {
-                self.reached.store(front.value, Ordering::Release);
-            }
+            self.note_reached(front.value);
             ring.retire();
         }
     }
@@ -350,11 +355,17 @@ impl EventPort {
 
     /// The first entry's event was found complete, if it was that entry's.
     fn pass(&self, seen: Seen<'_>) -> Result<Option<u64>> {
-        let ring = self.ring();
+        let mut ring = self.ring();
         match ring.entries.front() {
             Some(front) if self.first.is_still(seen) => {
                 let value = front.value;
-                self.go_on_from(ring, value)
+                if ring.entries.len() > 1 {
+                    return self.go_on_from(ring, value);
+                }
+                // Mostly nothing else is outstanding.
+                self.note_reached(value);
+                ring.retire();
+                Ok(Some(self.reached.load(Ordering::Relaxed)))
             }
             _ => {
                 drop(ring);
@@ -389,12 +400,11 @@ impl EventPort {
             (ring, value)
         };
         // First, as what stands at the front is looked at without the lock.
-        let reached = self.reached.load(Ordering::Relaxed).max(low);
-        self.reached.store(reached, Ordering::Release);
-        for _ in 0..ring.through(low) {
+        self.note_reached(low);
+        while ring.entries.front().is_some_and(|front| front.value <= low) {
             ring.retire();
         }
-        Ok(Some(reached))
+        Ok(Some(self.reached.load(Ordering::Relaxed)))
     }
 
     /// The highest value that is reached, as far as the ring goes; `low` is. The caller has
@@ -532,8 +542,7 @@ impl Port for EventPort {
     /// The engine knows the value from the call itself; queues that wait for it later need nothing.
     fn signal(&self, value: u64) -> Result<()> {
         let _ring = self.ring();
-        let reached = self.reached.load(Ordering::Relaxed).max(value);
-        self.reached.store(reached, Ordering::Release);
+        self.note_reached(value);
         Ok(())
     }
 }

@@ -365,6 +365,19 @@ impl Line {
         marks: &mut Marks,
         keep: &mut Keep,
     ) -> Result<bool> {
+        if points.is_empty() {
+            return Ok(true);
+        }
+        self.wait_for_some(points, end, marks, keep)
+    }
+
+    fn wait_for_some(
+        &self,
+        points: &[NativePoint<'_>],
+        end: NativePoint<'_>,
+        marks: &mut Marks,
+        keep: &mut Keep,
+    ) -> Result<bool> {
         let mut external = false;
         for point in points {
             if let Some(port) = point.port::<EventPort>() {
@@ -387,9 +400,16 @@ impl Line {
     /// not let go before they are made. Until the event is recorded nothing is signalled that the
     /// engine could see. The event was taken before: nothing is left to fail behind the signals but the stream itself.
     #[inline]
-    fn signal(&self, batch: &Batch<'_>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
-        let here = |signal: &NativePoint<'_>| signal.port::<EventPort>().is_some();
-        let only_here = batch.signals.iter().all(here);
+    fn signal<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
+        let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
+        // Mostly there is one, which need not be asked for its port again.
+        let (alone, only_here) = match batch.signals {
+            [signal] => {
+                let port = here(signal).map(|port| (port, signal.value()));
+                (port, port.is_some())
+            }
+            signals => (None, signals.iter().all(|signal| here(signal).is_some())),
+        };
         let domain = self.stream.domain();
         let own = self.own(batch.end)?;
         let number = batch.end.value();
@@ -416,14 +436,12 @@ impl Line {
                 mark
             }
         };
-        if let [signal] = batch.signals
-            && let Some(port) = signal.port::<EventPort>()
-        {
-            port.push(signal.value(), mark, domain);
+        if let Some((port, value)) = alone {
+            port.push(value, mark, domain);
             return Ok(());
         }
         for signal in batch.signals {
-            if let Some(port) = signal.port::<EventPort>() {
+            if let Some(port) = here(signal) {
                 port.push(signal.value(), mark.clone(), domain);
             }
         }

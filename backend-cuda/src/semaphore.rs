@@ -53,7 +53,7 @@ impl Drop for Semaphore {
 /// # Errors
 /// A driver error; nothing has happened then.
 pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
-    wait_all(stream, &[semaphore.raw()], &[0])
+    wait_all(stream, [(semaphore.raw(), 0)].into_iter())
 }
 
 /// Signals a binary semaphore behind what is in the stream. The submission keeps it alive.
@@ -61,14 +61,13 @@ pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> 
 /// # Errors
 /// A driver error; nothing has happened then.
 pub(crate) fn signal_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
-    signal_all(stream, &[semaphore.raw()], &[0])
+    signal_all(stream, [(semaphore.raw(), 0)].into_iter())
 }
 
 /// One driver call for all of them. Callers keep the semaphores alive; a binary one's value is 0.
 pub(crate) fn wait_all(
     stream: &Stream,
-    semaphores: &[sys::CUexternalSemaphore],
-    values: &[u64],
+    semaphores: impl ExactSizeIterator<Item = Valued>,
 ) -> Result<()> {
     type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
     fn params(value: u64) -> Params {
@@ -78,7 +77,7 @@ pub(crate) fn wait_all(
         params
     }
     let context = stream.context();
-    each(semaphores, values, params, |semaphores, params, count| {
+    each(semaphores, params, |semaphores, params, count| {
         // SAFETY: both lists have that many elements; the semaphores are alive.
         unsafe {
             context
@@ -92,8 +91,7 @@ pub(crate) fn wait_all(
 /// As [`wait_all`].
 pub(crate) fn signal_all(
     stream: &Stream,
-    semaphores: &[sys::CUexternalSemaphore],
-    values: &[u64],
+    semaphores: impl ExactSizeIterator<Item = Valued>,
 ) -> Result<()> {
     type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
     fn params(value: u64) -> Params {
@@ -103,7 +101,7 @@ pub(crate) fn signal_all(
         params
     }
     let context = stream.context();
-    each(semaphores, values, params, |semaphores, params, count| {
+    each(semaphores, params, |semaphores, params, count| {
         // SAFETY: as for waits.
         unsafe {
             context.driver().signal_external_semaphores_async(
@@ -117,24 +115,29 @@ pub(crate) fn signal_all(
     })
 }
 
-/// Calls with both lists, whose elements belong together: pointers to them, and how many there are, far fewer than the
-/// type holds. Parameters are large, so those of one alone, as there mostly is, are not put into a list.
+/// A semaphore, and what it is waited for or signalled at.
+type Valued = (sys::CUexternalSemaphore, u64);
+
+/// Calls with the semaphores and, in the same order, the parameters of each: pointers to them, and how many there are, far
+/// fewer than the type holds. Parameters are large, so those of one alone, as there mostly is, are not put into a list.
 #[inline]
 fn each<P>(
-    semaphores: &[sys::CUexternalSemaphore],
-    values: &[u64],
+    mut semaphores: impl ExactSizeIterator<Item = Valued>,
     params: impl Fn(u64) -> P,
     call: impl FnOnce(*const sys::CUexternalSemaphore, *const P, u32) -> Result<()>,
 ) -> Result<()> {
-    if let ([semaphore], [value]) = (semaphores, values) {
-        return call(semaphore, &params(*value), 1);
+    if semaphores.len() == 1
+        && let Some((semaphore, value)) = semaphores.next()
+    {
+        return call(&semaphore, &params(value), 1);
     }
-    let mut list: SmallVec<[P; 8]> = SmallVec::new();
-    for value in values {
-        list.push(params(*value));
+    let mut list: SmallVec<[sys::CUexternalSemaphore; 8]> = SmallVec::new();
+    let mut of_each: SmallVec<[P; 8]> = SmallVec::new();
+    for (semaphore, value) in semaphores {
+        list.push(semaphore);
+        of_each.push(params(value));
     }
-    let count = semaphores.len().min(list.len()) as u32;
-    call(semaphores.as_ptr(), list.as_ptr(), count)
+    call(list.as_ptr(), of_each.as_ptr(), list.len() as u32)
 }
 
 impl Device {
