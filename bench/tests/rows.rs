@@ -4,7 +4,7 @@
 
 use syncline_bench::rows;
 
-const ASKED: [&str; 25] = [
+const ASKED: [&str; 26] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -21,6 +21,7 @@ const ASKED: [&str; 25] = [
     "interop.pingpong.transfer",
     "interop.pingpong.compute",
     "interop.frames",
+    "interop.trace",
     "any.dispatch",
     "host.pingpong",
     "host.submit",

@@ -10,10 +10,12 @@
 pub mod compute;
 pub(crate) mod stage;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use syncline::backend::{Device as _, Queue as _};
+use syncline::backend::{Device as _, Queue as _, Submitted};
+use syncline::trace::Trace;
 use syncline::{
     Error, Link, Memory, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Timeline,
     WaitMode, host,
@@ -101,6 +103,7 @@ pub struct Pipeline {
     relayed: Timeline,
     /// Reaches n when frame n has been shaded and its slot is free again.
     consumed: Timeline,
+    trace: Option<Arc<Trace>>,
 }
 
 impl Pipeline {
@@ -134,7 +137,30 @@ impl Pipeline {
             produced: link.timeline("produced")?,
             relayed: host.timeline("relayed")?,
             consumed: link.timeline("consumed")?,
+            trace: None,
         })
+    }
+
+    /// The same, with `trace` following its queues, and each submission called by what it does and its frame's number.
+    ///
+    /// # Errors
+    /// Those of [`Trace::follow`].
+    pub fn traced(self, trace: Arc<Trace>) -> Result<Self> {
+        trace.follow(&self.producing)?;
+        trace.follow(&self.consuming)?;
+        if let Some(queue) = &self.relaying {
+            trace.follow(queue)?;
+        }
+        Ok(Self {
+            trace: Some(trace),
+            ..self
+        })
+    }
+
+    fn label(&self, submitted: Submitted<'_>, what: &str, frame: u32) {
+        if let Some(trace) = &self.trace {
+            trace.label(submitted.end(), &format!("{what} {frame}"));
+        }
     }
 
     /// Makes `frames` frames and hands each, with its number from 0, to `take`.
@@ -250,13 +276,14 @@ impl Pipeline {
         };
         let producer = self.producer.clone();
         let late = (order == Order::None).then_some(DELAY);
-        self.producing.submit(
+        let submitted = self.producing.submit(
             &[free],
             move |recorder: &mut Recorder<'_>| {
                 producer.record(recorder, frame, frame as usize % SLOTS, late)
             },
             &[self.produced.signal_at(number)],
         )?;
+        self.label(submitted, "simulate", frame);
         Ok(())
     }
 
@@ -271,7 +298,7 @@ impl Pipeline {
         } else {
             self.produced.at(number)
         };
-        queue.submit(
+        let submitted = queue.submit(
             &[ready],
             move |recorder| {
                 recorder.run(move || slot.relay());
@@ -279,6 +306,7 @@ impl Pipeline {
             },
             &[self.relayed.signal_at(number)],
         )?;
+        self.label(submitted, "relay", frame);
         if order == Order::HostSynchronized {
             queue.idle(TIMEOUT)?;
         }
@@ -294,11 +322,12 @@ impl Pipeline {
         };
         let consumer = self.consumer.clone();
         let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
-        self.consuming.submit(
+        let submitted = self.consuming.submit(
             &[ready],
             move |recorder: &mut Recorder<'_>| consumer.record(recorder, slot, readback),
             &[self.consumed.signal_at(number)],
         )?;
+        self.label(submitted, "shade", frame);
         Ok(())
     }
 

@@ -1,7 +1,10 @@
 //! The demo's pipeline.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
 
+use syncline::trace::Trace;
 use syncline::{Device, Link, WaitMode, share};
 
 use super::{Call, Floor, Row};
@@ -21,7 +24,20 @@ const FRAMES: u32 = 24;
 /// So many frames of each side are compared with the reference before anything is measured: every slot is used twice.
 const COMPARED: u32 = 8;
 
-pub(super) const ROWS: &[Row] = &[Row {
+pub(super) const ROWS: &[Row] = &[FRAMES_ROW, TRACED_ROW];
+
+const TRACED_ROW: Row = Row {
+    id: "interop.trace",
+    ours: "the demo's pipeline as in interop.frames, with a trace that follows its queues and names each submission; per frame",
+    raw: "the same pipeline that nobody follows",
+    floor: Floor::Raw,
+    bar: Bar::Speed(0.97),
+    on: &[On::Shared(None), On::Vulkan],
+    variants: &[],
+    run: traced,
+};
+
+const FRAMES_ROW: Row = Row {
     id: "interop.frames",
     ours: "the demo's pipeline: frames simulated on CUDA (on Vulkan, where that is alone), shaded on Vulkan, 24 in a row; per frame. Where the host waits, for the sixth frame before or the last one, it looks all the time",
     raw: "the same kernels, recorded and ordered with calls of the drivers, and the same waits; host_synchronized: ours, but the host waits after every stage, likewise",
@@ -32,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     on: &[On::Shared(None), On::Vulkan],
     variants: &[],
     run: frames,
-}];
+};
 
 fn link(call: &Call<'_>) -> Outcome<(Link, bool)> {
     let vulkan = call.machine.vulkan(call.subject)?;
@@ -41,14 +57,67 @@ fn link(call: &Call<'_>) -> Outcome<(Link, bool)> {
     Ok((share(&left, &Device::Vulkan(vulkan))?, software))
 }
 
-fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
-    let (link, software) = link(call)?;
-    // A processor that plays a GPU is to be kept waiting by the synchronization, not by the pixels.
+/// A processor that plays a GPU is to be kept waiting by the synchronization, not by the pixels.
+const fn size(software: bool) -> Size {
     let side = if software { 64 } else { 512 };
-    let size = Size {
+    Size {
         width: side,
         height: side,
+    }
+}
+
+fn traced(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let (link, software) = link(call)?;
+    let size = size(software);
+    let trace = Arc::new(Trace::new());
+    let followed = Pipeline::new(&link, size)?.traced(trace.clone())?;
+    let alone = Pipeline::new(&link, size)?;
+    let made = [const { Cell::new(0_u32) }; 2];
+    let by = |pipeline: &Pipeline, made: &Cell<u32>, frames| -> Outcome<()> {
+        pipeline.advance(made.get(), frames, Order::Timelines, WaitMode::Spin)?;
+        made.set(made.get() + frames);
+        Ok(())
     };
+    let batches = |pipeline, made, n| timed(|| (0..n).try_for_each(|_| by(pipeline, made, FRAMES)));
+    let each = u64::from(FRAMES);
+    let raced = lab.race(vec![
+        Side::ours(|n| batches(&followed, &made[0], n)).each(each),
+        Side::raw(|n| batches(&alone, &made[1], n)).each(each),
+    ]);
+    // Also after a failure: drivers crash if memory goes while they work.
+    followed.finish()?;
+    alone.finish()?;
+    raced?;
+    drop(followed);
+    let recording = Arc::into_inner(trace).map(|trace| trace.finish(Duration::ZERO));
+    let recording = recording.ok_or_else(|| Stop::Failed("the trace is in use".into()))?;
+    let (mut recorded, mut timed) = (0, 0);
+    for track in &recording.tracks {
+        recorded += track.submissions.len() as u64 + track.lost;
+        let with_times = track.submissions.iter().filter(|one| one.ended.is_some());
+        timed += with_times.count();
+        if track.lost > 0 {
+            return Err(Stop::Failed(format!("{} were not recorded", track.lost)));
+        }
+        if let Some(why) = &track.untimed {
+            lab.note(format!("{} without times: {why}", track.queue));
+        }
+    }
+    if recorded < 2 * u64::from(made[0].get()) {
+        return Err(Stop::Failed(format!(
+            "{recorded} submissions were recorded of {} frames",
+            made[0].get()
+        )));
+    }
+    lab.note(format!(
+        "{recorded} submissions recorded, {timed} of them with times"
+    ));
+    Ok(())
+}
+
+fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let (link, software) = link(call)?;
+    let size = size(software);
     let ours = Pipeline::new(&link, size)?;
     let (raw, floor) = (
         ByHand::new(&link, size, false)?,
@@ -112,7 +181,12 @@ fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 "frame {last} differs between the sides"
             )));
         }
-        lab.note(format!("{side} by {side} pixels; {}", link.mechanism()));
+        lab.note(format!(
+            "{} by {} pixels; {}",
+            size.width,
+            size.height,
+            link.mechanism()
+        ));
         Ok(())
     })();
     // Also after a failure: drivers crash if memory goes while they work.

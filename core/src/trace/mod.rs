@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::backend::Queue;
-use crate::clock::{Clock, Estimate, HostClock};
+use crate::clock::{Clock, Estimate, HostClock, Map};
 use crate::error::Result;
 use crate::point::Point;
 use crate::state::Shared;
@@ -277,30 +277,32 @@ fn keep_sampling(of: &Weak<Inner>, ended: &AtomicBool) {
     }
 }
 
-/// The clocks that took part, each with the one by which its times are converted.
-struct Clocks(Vec<(Clock, Clock)>);
+/// The clocks that took part, each with the conversion of its times.
+struct Clocks(Vec<(Clock, Map)>);
 
 impl Clocks {
     /// Times of clocks that are found to be one are all converted by the first of them, so that what lies between two
-    /// of them stays as it was.
+    /// of them stays as it was. All have passed: a last sample each, and every time lies between two.
     fn of(followers: &[Arc<Follower>]) -> Self {
-        let mut known: Vec<(Clock, Clock)> = Vec::new();
+        let mut known: Vec<(&Clock, &Clock)> = Vec::new();
         for clock in followers.iter().filter_map(|one| one.clock()) {
             if known.iter().any(|(one, _)| one.is_same(clock)) {
                 continue;
             }
+            // A silent one has its earlier samples, and a larger error.
             let _ = clock.sample();
-            let one = known.iter().find(|(one, by)| {
-                one.is_same(by) && one.compare(clock).is_ok_and(|found| found.are_one())
-            });
-            let by = one.map_or_else(|| clock.clone(), |(_, by)| by.clone());
-            known.push((clock.clone(), by));
+            let is_one = |one: &Clock| one.compare(clock).is_ok_and(|found| found.are_one());
+            let first = known
+                .iter()
+                .find(|(one, by)| one.is_same(by) && is_one(one));
+            known.push((clock, first.map_or(clock, |&(_, by)| by)));
         }
-        Self(known)
+        let with_map = |(clock, by): (&Clock, &Clock)| (clock.clone(), by.map());
+        Self(known.into_iter().map(with_map).collect())
     }
 
     fn to_host(&self, clock: &Clock, time: i64) -> Option<Estimate> {
-        let by = self.0.iter().find(|(one, _)| one.is_same(clock));
-        by.map_or(clock, |(_, by)| by).to_host(time).ok()
+        let (_, map) = self.0.iter().find(|(one, _)| one.is_same(clock))?;
+        map.to_host(time)
     }
 }
