@@ -1,7 +1,7 @@
 //! Closures that are called once, later, without an allocation if they capture little.
 
 use smallbox::SmallBox;
-use smallbox::space::{S2, S16};
+use smallbox::space::{S2, S4, S16};
 
 /// Room for 120 bytes of captures.
 pub(crate) type Small<T> = SmallBox<T, S16>;
@@ -11,6 +11,12 @@ pub(crate) type Medium<T> = SmallBox<T, [usize; 9]>;
 
 /// What goes into a [`Medium`] without an allocation.
 pub(crate) const MEDIUM: usize = size_of::<[usize; 9]>();
+
+/// Room for 32 bytes: a few references.
+pub(crate) type Little<T> = SmallBox<T, S4>;
+
+/// What goes into a [`Little`] without an allocation.
+pub(crate) const LITTLE: usize = size_of::<S4>();
 
 /// Room for hardly any, for where there are very many.
 pub(crate) type Tiny<T> = SmallBox<T, S2>;

@@ -252,6 +252,10 @@ impl Completion {
         Self(of.clone(), value)
     }
 
+    pub(crate) const fn of(of: Arc<Shared>, value: u64) -> Self {
+        Self(of, value)
+    }
+
     /// The value is reached: wakes and releases whoever waits for it, on this thread.
     pub fn complete(self) {
         self.0.advance(self.1);

@@ -25,20 +25,26 @@ pub enum WaitMode {
     Block,
     /// Polls for so long, as [`WaitMode::Adaptive`] does for a time of its own choice; then parks.
     SpinFor(Duration),
-    /// Polls for some microseconds, the later of them only while nobody else wants the processor; then parks. Parks at
+    /// Polls for [some microseconds](WaitMode::SPIN), the later of them only while nobody else wants the processor; then parks. Parks at
     /// once to wait for a timeline for which waits have lasted much longer of late.
     #[default]
     Adaptive,
 }
 
-/// How long an adaptive wait polls: about what waking a parked thread costs.
-const SPIN: Duration = Duration::from_micros(30);
+impl WaitMode {
+    /// How long [`WaitMode::Adaptive`] polls: about what waking a parked thread costs.
+    pub const SPIN: Duration = Duration::from_micros(30);
+
+    /// For how long of that a thread keeps others off its processor: one of them may be who is waited for.
+    pub const ALONE: Duration = Duration::from_micros(3);
+}
+
+const SPIN: Duration = WaitMode::SPIN;
 
 /// Where waits have lasted longer than this of late, polling first would hardly ever save the parking.
 const LONG: Duration = Duration::from_micros(300);
 
-/// For how long of that it keeps others off its processor: one of them may be who is waited for.
-const ALONE: Duration = Duration::from_micros(3);
+const ALONE: Duration = WaitMode::ALONE;
 
 /// How often a thread that polls looks for each time that it looks at the clock, which costs more than a look that asks no
 /// driver.

@@ -1,22 +1,23 @@
 //! Host queues: one worker thread each.
 
 use std::any::Any;
+use std::ops::DerefMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-
-use smallbox::smallbox;
 
 use crate::backend::{
     self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, Recycled, Submitted, Waker,
 };
 use crate::host::device::Device;
-use crate::host::tasks::{Lot, Step, Tasks};
+use crate::host::tasks::{self, Closures, Lot, Step, Tasks};
 use crate::host::timing::Stamp;
 use crate::lane::panic_message;
-use crate::once::{Job, Small};
+use crate::once::Job;
+use crate::point::{Completion, KeptPoint};
 use crate::run::quietly;
 use crate::state::Shared;
+use crate::sync::spawn;
 use crate::trace::Trace;
 use crate::{Error, Fence, Object, Point, Result, Signal};
 
@@ -28,6 +29,10 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// How long the worker thread looks for more work before it sleeps; waking it takes about as long. Who submits
+    /// within that time makes no system call.
+    pub const SPIN: Duration = tasks::SPIN;
+
     pub(crate) fn new(device: Device, label: &str) -> Result<Self> {
         let object = Object::new("host queue", label);
         let own = device.timeline(&format!("{label} (position)"))?;
@@ -85,7 +90,7 @@ impl backend::Queue for Queue {
 /// What a submission to a host queue consists of: closures for the worker.
 #[derive(Default)]
 pub struct Recorder {
-    lot: Lot,
+    closures: Closures,
     keep: Keep,
 }
 
@@ -93,7 +98,7 @@ impl Recorder {
     /// Adds a closure, to be run on the worker thread after those added before. It may block; a panic
     /// in it fails the timelines that the submission would have signalled.
     pub fn run(&mut self, job: impl FnOnce() + Send + 'static) {
-        self.lot.closures.push_back(smallbox!(Some(job)));
+        self.closures.push(job);
     }
 
     /// Keeps `object` alive until the submission has finished.
@@ -104,7 +109,7 @@ impl Recorder {
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "host Recorder ({} closures)", self.lot.closures.len())
+        write!(f, "host Recorder ({} closures)", self.closures.len())
     }
 }
 
@@ -122,16 +127,14 @@ impl Worker {
         let tasks = Arc::new(Tasks::default());
         let received = tasks.clone();
         let name = object.clone();
-        std::thread::Builder::new()
-            // A label may hold anything, the name of a thread no NUL.
-            .name(format!("syncline-{}", object.label().replace('\0', "?")))
-            .spawn(move || work(&name, &own, &received))
-            .map_err(|error| Error::Native {
-                object: object.clone(),
-                call: "starting a thread",
-                code: error.raw_os_error().map_or(-1, i64::from),
-                name: error.to_string(),
-            })?;
+        // A label may hold anything, the name of a thread no NUL.
+        let thread = format!("syncline-{}", object.label().replace('\0', "?"));
+        spawn(&thread, move || work(&name, &own, &received)).map_err(|error| Error::Native {
+            object: object.clone(),
+            call: "starting a thread",
+            code: error.raw_os_error().map_or(-1, i64::from),
+            name: error.to_string(),
+        })?;
         // The thread ends when this goes, with the last handle of the queue and its last work.
         Ok(Self {
             object: object.clone(),
@@ -149,47 +152,37 @@ impl Drop for Worker {
 
 impl Enqueue for Worker {
     type Recorder<'a> = Recorder;
-    type Prepared = Lot;
+    type Prepared = ();
     type Stamp = Stamp;
 
     fn order_domain(&self) -> u64 {
         self.object.id()
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Lot>
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
     {
         let mut recorder = Recorder {
-            lot: Lot::empty(),
+            closures: Closures::default(),
             keep: Keep::default(),
         };
         work(&mut recorder)?;
         keep.append(&mut recorder.keep);
-        let mut lot = recorder.lot;
-        let steps = &mut lot.steps;
-        steps.extend(batch.waits.iter().map(|point| Step::Wait(point.keep())));
-        if !lot.closures.is_empty() {
-            steps.push_back(Step::Call(lot.closures.len()));
+        // There is nobody who could refuse it behind this: it goes to where the worker finds it at once.
+        if self.tasks.push(batch, &mut recorder.closures) {
+            return Ok(());
         }
-        steps.extend(batch.order.iter().map(|point| Step::Wait(point.keep())));
-        let signals = batch.signals.iter();
-        steps.extend(signals.map(|signal| Step::Signal(signal.completion())));
-        steps.extend(batch.relayed.iter().cloned().map(Step::Relayed));
-        steps.push_back(Step::End(batch.end.value()));
-        Ok(lot)
-    }
-
-    fn flush(&self, lot: Lot, _lane: &dyn Fn() -> Waker) -> Flush<Lot> {
-        if self.tasks.push(lot) {
-            return Flush::Done;
-        }
-        Flush::Refused(Error::DeviceLost {
+        Err(Error::DeviceLost {
             object: self.object.clone(),
             call: "handing work to the worker thread",
             code: -1,
             name: "the thread has ended".into(),
         })
+    }
+
+    fn flush(&self, (): (), _lane: &dyn Fn() -> Waker) -> Flush<()> {
+        Flush::Done
     }
 
     fn stamp(&self, _timing: backend::Timing) -> Result<Arc<Stamp>> {
@@ -214,30 +207,35 @@ fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
     }
     let _end = End(tasks);
     let mut lot = Lot::default();
-    // How the present submission goes.
+    // How the present submission goes, and what it has waited for last.
     let mut done = Ok(());
+    let mut waited = KeptPoint::default();
     while tasks.take(&mut lot) {
         while let Some(step) = lot.steps.pop_front() {
             match step {
                 // The signal is on its way: this ends, in success or failure.
                 Step::Wait(point) => {
                     done = done.and_then(|()| point.point().wait(Duration::MAX));
+                    waited = point;
+                }
+                Step::Run => {
+                    if let Some(job) = lot.little.pop_front() {
+                        done = called(queue, done, job);
+                    }
                 }
                 Step::Call(count) => {
                     for _ in 0..count {
-                        if let Some(job) = lot.closures.front_mut() {
-                            done = done.and_then(|()| call(queue, job));
-                        }
-                        let left = lot.closures.pop_front();
-                        if done.is_err() {
-                            quietly(|| drop(left));
+                        if let Some(job) = lot.closures.pop_front() {
+                            done = called(queue, done, job);
                         }
                     }
                 }
-                Step::Signal(signal) => match &done {
-                    Ok(()) => signal.complete(),
-                    Err(cause) => signal.fail(cause.clone()),
-                },
+                Step::Signal(signal) => made(&done, signal),
+                Step::SignalWaited(value) => {
+                    if let Some(of) = waited.of.take() {
+                        made(&done, Completion::of(of, value));
+                    }
+                }
                 Step::Relayed(signal) => {
                     if let Err(cause) = &done {
                         signal.fail(cause.clone());
@@ -245,6 +243,7 @@ fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
                 }
                 Step::End(number) => {
                     done = Ok(());
+                    waited.of = None;
                     own.advance(number);
                 }
             }
@@ -252,10 +251,28 @@ fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
     }
 }
 
-/// Calls a closure of the application.
-fn call(queue: &Object, job: &mut Small<dyn Job>) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(|| job.run())).map_err(|payload| Error::WorkPanicked {
-        queue: queue.clone(),
-        message: panic_message(payload),
-    })
+/// Makes a signal, or fails it, as the submission is `done`.
+fn made(done: &Result<()>, signal: Completion) {
+    match done {
+        Ok(()) => signal.complete(),
+        Err(cause) => signal.fail(cause.clone()),
+    }
+}
+
+/// Calls a closure of the application if the submission goes well so far, and lets go of it in any case.
+fn called(
+    queue: &Object,
+    done: Result<()>,
+    mut job: impl DerefMut<Target = dyn Job>,
+) -> Result<()> {
+    let done = done.and_then(|()| {
+        catch_unwind(AssertUnwindSafe(|| job.run())).map_err(|payload| Error::WorkPanicked {
+            queue: queue.clone(),
+            message: panic_message(payload),
+        })
+    });
+    if done.is_err() {
+        quietly(|| drop(job));
+    }
+    done
 }

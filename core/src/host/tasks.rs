@@ -1,27 +1,31 @@
 //! The way of submissions to a worker thread: two lots of them in turn, which keep the room for the usual few.
 //!
 //! A submission is not kept as one thing, which would have to be as large as the largest: it is a few steps, and closures
-//! beside them. So what waits behind a closure that takes long needs little memory, and little is moved.
+//! beside them. So what waits behind a closure that takes long needs little memory, and little is moved: each step and each
+//! closure once, from who submits to where the worker finds it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::once::{Job, Small};
-use crate::point::{Completion, KeptPoint};
+use smallbox::smallbox;
+
+use crate::backend::Batch;
+use crate::once::{Job, LITTLE, Little, Small};
+use crate::point::{Completion, KeptPoint, NativePoint};
 use crate::run::quietly;
+use crate::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering, yield_now};
 
 /// How long the worker looks for more before it sleeps: about what waking it costs.
-const SPIN: Duration = Duration::from_micros(10);
+pub(super) const SPIN: Duration = Duration::from_micros(10);
 
 /// A list that has held more than so many gives its room back: it is used again when it is empty.
 const KEPT_STEPS: usize = 512;
 const KEPT_CLOSURES: usize = 128;
 
 /// For how long of that it keeps others off its processor.
-const ALONE: Duration = Duration::from_micros(3);
+const ALONE: Duration = crate::WaitMode::ALONE;
 
 /// How often it looks for each time that it looks at the clock.
 const LOOKS: u32 = 8;
@@ -30,10 +34,15 @@ const LOOKS: u32 = 8;
 pub(super) enum Step {
     /// Wait for a point whose signal is on its way; if that fails the submission does.
     Wait(KeptPoint),
-    /// Call so many of the closures.
+    /// Call the next of the closures that capture little.
+    Run,
+    /// Call so many of the others.
     Call(usize),
     /// Make a signal, or fail it.
     Signal(Completion),
+    /// The same, of the timeline that the last wait was for: counting its references once more would take their cache line
+    /// from one thread to the other and back.
+    SignalWaited(u64),
     /// Fail a signal if the submission has failed; the engine makes it otherwise.
     Relayed(Completion),
     /// Tell that this one is done.
@@ -43,30 +52,94 @@ pub(super) enum Step {
 // A submission that waits behind others takes one for each thing that it does, and one for its end.
 const _: () = assert!(size_of::<Step>() <= 24, "a step is three words");
 
-/// A submission on its way, and any number of them in the worker's hands.
+/// The closures of a submission that is being recorded.
 #[derive(Default)]
-pub(crate) struct Lot {
+pub(super) struct Closures {
+    /// The first, if it captures little. Mostly it does, and is the only one.
+    first: Option<Little<dyn Job>>,
+    others: VecDeque<Small<dyn Job>>,
+}
+
+impl Closures {
+    #[inline]
+    pub(super) fn push<J: FnOnce() + Send + 'static>(&mut self, job: J) {
+        if size_of::<Option<J>>() <= LITTLE && self.len() == 0 {
+            self.first = Some(smallbox!(Some(job)));
+            return;
+        }
+        if self.others.capacity() == 0 {
+            let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
+            self.others = spare.ok().flatten().unwrap_or_default();
+        }
+        self.others.push_back(smallbox!(Some(job)));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.len()
+    }
+}
+
+impl Drop for Closures {
+    /// Keeps the room for others, if there are none left: by the thread, as nothing is to be locked then.
+    #[inline]
+    fn drop(&mut self) {
+        if self.others.capacity() > 0 && self.others.is_empty() {
+            let others = std::mem::take(&mut self.others);
+            let _ = SPARE.try_with(|spare| {
+                let mut spare = spare.borrow_mut();
+                if spare.len() < SPARES && others.capacity() <= KEPT_CLOSURES {
+                    spare.push(others);
+                }
+            });
+        }
+    }
+}
+
+/// How many lists a thread keeps: work that is recorded may itself submit to other queues.
+const SPARES: usize = 4;
+
+std::thread_local! { static SPARE: RefCell<Vec<VecDeque<Small<dyn Job>>>> = const { RefCell::new(Vec::new()) } }
+
+/// Submissions on their way, and in the worker's hands.
+#[derive(Default)]
+pub(super) struct Lot {
     pub(super) steps: VecDeque<Step>,
     /// In the order in which the steps call them.
+    pub(super) little: VecDeque<Little<dyn Job>>,
     pub(super) closures: VecDeque<Small<dyn Job>>,
 }
 
 impl Lot {
-    /// One with nothing in it, which mostly has room for a submission: by the thread, as nothing is to be locked then.
-    pub(super) fn empty() -> Self {
-        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
-        spare.ok().flatten().unwrap_or_default()
-    }
-
-    /// Keeps the room of one with nothing in it.
-    fn put_back(mut self) {
-        self.trim();
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARES {
-                spare.push(self);
-            }
-        });
+    /// Adds a submission behind all others; its closures are taken out.
+    fn add(&mut self, batch: &Batch<'_>, closures: &mut Closures) {
+        let steps = &mut self.steps;
+        for wait in batch.waits {
+            steps.push_back(Step::Wait(wait.keep()));
+        }
+        if let Some(first) = closures.first.take() {
+            self.little.push_back(first);
+            steps.push_back(Step::Run);
+        }
+        if !closures.others.is_empty() {
+            steps.push_back(Step::Call(closures.others.len()));
+            self.closures.append(&mut closures.others);
+        }
+        for wait in batch.order {
+            steps.push_back(Step::Wait(wait.keep()));
+        }
+        let waited = batch.order.last().or(batch.waits.last());
+        for signal in batch.signals {
+            let again = |wait: &NativePoint<'_>| Arc::ptr_eq(wait.of, signal.of);
+            steps.push_back(if waited.is_some_and(again) {
+                Step::SignalWaited(signal.value)
+            } else {
+                Step::Signal(signal.completion())
+            });
+        }
+        for signal in batch.relayed {
+            steps.push_back(Step::Relayed(signal.clone()));
+        }
+        steps.push_back(Step::End(batch.end.value()));
     }
 
     /// Gives the room of a burst back.
@@ -74,16 +147,14 @@ impl Lot {
         if self.steps.capacity() > KEPT_STEPS {
             self.steps = VecDeque::new();
         }
+        if self.little.capacity() > KEPT_CLOSURES {
+            self.little = VecDeque::new();
+        }
         if self.closures.capacity() > KEPT_CLOSURES {
             self.closures = VecDeque::new();
         }
     }
 }
-
-/// How many lots a thread keeps: work that is recorded may itself submit to other queues.
-const SPARES: usize = 4;
-
-std::thread_local! { static SPARE: RefCell<Vec<Lot>> = const { RefCell::new(Vec::new()) } }
 
 #[derive(Default)]
 pub(super) struct Tasks {
@@ -93,9 +164,14 @@ pub(super) struct Tasks {
 }
 
 /// There are tasks, or the queue is gone: to be looked at without the lock, in a cache line that changes when this does.
-#[derive(Default)]
 #[repr(align(128))]
 struct Ready(AtomicBool);
+
+impl Default for Ready {
+    fn default() -> Self {
+        Self(AtomicBool::new(false))
+    }
+}
 
 #[derive(Default)]
 struct State {
@@ -107,37 +183,31 @@ struct State {
 }
 
 impl Tasks {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No critical section here can leave the list in between.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Hands `lot`, which is not empty, to the worker. False if that has ended: `lot` is dropped, and that is all.
-    pub(super) fn push(&self, mut lot: Lot) -> bool {
-        let wakes = {
-            let mut state = self.lock();
+    /// Hands a submission to the worker. False if that has ended: the closures are still there, and that is all.
+    #[inline]
+    pub(super) fn push(&self, batch: &Batch<'_>, closures: &mut Closures) -> bool {
+        let (first, wakes) = {
+            let mut state = self.state.lock();
             if state.ended {
                 return false;
             }
-            if state.tasks.steps.is_empty() {
-                std::mem::swap(&mut state.tasks, &mut lot);
-                self.ready.0.store(true, Ordering::Release);
-            } else {
-                state.tasks.steps.append(&mut lot.steps);
-                state.tasks.closures.append(&mut lot.closures);
-            }
-            std::mem::take(&mut state.asleep)
+            let first = state.tasks.steps.is_empty();
+            state.tasks.add(batch, closures);
+            (first, std::mem::take(&mut state.asleep))
         };
+        // Only now: a worker that sees it takes the lock at once.
+        if first {
+            self.ready.0.store(true, Ordering::Release);
+        }
         if wakes {
             self.more.notify_one();
         }
-        lot.put_back();
         true
     }
 
     /// The worker ends once it has done what is there.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.ready.0.store(true, Ordering::Release);
         self.more.notify_one();
     }
@@ -145,7 +215,7 @@ impl Tasks {
     /// The worker has ended, whatever it was that ended it.
     pub(super) fn end(&self) {
         let left = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.ended = true;
             std::mem::take(&mut state.tasks)
         };
@@ -155,42 +225,57 @@ impl Tasks {
     /// Puts what there is into `lot`, which is empty; waits until there is something. False at the end.
     pub(super) fn take(&self, lot: &mut Lot) -> bool {
         lot.trim();
-        let start = Instant::now();
-        while !self.ready.0.load(Ordering::Acquire) {
-            let spun = start.elapsed();
-            if spun > SPIN {
-                break;
-            }
-            if spun > ALONE {
-                std::thread::yield_now();
-            }
-            for _ in 0..LOOKS {
-                std::hint::spin_loop();
-                if self.ready.0.load(Ordering::Acquire) {
+        loop {
+            let looked_up = self.look();
+            let mut state = self.state.lock();
+            while state.tasks.steps.is_empty() {
+                if state.closed {
+                    return false;
+                }
+                if looked_up {
                     break;
                 }
+                state.asleep = true;
+                state = self.more.wait(state);
+            }
+            state.asleep = false;
+            // Who adds the next says so after he has had the lock, so that this is never lost; but it may come when
+            // what he has added has been taken already.
+            self.ready.0.store(state.closed, Ordering::Relaxed);
+            if !state.tasks.steps.is_empty() {
+                std::mem::swap(&mut state.tasks, lot);
+                return true;
             }
         }
-        let mut state = self.lock();
-        while state.tasks.steps.is_empty() {
-            if state.closed {
+    }
+
+    /// Looks for a while whether there is something, without the lock.
+    fn look(&self) -> bool {
+        let is_ready = || self.ready.0.load(Ordering::Acquire);
+        if !CAN_SPIN || is_ready() {
+            return is_ready();
+        }
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                std::hint::spin_loop();
+                if is_ready() {
+                    return true;
+                }
+            }
+            let spun = Instant::now().duration_since(start);
+            if spun > SPIN {
                 return false;
             }
-            state.asleep = true;
-            state = self
-                .more
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            if spun > ALONE {
+                yield_now();
+            }
         }
-        state.asleep = false;
-        std::mem::swap(&mut state.tasks, lot);
-        self.ready.0.store(state.closed, Ordering::Relaxed);
-        true
     }
 }
 
 impl std::fmt::Debug for Tasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} steps", self.lock().tasks.steps.len())
+        write!(f, "{} steps", self.state.lock().tasks.steps.len())
     }
 }

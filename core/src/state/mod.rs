@@ -497,26 +497,26 @@ impl Shared {
 
     /// Notes that `value` is reached; wakes and releases whoever waited for it.
     pub(crate) fn advance(&self, value: u64) {
-        wake_all(self.advance_quietly(value));
-    }
-
-    /// As [`Shared::advance`], for a caller who holds a lock: he wakes them once he has let go of it.
-    #[must_use]
-    fn advance_quietly(&self, value: u64) -> Woken {
         if value <= self.reached() {
-            return Woken::new();
+            return;
         }
         let mut state = self.locked.state.lock();
         if state.failure.is_some() || value <= self.reached() {
-            return Woken::new();
+            return;
         }
         // No signal that the host makes without the lock meets this: there is none while anything is outstanding.
         self.seen.reached.store(value, Ordering::Release);
         self.settle(&mut state, value);
-        self.take_settled(&mut state)
+        // Mostly nobody waits.
+        if !state.waiters.is_empty() {
+            let woken = self.take_settled(&mut state);
+            drop(state);
+            wake_all(woken);
+        }
     }
 
-    /// As [`Shared::advance_quietly`], for who has claimed `value` and has just signalled it: the claim ends with this.
+    /// As [`Shared::advance`], for who has claimed `value` and has just signalled it, and wakes the others once he holds no lock: the
+    /// claim ends with this.
     #[must_use]
     fn advance_by_owner(&self, value: u64) -> Woken {
         let mut state = self.locked.state.lock();
