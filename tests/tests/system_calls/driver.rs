@@ -1,0 +1,88 @@
+//! What a driver asks of the system by itself, where it is called with nothing of this project in between.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::collections::BTreeSet;
+
+use libc::c_int;
+use syncline::Device;
+
+use crate::counter::Calls;
+use crate::this_thread;
+
+/// The kinds of calls that are not ours, on a thread that uses `device`; `None` where that is not known.
+#[cfg_attr(
+    not(feature = "vulkan"),
+    allow(unused_variables, reason = "nobody else has a driver that is asked")
+)]
+pub(crate) fn own_calls(device: &Device, calls: &Calls) -> Option<BTreeSet<c_int>> {
+    match device {
+        Device::Host(_) => Some(BTreeSet::new()),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(device) => {
+            let before = calls.made_by(this_thread());
+            vulkan::submit_and_wait(device);
+            let after = calls.made_by(this_thread());
+            let more = |(call, count): (&c_int, &u64)| {
+                (before.get(call).is_none_or(|before| before < count)).then_some(*call)
+            };
+            Some(after.iter().filter_map(more).collect())
+        }
+        #[cfg(feature = "cuda")]
+        Device::Cuda(_) => None,
+    }
+}
+
+#[cfg(feature = "vulkan")]
+mod vulkan {
+    use ash::vk;
+    use syncline::QueueKind;
+    use syncline::backend::Device as _;
+    use syncline::vulkan::Device;
+
+    /// Submissions with one signal, and waits for them.
+    pub(super) fn submit_and_wait(device: &Device) {
+        let queue = device
+            .queue(QueueKind::Compute, "by hand")
+            .expect("a queue");
+        let mut kind =
+            vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        // SAFETY: a valid description.
+        let semaphore = unsafe { device.raw().create_semaphore(&info, None) }.expect("a semaphore");
+        let semaphores = [semaphore];
+        for value in (1..2000).step_by(2) {
+            let values = [value];
+            let mut timeline =
+                vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
+            let submission = vk::SubmitInfo::default()
+                .signal_semaphores(&semaphores)
+                .push_next(&mut timeline);
+            let guard = device
+                .lock_queue(queue.family(), queue.index())
+                .expect("the queue");
+            // SAFETY: the queue is locked, the semaphore lives until it is waited for, and its values grow.
+            unsafe {
+                device
+                    .raw()
+                    .queue_submit(guard.raw(), &[submission], vk::Fence::null())
+            }
+            .expect("submitted");
+            drop(guard);
+            let wait = vk::SemaphoreWaitInfo::default()
+                .semaphores(&semaphores)
+                .values(&values);
+            // SAFETY: a live timeline semaphore of the device.
+            unsafe { device.raw().wait_semaphores(&wait, u64::MAX) }.expect("waited");
+            let signal = vk::SemaphoreSignalInfo::default()
+                .semaphore(semaphore)
+                .value(value + 1);
+            // SAFETY: as above; what was submitted has signalled.
+            unsafe { device.raw().signal_semaphore(&signal) }.expect("signalled");
+        }
+        // SAFETY: nothing uses it any more, but for what the driver does itself behind the last signal.
+        unsafe {
+            device.raw().device_wait_idle().expect("idle");
+            device.raw().destroy_semaphore(semaphore, None);
+        }
+    }
+}

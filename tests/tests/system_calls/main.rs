@@ -1,0 +1,394 @@
+//! H1: once everything has been done a few times, what is asked of the system is to park a thread, to wake one, and to let others
+//! have the processor while one looks; and most operations ask for nothing at all.
+
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+mod counter;
+mod driver;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use libc::c_int;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Device, Inventory, ProbeOptions, Queue, QueueKind, Recorder, WaitMode};
+use syncline_conformance::steady::{self, OPERATIONS, Operation, TIMES};
+
+use counter::{Calls, Thread, counted};
+
+/// What is ours to make.
+const OURS: [i64; 2] = [libc::SYS_futex, libc::SYS_sched_yield];
+
+/// What an allocator makes.
+const MEMORY: [i64; 5] = [
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+];
+
+/// So often each call is made while its system calls are counted.
+const ROUNDS: u64 = 64;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn this_thread() -> Thread {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// The threads that the library has started: it names them.
+fn threads_of_ours() -> BTreeMap<Thread, String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the process's threads");
+    let named = tasks.flatten().filter_map(|task| {
+        let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        let thread = task.file_name().to_str()?.parse().ok()?;
+        let ours = name.starts_with("syncline-");
+        ours.then(|| (thread, name.trim_end().to_owned()))
+    });
+    named.collect()
+}
+
+/// The one of this name. A thread takes its name by itself, so it may have none yet.
+fn thread_named(name: &str) -> Result<Thread, Failed> {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let mut threads = threads_of_ours().into_iter();
+        if let Some((thread, _)) = threads.find(|(_, own)| own == name) {
+            return Ok(thread);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(format!("no thread is called {name}").into())
+}
+
+/// What the suite counts allocations of, with calls that are neither ours to make nor the driver's own.
+fn only_parks_and_wakes(device: &Device, operation: Operation) -> Result<Completion, Failed> {
+    let outcome = counted(|calls| -> Result<Completion, Failed> {
+        let Some(drivers) = driver::own_calls(device, calls) else {
+            return Ok(Completion::ignored_with(
+                "not known which calls are the driver's",
+            ));
+        };
+        let allowed: BTreeSet<c_int> = OURS
+            .map(|call| call as c_int)
+            .into_iter()
+            // That we do not allocate is shown elsewhere; drivers do, and so does this test.
+            .chain(MEMORY.map(|call| call as c_int))
+            .chain(drivers)
+            .collect();
+        let ours = RefCell::new(BTreeSet::from([this_thread()]));
+        // By kind, at the last two looks.
+        let looks = RefCell::new([BTreeMap::new(), BTreeMap::new()]);
+        let threads = Cell::new(0);
+        let so_far = || {
+            let mut ours = ours.borrow_mut();
+            // Only where there are others than before, as that takes calls itself.
+            let mut last = None;
+            let mut found = 0;
+            calls.each(|thread, _, _| {
+                found += u64::from(last != Some(thread));
+                last = Some(thread);
+            });
+            if found > threads.replace(found) {
+                ours.extend(threads_of_ours().into_keys());
+            }
+            let mut looks = looks.borrow_mut();
+            looks.reverse();
+            looks[1].clear();
+            calls.each(|thread, call, made| {
+                if ours.contains(&thread) && !allowed.contains(&call) {
+                    *looks[1].entry(call).or_insert(0) += made;
+                }
+            });
+            looks[1].values().sum()
+        };
+        let counted = steady::count(device, operation, &so_far)?;
+        if counted.is_nothing() {
+            return Ok(Completion::Completed);
+        }
+        let windows = counted.windows();
+        let [before, mut last] = looks.take();
+        last.retain(|call, made| *made > *before.get(call).unwrap_or(&0));
+        let kinds: Vec<_> = last.into_keys().collect();
+        Err(format!("other system calls for every {TIMES} times: {windows:?}, in the end those with the numbers {kinds:?}").into())
+    });
+    outcome.unwrap_or_else(|refused| told(Err(refused)))
+}
+
+/// One thing that is to be done, again and again: it is given its number, from 1.
+type Done<'d> = dyn FnMut(u64) -> syncline::Result<()> + 'd;
+
+/// What [`ROUNDS`] times of `done` make, by kind, on this thread, once they have been done as often before.
+fn made_in_rounds(calls: &Calls, done: &mut Done<'_>) -> syncline::Result<BTreeMap<c_int, u64>> {
+    let thread = this_thread();
+    let mut before = BTreeMap::new();
+    for round in 1..=2 * ROUNDS {
+        if round == ROUNDS + 1 {
+            before = calls.made_by(thread);
+        }
+        done(round)?;
+    }
+    let mut made = calls.made_by(thread);
+    for (call, count) in &mut made {
+        *count -= before.get(call).unwrap_or(&0);
+    }
+    // A list that grows is no matter of these, but of another test.
+    made.retain(|call, count| *count > 0 && !MEMORY.contains(&i64::from(*call)));
+    Ok(made)
+}
+
+/// `done` makes no call at all.
+fn makes_none(calls: &Calls, name: &str, done: &mut Done<'_>) -> Result<(), Failed> {
+    let made = made_in_rounds(calls, done)?;
+    if made.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{name}: {ROUNDS} times make these system calls: {made:?}").into())
+}
+
+/// The points of a timeline that are reached, and what is held: nobody is asked for those, on any device.
+fn asks_nobody(device: &Device) -> Result<Completion, Failed> {
+    let outcome = counted(|calls| -> Result<(), Failed> {
+        let queue = device.queue(QueueKind::Compute, "holds")?;
+        let (line, gate) = (device.timeline("line")?, device.timeline("gate")?);
+        line.signal(3)?;
+        makes_none(calls, "a query of what is reached", &mut |_| {
+            assert!(line.at(3).is_reached()? && line.at(2).is_pending()?);
+            assert_eq!(line.value()?, 3);
+            Ok(())
+        })?;
+        makes_none(calls, "a wait for what is reached", &mut |_| {
+            line.at(3).wait(PATIENCE)?;
+            line.at(3).wait_with(WaitMode::Block, PATIENCE)
+        })?;
+        makes_none(calls, "a query of what nobody has signalled", &mut |_| {
+            assert!(!line.at(4).is_reached()? && !line.at(4).is_pending()?);
+            assert!(line.at(4).wait(Duration::ZERO).is_err());
+            Ok(())
+        })?;
+        let held = device.timeline("held")?;
+        makes_none(calls, "a submission that is held", &mut |n| {
+            queue.submit(&[gate.at(1)], |_| Ok(()), &[held.signal_at(n)])?;
+            Ok(())
+        })?;
+        gate.signal(1)?;
+        Ok(queue.idle(PATIENCE)?)
+    });
+    told(outcome)
+}
+
+/// Keeps the worker of `queue` busy until it is told.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn keep(queue: &Queue) -> syncline::Result<Self> {
+        let (begun, ended) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let busy = Self(ended.clone());
+        let has_begun = begun.clone();
+        queue.submit(
+            &[],
+            move |recorder| {
+                on_host(recorder, move || {
+                    begun.store(true, Ordering::Release);
+                    while !ended.load(Ordering::Acquire) {
+                        std::hint::spin_loop();
+                    }
+                });
+                Ok(())
+            },
+            &[],
+        )?;
+        while !has_begun.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Has the worker of a host queue call `job`.
+fn on_host(recorder: &mut Recorder<'_>, job: impl FnOnce() + Send + 'static) {
+    #[allow(
+        irrefutable_let_patterns,
+        reason = "refutable with more than one backend"
+    )]
+    if let Recorder::Host(recorder) = recorder {
+        recorder.run(job);
+    }
+}
+
+/// The host's own operations, while nobody sleeps who would have to be woken.
+fn the_host_makes_none(device: &Device) -> Result<Completion, Failed> {
+    let outcome = counted(|calls| -> Result<(), Failed> {
+        let queue = device.queue(QueueKind::Compute, "busy")?;
+        let (line, gate) = (device.timeline("line")?, device.timeline("gate")?);
+        makes_none(calls, "a signal that nobody waits for", &mut |n| {
+            line.signal(n)
+        })?;
+        let busy = Busy::keep(&queue)?;
+        let done = device.timeline("done")?;
+        let submit = |n: u64| -> syncline::Result<()> {
+            let captured = [n; 8];
+            let work = move |recorder: &mut Recorder<'_>| {
+                on_host(recorder, move || {
+                    std::hint::black_box(captured);
+                });
+                on_host(recorder, || ());
+                Ok(())
+            };
+            queue.submit(&[done.at(n - 1)], work, &[done.signal_at(n)])?;
+            Ok(())
+        };
+        makes_none(calls, "a submission to a worker that is awake", &mut |n| {
+            submit(n)
+        })?;
+        makes_none(calls, "a query of what is on its way", &mut |n| {
+            assert!(!done.at(n).is_reached()? && done.at(n).is_pending()?);
+            assert_eq!(done.value()?, 0);
+            Ok(())
+        })?;
+        let (fence, timed) = (device.fence("fence"), device.timed_fence("timed"));
+        makes_none(calls, "the record of a fence", &mut |_| {
+            queue.record(&fence)?;
+            assert!(!fence.is_complete()?);
+            queue.record(&timed)
+        })?;
+        let other = device.timeline("released")?;
+        makes_none(calls, "a signal that releases a submission", &mut |n| {
+            queue.submit(&[gate.at(n)], |_| Ok(()), &[other.signal_at(n)])?;
+            gate.signal(n)
+        })?;
+        drop(busy);
+        Ok(queue.idle(PATIENCE)?)
+    });
+    told(outcome)
+}
+
+/// Waits until `thread` has gone to sleep so often: that counts before it does, when it can be woken already.
+fn has_slept(calls: &Calls, thread: Thread, times: u64) -> Result<(), Failed> {
+    let begun = Instant::now();
+    let futex = |by, call| by == thread && i64::from(call) == libc::SYS_futex;
+    while calls.count(futex) < times {
+        if begun.elapsed() > PATIENCE {
+            return Err("a thread with nothing to do does not sleep".into());
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Ok(())
+}
+
+/// What this thread makes each time that it wakes another: one call, and none where that is awake after all.
+fn makes_one(name: &str, made: &[u64]) -> Result<(), Failed> {
+    let once = made.iter().filter(|&&made| made == 1).count();
+    if made.iter().all(|&made| made <= 1) && 2 * once >= made.len() {
+        return Ok(());
+    }
+    Err(format!("{name} makes so many calls each time: {made:?}").into())
+}
+
+/// Who is asleep is woken by one call, and nobody makes another.
+fn one_call_wakes(device: &Device) -> Result<Completion, Failed> {
+    let outcome = counted(|calls| -> Result<(), Failed> {
+        let this = this_thread();
+        let all = || calls.count(|by, _| by == this);
+        let queue = device.queue(QueueKind::Compute, "sleeps")?;
+        let worker = thread_named("syncline-sleeps")?;
+        let done = device.timeline("done")?;
+        let mut made = Vec::new();
+        for value in 1..=ROUNDS {
+            has_slept(calls, worker, value)?;
+            let before = all();
+            queue.submit(&[], |_| Ok(()), &[done.signal_at(value)])?;
+            made.push(all() - before);
+            done.at(value).wait(PATIENCE)?;
+        }
+        makes_one("a submission to a worker that sleeps", &made)?;
+
+        let (line, answers) = (device.timeline("line")?, device.timeline("answers")?);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let (line, answers) = (&line, &answers);
+            scope.spawn(move || -> syncline::Result<()> {
+                let _ = tell.send(this_thread());
+                for value in 1..=ROUNDS {
+                    line.at(value).wait_with(WaitMode::Block, PATIENCE)?;
+                    answers.signal(value)?;
+                }
+                Ok(())
+            });
+            let waiter = told.recv()?;
+            let mut made = Vec::new();
+            for value in 1..=ROUNDS {
+                has_slept(calls, waiter, value)?;
+                let before = all();
+                line.signal(value)?;
+                made.push(all() - before);
+                answers.at(value).wait(PATIENCE)?;
+            }
+            makes_one("a signal that somebody sleeps for", &made)?;
+            let slept = calls.made_by(waiter).remove(&(libc::SYS_futex as c_int));
+            match slept {
+                Some(calls) if calls <= ROUNDS + ROUNDS / 4 => Ok(()),
+                calls => Err(format!("{ROUNDS} waits that sleep make {calls:?} calls").into()),
+            }
+        })
+    });
+    told(outcome)
+}
+
+/// What a trial has found, or why it could not look.
+fn told(outcome: std::io::Result<Result<(), Failed>>) -> Result<Completion, Failed> {
+    match outcome {
+        Ok(found) => found.map(|()| Completion::Completed),
+        Err(refused) => Ok(Completion::ignored_with(format!(
+            "no system calls can be counted: {refused}"
+        ))),
+    }
+}
+
+/// What a trial does with its device.
+type Look = dyn Fn(&Device) -> Result<Completion, Failed> + Send;
+
+fn main() -> ExitCode {
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    let mut trials = Vec::new();
+    for found in inventory.devices() {
+        let device = found.open();
+        let kind = format!("{} {}", found.info().backend, found.info().name);
+        let mut trial = |name: &str, run: Box<Look>| {
+            let device = device.clone();
+            let trial = Trial::ignorable_test(name, move || match &device {
+                Ok(device) => run(device),
+                Err(reason) => Ok(Completion::ignored_with(reason.to_string())),
+            });
+            trials.push(trial.with_kind(kind.clone()));
+        };
+        for operation in OPERATIONS {
+            let run = move |device: &Device| only_parks_and_wakes(device, operation);
+            trial(operation.name, Box::new(run));
+        }
+        trial("asks_nobody", Box::new(asks_nobody));
+        if matches!(device, Ok(Device::Host(_))) {
+            trial("the_host_makes_none", Box::new(the_host_makes_none));
+            trial("one_call_wakes", Box::new(one_call_wakes));
+        }
+    }
+    let mut arguments = Arguments::from_args();
+    // Threads are told apart by their names, and each trial looks at all that there are.
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
