@@ -148,6 +148,23 @@ impl Calls {
             .map_err(|code| failed("vkWaitSemaphores", code))
     }
 
+    /// As [`Hand::wait`], but with a second semaphore that could end it: as long as that does not get to 1, nothing does.
+    pub(crate) fn wait_or(
+        &self,
+        semaphore: vk::Semaphore,
+        value: u64,
+        other: vk::Semaphore,
+    ) -> Outcome<()> {
+        let (semaphores, values) = ([semaphore, other], [value, 1]);
+        let info = vk::SemaphoreWaitInfo::default()
+            .flags(vk::SemaphoreWaitFlags::ANY)
+            .semaphores(&semaphores)
+            .values(&values);
+        // SAFETY: live timeline semaphores of this device.
+        unsafe { self.raw().wait_semaphores(&info, LONG.as_nanos() as u64) }
+            .map_err(|code| failed("vkWaitSemaphores", code))
+    }
+
     /// `vkGetSemaphoreCounterValue`, until it is there.
     #[inline]
     pub(crate) fn poll(&self, semaphore: vk::Semaphore, value: u64) -> Outcome<()> {
