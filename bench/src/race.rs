@@ -22,7 +22,7 @@ impl Pace {
     pub const FULL: Self = Self {
         rounds: 30,
         batch: Duration::from_millis(3),
-        longest: 8,
+        longest: 16,
     };
 
     /// To see that it runs.

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
+use syncline::{WaitMode, host};
 
 /// How long threads look before they sleep.
 #[derive(Debug, Clone, Copy)]
@@ -24,13 +25,13 @@ impl Patience {
     };
     /// As long as those of the library look.
     pub(crate) const OURS: Self = Self {
-        value: Duration::from_micros(30),
-        job: Duration::from_micros(10),
+        value: WaitMode::SPIN,
+        job: host::Queue::SPIN,
     };
 }
 
 /// For how long of that it keeps others off its processor.
-const ALONE: Duration = Duration::from_micros(3);
+const ALONE: Duration = WaitMode::ALONE;
 /// Looks for each look at the clock.
 const LOOKS: u32 = 8;
 

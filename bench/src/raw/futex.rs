@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::futex::{self, Flags};
 
 /// So long a waiting thread spins without letting others run.
-const ALONE: Duration = Duration::from_micros(3);
+const ALONE: Duration = syncline::WaitMode::ALONE;
 /// Looks for each look at the clock.
 const LOOKS: u32 = 4;
 

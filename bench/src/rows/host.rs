@@ -21,7 +21,7 @@ use crate::raw::futex::Word;
 const LONG: Duration = Duration::from_secs(20);
 
 /// For how long the hand-written wait spins before it sleeps: as long as an adaptive wait of the library does.
-const SPIN: Duration = Duration::from_micros(30);
+const SPIN: Duration = WaitMode::SPIN;
 
 pub(super) const ROWS: &[Row] = &[
     Row {
