@@ -664,8 +664,112 @@ fn everything_may_be_dropped_in_the_middle() {
     setup.clock();
 }
 
+/// While a kernel stands in the way on another stream, records of clocked fences come back: the first of all, for which the
+/// kernel that writes times may have to be loaded, and so many at once that there have to be more places for them.
+fn records_do_not_wait_for_a_gate() {
+    let setup = Setup::new();
+    let fences: Vec<_> = (0..1_300)
+        .map(|_| setup.device.clocked_fence("behind a gate").unwrap())
+        .collect();
+    let queue = setup.queue("recorded");
+    let gates = setup.gated(1, 0);
+    let started = Instant::now();
+    for fence in &fences[..1] {
+        queue.record(fence).unwrap();
+    }
+    let first = started.elapsed();
+    fences[0].wait(LIMIT).unwrap();
+    for fence in &fences {
+        queue.record(fence).unwrap();
+    }
+    println!(
+        "the first record behind a gate took {first:?}, another {} {:?}",
+        fences.len(),
+        started.elapsed() - first
+    );
+    // A record that had waited for the gate would never have come back.
+    assert_eq!(gates.word.as_words().unwrap()[0].load(Ordering::Acquire), 0);
+    drop(gates);
+    queue.idle(LIMIT).unwrap();
+    let times: Vec<_> = fences.iter().map(|one| one.time().unwrap()).collect();
+    for pair in times.windows(2) {
+        let passed = pair[1].since(&pair[0]).unwrap();
+        assert!(passed.nanoseconds >= 0, "{passed:?} along a queue");
+    }
+}
+
+/// The device's times lie between those of the host before and after, within what is stated; and they are whole nanoseconds,
+/// so that the steps are exactly as long as the whole.
+fn clocked_fences_tell_the_time() {
+    let setup = Setup::new();
+    setup.clock();
+    let queue = setup.queue("timed");
+    let fence = || setup.device.clocked_fence("time").unwrap();
+    let (mut times, mut errors) = (Vec::new(), Vec::new());
+    for round in 0..200 {
+        let fence = fence();
+        let before = HostClock::Monotonic.now();
+        if round % 4 == 0 {
+            setup.launch(&queue, &setup.delay, [1, 1], 200_000);
+        }
+        queue.record(&fence).unwrap();
+        fence.wait(LIMIT).unwrap();
+        let after = HostClock::Monotonic.now();
+        let time = fence.time().unwrap();
+        let host = time.to_host().unwrap();
+        let error = host.error.cast_signed();
+        assert!(
+            before - error <= host.nanoseconds && host.nanoseconds <= after + error,
+            "{host:?} is not between {before} and {after}"
+        );
+        errors.push(host.error);
+        times.push((time, fence));
+    }
+    tell("stated error of a stamp on the host's clock, ns", errors);
+    let mut sum = 0;
+    for pair in times.windows(2) {
+        let ((start, first), (end, second)) = (&pair[0], &pair[1]);
+        let passed = second.elapsed_since(first).unwrap();
+        assert_eq!(end.since(start).unwrap().nanoseconds, passed);
+        sum += passed;
+    }
+    let (first, last) = (&times[0].1, &times[199].1);
+    assert_eq!(last.elapsed_since(first).unwrap(), sum);
+}
+
+/// Intervals of events, and times of the clock, on one queue.
+fn events_and_the_clock_agree() {
+    let setup = Setup::new();
+    let queue = setup.queue("timed");
+    let mut apart = Vec::new();
+    for _ in 0..50 {
+        let clocked = ["start", "end"].map(|name| setup.device.clocked_fence(name).unwrap());
+        let timed = ["start", "end"].map(|name| setup.device.timed_fence(name));
+        queue.record(&clocked[0]).unwrap();
+        queue.record(&timed[0]).unwrap();
+        setup.launch(&queue, &setup.delay, [1, 1], 2_000_000);
+        queue.record(&timed[1]).unwrap();
+        queue.record(&clocked[1]).unwrap();
+        queue.idle(LIMIT).unwrap();
+        let by_events = timed[1].elapsed_since(&timed[0]).unwrap();
+        let by_the_clock = clocked[1].elapsed_since(&clocked[0]).unwrap();
+        // The clocked ones stand outside; an event's milliseconds are a float's.
+        assert!(
+            by_the_clock >= by_events - 1_000,
+            "{by_the_clock} ns around {by_events} ns"
+        );
+        apart.push((by_the_clock - by_events).unsigned_abs());
+        let mixed = clocked[1].elapsed_since(&timed[0]);
+        assert!(matches!(mixed, Err(Error::TimingDiffers { .. })));
+    }
+    tell("by the clock more than by events, ns", apart);
+}
+
 fn main() -> std::process::ExitCode {
     let tests = trials![
+        records_do_not_wait_for_a_gate,
+        clocked_fences_tell_the_time,
+        events_and_the_clock_agree,
         it_says_that_it_has_a_clock,
         samples_bracket_and_rise,
         the_conversion_holds,
