@@ -358,7 +358,8 @@ fn wait_until<'p, T>(
     loop {
         if let Some(answer) = look()? {
             if let Some(usual) = usual {
-                usual.learn(Instant::now().duration_since(start));
+                // The clock has just been read, and reading it once more would be a part of being woken.
+                usual.learn(now.duration_since(start));
             }
             if let Quantity::All = quantity {
                 // Whoever brought the last of them takes the registrations out, too.
