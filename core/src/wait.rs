@@ -222,6 +222,7 @@ pub(crate) fn wait_stage(
 /// The error of a wait whose time is over, unless `value` has come since it was last looked at: no error
 /// says that something was not reached and names a value past it.
 fn timed_out(of: &Arc<Shared>, value: u64, stage: Stage, waited: Duration) -> Option<Error> {
+    of.refresh_below();
     let (reached, pending) = (of.reached(), of.pending());
     let come = match stage {
         Stage::Reached => reached,

@@ -416,6 +416,12 @@ impl Shared {
     /// Asks the home port for the value, unless nothing can have changed. Returns the value reached.
     #[inline]
     pub(crate) fn refresh(&self) -> u64 {
+        self.refresh_from(0)
+    }
+
+    /// As [`Shared::refresh`], for who wants to hear of `least` and what is above: below that only the home is asked.
+    #[inline]
+    fn refresh_from(&self, least: u64) -> u64 {
         let reached = self.reached();
         let outstanding =
             self.pending() > reached || self.seen.raw_claims.load(Ordering::Relaxed) > 0;
@@ -424,7 +430,7 @@ impl Shared {
         }
         let polled = match &*self.attachments {
             [home] => home.port.poll(),
-            _ => self.poll_all(),
+            _ => self.poll_all(least),
         };
         match polled {
             // Mostly nothing has happened.
@@ -455,8 +461,11 @@ impl Shared {
     }
 
     /// The home's value, as far as the host sees what every side did before it signalled.
-    fn poll_all(&self) -> Result<Option<u64>> {
-        let mut value = self.home().poll()?;
+    ///
+    /// A driver may take a hundred times as long to tell whether memory is visible as the home takes to tell its value, and what it
+    /// does for that may hold up what is waited for. So it is not asked about a value that nobody here wants.
+    fn poll_all(&self, least: u64) -> Result<Option<u64>> {
+        let mut value = self.home().poll()?.filter(|&value| value >= least);
         for other in self.attachments.iter().skip(1) {
             if let Some(reached) = value.filter(|&value| value != u64::MAX) {
                 value = Some(other.port.visible(reached)?);
@@ -472,10 +481,18 @@ impl Shared {
         self.reached() >= value || !self.counts_here || self.seen.troubled.load(Ordering::Acquire)
     }
 
-    /// As [`Shared::refresh`], but a load if `value` is known to be reached.
+    /// As [`Shared::refresh`], but a load if `value` is known to be reached; and where its home says that it is not, what is below
+    /// it may stay as it was.
     #[inline]
     pub(crate) fn refresh_to(&self, value: u64) {
         if self.reached() < value {
+            self.refresh_from(value);
+        }
+    }
+
+    /// Makes up for what [`Shared::refresh_to`] leaves out: for who is about to tell how far the timeline is.
+    pub(crate) fn refresh_below(&self) {
+        if self.attachments.len() > 1 {
             self.refresh();
         }
     }
