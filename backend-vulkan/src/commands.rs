@@ -26,7 +26,7 @@ pub(crate) struct Commands {
     pub(crate) family: u32,
     pool: vk::CommandPool,
     /// The queue's own timeline.
-    own: Arc<Semaphore>,
+    pub(crate) own: Arc<Semaphore>,
     /// A timeline may be dropped while its signal is in flight; its semaphore may not.
     semaphores: InUse<Semaphore>,
     /// The last submission that the driver has taken.
@@ -94,21 +94,17 @@ impl Commands {
         })
     }
 
-    /// Keeps what the submission `number` uses until it has finished; those up to `finished` have. Gives back those that
-    /// are to be told when the driver has taken it (see [`Late`](crate::late::Late)).
-    pub(crate) fn keep(
-        &self,
-        used: &[&Arc<Semaphore>],
-        number: u64,
-        finished: u64,
-    ) -> SmallVec<[Arc<Semaphore>; 2]> {
-        if !used.is_empty() {
-            self.semaphores.add(used.iter().copied(), number, finished);
+    /// Keeps the semaphores of a submission until it has finished; those up to `finished` have.
+    #[inline]
+    pub(crate) fn keep(&self, semaphores: &[&Arc<Semaphore>], used: &mut InFlight, finished: u64) {
+        let semaphores = semaphores.iter().copied();
+        if semaphores.len() > 0 {
+            self.semaphores
+                .add(semaphores.clone(), used.number, finished);
         }
         if self.device.late.applies() {
-            return used.iter().map(|&semaphore| semaphore.clone()).collect();
+            used.semaphores.extend(semaphores.cloned());
         }
-        SmallVec::new()
     }
 
     /// Submissions up to `finished` have finished; others may be made meanwhile.
@@ -243,6 +239,7 @@ impl Commands {
     }
 
     /// Notes what a submission that the driver now has uses.
+    #[inline]
     pub(crate) fn submitted(&self, used: &mut InFlight) {
         used.submission = self.device.late.count();
         if used.submission > 0 {

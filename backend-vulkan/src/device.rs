@@ -273,6 +273,7 @@ impl Inner {
     }
 
     /// The error for what a call returned; remembers a lost device.
+    #[cold]
     pub(crate) fn failed(&self, object: &Object, call: &'static str, code: vk::Result) -> Error {
         let error = native(object, call, code);
         if matches!(error, Error::DeviceLost { .. }) {

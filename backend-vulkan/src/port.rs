@@ -64,9 +64,11 @@ impl Semaphore {
     }
 
     /// `vkGetSemaphoreCounterValue`.
+    #[inline]
     pub(crate) fn value(&self) -> Result<u64> {
         // SAFETY: the semaphore is a live timeline semaphore of this device.
-        unsafe { self.device.raw().get_semaphore_counter_value(self.raw) }.map_err(|code| {
+        let value = unsafe { self.device.raw().get_semaphore_counter_value(self.raw) };
+        value.map_err(|code| {
             self.device
                 .failed(&self.object, "vkGetSemaphoreCounterValue", code)
         })

@@ -211,10 +211,10 @@ impl Submitter {
             semaphores.push(semaphore);
         }
         // The queue's own timeline needs no `Arc` here: its `Commands` have one.
-        parts.signal(self.semaphore(batch.end)?.raw(), batch.end.value());
-        let used = &mut recorder.used;
-        used.number = batch.end.value();
-        used.semaphores = self.commands.keep(&semaphores, used.number, batch.finished);
+        parts.signal(self.commands.own.raw(), batch.end.value());
+        recorder.used.number = batch.end.value();
+        self.commands
+            .keep(&semaphores, &mut recorder.used, batch.finished);
         Ok(())
     }
 

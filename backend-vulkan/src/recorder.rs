@@ -373,12 +373,20 @@ impl Recorder {
     }
 
     /// Ends the recording.
+    #[inline]
     pub(crate) fn finish(&mut self) -> Result<()> {
         let binaries = !self.binary_waits.is_empty() || !self.binary_signals.is_empty();
-        if binaries && self.buffers.is_empty() {
+        if self.buffers.is_empty() {
+            if !binaries {
+                return Ok(());
+            }
             // Binary semaphores never travel without commands: drivers have hung on that.
             self.command_buffer()?;
         }
+        self.finish_commands()
+    }
+
+    fn finish_commands(&mut self) -> Result<()> {
         if !self.acquired.is_empty() {
             let commands = self.command_buffer()?;
             for buffer in &self.acquired {

@@ -21,26 +21,28 @@ struct List<T> {
 }
 
 impl<T> List<T> {
+    #[inline]
     fn add(&mut self, object: &Arc<T>, number: u64) {
+        match self.objects.get_mut(self.next) {
+            Some((known, last)) if Arc::ptr_eq(known, object) => *last = number,
+            _ => self.find_and_add(object, number),
+        }
+        self.next += 1;
+        if self.next >= self.objects.len() {
+            self.next = 0;
+        }
+    }
+
+    /// As [`List::add`], for one that is not where it is looked for first; its place is `next` then.
+    fn find_and_add(&mut self, object: &Arc<T>, number: u64) {
+        let latest = self.objects.len().saturating_sub(LOOKS);
         let is_it = |(known, _): &(Arc<T>, u64)| Arc::ptr_eq(known, object);
-        let next = if self.next < self.objects.len() {
-            self.next
-        } else {
-            0
-        };
-        let at = if self.objects.get(next).is_some_and(is_it) {
-            Some(next)
-        } else {
-            let latest = self.objects.len().saturating_sub(LOOKS);
-            let found = self.objects[latest..].iter().rposition(is_it);
-            found.map(|found| latest + found)
-        };
-        let at = at.unwrap_or(self.objects.len());
-        match self.objects.get_mut(at) {
+        let found = self.objects[latest..].iter().rposition(is_it);
+        self.next = found.map_or(self.objects.len(), |found| latest + found);
+        match self.objects.get_mut(self.next) {
             Some((_, last)) => *last = number,
             None => self.objects.push((object.clone(), number)),
         }
-        self.next = at + 1;
     }
 }
 

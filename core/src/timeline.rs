@@ -84,6 +84,7 @@ impl Timeline {
     ///
     /// # Errors
     /// [`Error::Failed`]: the timeline failed; the value it froze at is in [`Timeline::frozen_value`].
+    #[inline]
     pub fn value(&self) -> Result<u64> {
         let value = self.0.0.refresh();
         match self.0.0.failure() {

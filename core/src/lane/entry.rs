@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use smallbox::{SmallBox, smallbox};
-use smallvec::SmallVec;
 
 use super::hold::{Awaited, State, Taken};
 use super::places::Places;
@@ -311,7 +310,7 @@ impl<E: Enqueue> State<E> {
         let number = self.first;
         self.first += 1;
         let Front { lists, job, .. } = std::mem::take(&mut self.front);
-        let mut relayed = SmallVec::new();
+        let mut relayed = Vec::new();
         while let Some((other, _)) = self.relayed.front()
             && *other <= number
         {

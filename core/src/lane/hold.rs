@@ -75,16 +75,18 @@ impl<E: Enqueue> State<E> {
         }
     }
 
-    /// Moves what submissions up to `reached` kept to `finished`, to be [let go](Finished::let_go) without the lock:
-    /// a few objects at a time, as many as need no allocation.
+    /// Takes out what submissions up to `reached` kept, to be [let go](Finished::let_go) without the lock: a few objects at
+    /// a time, as many as need no allocation.
     #[inline]
-    pub(super) fn take_finished(&mut self, reached: u64, finished: &mut Finished) {
-        if !(self.taken.is_empty() && self.kept.is_empty()) {
-            self.take_some_finished(reached, finished);
-        }
+    pub(super) fn take_finished(&mut self, reached: u64) -> Option<Finished> {
+        let (taken, kept) = (self.taken.front(), self.kept.front());
+        let any = taken.is_some_and(|&(number, _)| number <= reached)
+            || kept.is_some_and(|&(number, _)| number <= reached);
+        any.then(|| self.take_some_finished(reached))
     }
 
-    fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
+    fn take_some_finished(&mut self, reached: u64) -> Finished {
+        let mut finished = Finished::default();
         while let Some(&(number, units)) = self.taken.front()
             && number <= reached
         {
@@ -98,30 +100,24 @@ impl<E: Enqueue> State<E> {
         {
             objects.extend(self.kept.pop_front());
         }
+        finished
     }
 }
 
 /// What finished submissions kept.
 #[derive(Default)]
 pub(super) struct Finished {
-    pub(super) units: u64,
+    units: u64,
     objects: SmallVec<[(u64, Keep); 4]>,
 }
 
 impl Finished {
     /// Gives the room back, and drops the objects: the application's own, so with no lock held.
-    #[inline]
-    pub(super) fn let_go(&mut self, room: Option<&Arc<Room>>) {
-        if self.units > 0 || !self.objects.is_empty() {
-            self.let_some_go(room);
-        }
-    }
-
-    fn let_some_go(&mut self, room: Option<&Arc<Room>>) {
+    pub(super) fn let_go(self, room: Option<&Arc<Room>>) {
         if let Some(room) = room {
-            room.take_back(std::mem::take(&mut self.units));
+            room.take_back(self.units);
         }
-        for kept in self.objects.drain(..) {
+        for kept in self.objects {
             quietly(|| drop(kept));
         }
     }
@@ -141,7 +137,25 @@ pub(super) struct Awaited<'s> {
     pub(super) port: Option<&'s dyn Port>,
 }
 
+/// What a submission waits for, without what is reached; as many as most have, in place.
+pub(super) type AllAwaited<'s> = SmallVec<[Awaited<'s>; 8]>;
+
 impl Awaited<'_> {
+    /// How far it has to have come before a submission can go.
+    #[inline]
+    pub(super) const fn needed(&self) -> Stage {
+        match self.port {
+            Some(_) => Stage::Pending,
+            None => Stage::Reached,
+        }
+    }
+
+    /// True if it has come so far, and that shows without a lock.
+    #[inline]
+    pub(super) fn has_plainly_come(&self) -> bool {
+        self.of.has_plainly_come(self.needed(), self.value)
+    }
+
     pub(super) fn keep(&self) -> KeptPoint {
         KeptPoint {
             of: Some(self.of.clone()),
@@ -159,6 +173,9 @@ pub(super) struct Taken<'s> {
     pub(super) port: Option<&'s dyn Port>,
 }
 
+/// What a submission has claimed; as much as most do, in place.
+pub(super) type AllTaken<'s> = SmallVec<[Taken<'s>; 8]>;
+
 impl Taken<'_> {
     pub(super) fn keep(&self) -> OwnedClaim {
         (Some(self.of.clone()), self.claim)
@@ -174,7 +191,7 @@ pub(super) enum Verdict {
     /// It could, but the driver has no room for it.
     Full,
     /// It lacks something. The lane registers for all of that: the failure of any one decides.
-    Blocked,
+    Blocked(Lacks),
     /// It never can: a timeline that it waits for has failed.
     Skip(Failure),
 }
@@ -194,15 +211,14 @@ impl<E: Enqueue> Lane<E> {
         Taken { of, claim, port }
     }
 
-    /// Decides whether a submission can go, and adds to `lacks` what it lacks. Asks no driver and wakes nobody.
-    #[inline]
+    /// Decides whether a submission can go. Asks no driver and wakes nobody.
     pub(super) fn judge(
         &self,
         number: u64,
         waits: &[Awaited<'_>],
         claims: &[Taken<'_>],
-        lacks: &mut Lacks,
     ) -> Verdict {
+        let mut lacks = Lacks::new();
         let mut block = |of: &Arc<Shared>, value, stage| {
             let of = Some(of.clone());
             lacks.push((KeptPoint { of, value }, stage));
@@ -243,12 +259,24 @@ impl<E: Enqueue> Lane<E> {
             _ => block(own, room, Stage::Reached),
         }
         if !lacks.is_empty() {
-            Verdict::Blocked
-        } else if self.room.as_ref().is_some_and(|room| room.is_full()) {
+            Verdict::Blocked(lacks)
+        } else if self.is_full() {
             Verdict::Full
         } else {
             Verdict::Ready
         }
+    }
+
+    /// True if the room that it shares with others is.
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.room.as_ref().is_some_and(|room| room.is_full())
+    }
+
+    /// True if the driver has room for a submission, and that shows without any lock.
+    #[inline]
+    pub(super) fn has_room(&self, number: u64) -> bool {
+        self.own_shared().reached() >= number.saturating_sub(E::MAX_IN_FLIGHT) && !self.is_full()
     }
 
     /// True if a submission can go and that shows without any lock. Asks no driver and wakes nobody, as
@@ -261,11 +289,7 @@ impl<E: Enqueue> Lane<E> {
     ) -> bool {
         for wait in waits.into_iter().flatten() {
             let Some(of) = &wait.of else { continue };
-            let stage = match of.port_on(self.device) {
-                Some(_) => Stage::Pending,
-                None => Stage::Reached,
-            };
-            if !of.has_plainly_come(stage, wait.value) {
+            if !self.awaited(of, wait.value).has_plainly_come() {
                 return false;
             }
         }
@@ -278,15 +302,15 @@ impl<E: Enqueue> Lane<E> {
                 return false;
             }
         }
-        self.own_shared().reached() >= number.saturating_sub(E::MAX_IN_FLIGHT)
-            && !self.room.as_ref().is_some_and(|room| room.is_full())
+        self.has_room(number)
     }
 
     /// What a held submission waits for, on the stack. Pushed: mostly it is one, and collecting costs more than that.
-    fn all_awaited<'s>(&self, points: &'s [KeptPoint]) -> SmallVec<[Awaited<'s>; 4]> {
-        let mut all = SmallVec::new();
+    fn all_awaited<'s>(&self, points: &'s [KeptPoint]) -> AllAwaited<'s> {
+        let mut all = AllAwaited::new();
         for point in points {
-            if let Some(of) = &point.of {
+            let of = point.of.as_ref();
+            if let Some(of) = of.filter(|of| of.reached() < point.value) {
                 all.push(self.awaited(of, point.value));
             }
         }
@@ -294,8 +318,8 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// What a held submission has claimed, on the stack.
-    fn all_taken<'s>(&self, claims: &'s [OwnedClaim]) -> SmallVec<[Taken<'s>; 4]> {
-        let mut all = SmallVec::new();
+    fn all_taken<'s>(&self, claims: &'s [OwnedClaim]) -> AllTaken<'s> {
+        let mut all = AllTaken::new();
         for (of, claim) in claims {
             if let Some(of) = of {
                 all.push(self.taken(of, *claim));
@@ -354,20 +378,14 @@ impl<E: Enqueue> Lane<E> {
                 }
                 continue;
             }
-            let mut lacks = Lacks::new();
             let verdict = if state.is_front_prepared() {
                 Verdict::Ready
             } else {
                 state.look_at_front(&self.seat);
                 let (waits, claims) = parts(&state.front.lists);
-                self.judge(
-                    first,
-                    &self.all_awaited(waits),
-                    &self.all_taken(claims),
-                    &mut lacks,
-                )
+                self.judge(first, &self.all_awaited(waits), &self.all_taken(claims))
             };
-            if matches!(verdict, Verdict::Blocked) {
+            if let Verdict::Blocked(lacks) = verdict {
                 drop(state);
                 if self.park(lacks) {
                     return;

@@ -17,8 +17,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::backend::{Enqueue, Keep, NativeMark, Stamp};
 use crate::error::{Error, Failure, Object, Result};
 use crate::fence::Fence;
@@ -27,7 +25,7 @@ use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point, Signal};
 use crate::room::{Room, Sharer, Taken as TakenRoom};
 use crate::run::{PutOff, Wake, quietly};
-use crate::state::Shared;
+use crate::state::{Interval, Shared};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, behind_a_change, fence, this_thread};
 use crate::timeline::Timeline;
 use crate::trace::Followed;
@@ -35,7 +33,7 @@ use crate::waiters::Stage;
 use aside::Aside;
 use driving::Driving;
 use entry::{Entry, Job};
-use hold::{Awaited, Finished, Lacks, State, Taken, Verdict};
+use hold::{AllAwaited, AllTaken, Awaited, State, Taken, Verdict};
 use places::Places;
 use send::Went;
 
@@ -251,14 +249,10 @@ impl<E: Enqueue> Lane<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        let mut awaited: SmallVec<[Awaited<'_>; 4]> = SmallVec::new();
-        for wait in waits {
-            if let Some(of) = wait.of {
-                awaited.push(self.awaited(of, wait.value));
-            }
-        }
+        let mut awaited = AllAwaited::new();
+        let have_come = self.look_up(waits, &mut awaited)?;
         let waits = &awaited[..];
-        self.bring_up_to_date(waits, signals)?;
+        self.bring_up_to_date(signals);
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
         let me = this_thread();
@@ -269,15 +263,14 @@ impl<E: Enqueue> Lane<E> {
             });
         }
         // Claims are decided in the queue's order: under its lock.
-        let mut claims: SmallVec<[Taken<'_>; 4]> = SmallVec::new();
-        self.claim_all(waits, signals, &mut claims)?;
+        let mut claims = AllTaken::new();
+        let is_plain = self.claim_all(waits, have_come, signals, &mut claims)?;
         let number = state.last + 1;
         let idle = state.held.is_empty() && self.driving.is_free();
-        let mut lacks = Lacks::new();
-        let verdict = if idle {
-            self.judge(number, waits, &claims, &mut lacks)
-        } else {
+        let verdict = if !idle || (is_plain && self.has_room(number)) {
             Verdict::Ready
+        } else {
+            self.judge(number, waits, &claims)
         };
         let held = !(idle && matches!(verdict, Verdict::Ready));
         let mut places = Places::default();
@@ -294,14 +287,15 @@ impl<E: Enqueue> Lane<E> {
         }
         state.last = number;
         self.last.store(number, Ordering::Release);
-        let mut finished = Finished::default();
         state.take_up(&self.aside);
-        state.take_finished(self.own_shared().reached(), &mut finished);
+        let finished = state.take_finished(self.own_shared().reached());
         self.note_what_is_kept(&state);
         if !held {
             self.driving.take(me);
             drop(state);
-            finished.let_go(self.room.as_ref());
+            if let Some(finished) = finished {
+                finished.let_go(self.room.as_ref());
+            }
             if !self.driver.ready() {
                 let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
                 State::<E>::fill(&mut lists, waits, &claims);
@@ -343,8 +337,11 @@ impl<E: Enqueue> Lane<E> {
         // been changed.
         behind_a_change();
         if idle {
-            let blocked = matches!(verdict, Verdict::Blocked);
-            if !(blocked && self.are_well(waits, &claims) && self.park(lacks)) {
+            let parks = match verdict {
+                Verdict::Blocked(lacks) => self.are_well(waits, &claims) && self.park(lacks),
+                _ => false,
+            };
+            if !parks {
                 self.drive(me);
             }
         } else {
@@ -352,7 +349,9 @@ impl<E: Enqueue> Lane<E> {
             self.clone().reconsider(number);
         }
         // Last: it may run what the application does in drops, and the lane must not wait for that.
-        finished.let_go(self.room.as_ref());
+        if let Some(finished) = finished {
+            finished.let_go(self.room.as_ref());
+        }
         Ok(self.submitted(number))
     }
 
@@ -373,17 +372,33 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// Everything that may ask a driver, wake others or drop what is kept, before the lock is taken.
+    /// Adds what is not reached yet to `awaited`. True if all of it has come as far as it has to before a submission can go,
+    /// and that shows without a lock.
     #[inline]
-    fn bring_up_to_date(&self, waits: &[Awaited<'_>], signals: &[Signal<'_>]) -> Result<()> {
-        for &Awaited { of, value, port } in waits {
-            of.check_wait(value)?;
-            let needed = match port {
-                Some(_) => Stage::Pending,
-                None => Stage::Reached,
+    fn look_up<'p>(&self, waits: &[Point<'p>], awaited: &mut AllAwaited<'p>) -> Result<bool> {
+        let mut have_come = true;
+        for wait in waits {
+            let Some(of) = wait.of.filter(|of| of.reached() < wait.value) else {
+                continue;
             };
-            of.refresh_for(needed, value);
+            let wait = self.awaited(of, wait.value);
+            // What is pending was not too far away when it was claimed.
+            have_come &= wait.has_plainly_come() || self.look_again(wait)?;
+            awaited.push(wait);
         }
+        Ok(have_come)
+    }
+
+    /// Asks the driver for a value that has not come yet, as far as that can tell anything.
+    fn look_again(&self, wait: Awaited<'_>) -> Result<bool> {
+        wait.of.check_wait(wait.value)?;
+        wait.of.refresh_for(wait.needed(), wait.value);
+        Ok(wait.has_plainly_come())
+    }
+
+    /// Everything else that may ask a driver, wake others or drop what is kept, before the lock is taken.
+    #[inline]
+    fn bring_up_to_date(&self, signals: &[Signal<'_>]) {
         for signal in signals {
             signal.of.refresh_if_far(signal.value);
         }
@@ -401,42 +416,41 @@ impl<E: Enqueue> Lane<E> {
             let left = last.saturating_sub(own.refresh());
             self.look_at.store(2 * left, Ordering::Relaxed);
         }
-        Ok(())
     }
 
-    /// Claims every signal of a submission, or none.
+    /// Claims every signal of a submission, or none. `have_come`: all that it waits for is pending. True if so are the
+    /// predecessors of all signals.
     #[inline]
     fn claim_all<'s>(
         &self,
         waits: &[Awaited<'_>],
+        have_come: bool,
         signals: &'s [Signal<'_>],
-        taken: &mut SmallVec<[Taken<'s>; 4]>,
-    ) -> Result<()> {
+        taken: &mut AllTaken<'s>,
+    ) -> Result<bool> {
+        let mut in_order = have_come;
         for (index, signal) in signals.iter().enumerate() {
-            let same = |of: &Arc<Shared>| Arc::ptr_eq(of, signal.of);
-            let mut own_wait = 0;
-            for wait in waits.iter().filter(|wait| same(wait.of)) {
-                own_wait = wait.value.max(own_wait);
-            }
-            let claim = if signals[..index].iter().any(|earlier| same(earlier.of)) {
-                Err(Error::DuplicateSignal {
-                    timeline: signal.of.object.clone(),
-                    asked: signal.value,
-                })
-            } else {
-                signal.of.claim(signal.value, own_wait)
+            let of = signal.of;
+            // Mostly nothing else of the timeline is claimed, and that is all that has to be looked at: so no earlier signal
+            // of the list is of the same timeline, the claim begins where that is pending, and no wait for it lies above.
+            let quick = have_come.then(|| of.claim_quickly(signal.value, 0));
+            let claim = match quick.flatten() {
+                Some(claim) => Ok(Some(claim)),
+                None => {
+                    in_order = false;
+                    claim_with_care(waits, &signals[..index], *signal)
+                }
             };
             match claim {
-                Ok(claim) => taken.push(self.taken(signal.of, claim)),
-                // It will be skipped, as it is if the timeline fails a moment later.
-                Err(Error::Failed { .. }) if is_hopeless(waits) => {}
+                Ok(Some(claim)) => taken.push(self.taken(of, claim)),
+                Ok(None) => {}
                 Err(error) => {
                     withdraw_all(taken);
                     return Err(error);
                 }
             }
         }
-        Ok(())
+        Ok(in_order)
     }
 
     /// Drops what finished submissions kept.
@@ -469,16 +483,17 @@ impl<E: Enqueue> Sharer for Lane<E> {
         let reached = own.refresh();
         let failed = own.failure().is_some();
         loop {
-            let mut finished = Finished::default();
             let mut state = self.state.lock();
             state.take_up(&self.aside);
-            state.take_finished(reached, &mut finished);
-            if failed {
-                // A queue that has failed gets no further: what it took is not waited for.
-                finished.units += state.take_all_room();
-            }
+            let finished = state.take_finished(reached);
+            // A queue that has failed gets no further: what it took is not waited for.
+            let lost = if failed { state.take_all_room() } else { 0 };
             self.note_what_is_kept(&state);
             drop(state);
+            if let Some(room) = &self.room {
+                room.take_back(lost);
+            }
+            let Some(finished) = finished else { return };
             let more = finished.is_full();
             finished.let_go(self.room.as_ref());
             if !more {
@@ -549,6 +564,28 @@ impl<E: Enqueue> Wake for Left<E> {
 fn is_hopeless(waits: &[Awaited<'_>]) -> bool {
     let hopeless = |wait: &Awaited<'_>| wait.of.hopeless(wait.value).is_some();
     waits.iter().any(hopeless)
+}
+
+/// Claims a signal of a submission that has `earlier` signals, too. `None` if the submission can never run, nor the signal be
+/// made: it will be skipped, as it is if the timeline fails a moment later.
+fn claim_with_care(
+    waits: &[Awaited<'_>],
+    earlier: &[Signal<'_>],
+    signal: Signal<'_>,
+) -> Result<Option<Interval>> {
+    let same = |of: &Arc<Shared>| Arc::ptr_eq(of, signal.of);
+    if earlier.iter().any(|earlier| same(earlier.of)) {
+        return Err(Error::DuplicateSignal {
+            timeline: signal.of.object.clone(),
+            asked: signal.value,
+        });
+    }
+    let own_waits = waits.iter().filter(|wait| same(wait.of));
+    let own_wait = own_waits.map(|wait| wait.value).max().unwrap_or(0);
+    match signal.of.claim(signal.value, own_wait) {
+        Err(Error::Failed { .. }) if is_hopeless(waits) => Ok(None),
+        claim => claim.map(Some),
+    }
 }
 
 /// Takes the claims of a refused submission back. The caller holds these timelines, so this wakes nobody.

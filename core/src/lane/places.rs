@@ -1,7 +1,5 @@
 //! A held submission's places in the graph of who waits for whom.
 
-use smallvec::SmallVec;
-
 use super::Lane;
 use super::hold::Taken;
 use crate::backend::Enqueue;
@@ -15,7 +13,7 @@ use crate::graph::{Lists, Place, Turn};
 pub(super) struct Places<'l> {
     pub(super) turn: Option<Turn<'l>>,
     /// In the order of the submission's claims. Mostly empty.
-    pub(super) relayed: SmallVec<[Place; 2]>,
+    pub(super) relayed: Vec<Place>,
 }
 
 impl Places<'_> {
@@ -43,7 +41,7 @@ impl<E: Enqueue> Lane<E> {
         let turn = lists
             .map(|lists| self.take_turn(number, lists))
             .transpose()?;
-        let mut relayed = SmallVec::new();
+        let mut relayed = Vec::new();
         for claim in claims {
             if claim.port.is_some() {
                 continue;

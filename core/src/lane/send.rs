@@ -102,32 +102,33 @@ impl<E: Enqueue> Lane<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
     {
-        // Lists that mostly are empty or short: pushed, since collecting costs as much as the rest of the call.
-        let mut batch_waits = Natives::new();
+        // One list for what mostly is short. Pushed, since collecting costs as much as the rest of the call.
+        let mut natives: SmallVec<[NativePoint<'_>; 16]> = SmallVec::new();
         for &Awaited { of, value, port } in waits {
-            if let Some(port) = port.filter(|_| of.reached() < value) {
-                batch_waits.push(NativePoint { of, port, value });
+            if let Some(port) = port {
+                natives.push(NativePoint { of, port, value });
             }
         }
-        let domain = self.domain;
-        let (mut order, mut signals) = (Natives::new(), Natives::new());
-        let mut relayed: SmallVec<[Completion; 2]> = SmallVec::new();
+        let before = natives.len();
+        let mut relayed = Vec::new();
         for &Taken { of, claim, port } in claims {
+            let value = claim.above;
+            // Waited for before the work already.
+            let waited = |wait: &Awaited<'_>| wait.value >= value && Arc::ptr_eq(wait.of, of);
             let Some(port) = port else {
                 relayed.push(Completion::new(of, claim.upto));
                 continue;
             };
-            // Waited for before the work already.
-            let waited = |wait: &Awaited<'_>| wait.value >= claim.above && Arc::ptr_eq(wait.of, of);
-            let native = |value| NativePoint { of, port, value };
-            if of.reached() < claim.above
-                && !of.is_from(claim.above, domain)
-                && !waits.iter().any(waited)
+            if of.reached() < value && !of.is_from(value, self.domain) && !waits.iter().any(waited)
             {
-                order.push(native(claim.above));
+                natives.push(NativePoint { of, port, value });
             }
-            if of.failure().is_none() {
-                signals.push(native(claim.upto));
+        }
+        let between = natives.len();
+        for &Taken { of, claim, port } in claims {
+            if let Some(port) = port.filter(|_| !of.is_failed()) {
+                let value = claim.upto;
+                natives.push(NativePoint { of, port, value });
             }
         }
         let own = self.own_shared();
@@ -137,9 +138,9 @@ impl<E: Enqueue> Lane<E> {
             value: number,
         };
         let batch = Batch {
-            waits: &batch_waits,
-            order: &order,
-            signals: &signals,
+            waits: &natives[..before],
+            order: &natives[before..between],
+            signals: &natives[between..],
             relayed: &relayed,
             end,
             finished: own.reached(),
@@ -147,14 +148,12 @@ impl<E: Enqueue> Lane<E> {
 
         // Around the work, so that the backend can undo what it had begun; and around all of it, since what
         // is dropped in there, the work's own captures among it, is the application's and may panic too.
-        let recorded = self.guarded(|| {
+        let flushed = self.guarded(|| {
             let work = |recorder: &mut E::Recorder<'_>| self.guarded(|| work(recorder));
-            self.driver.record(&batch, keep, work)
+            let prepared = self.driver.record(&batch, keep, work)?;
+            Ok(self.hand_over(prepared))
         });
-        match recorded.map_err(|error| error.on(&self.object)) {
-            Ok(prepared) => self.flush(number, prepared, claims, places, keep),
-            Err(error) => Sent::Refused(error),
-        }
+        self.take_in(number, flushed, claims, places, keep)
     }
 
     /// Runs what may panic for the application's sake: that is a refusal then.
@@ -168,8 +167,15 @@ impl<E: Enqueue> Lane<E> {
         })
     }
 
-    /// Hands a recorded submission to the driver, and lets the timelines know.
+    /// Hands a recorded submission to the driver. May panic: one that refuses it drops what was prepared, on the host
+    /// closures of the application.
     #[inline]
+    fn hand_over(self: &Arc<Self>, prepared: E::Prepared) -> Flush<E::Prepared> {
+        let waker = || Waker(self.clone() as Arc<dyn Wake>);
+        self.driver.flush(prepared, &waker)
+    }
+
+    /// Hands a submission that was recorded before to the driver, and lets the timelines know.
     pub(super) fn flush(
         self: &Arc<Self>,
         number: u64,
@@ -178,12 +184,25 @@ impl<E: Enqueue> Lane<E> {
         places: &mut Places<'_>,
         keep: &mut Keep,
     ) -> Sent<E> {
-        let waker = || Waker(self.clone() as Arc<dyn Wake>);
-        // A driver that refuses it drops what was prepared: closures of the application, on the host.
-        match self.guarded(|| Ok(self.driver.flush(prepared, &waker))) {
+        let flushed = self.guarded(|| Ok(self.hand_over(prepared)));
+        self.take_in(number, flushed, claims, places, keep)
+    }
+
+    /// Lets the timelines know of a submission that the driver has taken.
+    #[inline]
+    fn take_in(
+        self: &Arc<Self>,
+        number: u64,
+        flushed: Result<Flush<E::Prepared>>,
+        claims: &[Taken<'_>],
+        places: &mut Places<'_>,
+        keep: &mut Keep,
+    ) -> Sent<E> {
+        match flushed {
             Ok(Flush::Done) => {}
             Ok(Flush::Busy(prepared)) => return Sent::Busy(prepared),
-            Ok(Flush::Refused(error)) | Err(error) => return Sent::Refused(error),
+            Ok(Flush::Refused(error)) => return Sent::Refused(error),
+            Err(error) => return Sent::Refused(error.on(&self.object)),
         }
         let units = keep.units();
         let room = self.room.as_ref().filter(|_| units > 0);
@@ -298,5 +317,3 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 }
-
-type Natives<'n> = SmallVec<[NativePoint<'n>; 4]>;

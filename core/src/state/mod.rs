@@ -288,6 +288,12 @@ impl Shared {
         self.locked.state.lock().failure.clone()
     }
 
+    /// True if it has failed.
+    #[inline]
+    pub(crate) fn is_failed(&self) -> bool {
+        self.is_troubled() && self.failure().is_some()
+    }
+
     /// The graph of held submissions has one wait for this timeline, or claim of it, more. Called under the graph's lock,
     /// as all that changes this; who enters a submission there has a fence between that and his look for trouble.
     pub(crate) fn add_held_wait(&self) {

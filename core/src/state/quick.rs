@@ -58,7 +58,7 @@ impl Shared {
     /// Claims everything from what is pending up to `value`, if no other claim is outstanding and nothing is
     /// to be said against it. If not, nothing has changed.
     #[inline]
-    pub(super) fn claim_quickly(&self, value: u64, own_wait: u64) -> Option<Interval> {
+    pub(crate) fn claim_quickly(&self, value: u64, own_wait: u64) -> Option<Interval> {
         self.claim_in_the_word(value, |above| (own_wait..value).contains(&above))
     }
 
