@@ -62,10 +62,17 @@ impl Layout<'_> {
                 let of = &self.recording.tracks[*track];
                 let submission = &of.submissions[*index];
                 let name = life::name(submission);
+                let pending = submission.outcome == Outcome::Pending;
                 // The first names the track, so that all of a queue stand together.
                 let name = match phase {
                     Phase::Before => format!("{} · before the run", of.queue),
+                    Phase::Held if pending && submission.released.is_none() => {
+                        format!("held: {name} (not released)")
+                    }
                     Phase::Held => format!("held: {name}"),
+                    Phase::Queued if pending && submission.began.is_none() => {
+                        format!("queued: {name} (not ended)")
+                    }
                     Phase::Queued => format!("queued: {name}"),
                 };
                 say("ph", if begins { "b" } else { "e" }.into());

@@ -13,7 +13,8 @@
 //! its predecessor ends is moved behind it. The arguments of a slice have its times as they were recorded, in nanoseconds since the same origin, with
 //! their errors. What lies more than eleven days from the origin stands at the edge, as the format's numbers end there.
 //!
-//! A submission that has begun and not ended by the end of the recording is a slice up to there, of the category `pending`. One that failed is of the
+//! A submission that has begun and not ended by the end of the recording is a slice up to there, of the category `pending`. One that has not begun has no slice, and its time before the
+//! run goes on up to there. One that failed is of the
 //! category `failed`, and its name says so. A run of whose times one or both are unknown is a slice of 2 ns where it must have been, of the category
 //! `untimed`.
 //!

@@ -166,11 +166,16 @@ impl Draw<'_> {
             return last;
         }
         let what = format!(
-            "{} #{}: held for {}, then with the driver for {}",
+            "{} #{}: held for {}, then with the driver for {}{}",
             life::name(submission),
             submission.number,
             words(i128::from(before.held) - i128::from(before.made)),
             words(i128::from(before.end) - i128::from(before.held)),
+            if submission.outcome == Outcome::Pending {
+                ", and not ended"
+            } else {
+                ""
+            },
         );
         self.bars
             .push_str(&format!("<g><title>{}</title>{parts}</g>\n", escape(&what)));
