@@ -126,7 +126,7 @@ pub enum Place {
 
 impl Recording {
     /// Which wait was released by which signal: for each wait the signal, of those recorded, with the lowest value that is
-    /// enough. Waits whose signal was not recorded have none. In the order of the submissions that wait.
+    /// enough. Waits whose signal was not recorded have none, nor have those for 0, which is reached from the first. In the order of the submissions that wait.
     #[must_use]
     pub fn arrows(&self) -> Vec<Arrow> {
         let mut signals: BTreeMap<Edge, Place> = BTreeMap::new();
@@ -148,6 +148,10 @@ impl Recording {
         for (t, track) in self.tracks.iter().enumerate() {
             for (s, submission) in track.submissions.iter().enumerate() {
                 for &wait in &submission.waits {
+                    // No timeline begins below it, so nobody had to signal it.
+                    if wait.value == 0 {
+                        continue;
+                    }
                     let last = Edge {
                         value: u64::MAX,
                         ..wait
@@ -230,7 +234,7 @@ mod tests {
             1,
             vec![submission(1, &[], &[(0, 3)]), submission(2, &[], &[(0, 7)])],
         );
-        let waits = [(0, 4), (0, 2), (0, 8), (3, 1), (1, 2), (0, 9)];
+        let waits = [(0, 4), (0, 2), (0, 0), (0, 8), (3, 1), (1, 2), (0, 9)];
         let two = track(2, vec![submission(1, &waits, &[])]);
         let recording = Recording {
             tracks: vec![one, two],

@@ -34,7 +34,7 @@ const GROUNDS: [[&str; 7]; 2] = [
 fn ground(dark: bool) -> String {
     let [ground, band, text, beside, grid, near, failed] = GROUNDS[usize::from(dark)];
     let mut style = format!(
-        ".ground{{fill:{ground}}}.edge{{stroke:{grid}}}.band{{fill:{band}}}.t{{fill:{text}}}.m{{fill:{beside}}}\
+        ".ground{{fill:{ground}}}.edge{{stroke:{grid}}}.band{{fill:{band}}}.t{{fill:{text}}}.m{{fill:{beside}}}.device{{stroke:{ground};stroke-width:3;stroke-linejoin:round;paint-order:stroke}}\
          .grid{{stroke:{grid}}}.halo{{stroke:{ground}}}.near{{stroke:{near}}}.nearh{{fill:{near}}}\
          .far{{stroke:{text}}}.farh{{fill:{text}}}.fail{{stroke:{failed};fill:{ground}}}.failt{{fill:{failed}}}.against{{stroke:{failed}}}"
     );
