@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::backend::{Device, Held, Queue, Submitted};
+use syncline::clock::{Clock, Elapsed, Estimate, Sampled, Time};
 use syncline::{
     Blockers, Claim, Error, Fence, KeptPoint, Notification, Point, QueueKind, Rejected, Result,
     Signal, Timeline, WaitMode,
@@ -129,6 +130,62 @@ pub trait Subject: Clone + Send + Sync + 'static {
         } else {
             self.device().fence(label)
         }
+    }
+
+    /// [`Device::clocked_fence`].
+    ///
+    /// # Errors
+    /// As there.
+    fn clocked_fence(&self, label: &str) -> Result<Fence> {
+        self.device().clocked_fence(label)
+    }
+
+    /// [`Device::clock`].
+    ///
+    /// # Errors
+    /// As there.
+    fn clock(&self) -> Result<Clock> {
+        self.device().clock()
+    }
+
+    /// [`Clock::sample`].
+    ///
+    /// # Errors
+    /// As there.
+    fn sample(&self, clock: &Clock) -> Result<Sampled> {
+        clock.sample()
+    }
+
+    /// [`Clock::to_host`] and [`Time::to_host`].
+    ///
+    /// # Errors
+    /// As there.
+    fn to_host(&self, clock: &Clock, device: i64) -> Result<Estimate> {
+        clock.to_host(device)
+    }
+
+    /// [`Clock::to_device`].
+    ///
+    /// # Errors
+    /// As there.
+    fn to_device(&self, clock: &Clock, host: i64) -> Result<Estimate> {
+        clock.to_device(host)
+    }
+
+    /// [`Fence::time`].
+    ///
+    /// # Errors
+    /// As there.
+    fn time(&self, fence: &Fence) -> Result<Time> {
+        fence.time()
+    }
+
+    /// [`Time::since`].
+    ///
+    /// # Errors
+    /// As there.
+    fn since(&self, start: &Time, end: &Time) -> Result<Elapsed> {
+        end.since(start)
     }
 
     /// [`Timeline::at`].

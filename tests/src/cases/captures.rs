@@ -258,12 +258,24 @@ fn fence_belongs(world: &World<Equipped>) -> Verdict {
     let (queue, native) = cuda_queue(world, "captured")?;
     let buffer = world.left.buffer(WORDS)?;
     let fence = world.left.fence("place");
+    let clocked = match world.left.clocked_fence("place") {
+        Ok(clocked) => Some(clocked),
+        Err(Stop::Skipped(_)) => None,
+        Err(failed) => return Err(failed),
+    };
     let capture = Capture::begin(&native)?;
     set(capture.stream, &buffer, 1)?;
     queue.record(&fence)?;
     ask(world, &fence)?;
     queue.record(&fence)?;
     ask(world, &fence)?;
+    // It has a place in the graph as well, and no time.
+    if let Some(clocked) = &clocked {
+        queue.record(clocked)?;
+        ask(world, clocked)?;
+        check_error!(clocked.time(), Error::Captured { .. });
+        check_error!(clocked.elapsed_since(clocked), Error::Captured { .. });
+    }
     // None of it has harmed the capture.
     let graph = capture.end()?;
     ask(world, &fence)?;

@@ -6,6 +6,7 @@ use crate::case::{Verdict, check, note};
 use crate::subject::RecorderOf;
 use crate::{Case, Subject, World};
 
+mod clocks;
 mod cost;
 mod cycles;
 mod descriptors;
@@ -55,6 +56,7 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         rejections::cases(),
         work::cases(),
         time::cases(),
+        clocks::cases(),
         cost::cases(),
         fences::cases(),
         failure::cases(),

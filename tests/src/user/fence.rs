@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use syncline::{Object, Result, WaitMode};
 
-use super::KeptPoint;
+use super::{KeptPoint, Time};
 use crate::Subject;
 
 /// [`syncline::Fence`].
@@ -78,6 +78,15 @@ impl<S: Subject> Fence<S> {
     /// As there.
     pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
         self.on.elapsed(&start.library, &self.library)
+    }
+
+    /// [`syncline::Fence::time`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn time(&self) -> Result<Time<S>> {
+        let time = self.on.time(&self.library)?;
+        Ok(Time::new(&self.on, time))
     }
 }
 

@@ -7,16 +7,19 @@
 //! | [`Timeline`], [`Point`], [`KeptPoint`] | the same |
 //! | [`Queue`], [`Submitted`] | `backend::Queue`, `backend::Submitted` |
 //! | [`Fence`] | the same |
+//! | [`Clock`], [`Time`] | `clock::Clock`, `clock::Time` |
 //! | [`Gate`], [`Latch`] | nothing: device-side work that the host holds up |
 //! | [`wait_all`], [`wait_any`] | the same |
 //! | [`all`], [`any`] | `future::all`, `future::any` |
 
+mod clock;
 mod fence;
 mod gate;
 mod queue;
 mod timeline;
 mod world;
 
+pub use clock::{Clock, Time};
 pub use fence::Fence;
 pub use gate::{Gate, Latch};
 pub use queue::{Queue, Submitted};

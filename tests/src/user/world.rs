@@ -5,7 +5,7 @@ use std::fmt;
 use syncline::backend::{Attachment, Device as _};
 use syncline::{DeviceId, Error, Info, Object, QueueKind, Result};
 
-use super::{Fence, Gate, Queue, Timeline};
+use super::{Clock, Fence, Gate, Queue, Timeline};
 use crate::case::Stop;
 use crate::subject::RecorderOf;
 use crate::{Case, Subject};
@@ -127,6 +127,39 @@ impl<S: Subject> Device<S> {
     #[must_use]
     pub fn timed_fence(&self, label: &str) -> Fence<S> {
         Fence::new(&self.0, self.0.fence(label, true))
+    }
+
+    /// A fence with times on the device's clock.
+    ///
+    /// # Errors
+    /// A skip if the device has no clock, or no timestamps; the backend's.
+    pub fn clocked_fence(&self, label: &str) -> Result<Fence<S>, Stop> {
+        if self.info().capabilities.timestamp_bits == 0 {
+            return Stop::skip("the device has no timestamps");
+        }
+        match self.0.clocked_fence(label) {
+            Ok(fence) => Ok(self.own_fence(fence)),
+            Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// The device's clock.
+    ///
+    /// # Errors
+    /// A skip if it has none; the backend's.
+    pub fn clock(&self) -> Result<Clock<S>, Stop> {
+        match self.0.clock() {
+            Ok(clock) => Ok(self.own_clock(clock)),
+            Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// A clock that a case made by other means, behind this device's hooks.
+    #[must_use]
+    pub fn own_clock(&self, library: syncline::clock::Clock) -> Clock<S> {
+        Clock::new(&self.0, library)
     }
 
     /// A buffer of zeroes.

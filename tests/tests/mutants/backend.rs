@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{
-    self, Attachment, Batch, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted, Waker,
-    Watch,
+    self, Attachment, Batch, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted,
+    Timing, Waker, Watch,
 };
-use syncline::clock::Clock;
+use syncline::clock::{Clock, Sample, Sampler};
 use syncline::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, Watcher};
 
 use crate::bugs::Bug;
+use crate::clockwork::clock::Ticks;
 use crate::clockwork::device::Port;
-use crate::clockwork::driver::{Command, TICK};
+use crate::clockwork::driver::{Command, QUEUES, TICK};
 use crate::clockwork::queue::{Channel, Stamp};
 use crate::clockwork::{Device, Recorder};
 use crate::lock;
@@ -28,6 +29,8 @@ pub(crate) struct PlantedDevice {
     pub(crate) inner: Device,
     info: Arc<Info>,
     pub(crate) bug: Bug,
+    clock: Clock,
+    leaked: Arc<Mutex<Vec<Arc<PlantedStamp>>>>,
 }
 
 impl PlantedDevice {
@@ -35,7 +38,14 @@ impl PlantedDevice {
         let mut info = backend::Device::info(&inner).clone();
         info.capabilities.max_value_difference = LIMIT;
         let info = Arc::new(info);
-        Self { inner, info, bug }
+        let clock = planted_clock(&inner, bug);
+        Self {
+            inner,
+            info,
+            bug,
+            clock,
+            leaked: Arc::default(),
+        }
     }
 }
 
@@ -78,6 +88,8 @@ impl backend::Device for PlantedDevice {
             bug: self.bug,
             count: AtomicU64::new(0),
             late: Mutex::default(),
+            ticks: self.inner.ticks(),
+            leaked: self.leaked.clone(),
         };
         Ok(PlantedQueue {
             device: self.clone(),
@@ -90,7 +102,71 @@ impl backend::Device for PlantedDevice {
     }
 
     fn clock(&self) -> Result<Clock> {
-        self.inner.clock()
+        match self.bug {
+            Bug::AnotherClockEachTime => Ok(planted_clock(&self.inner, self.bug)),
+            Bug::ClockRefused => Err(Error::Unsupported {
+                object: self.object().clone(),
+                asked: "read its clock".into(),
+                reason: "it is of no mind to".into(),
+            }),
+            _ => Ok(self.clock.clone()),
+        }
+    }
+}
+
+fn planted_clock(device: &Device, bug: Bug) -> Clock {
+    let ticks = device.ticks();
+    Clock::new(
+        Object::new("planted clock", ""),
+        PlantedTicks { ticks, bug },
+    )
+}
+
+/// As the clockwork reads its clock, with a bug.
+struct PlantedTicks {
+    ticks: Ticks,
+    bug: Bug,
+}
+
+impl Sampler for PlantedTicks {
+    fn sample(&self) -> Result<Sample> {
+        let sample = self.ticks.sample()?;
+        Ok(match self.bug {
+            Bug::SampleBlocks => {
+                let machine = &self.ticks.0;
+                for queue in 0..QUEUES {
+                    let shown = Arc::new(OnceLock::new());
+                    machine.submit(queue, vec![Command::Time(shown.clone())]);
+                    while shown.get().is_none() {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                }
+                sample
+            }
+            Bug::DeviationForgotten => {
+                // As little passes as where a thread is interrupted.
+                let before = self.host_clock().now();
+                std::thread::sleep(Duration::from_micros(100));
+                Sample {
+                    host: before,
+                    deviation: 0,
+                    ..self.ticks.sample()?
+                }
+            }
+            Bug::DeviationExaggerated => Sample {
+                deviation: 1_000_000_000,
+                ..sample
+            },
+            Bug::SampleOfAnotherMoment => Sample {
+                host: sample.host - 50_000_000,
+                ..sample
+            },
+            _ => sample,
+        })
+    }
+
+    fn resolution(&self) -> u64 {
+        self.ticks.resolution()
     }
 }
 
@@ -204,6 +280,8 @@ pub(crate) struct Planted {
     count: AtomicU64,
     /// A list that goes with the next one.
     late: Mutex<Option<Vec<Command>>>,
+    ticks: Ticks,
+    leaked: Arc<Mutex<Vec<Arc<PlantedStamp>>>>,
 }
 
 fn wait(recorder: &mut Recorder, point: NativePoint<'_>, value: u64) -> Result<()> {
@@ -340,12 +418,17 @@ impl Enqueue for Planted {
         }
     }
 
-    fn stamp(&self, timing: syncline::backend::Timing) -> Result<Arc<PlantedStamp>> {
-        Ok(Arc::new(PlantedStamp {
+    fn stamp(&self, timing: Timing) -> Result<Arc<PlantedStamp>> {
+        let stamp = Arc::new(PlantedStamp {
             inner: self.inner.stamp(timing)?,
             bug: self.bug,
             early: OnceLock::new(),
-        }))
+            at_the_call: self.ticks.now(),
+        });
+        if self.bug == Bug::ClockedStampsLeak && timing == Timing::Clock {
+            lock(&self.leaked).push(stamp.clone());
+        }
+        Ok(stamp)
     }
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<PlantedStamp>) -> Result<()> {
@@ -361,6 +444,8 @@ pub(crate) struct PlantedStamp {
     inner: Arc<Stamp>,
     bug: Bug,
     early: OnceLock<Instant>,
+    /// What the machine's clock showed when the fence was recorded.
+    at_the_call: i64,
 }
 
 impl PlantedStamp {
@@ -382,7 +467,18 @@ impl backend::Stamp for PlantedStamp {
             Bug::WrongTickPeriod => right / TICK as i64 * (TICK as i64 + 1),
             Bug::TicksForNanoseconds => right / TICK as i64,
             Bug::TicksWrapAround => self.cut()? - start.cut()?,
+            Bug::FloatMilliseconds => (f64::from(right as f32 / 1e6) * 1e6) as i64,
             _ => right,
         })
+    }
+
+    fn time(&self) -> Result<Option<i64>> {
+        let right = self.inner.read()?;
+        Ok(Some(match self.bug {
+            Bug::ClockedTimesAreTicks => right / TICK as i64,
+            Bug::ClockedTimesWrapAround => self.cut()?,
+            Bug::ClockedTimesAreOfTheCall => self.at_the_call,
+            _ => right,
+        }))
     }
 }

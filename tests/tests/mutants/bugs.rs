@@ -71,6 +71,28 @@ bugs! {
     TimeIsWrittenAtTheCall: F5 M1;
     /// Ticks are cut to 20 bits, and start again from 0.
     TicksWrapAround: M1;
+    /// Times on the clock are ticks.
+    ClockedTimesAreTicks: M3;
+    /// Times on the clock are cut to 20 bits of ticks, and start again from 0.
+    ClockedTimesWrapAround: M3;
+    /// Times on the clock are the host's doing, taken when the fence is recorded.
+    ClockedTimesAreOfTheCall: M3;
+    /// What is between two times on the clock goes through milliseconds of 32 bits.
+    FloatMilliseconds: M5;
+    /// Every place for a time on the clock is kept.
+    ClockedStampsLeak: H2;
+    /// A device has another clock each time.
+    AnotherClockEachTime: M2;
+    /// The clock is said to be readable, and is refused.
+    ClockRefused: M2;
+    /// A sample is a command for the device, and waits behind its work.
+    SampleBlocks: M2;
+    /// A sample says that it is exact, whatever passed while it was taken.
+    DeviationForgotten: M2;
+    /// A sample says that it may be a second off.
+    DeviationExaggerated: M2;
+    /// A sample is of a moment before the call.
+    SampleOfAnotherMoment: M2;
     /// Timelines do not know how far apart the device can tell values.
     DifferenceUnlimited: T7;
 
@@ -213,6 +235,32 @@ bugs! {
     ElapsedWithoutTimes: F5;
     /// A fence that is not complete yet has elapsed nothing.
     ElapsedNotReady: F5;
+    /// Fences take no times on a clock, whatever they were made for.
+    NoFenceIsClocked: M1;
+    /// A fence that is not complete yet has a time.
+    TimeNotReady: M1;
+    /// A fence that was not made with a clock has a time.
+    TimeWithoutClock: F5;
+    /// Between times of different kinds nothing has elapsed.
+    MixedTimingAllowed: F5;
+    /// The host's time is some milliseconds late.
+    ShiftedMap: M3;
+    /// Errors of conversions are half of what they should be.
+    ErrorUnderstated: M3;
+    /// Errors of conversions are what they were right at the first sample, for ever.
+    ErrorForgetsAge: M3;
+    /// Errors of conversions are too large to be of use.
+    ErrorOverstated: M3;
+    /// The device's time is some milliseconds late.
+    ShiftedBack: M3;
+    /// What is between two times has no sign.
+    SinceHasNoSign: M4;
+    /// Times of two clocks are subtracted.
+    ClocksTakenForOne: M4;
+    /// What is between two times of one clock is compared by way of the host's.
+    SinceForgetsTheAxis: M4;
+    /// Between times of two clocks there is no error.
+    SinceWithoutError: M4;
     /// Swallowed error: a wait for what failed succeeds.
     FailureIsSuccess: E1;
     /// Failing a timeline does nothing.

@@ -29,6 +29,8 @@ pub(crate) struct Memory {
     pub(crate) leaked: Mutex<Vec<[u8; 512]>>,
     /// A descriptor that was imported, and what the system calls the object behind it.
     imported: Mutex<Option<(RawFd, String)>>,
+    /// The error of each clock's first conversion, by the clock's id.
+    pub(crate) errors: Mutex<HashMap<u64, u64>>,
     /// The fences that were recorded.
     pub(crate) recorded: Mutex<HashSet<u64>>,
 }

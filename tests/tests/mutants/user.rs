@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Held, Queue as _, Submitted};
+use syncline::clock::{Axis, Clock, Elapsed, Estimate, Time};
 use syncline::{
     Blockers, Claim, Error, Fence, KeptPoint, Notification, Point, QueueKind, Rejected, Result,
     Signal, Timeline, WaitMode,
@@ -121,6 +122,75 @@ impl Subject for Mutant {
         } else {
             self.device.fence(label)
         }
+    }
+
+    fn clocked_fence(&self, label: &str) -> Result<Fence> {
+        match self.bug {
+            Bug::NoFenceIsClocked => Ok(self.device.timed_fence(label)),
+            _ => self.device.clocked_fence(label),
+        }
+    }
+
+    fn to_host(&self, clock: &Clock, device: i64) -> Result<Estimate> {
+        let told = clock.to_host(device)?;
+        let right = told.error;
+        let error = match self.bug {
+            Bug::ErrorUnderstated => right / 2,
+            Bug::ErrorForgetsAge => {
+                let mut first = lock(&self.memory.errors);
+                *first.entry(clock.object().id()).or_insert(right)
+            }
+            Bug::ErrorOverstated => u64::MAX / 8,
+            _ => right,
+        };
+        let nanoseconds = match self.bug {
+            Bug::ShiftedMap => told.nanoseconds + 20_000_000,
+            _ => told.nanoseconds,
+        };
+        Ok(Estimate { nanoseconds, error })
+    }
+
+    fn to_device(&self, clock: &Clock, host: i64) -> Result<Estimate> {
+        let told = clock.to_device(host)?;
+        let nanoseconds = match self.bug {
+            Bug::ShiftedBack => told.nanoseconds + 20_000_000,
+            _ => told.nanoseconds,
+        };
+        Ok(Estimate {
+            nanoseconds,
+            ..told
+        })
+    }
+
+    fn time(&self, fence: &Fence) -> Result<Time> {
+        let none = || Ok(Time::new(self.device.clock()?, 0));
+        match (self.bug, fence.time()) {
+            (Bug::TimeNotReady, Err(Error::NotReady { .. }))
+            | (Bug::TimeWithoutClock, Err(Error::TimingDisabled { .. })) => none(),
+            (_, told) => told,
+        }
+    }
+
+    fn since(&self, start: &Time, end: &Time) -> Result<Elapsed> {
+        let told = end.since(start)?;
+        let direct = end.nanoseconds() - start.nanoseconds();
+        Ok(match self.bug {
+            Bug::SinceHasNoSign => Elapsed {
+                nanoseconds: told.nanoseconds.abs(),
+                ..told
+            },
+            Bug::ClocksTakenForOne if told.axis == Axis::Host => Elapsed {
+                nanoseconds: direct,
+                error: 2 * end.clock().resolution(),
+                axis: Axis::One,
+            },
+            Bug::SinceForgetsTheAxis => Elapsed {
+                axis: Axis::Host,
+                ..told
+            },
+            Bug::SinceWithoutError if told.axis == Axis::Host => Elapsed { error: 0, ..told },
+            _ => told,
+        })
     }
 
     fn at<'t>(&self, of: &'t Timeline, value: u64) -> Point<'t> {
@@ -533,9 +603,8 @@ impl Subject for Mutant {
         match (self.bug, end.elapsed_since(start)) {
             (Bug::ElapsedHasNoSign, elapsed) => elapsed.map(i64::abs),
             (Bug::ElapsedWithoutTimes, Err(Error::TimingDisabled { .. }))
-            | (Bug::ElapsedNotReady, Err(Error::NotReady { .. } | Error::NotRecorded { .. })) => {
-                Ok(0)
-            }
+            | (Bug::ElapsedNotReady, Err(Error::NotReady { .. } | Error::NotRecorded { .. }))
+            | (Bug::MixedTimingAllowed, Err(Error::TimingDiffers { .. })) => Ok(0),
             (_, elapsed) => elapsed,
         }
     }

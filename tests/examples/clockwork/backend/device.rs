@@ -1,16 +1,18 @@
 //! Devices, and the counters under their timelines.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use syncline::backend::{self, Attachment, Watch};
+use syncline::clock::Clock;
 use syncline::{
     BackendKind, Capabilities, DeviceId, Error, Info, Object, QueueFamily, QueueKind, Result,
     Watcher,
 };
 
+use super::clock::Ticks;
 use super::driver::{Faults, Handle, Machine, QUEUES, TICK};
 use super::memory::Buffer;
 use super::queue::{HardwareQueue, Queue};
@@ -26,6 +28,8 @@ pub(super) struct Inner {
     pub(super) queues: [Arc<HardwareQueue>; QUEUES],
     next_queue: AtomicUsize,
     watcher: Watcher,
+    /// Made when it is first asked for.
+    clock: OnceLock<Clock>,
     pub(super) machine: Arc<Machine>,
 }
 
@@ -51,6 +55,7 @@ impl Device {
             queues: std::array::from_fn(queue),
             next_queue: AtomicUsize::new(0),
             watcher: Watcher::default(),
+            clock: OnceLock::new(),
             machine,
         })))
     }
@@ -63,6 +68,11 @@ impl Device {
     /// What the driver says was done wrong.
     pub(crate) fn faults(&self) -> Faults {
         self.0.machine.faults()
+    }
+
+    /// Its clock, to be read.
+    pub(crate) fn ticks(&self) -> Ticks {
+        Ticks(self.0.machine.clone())
     }
 
     /// The hardware queue for the next logical one: they share the few there are.
@@ -92,15 +102,12 @@ fn info() -> Info {
             native_timelines: true,
             timestamp_bits: 64,
             timestamp_period_ns: TICK as f64,
+            calibrated_clock: true,
             max_value_difference: u64::MAX,
             queues: vec![family],
             limits: [
                 ("exports", "its counters have no handles that travel"),
                 ("imports", "it takes no objects of others"),
-                (
-                    "calibrated clock",
-                    "its clock cannot be read together with the host's",
-                ),
                 (
                     "stream memory operations",
                     "its lists wait for counters, and write no others",
@@ -147,6 +154,12 @@ impl backend::Device for Device {
 
     fn check(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Always the same one, whoever asks.
+    fn clock(&self) -> Result<Clock> {
+        let made = || Clock::new(Object::new("clock", "clockwork"), self.ticks());
+        Ok(self.0.clock.get_or_init(made).clone())
     }
 }
 

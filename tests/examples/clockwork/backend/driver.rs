@@ -95,6 +95,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn ticks(&self) -> u64 {
+        self.born.elapsed().as_nanos() as u64 / TICK
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,6 +216,11 @@ impl Machine {
         self.shared.news.notify_all();
     }
 
+    /// What the clock shows, in ticks since the device was switched on.
+    pub(crate) fn clock(&self) -> u64 {
+        self.shared.ticks()
+    }
+
     /// What was done wrong, and will be.
     pub(crate) fn faults(&self) -> Faults {
         self.shared.lock().faults.clone()
@@ -262,7 +271,7 @@ impl State {
     }
 
     /// Carries the command out, or says that its queue must stand still, and for how long at most.
-    fn step(&mut self, command: &Command, since_birth: Duration) -> Result<(), Option<Duration>> {
+    fn step(&mut self, command: &Command, ticks: u64) -> Result<(), Option<Duration>> {
         match *command {
             Command::Wait(counter, value) => match self.objects.get(&counter) {
                 Some(Object::Counter(cell)) if cell.load(Ordering::Acquire) < value => {
@@ -293,14 +302,18 @@ impl State {
                 }
             }
             Command::Time(ref slot) => {
-                let _ = slot.set(since_birth.as_nanos() as u64 / TICK);
+                let _ = slot.set(ticks);
             }
         }
         Ok(())
     }
 
     /// Runs one command of `queue`. `None`: there is none that could run before the time given.
-    fn advance(&mut self, queue: usize, born: Instant) -> Result<Command, Option<Instant>> {
+    fn advance(
+        &mut self,
+        queue: usize,
+        ticks: impl Fn() -> u64,
+    ) -> Result<Command, Option<Instant>> {
         let ring = &mut self.queues[queue];
         let now = Instant::now();
         if let Some(until) = ring.busy_until.filter(|&until| until > now) {
@@ -308,7 +321,7 @@ impl State {
         }
         ring.busy_until = None;
         let command = ring.commands.pop_front().ok_or(None)?;
-        match self.step(&command, born.elapsed()) {
+        match self.step(&command, ticks()) {
             Ok(()) => Ok(command),
             Err(Some(busy)) => {
                 self.queues[queue].busy_until = Some(now + busy);
@@ -329,7 +342,7 @@ fn run(shared: &Shared) {
         let mut ran = false;
         let mut next: Option<Instant> = None;
         for queue in 0..QUEUES {
-            match state.advance(queue, shared.born) {
+            match state.advance(queue, || shared.ticks()) {
                 Ok(command) => {
                     ran = true;
                     shared.space.notify_one();

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use syncline::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted,
+    Timing, Waker,
 };
 use syncline::{Error, Fence, Object, Point, Result, Signal};
 
+use super::clock::time;
 use super::device::{Device, Port};
-use super::driver::{CAPACITY, Command, Machine, TICK};
+use super::driver::{CAPACITY, Command, Machine};
 use super::memory::Buffer;
 
 /// Runs submissions in order on a hardware queue, which it shares with others. All of it is forwarding.
@@ -244,7 +246,8 @@ impl Enqueue for Channel {
         Flush::Done
     }
 
-    fn stamp(&self, _: syncline::backend::Timing) -> Result<Arc<Stamp>> {
+    /// One kind serves both timings, as every time of a machine is one on its clock.
+    fn stamp(&self, _: Timing) -> Result<Arc<Stamp>> {
         Ok(Arc::new(Stamp {
             object: Object::new("stamp", self.device.object().label()),
             ticks: Arc::default(),
@@ -269,7 +272,7 @@ impl Stamp {
         let ticks = self.ticks.get().ok_or_else(|| Error::NotReady {
             fence: self.object.clone(),
         })?;
-        Ok((ticks * TICK) as i64)
+        Ok(time(*ticks))
     }
 }
 
@@ -285,5 +288,9 @@ impl backend::Stamp for Stamp {
                 reason: "machines count on clocks of their own".into(),
             })?;
         Ok(self.read()? - start.read()?)
+    }
+
+    fn time(&self) -> Result<Option<i64>> {
+        self.read().map(Some)
     }
 }

@@ -1,0 +1,164 @@
+//! M3: from a device's time to the host's, and back.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Seen, queue, sampled, sides};
+use crate::case::{Stop, Verdict, cases, check, note};
+use crate::user::Fence;
+use crate::{Subject, World, patience};
+
+cases! {
+    "clocks.bracketed_by_the_host": [M1 M3] => bracketed;
+    "clocks.there_and_back": [M3] => there_and_back;
+    "clocks.holds_while_it_drifts": [M3] => holds_while_it_drifts;
+}
+
+/// The device is made to stand still for 1, 50 and 500 ms. The stamp before that and the one after it lie where the host saw them, on
+/// its own clock, and so does what is between them.
+fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
+    let times = if world.is_pair() {
+        // Each side is a subject by itself.
+        note("1 and 50 ms instead of 500 ms, too".into());
+        &[1, 50][..]
+    } else {
+        &[1, 50, 500]
+    };
+    for device in sides(world)? {
+        let (clock, queue) = (device.clock()?, queue(device)?);
+        let (host, resolution) = (clock.host_clock(), clock.library().resolution());
+        for &closed in times {
+            let closed = Duration::from_millis(closed);
+            let gate = device.gate()?;
+            let (before, after) = (
+                device.clocked_fence("before")?,
+                device.clocked_fence("after")?,
+            );
+            let (first, recorded) = Seen::around(host, || -> Verdict {
+                queue.record(&before)?;
+                Ok(before.wait(patience())?)
+            });
+            recorded?;
+            queue.block(&gate)?;
+            queue.record(&after)?;
+            thread::sleep(closed);
+            // Not before: the gate is still closed.
+            let (second, opened) = Seen::around(host, || -> Verdict {
+                gate.open()?;
+                Ok(after.wait(patience())?)
+            });
+            opened?;
+            let (start, end) = (before.time()?, after.time()?);
+            for (what, time, seen) in [
+                ("the first stamp", &start, first),
+                ("the second", &end, second),
+            ] {
+                seen.allows(what, time.to_host()?, resolution)?;
+            }
+            let between = end.since(&start)?;
+            let room = between.error.cast_signed() + (second.to - first.from) / 1000;
+            check!(
+                between.nanoseconds + room >= second.from - first.to
+                    && between.nanoseconds - room <= second.to - first.from,
+                "{between:?}, but the host saw between {} and {} ns",
+                second.from - first.to,
+                second.to - first.from
+            );
+        }
+        queue.idle(patience())?;
+    }
+    Ok(())
+}
+
+/// To the host's clock and back is where it began, within both errors, at times before the samples, between them and after.
+fn there_and_back<S: Subject>(world: &World<S>) -> Verdict {
+    for device in sides(world)? {
+        let clock = device.clock()?;
+        for _ in 0..3 {
+            let sample = sampled(&clock)?.sample;
+            for milliseconds in [-60_000, -1_000, -10, 0, 1, 50, 1_000] {
+                let away = milliseconds * 1_000_000;
+                let device = sample.device.saturating_add(away);
+                let there = clock.to_host(device)?;
+                let back = clock.to_device(there.nanoseconds)?;
+                // What is an error of the host's is a little more or less of the device's.
+                let errors = there.error + there.error / 1000 + back.error + 1;
+                check!(
+                    back.nanoseconds.abs_diff(device) <= errors,
+                    "{away} ns from a sample there is {there:?}, and back {back:?}, {} ns from where it began",
+                    back.nanoseconds.saturating_sub(device)
+                );
+                // 500 parts per million, which is as far as clocks may differ.
+                let most = sample.deviation + away.unsigned_abs() / 2000 + 2;
+                check!(
+                    there.nanoseconds.abs_diff(sample.host.saturating_add(away))
+                        <= there.error + most,
+                    "{away} ns from {sample:?} the host's clock is said to show {there:?}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// For 10 s: a conversion that was made at the start, and is given no more samples, holds, and so does the one that is kept
+/// up.
+fn holds_while_it_drifts<S: Subject>(world: &World<S>) -> Verdict {
+    const LONG: Duration = Duration::from_secs(10);
+    const SHORT: Duration = Duration::from_millis(300);
+    for device in sides(world)? {
+        let (clock, queue) = (device.clock()?, queue(device)?);
+        let (host, resolution) = (clock.host_clock(), clock.library().resolution());
+        let first = sampled(&clock)?.sample;
+        let is_host = clock.to_host(first.device)?.error == 0;
+        // Each side of a pair is a subject by itself, and the host's own clock does not drift from itself.
+        let whole = if world.is_pair() || is_host {
+            SHORT
+        } else {
+            LONG
+        };
+        let whole = whole.min(patience());
+        if whole < LONG {
+            note(format!("{whole:?} instead of {LONG:?}"));
+        }
+        for _ in 0..10 {
+            sampled(&clock)?;
+            thread::sleep(Duration::from_millis(5));
+        }
+        let newest = sampled(&clock)?.sample;
+        let frozen = clock.library().map();
+        let fence: Fence<S> = device.clocked_fence("stamp")?;
+        let start = Instant::now();
+        while start.elapsed() < whole {
+            thread::sleep(Duration::from_millis(100));
+            let told = sampled(&clock)?;
+            check!(
+                told.holds(),
+                "after {:?} {:?} was expected at {:?}",
+                start.elapsed(),
+                told.sample,
+                told.expected
+            );
+            let (seen, recorded) = Seen::around(host, || -> Verdict {
+                queue.record(&fence)?;
+                Ok(fence.wait(patience())?)
+            });
+            recorded?;
+            let time = fence.time()?;
+            seen.allows("a stamp", time.to_host()?, resolution)?;
+            let Some(old) = frozen.to_host(time.nanoseconds()) else {
+                return Stop::fail("a map with samples converts nothing");
+            };
+            seen.allows("a stamp, by what was known at first,", old, resolution)?;
+            let age = time.nanoseconds().saturating_sub(newest.device);
+            let most = newest.deviation + age.unsigned_abs() / 2000 + 2;
+            check!(
+                old.error <= most,
+                "{age} ns after the last sample the error is {} ns, where {most} ns are enough for any clock",
+                old.error
+            );
+        }
+        queue.idle(patience())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,261 @@
+//! M2: both clocks read together.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use syncline::Error;
+use syncline::clock::{HostClock, Sample};
+
+use super::{Seen, queue, sampled, sides};
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::cases::{DELAY, unless_pair};
+use crate::user::Clock;
+use crate::{Subject, World, patience};
+
+cases! {
+    "clocks.sampled_beside_the_host": [M2 M3] => beside;
+    "clocks.always_the_same": [M2] => always_the_same;
+    "clocks.sampled_in_bounded_time": [M2] => bounded;
+    "clocks.as_the_capabilities_say": [M1 M2 D3 E5] => as_said;
+}
+
+/// More than this a driver that states a deviation by itself never needs, in nanoseconds; others read the clock
+/// within the call.
+const STATED: i64 = 1_000_000;
+
+/// Each sample says of a moment within its call, to its stated deviation, what both clocks showed; samples do not contradict each
+/// other; and the conversion knows no less than the sample that it was made from.
+fn beside<S: Subject>(world: &World<S>) -> Verdict {
+    let samples = unless_pair(world, "samples", 50, 10);
+    for device in sides(world)? {
+        let clock = device.clock()?;
+        let host = clock.host_clock();
+        let names = [HostClock::Monotonic, HostClock::MonotonicRaw].map(HostClock::name);
+        check!(
+            names.contains(&host.name()),
+            "beside {:?}, which the host does not have",
+            host.name()
+        );
+        let mut taken: Vec<Sample> = Vec::new();
+        for _ in 0..samples {
+            let (seen, told) = Seen::around(host, || sampled(&clock));
+            let told = told?;
+            let sample = told.sample;
+            check!(
+                told.host_clock == host,
+                "a sample names {}, the clock {}",
+                told.host_clock.name(),
+                host.name()
+            );
+            let deviation = i64::try_from(sample.deviation).unwrap_or(i64::MAX);
+            // What the clock may have shown the same for comes on top, as far as few readings can tell.
+            let resolution = i64::try_from(clock.library().resolution()).unwrap_or(i64::MAX);
+            let most = (seen.to - seen.from).saturating_add(STATED);
+            check!(
+                deviation <= most.saturating_add(resolution),
+                "a call of {} ns stated a deviation of {deviation} ns",
+                seen.to - seen.from
+            );
+            let at = syncline::clock::Estimate {
+                nanoseconds: sample.host,
+                error: sample.deviation,
+            };
+            seen.allows("a sample", at, 0)?;
+            check!(
+                told.holds(),
+                "{sample:?} was expected at {:?}",
+                told.expected
+            );
+            let now = clock.to_host(sample.device)?;
+            check!(
+                now.error <= sample.deviation.saturating_add(2),
+                "the conversion is off by up to {} ns right at {sample:?}",
+                now.error
+            );
+            check!(
+                now.nanoseconds.abs_diff(sample.host) <= now.error + sample.deviation,
+                "{sample:?} is converted to {now:?}"
+            );
+            taken.push(sample);
+        }
+        for (nth, early) in taken.iter().enumerate() {
+            for late in &taken[nth + 1..] {
+                check!(
+                    late.device >= early.device,
+                    "the clock went back, from {early:?} to {late:?}"
+                );
+                let (passed, beside) = (late.device - early.device, late.host - early.host);
+                // 500 parts per million, which is as far as clocks may differ.
+                let room = early.deviation + late.deviation + passed.unsigned_abs() / 2000 + 2;
+                check!(
+                    passed.abs_diff(beside) <= room,
+                    "{early:?} and {late:?} contradict each other by {} ns, of which {room} ns may be",
+                    passed.abs_diff(beside)
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whoever asks for a device's clock, and however, gets the same one.
+fn always_the_same<S: Subject>(world: &World<S>) -> Verdict {
+    for device in sides(world)? {
+        let again = device.clone();
+        let others = thread::scope(|scope| {
+            let asking: Vec<_> = (0..4).map(|_| scope.spawn(|| again.clock())).collect();
+            let asked = asking.into_iter().map(|thread| join(thread)?);
+            asked.collect::<Result<Vec<Clock<S>>, Stop>>()
+        })?;
+        let clock = device.clock()?;
+        let queue = queue(device)?;
+        let fence = device.clocked_fence("stamp")?;
+        queue.record(&fence)?;
+        fence.wait(patience())?;
+        for other in others.into_iter().chain([fence.time()?.clock()]) {
+            check!(
+                other.library().is_same(clock.library()),
+                "{other:?} is not {clock:?}"
+            );
+        }
+        queue.idle(patience())?;
+    }
+    Ok(())
+}
+
+/// What a sample may end in: it was taken, or could not be taken in time.
+fn ended(result: syncline::Result<syncline::clock::Sampled>) -> Verdict {
+    match result {
+        Ok(_) => Ok(()),
+        Err(Error::ClockSilent { waited, reason, .. }) => {
+            check!(
+                !waited.is_zero() && !reason.is_empty(),
+                "silent after {waited:?}, because {reason:?}"
+            );
+            Ok(())
+        }
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Sampling ends: beside other threads that sample, while the device works, and while it stands still. What was sampled before
+/// still converts then.
+fn bounded<S: Subject>(world: &World<S>) -> Verdict {
+    let each = unless_pair(world, "samples of each thread", 5, 2);
+    for device in sides(world)? {
+        let (clock, queue) = (device.clock()?, queue(device)?);
+        let known = sampled(&clock)?.sample;
+        let busy = device.clone();
+        queue.submit(&[], move |recorder| busy.busy(recorder, DELAY), &[])?;
+        let longest = thread::scope(|scope| {
+            let sample = || -> Result<Duration, Stop> {
+                let mut longest = Duration::ZERO;
+                for _ in 0..each {
+                    let start = Instant::now();
+                    ended(clock.sample())?;
+                    longest = longest.max(start.elapsed());
+                }
+                Ok(longest)
+            };
+            let sampling: Vec<_> = (0..4).map(|_| scope.spawn(sample)).collect();
+            let all = sampling.into_iter().map(|thread| join(thread)?);
+            all.collect::<Result<Vec<_>, Stop>>()
+        })?;
+        let longest = longest.into_iter().max().unwrap_or_default();
+        check!(
+            longest < patience(),
+            "a sample beside 3 others took {longest:?}"
+        );
+
+        let gate = device.gate()?;
+        queue.block(&gate)?;
+        let (in_time, last) = thread::scope(|scope| -> Result<_, Stop> {
+            let sampling = scope.spawn(|| {
+                let last = clock.sample();
+                (
+                    last,
+                    clock.to_host(known.device),
+                    clock.to_device(known.host),
+                )
+            });
+            let start = Instant::now();
+            while !sampling.is_finished() && start.elapsed() < patience() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let in_time = sampling.is_finished();
+            // If it waits for the device it ends now.
+            gate.open()?;
+            Ok((in_time, join(sampling)?))
+        })?;
+        check!(in_time, "a sample waits for a device that stands still");
+        let (last, to_host, to_device) = last;
+        ended(last)?;
+        let (to_host, to_device) = (to_host?, to_device?);
+        check!(
+            to_host.nanoseconds.abs_diff(known.host) <= to_host.error + known.deviation
+                && to_device.nanoseconds.abs_diff(known.device)
+                    <= to_device.error + known.deviation + known.deviation / 1000 + 1,
+            "{known:?} became {to_host:?} and {to_device:?} while the device stood still"
+        );
+        queue.idle(patience())?;
+        sampled(&clock)?;
+    }
+    Ok(())
+}
+
+/// What a device says of its clock is so; and each kind of queue, asked for a time on it, writes one or says why not.
+fn as_said<S: Subject>(world: &World<S>) -> Verdict {
+    for device in [&world.left, &world.right] {
+        let can = &device.info().capabilities;
+        let subject = device.subject();
+        match subject.clock() {
+            Ok(_) => check!(
+                can.timestamp_bits > 0,
+                "a clock without timestamps on it to compare"
+            ),
+            Err(Error::Unsupported { reason, .. }) => {
+                let said = can.limits.iter().any(|(what, why)| {
+                    ["calibrated clock", "timestamps"].contains(what) && !why.is_empty()
+                });
+                check!(
+                    !can.calibrated_clock && said && !reason.is_empty(),
+                    "its clock is refused for {reason:?}, which its capabilities do not say"
+                );
+                let fence = subject.clocked_fence("refused");
+                check_error!(fence, Error::Unsupported { reason, .. } if !reason.is_empty());
+                continue;
+            }
+            Err(other) => return Err(other.into()),
+        }
+        for family in &can.queues {
+            let queue = device.queue(family.kind, "as promised")?;
+            let fence = device.clocked_fence("stamp")?;
+            match queue.record(&fence) {
+                Ok(()) => {
+                    check!(
+                        family.timestamp_bits > 0,
+                        "a {} queue without valid bits writes times",
+                        family.kind
+                    );
+                    fence.wait(patience())?;
+                    fence.time()?;
+                }
+                Err(Error::Unsupported { reason, .. }) => {
+                    check!(!reason.is_empty(), "refused for no reason");
+                    check!(
+                        family.timestamp_bits == 0 || family.kind == syncline::QueueKind::Transfer,
+                        "a {} queue with {} valid bits writes no times: {reason}",
+                        family.kind,
+                        family.timestamp_bits
+                    );
+                    check!(fence.is_complete()?, "a refused record changed the fence");
+                    check_error!(fence.time(), Error::NotRecorded { .. });
+                }
+                Err(other) => return Err(other.into()),
+            }
+            queue.idle(patience())?;
+        }
+    }
+    Ok(())
+}

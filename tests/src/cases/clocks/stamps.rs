@@ -1,0 +1,223 @@
+//! M1, F5: times on a clock, written where the queue is and read without waiting; and what is refused.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use syncline::Error;
+use syncline::backend::Timing;
+
+use super::{queue, sides};
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::footprint::grows_nothing;
+use crate::{Subject, World, patience};
+
+cases! {
+    "clocks.time_not_ready_until_written": [M1 F3] => not_ready;
+    "clocks.time_errors": [M1 F5] => errors;
+    "clocks.time_after_recording_again": [M1 F6] => again;
+    "clocks.stamps_are_used_again": [M1 F6 H2] => used_again;
+}
+
+/// While its device stands still there is no time; who asks all the time sees it come once the device goes on, once, and it stays
+/// what it is.
+fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
+    for device in sides(world)? {
+        let (clock, queue) = (device.clock()?, queue(device)?);
+        let known = device.clocked_fence("known")?;
+        queue.record(&known)?;
+        known.wait(patience())?;
+        let before = known.time()?.nanoseconds();
+        let gate = device.gate()?;
+        queue.block(&gate)?;
+        let late = device.clocked_fence("late")?;
+        queue.record(&late)?;
+        let name = late.object();
+        // If asking waited, nobody would ever open the gate: it hangs, and that is told.
+        check_error!(late.time(), Error::NotReady { fence } if fence == *name);
+        check_error!(late.elapsed_since(&known), Error::NotReady { fence } if fence == *name);
+        let told = known.time()?.nanoseconds();
+        check!(
+            told == before,
+            "{before} ns became {told} ns while the device stood still"
+        );
+        let opened = AtomicBool::new(false);
+        thread::scope(|scope| -> Verdict {
+            let asking = scope.spawn(|| -> Result<i64, Stop> {
+                let end = Instant::now() + patience();
+                loop {
+                    let was_open = opened.load(Ordering::SeqCst);
+                    match late.time() {
+                        Err(Error::NotReady { .. }) if Instant::now() < end => thread::yield_now(),
+                        Err(other) => return Stop::fail(format!("asked all the time: {other}")),
+                        Ok(_) if !was_open && !opened.load(Ordering::SeqCst) => {
+                            return Stop::fail("a time came out of a closed gate");
+                        }
+                        Ok(time) => return Ok(time.nanoseconds()),
+                    }
+                }
+            });
+            opened.store(true, Ordering::SeqCst);
+            gate.open()?;
+            late.wait(patience())?;
+            let (asked, told) = (join(asking)??, late.time()?);
+            check!(
+                asked == told.nanoseconds(),
+                "{asked} ns, and later {} ns",
+                told.nanoseconds()
+            );
+            check!(
+                asked >= before,
+                "time ran backwards, from {before} to {asked} ns"
+            );
+            check!(
+                told.clock().library().is_same(clock.library()),
+                "a time on {:?} of a device with {clock:?}",
+                told.clock()
+            );
+            Ok(())
+        })?;
+        queue.idle(patience())?;
+    }
+    Ok(())
+}
+
+/// Times that there are none of, each with an error of its own, and nothing changed.
+fn errors<S: Subject>(world: &World<S>) -> Verdict {
+    for device in sides(world)? {
+        let queue = queue(device)?;
+        let (plain, timed) = (device.fence("plain"), device.timed_fence("timed"));
+        let (first, second) = (
+            device.clocked_fence("first")?,
+            device.clocked_fence("second")?,
+        );
+        check!(
+            first.is_timed() && first.library().timing() == Timing::Clock,
+            "a clocked fence writes {}",
+            first.library().timing()
+        );
+        let name = first.object();
+        check_error!(first.time(), Error::NotRecorded { fence } if fence == *name);
+        check_error!(second.elapsed_since(&first), Error::NotRecorded { .. });
+        check!(first.is_complete()?, "asking for a time changed a fence");
+        for fence in [&plain, &timed, &first, &second] {
+            queue.record(fence)?;
+        }
+        queue.idle(patience())?;
+        for without in [&plain, &timed] {
+            let name = without.object();
+            check_error!(
+                without.time(),
+                Error::TimingDisabled { fence, asked: Timing::Clock } if fence == *name
+            );
+        }
+        let foreign = device
+            .import_descriptor(None, "foreign")
+            .map_err(|rejected| rejected.error)?;
+        check_error!(
+            foreign.time(),
+            Error::TimingDisabled {
+                asked: Timing::Clock,
+                ..
+            }
+        );
+        check_error!(first.elapsed_since(&plain), Error::TimingDisabled { .. });
+        check_error!(plain.elapsed_since(&first), Error::TimingDisabled { .. });
+        for (start, end) in [(&timed, &first), (&first, &timed)] {
+            let names = (start.object(), end.object());
+            check_error!(
+                end.elapsed_since(start),
+                Error::TimingDiffers { start, end, .. } if (&start, &end) == names
+            );
+        }
+        check!(second.elapsed_since(&first)? >= 0, "time ran backwards");
+        let known = first.time()?.nanoseconds();
+
+        // Held on the host: not ready, and not even begun.
+        let opens = world.timeline("opens")?;
+        queue.submit(&[opens.at(1)], |_| Ok(()), &[])?;
+        queue.record(&second)?;
+        let name = second.object();
+        check_error!(second.time(), Error::NotReady { fence } if fence == *name);
+        check_error!(second.elapsed_since(&first), Error::NotReady { .. });
+        opens.signal(1)?;
+        second.wait(patience())?;
+        check!(second.time()?.nanoseconds() >= known, "time ran backwards");
+        queue.idle(patience())?;
+    }
+    if world.is_pair() {
+        let (Ok(left), Ok(right)) = (
+            world.left.clocked_fence("left"),
+            world.right.clocked_fence("right"),
+        ) else {
+            return Ok(());
+        };
+        let queues = [queue(&world.left)?, queue(&world.right)?];
+        check_error!(queues[1].record(&left), Error::WrongDevice { .. });
+        check_error!(left.time(), Error::NotRecorded { .. });
+        queues[0].record(&left)?;
+        queues[1].record(&right)?;
+        queues.iter().try_for_each(|queue| queue.idle(patience()))?;
+        // Intervals are a device's own; times are not.
+        check_error!(right.elapsed_since(&left), Error::WrongDevice { .. });
+        right.time()?.since(&left.time()?)?;
+    }
+    Ok(())
+}
+
+/// A fence tells the time of its latest record, and while that is not there, none.
+fn again<S: Subject>(world: &World<S>) -> Verdict {
+    for device in sides(world)? {
+        let queue = queue(device)?;
+        let fence = device.clocked_fence("again")?;
+        let mut last = i64::MIN;
+        for _ in 0..20 {
+            queue.record(&fence)?;
+            fence.wait(patience())?;
+            let now = fence.time()?.nanoseconds();
+            check!(now >= last, "recorded anew at {now} ns, after {last} ns");
+            last = now;
+        }
+        let gate = device.gate()?;
+        queue.block(&gate)?;
+        queue.record(&fence)?;
+        check_error!(fence.time(), Error::NotReady { .. });
+        gate.open()?;
+        fence.wait(patience())?;
+        check!(fence.time()?.nanoseconds() >= last, "time ran backwards");
+        queue.idle(patience())?;
+    }
+    Ok(())
+}
+
+/// Places for times come from pools: recorded again and again, and dropped half-way, they tell new times, and grow nothing.
+fn used_again<S: Subject>(world: &World<S>) -> Verdict {
+    let each = if world.is_pair() { 200 } else { 1000 };
+    for device in sides(world)? {
+        let queue = queue(device)?;
+        let again = device.clocked_fence("again")?;
+        let mut last = i64::MIN;
+        let mut passed = false;
+        grows_nothing(|| {
+            for nth in 0..each {
+                queue.record(&again)?;
+                // Dropped while its stamp is not written yet.
+                let dropped = device.clocked_fence("dropped")?;
+                queue.record(&dropped)?;
+                drop(dropped);
+                if nth % 50 == 0 {
+                    again.wait(patience())?;
+                    let now = again.time()?.nanoseconds();
+                    check!(now >= last, "recorded anew at {now} ns, after {last} ns");
+                    passed |= last != i64::MIN && now > last;
+                    last = now;
+                }
+            }
+            queue.idle(patience())?;
+            Ok(())
+        })?;
+        check!(passed, "all stamps tell the same time");
+    }
+    Ok(())
+}
