@@ -38,6 +38,7 @@ mod recycled;
 mod room;
 mod run;
 mod state;
+mod stopwatch;
 mod sync;
 mod timeline;
 mod wait;
@@ -55,6 +56,7 @@ pub use info::{
 pub use lane::{Held, Lane, Submitted};
 pub use notify::Notification;
 pub use point::{KeptPoint, Point, Signal};
+pub use stopwatch::Stopwatch;
 #[cfg(syncline_loom)]
 pub use sync::Memory;
 pub use timeline::Timeline;

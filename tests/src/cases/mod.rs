@@ -18,6 +18,7 @@ mod ports;
 mod queues;
 mod rejections;
 mod spies;
+mod stopwatch;
 mod stress;
 mod time;
 mod timelines;
@@ -57,6 +58,7 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         work::cases(),
         time::cases(),
         clocks::cases(),
+        stopwatch::cases(),
         cost::cases(),
         fences::cases(),
         failure::cases(),
