@@ -146,6 +146,55 @@ fn frames_are_written_and_move() {
 }
 
 #[test]
+fn a_traced_demo_writes_what_perfetto_opens_and_a_picture() {
+    let folder = scratch("trace");
+    fs::create_dir_all(&folder).expect("a folder");
+    let [trace, picture] = ["trace.json", "timeline.svg"].map(|name| folder.join(name));
+    let [json_path, svg_path] = [&trace, &picture].map(|path| path.to_str().expect("UTF-8"));
+    let (out, _) = ends_with(
+        0,
+        &[
+            "--frames",
+            "9",
+            "--size",
+            "40",
+            "--trace",
+            json_path,
+            "--timeline",
+            svg_path,
+            "--json",
+        ],
+    );
+    let report = json(&out);
+    let said = &report["trace"];
+    // Nine frames, each simulated and shaded, in order: each waits for the other side's.
+    for (key, least) in [
+        ("submissions", 18),
+        ("timed", 18),
+        ("arrows", 15),
+        ("whole_ns", 1),
+    ] {
+        assert!(said[key].as_u64() >= Some(least), "{key}: {report}");
+    }
+    for key in ["lost", "arrows_backwards", "error_ns"] {
+        assert_eq!(said[key].as_u64(), Some(0), "{key}: {report}");
+    }
+    let text = fs::read_to_string(&trace).expect("the trace");
+    assert!(text.contains("simulate 3") && text.contains("shade 8"));
+    assert!(json(&text)["traceEvents"].as_array().map(Vec::len) > Some(40));
+    let picture = fs::read_to_string(&picture).expect("the picture");
+    assert!(
+        picture.starts_with("<svg") || picture.starts_with("<?xml"),
+        "{picture}"
+    );
+
+    let nowhere = folder.join("no such folder").join("trace.json");
+    let nowhere = nowhere.to_str().expect("UTF-8");
+    let (_, errors) = ends_with(2, &["--frames", "1", "--trace", nowhere]);
+    assert!(errors.contains("no such folder"), "{errors}");
+}
+
+#[test]
 fn conformance_counts_what_ran() {
     let file = scratch("report.json");
     let path = file.to_str().expect("UTF-8");

@@ -1,6 +1,7 @@
 //! `syncline demo`: frames over timelines that two APIs share.
 
 mod picture;
+mod record;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -49,6 +50,8 @@ pub(crate) struct Args {
     /// Load the Vulkan validation layer and count what it complains about
     #[arg(long)]
     validation: bool,
+    #[command(flatten)]
+    files: record::Files,
 }
 
 /// The devices of a run, and the words for why they were chosen.
@@ -75,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.png {
         picture::prepare(folder)?;
     }
+    let traced = args.files.prepare()?;
     let pair = choose(&inventory, args)?;
     let link = connect(&pair.producer, &pair.consumer);
     if !args.json {
@@ -98,6 +102,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             usual,
         ))
     };
+    let trace = traced
+        .then(|| args.files.record(&link, size, args.frames))
+        .transpose()?;
     let complaints = inventory.validation_errors();
 
     if args.json {
@@ -113,6 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "synchronized": !args.no_sync,
             "fps": fps.map(|(fps, _)| rounded(fps)),
             "fps_host_synchronized": fps.map(|(_, usual)| rounded(usual)),
+            "trace": trace,
             "validation_errors": args.validation.then_some(&complaints),
             "commit": syncline_conformance::COMMIT,
             "date": report::now(),
@@ -130,6 +138,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if let Some((fps, usual)) = fps {
             say!("speed      {fps:.0} frames per second");
             say!("           {usual:.0} when the host waits for the queue after every stage");
+        }
+        if let Some(trace) = trace {
+            say!(
+                "           {:.0} with a trace, in {}",
+                trace.fps,
+                args.files.names()
+            );
         }
         for complaint in &complaints {
             say!("validation {complaint}");
