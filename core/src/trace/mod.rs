@@ -55,6 +55,8 @@ struct Timelines {
     /// By the timeline's id.
     indices: HashMap<u64, usize>,
     names: Vec<String>,
+    /// Their values when they were first met.
+    reached: Vec<u64>,
     /// Whose signals by the host are written down.
     watched: Vec<Weak<Shared>>,
 }
@@ -157,13 +159,15 @@ impl Trace {
         });
         let (mut host_signals, host_lost) = std::mem::take(&mut *lock(&self.inner.host));
         host_signals.sort_by_key(|signal| signal.at);
+        let timelines = std::mem::take(&mut *lock(&self.inner.timelines));
         Recording {
             begun: self.inner.begun,
             ended,
             tracks,
             host_signals,
             host_lost,
-            timelines: std::mem::take(&mut lock(&self.inner.timelines).names),
+            timelines: timelines.names,
+            reached_before: timelines.reached,
         }
     }
 
@@ -221,6 +225,7 @@ impl Inner {
             None => {
                 let index = timelines.names.len();
                 timelines.names.push(of.object.label().to_owned());
+                timelines.reached.push(of.reached());
                 timelines.indices.insert(id, index);
                 index
             }

@@ -23,6 +23,9 @@ pub struct Recording {
     pub host_lost: u64,
     /// The names of timelines, which [`Edge::timeline`] is an index into.
     pub timelines: Vec<String>,
+    /// What had been reached of each when the trace first met it, by the same indices; 0 where this is shorter. Nothing that is
+    /// recorded has released a wait for that.
+    pub reached_before: Vec<u64>,
 }
 
 /// What one queue did.
@@ -126,7 +129,8 @@ pub enum Place {
 
 impl Recording {
     /// Which wait was released by which signal: for each wait the signal, of those recorded, with the lowest value that is
-    /// enough. Waits whose signal was not recorded have none, nor have those for 0, which is reached from the first. In the order of the submissions that wait.
+    /// enough. Waits whose signal was not recorded have none, nor have those for what had been [reached
+    /// before](Recording::reached_before). In the order of the submissions that wait.
     #[must_use]
     pub fn arrows(&self) -> Vec<Arrow> {
         let mut signals: BTreeMap<Edge, Place> = BTreeMap::new();
@@ -148,8 +152,8 @@ impl Recording {
         for (t, track) in self.tracks.iter().enumerate() {
             for (s, submission) in track.submissions.iter().enumerate() {
                 for &wait in &submission.waits {
-                    // No timeline begins below it, so nobody had to signal it.
-                    if wait.value == 0 {
+                    let before = self.reached_before.get(wait.timeline);
+                    if wait.value <= before.copied().unwrap_or_default() {
                         continue;
                     }
                     let last = Edge {

@@ -110,17 +110,20 @@ pub(crate) fn recording() -> impl Strategy<Value = Recording> {
         time(),
         vec(track(), 0..5),
         vec(signal, 0..10),
-        vec(name(), 0..6),
+        (vec(name(), 0..6), vec(any::<u64>(), 0..6)),
         prop_oneof![4 => Just(0), 1 => any::<u64>()],
     )
         .prop_map(
-            |(begun, ended, tracks, host_signals, timelines, host_lost)| Recording {
-                begun,
-                ended,
-                tracks,
-                host_signals,
-                host_lost,
-                timelines,
+            |(begun, ended, tracks, host_signals, (timelines, reached_before), host_lost)| {
+                Recording {
+                    begun,
+                    ended,
+                    tracks,
+                    host_signals,
+                    host_lost,
+                    timelines,
+                    reached_before,
+                }
             },
         )
 }
