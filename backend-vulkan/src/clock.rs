@@ -51,14 +51,23 @@ struct Readings {
     /// So many ticks it counts at once, as far as has been seen: what all differences between readings have in common;
     /// 0 before there were two different ones.
     step: u64,
+    /// How many differences that is, up to [`KNOWN`].
+    differences: u32,
     latest: u64,
 }
+
+/// What so many differences have in common is the counter's step; what two or three have is mostly many steps.
+const KNOWN: u32 = 6;
+
+/// So long is sampled at first, until it is known.
+const FIRST: Duration = Duration::from_millis(20);
 
 impl Readings {
     fn new(counter: Counter, first: u64) -> Self {
         Self {
             rounds: Rounds::new(counter),
             step: 0,
+            differences: 0,
             latest: first,
         }
     }
@@ -67,6 +76,9 @@ impl Readings {
         let before = std::mem::replace(&mut self.latest, ticks);
         let between = self.rounds.counter().valid(ticks.wrapping_sub(before));
         self.step = common_divisor(self.step, between);
+        if between > 0 {
+            self.differences = KNOWN.min(self.differences + 1);
+        }
     }
 
     /// For so many nanoseconds it shows the same.
@@ -109,6 +121,16 @@ impl Inner {
         mut read: impl FnMut() -> Result<Sample>,
     ) -> Result<Sample> {
         let counter = self.counter()?;
+        let known = {
+            let readings = lock(&self.clocks.readings);
+            readings
+                .as_ref()
+                .is_some_and(|readings| readings.differences == KNOWN)
+        };
+        let effort = Effort {
+            limit: if known { effort.limit } else { FIRST },
+            ..effort
+        };
         let best = effort.best(|| {
             let sample = read()?;
             let ticks = sample.device.cast_unsigned();

@@ -28,7 +28,7 @@ use crate::state::Shared;
 /// Records what queues do, from [`Trace::follow`] to [`Trace::finish`].
 ///
 /// A queue that is followed writes two times of its device's clock for each submission, one before its work and one behind
-/// it, which costs what two [clocked fences](crate::backend::Device::clocked_fence) do. A queue that is not pays for one look at a flag. Nothing
+/// it, both between its waits and its signals, which costs what two [clocked fences](crate::backend::Device::clocked_fence) do. A queue that is not pays for one look at a flag. Nothing
 /// is global: a trace follows the queues that it is given, and those alone. Dropping it ends it, too.
 ///
 /// Usable from any thread.
