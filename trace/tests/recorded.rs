@@ -86,3 +86,13 @@ fn a_real_recording_is_taken_in_whole_with_all_its_arrows() {
         assert!(svg.contains(word), "{word}");
     }
 }
+
+/// What was recorded on a GPU, by `syncline demo --trace`: Perfetto takes it in whole, with all of its arrows.
+#[test]
+fn the_recorded_trace_is_taken_in_whole() {
+    let text = include_str!("../../results/h200/trace.json");
+    let contents = check::trace(text).unwrap_or_else(|problems| panic!("{problems:?}"));
+    // 24 frames on two queues, and all but the first few waits have a signal.
+    assert!(contents.slices >= 48, "{contents:?}");
+    assert!(contents.flows >= 2 * 24 - 3, "{contents:?}");
+}

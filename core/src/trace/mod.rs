@@ -2,7 +2,7 @@
 //!
 //! A lane that nobody follows looks once at a flag for each submission. One that is followed puts two stamps of its device's
 //! clock around the work, writes down when it was submitted and when it went to the driver, and leaves that with a
-//! [`Follower`]. What submissions wait for is followed too: a signal of the host is written down with its time.
+//! follower. What submissions wait for is followed too: a signal of the host is written down with its time.
 
 mod follower;
 mod recording;
