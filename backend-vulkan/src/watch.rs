@@ -13,8 +13,7 @@ use crate::device::Inner;
 use crate::error::lock;
 use crate::port::Port;
 
-/// How long a pause lasts, at least and at most, where looks must be repeated. Nudges are not heard for so long, at most, where
-/// one semaphore is waited for alone.
+/// How long a look lasts, at least and at most, where looks must be repeated.
 const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
 /// Ends a watch from another thread: a timeline semaphore that the watch waits for as well.
@@ -59,12 +58,9 @@ impl Watch for Inner {
                 Some((port.downcast_ref::<Port>()?.0.raw(), value))
             })
             .unzip();
-        let alone = semaphores.len() == 1;
         semaphores.push(self.nudges.semaphore);
         values.push(lock(&self.nudges.counts).seen + 1);
-        if self.spins_on_any && alone {
-            self.wait_in_parts(&semaphores[..1], &values[..1], until)?;
-        } else if self.spins_on_any {
+        if self.spins_on_any {
             self.look_repeatedly(&semaphores, &values, until)?;
         } else {
             self.wait_semaphores(vk::SemaphoreWaitFlags::ANY, &semaphores, &values, until)?;
@@ -127,25 +123,6 @@ impl Inner {
                     .wait_timeout(counts, pause.min(until - now))
                     .unwrap_or_else(PoisonError::into_inner),
             );
-        }
-    }
-
-    /// Waits for one of which a driver can wait asleep, if for no two, and looks for nudges now and then.
-    fn wait_in_parts(
-        &self,
-        semaphore: &[vk::Semaphore],
-        value: &[u64],
-        until: Instant,
-    ) -> Result<()> {
-        loop {
-            let now = Instant::now();
-            let part = until.min(now + LOOK.1);
-            let there =
-                self.wait_semaphores(vk::SemaphoreWaitFlags::empty(), semaphore, value, part)?;
-            let counts = lock(&self.nudges.counts);
-            if there || part == until || counts.signalled > counts.seen {
-                return Ok(());
-            }
         }
     }
 
