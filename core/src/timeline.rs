@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 
 use crate::backend::{Port, Watch};
 use crate::claim::Claim;
-use crate::clock::HostClock;
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
 use crate::point::{Point, Signal};
@@ -133,10 +132,8 @@ impl Timeline {
         if !shared.trace.is_taken() {
             return shared.signal_from_host(value);
         }
-        let at = HostClock::Monotonic.now();
-        shared.signal_from_host(value)?;
-        shared.trace.note_signal(shared, value, at);
-        Ok(())
+        let make = || shared.signal_from_host(value);
+        shared.trace.note_signal(shared, value, make)
     }
 
     /// Fails the timeline: it freezes at the value it has, and every present and future wait above

@@ -209,6 +209,66 @@ fn one_trace_follows_a_queue_at_a_time_and_none_after_its_end() {
     assert!(recording.host_signals.is_empty());
 }
 
+/// Work that panics where nobody is left to be told is not finished; nor is what signals a timeline that has failed.
+#[test]
+fn held_work_that_panics_has_failed() {
+    let s = setup();
+    let trace = Trace::new();
+    trace.follow(&s.one).unwrap();
+    let signals = [s.between.signal_at(1)];
+    s.one
+        .submit(&[s.gate.at(1)], |_| panic!("on purpose"), &signals)
+        .unwrap();
+    s.gate.signal(1).unwrap();
+    s.one.idle(LONG).unwrap();
+    s.one.submit(&[], |_| Ok(()), &[]).unwrap();
+    let recording = trace.finish(LONG);
+    let outcomes: Vec<_> = track(&recording, "one")
+        .submissions
+        .iter()
+        .map(|one| (&one.outcome, one.ended.is_some()))
+        .collect();
+    let [(Outcome::Failed(why), false), (Outcome::Finished, true)] = &outcomes[..] else {
+        panic!("{outcomes:?}");
+    };
+    assert!(why.contains("panic"), "{why}");
+}
+
+/// An application's error may submit to the same queue where it is dropped.
+#[test]
+fn what_a_trace_lets_go_may_submit() {
+    #[derive(Debug)]
+    struct Submits(host::Queue);
+    impl std::fmt::Display for Submits {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("it submits where it is dropped")
+        }
+    }
+    impl std::error::Error for Submits {}
+    impl Drop for Submits {
+        fn drop(&mut self) {
+            let _ = self.0.submit(&[], |_| Ok(()), &[]);
+        }
+    }
+    let s = setup();
+    let trace = Trace::new();
+    trace.follow(&s.one).unwrap();
+    for round in 0..40 {
+        let failing = s.device.timeline("failing").unwrap();
+        failing.signal(1).unwrap();
+        s.one.submit(&[failing.at(1)], |_| Ok(()), &[]).unwrap();
+        failing.fail(Error::work(Submits(s.one.clone())));
+        drop(failing);
+        if round % 10 == 9 {
+            s.one.idle(LONG).unwrap();
+            // Longer than it takes until somebody looks what has finished.
+            std::thread::sleep(Duration::from_millis(120));
+        }
+    }
+    let recording = trace.finish(LONG);
+    assert!(track(&recording, "one").submissions.len() >= 40);
+}
+
 /// What was reached before the trace met the timeline was released by nothing that it saw, and so not by a later signal.
 #[test]
 fn what_was_reached_before_has_no_arrow() {

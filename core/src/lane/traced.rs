@@ -69,7 +69,11 @@ impl<E: Enqueue> Lane<E> {
                     .and_then(|()| E::write_stamp(recorder, &behind)),
                 None => work(recorder),
             };
-            done.inspect_err(|error| lived.fail(error))
+            match &done {
+                Ok(()) => lived.recorded(),
+                Err(error) => lived.fail(error),
+            }
+            done
         };
         let submitted = self.submit_untraced(waits, work, signals)?;
         follower.note(submitted.end().value, submitted.is_held(), life);

@@ -1,13 +1,14 @@
 //! What is written down of one queue.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use super::{Edge, Inner, Outcome, Submission, Track, lock};
 use crate::backend::Stamp;
 use crate::clock::{Clock, Estimate, HostClock};
+use crate::error::{Error, Failure};
 use crate::info::Info;
 use crate::point::{KeptPoint, Point, Signal};
 use crate::state::Shared;
@@ -37,6 +38,9 @@ struct Lives {
     /// Not known to have finished, in the order in which they were noted: about the queue's.
     open: VecDeque<(u64, Arc<Life>)>,
     over: Vec<Over>,
+    /// How many have been noted, and the last one's number.
+    noted: usize,
+    last: u64,
     /// There was no room for.
     lost: u64,
     /// Why a stamp could not be had, the first time.
@@ -49,10 +53,13 @@ pub(crate) struct Life {
     /// [`NEVER`] until its work is recorded.
     released: AtomicI64,
     stamps: Option<[Arc<dyn Stamp>; 2]>,
-    /// Why its work was not recorded, or not all of it.
+    /// Its work was recorded, all of it.
+    recorded: AtomicBool,
+    /// Why not.
     failed: OnceLock<String>,
     held: OnceLock<bool>,
     waited: Vec<KeptPoint>,
+    signalled: Vec<KeptPoint>,
     waits: Vec<Edge>,
     signals: Vec<Edge>,
 }
@@ -79,6 +86,11 @@ impl Life {
             .store(HostClock::Monotonic.now(), Ordering::Relaxed);
     }
 
+    /// Its work was recorded.
+    pub(crate) fn recorded(&self) {
+        self.recorded.store(true, Ordering::Release);
+    }
+
     /// Its work could not be recorded.
     pub(crate) fn fail(&self, why: &dyn std::fmt::Display) {
         let _ = self.failed.set(why.to_string());
@@ -90,17 +102,24 @@ impl Life {
             NEVER => None,
             at => Some(at),
         };
-        let outcome = match (over, self.failed.get()) {
+        let mut outcome = match (over, self.failed.get()) {
             (Some(_), Some(why)) => Outcome::Failed(why.clone()),
-            (Some(Outcome::Finished), None) if released.is_none() => Outcome::Failed(self.cause()),
+            (Some(Outcome::Finished), None) => self.unless_skipped(released),
             (Some(outcome), None) => outcome,
             (None, _) => Outcome::Pending,
         };
+        if outcome == Outcome::Finished
+            && let Some([_, behind]) = &self.stamps
+            && matches!(behind.time(), Err(Error::NotReady { .. }))
+        {
+            // The queue has come past it.
+            outcome = Outcome::Failed("the driver refused it".into());
+        }
+        let ran = outcome == Outcome::Finished;
         let time = |nth: usize| {
-            let stamp = released.and(self.stamps.as_ref())?.get(nth)?;
+            let stamp = self.stamps.as_ref()?.get(nth)?;
             stamp.time().ok().flatten()
         };
-        let ran = outcome == Outcome::Finished;
         Over {
             number,
             made: self.made,
@@ -114,13 +133,19 @@ impl Life {
         }
     }
 
-    /// Why it was skipped.
-    fn cause(&self) -> String {
-        let hopeless = |wait: &KeptPoint| wait.of.as_ref()?.hopeless(wait.value);
-        match self.waited.iter().find_map(hopeless) {
-            Some(cause) => cause.to_string(),
-            None => "it was not run".into(),
+    /// The queue has come past it; whether with its work.
+    fn unless_skipped(&self, released: Option<i64>) -> Outcome {
+        let hopeless = |point: &KeptPoint| point.of.as_ref()?.hopeless(point.value);
+        let cause = |points: &[KeptPoint]| points.iter().find_map(hopeless);
+        let failed = |cause: Failure| Outcome::Failed(cause.to_string());
+        if released.is_none() {
+            let cause = cause(&self.waited).or_else(|| cause(&self.signalled));
+            return cause.map_or_else(|| Outcome::Failed("it was not run".into()), failed);
         }
+        if !self.recorded.load(Ordering::Acquire) {
+            return Outcome::Failed("its work panicked".into());
+        }
+        cause(&self.signalled).map_or(Outcome::Finished, failed)
     }
 }
 
@@ -186,10 +211,11 @@ impl Follower {
     ) -> Option<Arc<Life>> {
         let made = HostClock::Monotonic.now();
         let trace = self.trace.upgrade()?;
+        // So that stamps are used again soon.
+        self.gather();
         {
             let mut lives = lock(&self.lives);
-            lives.gather(self.own.reached());
-            if lives.open.len() + lives.over.len() >= self.room {
+            if lives.noted >= self.room {
                 lives.lost += 1;
                 return None;
             }
@@ -212,8 +238,16 @@ impl Follower {
             made,
             released: AtomicI64::new(NEVER),
             stamps,
+            recorded: AtomicBool::new(false),
             failed: OnceLock::new(),
             held: OnceLock::new(),
+            signalled: signals
+                .iter()
+                .map(|signal| KeptPoint {
+                    of: Some(signal.of.clone()),
+                    value: signal.value,
+                })
+                .collect(),
             waited: waits.iter().map(|wait| wait.keep()).collect(),
             waits: waits.iter().filter_map(of).collect(),
             signals: signals
@@ -226,7 +260,36 @@ impl Follower {
     /// It was accepted.
     pub(crate) fn note(&self, number: u64, held: bool, life: Arc<Life>) {
         let _ = life.held.set(held);
-        lock(&self.lives).open.push_back((number, life));
+        let mut lives = lock(&self.lives);
+        lives.noted += 1;
+        lives.last = number.max(lives.last);
+        lives.open.push_back((number, life));
+    }
+
+    /// True if `value` of the timeline numbered `timeline` is the end of a submission that was noted, or of one before such.
+    pub(super) fn has_noted(&self, timeline: usize, value: u64) -> bool {
+        self.position == timeline && value <= lock(&self.lives).last
+    }
+
+    /// Reads the times of what has finished, so that its stamps can be used again. Drivers are asked, and what is let go is
+    /// dropped, without the lock.
+    pub(super) fn gather(&self) {
+        let reached = self.own.reached();
+        let mut done = Vec::new();
+        {
+            let mut lives = lock(&self.lives);
+            while lives
+                .open
+                .front()
+                .is_some_and(|(number, _)| *number <= reached)
+            {
+                done.extend(lives.open.pop_front());
+            }
+        }
+        let finished =
+            |(number, life): &(u64, Arc<Life>)| life.look(*number, Some(Outcome::Finished));
+        let over: Vec<_> = done.iter().map(finished).collect();
+        lock(&self.lives).over.extend(over);
     }
 
     /// What was recorded, with times as `to_host` converts them. After the end of the trace.
@@ -235,15 +298,23 @@ impl Follower {
         labels: &mut HashMap<Edge, String>,
         to_host: impl Fn(&Clock, i64) -> Option<Estimate>,
     ) -> Track {
-        let mut lives = lock(&self.lives);
-        lives.gather(self.own.refresh());
+        self.own.refresh();
+        self.gather();
         let failure = self.own.failure();
-        while let Some((number, life)) = lives.open.pop_front() {
-            let over = failure.as_ref();
-            let over = over.map(|cause| Outcome::Failed(cause.to_string()));
-            let seen = life.look(number, over);
-            lives.over.push(seen);
-        }
+        let open = std::mem::take(&mut lock(&self.lives).open);
+        let rest: Vec<_> = open
+            .iter()
+            .map(|(number, life)| {
+                let over = failure.as_ref();
+                life.look(
+                    *number,
+                    over.map(|cause| Outcome::Failed(cause.to_string())),
+                )
+            })
+            .collect();
+        drop(open);
+        let mut lives = lock(&self.lives);
+        lives.over.extend(rest);
         lives.over.sort_by_key(|over| over.number);
         let estimate = |time: Option<i64>| to_host(self.clock()?, time?);
         let mut label = |number: u64| {
@@ -252,6 +323,9 @@ impl Follower {
                 value: number,
             })
         };
+        // One that could not be had in passing is not worth a word.
+        let timed = lives.over.iter().any(|over| over.ended.is_some());
+        let untimed = lives.untimed.take().filter(|_| !timed);
         let submissions = std::mem::take(&mut lives.over)
             .into_iter()
             .map(|over| Submission {
@@ -274,20 +348,7 @@ impl Follower {
             position: self.position,
             submissions: submissions.collect(),
             lost: lives.lost,
-            untimed: self.clock.as_ref().err().cloned().or(lives.untimed.take()),
-        }
-    }
-}
-
-impl Lives {
-    /// Reads the times of what has finished, so that its stamps can be used again.
-    fn gather(&mut self, reached: u64) {
-        while let Some((number, life)) = self.open.front()
-            && *number <= reached
-        {
-            let seen = life.look(*number, Some(Outcome::Finished));
-            self.over.push(seen);
-            self.open.pop_front();
+            untimed: self.clock.as_ref().err().cloned().or(untimed),
         }
     }
 }

@@ -29,12 +29,15 @@ use crate::state::Shared;
 ///
 /// A queue that is followed writes two times of its device's clock for each submission, one before its work and one behind
 /// it, both between its waits and its signals, which costs what two [clocked fences](crate::backend::Device::clocked_fence) do. A queue that is not pays for one look at a flag. Nothing
-/// is global: a trace follows the queues that it is given, and those alone. Dropping it ends it, too.
+/// is global: a trace follows the queues that it is given, and those alone. A timeline's signals by the host go to the first trace that met it.
+/// Until its end it keeps the devices whose queues it follows. Dropping it ends it, too, which waits while a clock is being sampled:
+/// 30 ms at most on CUDA, a quarter of a second on a Vulkan device without calibrated timestamps.
 ///
 /// Usable from any thread.
 pub struct Trace {
     inner: Arc<Inner>,
-    /// Samples the clocks now and then, so that times are converted between samples near by.
+    /// Samples the clocks now and then, so that times are converted between samples near by: seconds in a
+    /// trace of a minute, more in a longer one, whose errors say so.
     sampler: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
@@ -120,15 +123,19 @@ impl Trace {
     }
 
     /// Calls the submission that ends at `end` ([`Submitted::end`](crate::Submitted::end)) by a name; a later name replaces it.
-    /// Nothing happens if `end` is no position of a queue that is followed.
+    /// Nothing happens if `end` is no position of a queue that is followed, or its submission found no room.
     pub fn label(&self, end: Point<'_>, label: &str) {
         let Some(of) = end.of else { return };
         let known = lock(&self.inner.timelines)
             .indices
             .get(&of.object.id())
             .copied();
-        if let Some(timeline) = known {
-            let value = end.value;
+        let Some(timeline) = known else { return };
+        let value = end.value;
+        let noted = lock(&self.inner.followers)
+            .iter()
+            .any(|follower| follower.has_noted(timeline, value));
+        if noted {
             lock(&self.inner.labels).insert(Edge { timeline, value }, label.into());
         }
     }
@@ -177,16 +184,18 @@ impl Trace {
         make: impl FnOnce(&Arc<Inner>) -> Result<Arc<Follower>>,
     ) -> Result<()> {
         let follower = make(&self.inner)?;
+        lock(&self.inner.followers).push(follower.clone());
         if let Some(clock) = follower.clock() {
             // Conversions begin with it; if it fails they try again, and the track says so in the end.
             let _ = clock.sample();
         }
-        lock(&self.inner.followers).push(follower);
         Ok(())
     }
 
     fn end(&mut self) {
-        for follower in &*lock(&self.inner.followers) {
+        // Without the lock: what a lane lets go may be the application's.
+        let followers = lock(&self.inner.followers).clone();
+        for follower in &followers {
             follower.leave();
         }
         for timeline in std::mem::take(&mut lock(&self.inner.timelines).watched) {
@@ -206,6 +215,9 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         self.end();
+        // Here, and not on whose thread the last signal of the host is noted: devices may go with them.
+        let followers = std::mem::take(&mut *lock(&self.inner.followers));
+        drop(followers);
     }
 }
 
@@ -218,6 +230,8 @@ impl fmt::Debug for Trace {
 impl Inner {
     /// The number of a timeline, whose signals by the host are written down from now on.
     fn timeline(self: &Arc<Self>, of: &Arc<Shared>, awaited: bool) -> usize {
+        // Before its value is read: a signal in between is noted, or seen.
+        let taken = awaited && of.trace.take(self);
         let mut timelines = lock(&self.timelines);
         let id = of.object.id();
         let index = match timelines.indices.get(&id) {
@@ -230,10 +244,26 @@ impl Inner {
                 index
             }
         };
-        if awaited && of.trace.take(self) {
+        if taken {
             timelines.watched.push(Arc::downgrade(of));
         }
         index
+    }
+
+    /// The signal that was noted last as this was not made.
+    pub(crate) fn forget_signal(&self, timeline: &Shared, value: u64, at: i64) {
+        let timelines = lock(&self.timelines);
+        let Some(&timeline) = timelines.indices.get(&timeline.object.id()) else {
+            return;
+        };
+        drop(timelines);
+        let signal = Edge { timeline, value };
+        let mut host = lock(&self.host);
+        let same = |one: &HostSignal| one.signal == signal && one.at == at;
+        match host.0.iter().rposition(same) {
+            Some(index) => drop(host.0.remove(index)),
+            None => host.1 = host.1.saturating_sub(1),
+        }
     }
 
     /// The host signals `value` of a timeline, now.
@@ -262,14 +292,9 @@ fn keep_sampling(of: &Weak<Inner>, ended: &AtomicBool) {
     while !ended.load(Ordering::Acquire) {
         thread::park_timeout(Trace::SAMPLED_EVERY);
         let Some(inner) = of.upgrade() else { return };
-        let clocks: Vec<_> = {
-            let followers = lock(&inner.followers);
-            followers
-                .iter()
-                .filter_map(|one| one.clock().cloned())
-                .collect()
-        };
+        let followers = lock(&inner.followers).clone();
         drop(inner);
+        let clocks: Vec<_> = followers.iter().filter_map(|one| one.clock()).collect();
         for (at, clock) in clocks.iter().enumerate() {
             if ended.load(Ordering::Acquire) {
                 return;

@@ -129,8 +129,8 @@ pub enum Place {
 
 impl Recording {
     /// Which wait was released by which signal: for each wait the signal, of those recorded, with the lowest value that is
-    /// enough. Waits whose signal was not recorded have none, nor have those for what had been [reached
-    /// before](Recording::reached_before). In the order of the submissions that wait.
+    /// enough: where the signal itself was not recorded, that is a later one, which may have come after the wait was over. Waits
+    /// for what had been [reached before](Recording::reached_before) have none. In the order of the submissions that wait.
     #[must_use]
     pub fn arrows(&self) -> Vec<Arrow> {
         let mut signals: BTreeMap<Edge, Place> = BTreeMap::new();

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::{Follower, Inner, lock};
+use crate::clock::HostClock;
+use crate::error::Result;
 use crate::state::Shared;
 
 /// A lane's: who follows it.
@@ -79,12 +81,26 @@ impl Slot {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Tells who has it that the host has signalled `value` of `timeline`, which began when its clock showed `at`.
+    /// Makes a signal of the host, and tells who has this: before, as what it releases may end the trace.
+    ///
+    /// # Errors
+    /// That of `make`; nobody is told then.
     #[cold]
-    pub(crate) fn note_signal(&self, timeline: &Shared, value: u64, at: i64) {
+    pub(crate) fn note_signal(
+        &self,
+        timeline: &Shared,
+        value: u64,
+        make: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let at = HostClock::Monotonic.now();
         let by = lock(&self.by).upgrade();
-        if let Some(by) = by {
+        if let Some(by) = &by {
             by.note_signal(timeline, value, at);
         }
+        make().inspect_err(|_| {
+            if let Some(by) = &by {
+                by.forget_signal(timeline, value, at);
+            }
+        })
     }
 }
