@@ -791,9 +791,10 @@ mod tests {
                                     },
                                     &[(&timelines[number as usize], step)],
                                 )?;
-                                if step.is_multiple_of(500) {
-                                    // Others go on meanwhile.
-                                    timelines[number as usize].wait(step - 400, LONG)?;
+                                if step.is_multiple_of(100) {
+                                    // Others go on meanwhile, and nobody is more than 160 steps ahead of the driver, however slow
+                                    // that is.
+                                    timelines[number as usize].wait(step - 60, LONG)?;
                                 }
                             }
                             timelines[number as usize].wait(STEPS, LONG)
