@@ -631,6 +631,8 @@ impl Enqueue for Feed {
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
         let line = &recorder.line;
+        // A capture that the work has left open gets no node of ours.
+        line.stream.refuse_capture("write a time")?;
         if let Some(mark) = stamp.event(line.device.timed_events())? {
             line.stream.record(mark)?;
             recorder.put = Put::Event(mark.clone());

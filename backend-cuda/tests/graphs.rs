@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, alone, open, trials};
 use libtest_mimic::Arguments;
 use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::trace::{Outcome, Trace};
 use syncline_core::{Error, Fence, QueueKind, host};
 use syncline_cuda::{Device, DeviceBuffer, Queue, Recorder, sys};
 
@@ -109,6 +110,18 @@ impl Recording {
 
     fn end(self) -> Graph {
         self.try_end().expect("the capture is whole")
+    }
+
+    /// How many nodes were captured.
+    fn end_counting(self) -> usize {
+        let (mut graph, mut nodes) = (null_mut(), 0);
+        // SAFETY: this thread began it, and nobody else has the graph; writes one handle and one number.
+        unsafe {
+            ok(sys::cuStreamEndCapture(self.stream, &raw mut graph));
+            ok(sys::cuGraphGetNodes(graph, null_mut(), &raw mut nodes));
+            ok(sys::cuGraphDestroy(graph));
+        }
+        nodes
     }
 }
 
@@ -671,28 +684,48 @@ fn waits_for_a_graph_fence_do_not_wait_for_each_other() {
     }
 }
 
+/// Nothing of ours is in it either: no event, and no time of a trace.
 fn a_capture_that_work_leaves_open_is_refused() {
     let setup = Setup::new();
     setup.make_current();
-    let queue = setup.queue("captured by work");
-    let done = setup.device.timeline("done").unwrap();
     let words = setup.memory();
-    let begun = |r: &mut Recorder| {
-        // SAFETY: a live stream.
-        ok(unsafe { sys::cuStreamBeginCapture_v2(r.stream(), RELAXED) });
-        Ok(())
-    };
-    let refused = queue.submit(&[], begun, &[done.signal_at(1)]).map(|_| ());
-    assert!(
-        matches!(refused, Err(Error::Capturing { .. })),
-        "{refused:?}"
-    );
-    let stream = queue.stream().raw();
-    set(stream, &words, 3);
-    drop(Recording { stream }.end());
-    queue.submit(&[], |_| Ok(()), &[done.signal_at(1)]).unwrap();
-    done.at(1).wait(LIMIT).unwrap();
-    queue.idle(LIMIT).unwrap();
+    for traced in [false, true] {
+        let queue = setup.queue("captured by work");
+        let done = setup.device.timeline("done").unwrap();
+        let trace = Trace::new();
+        if traced {
+            trace.follow(&queue).unwrap();
+        }
+        let begun = |r: &mut Recorder| {
+            // SAFETY: a live stream.
+            ok(unsafe { sys::cuStreamBeginCapture_v2(r.stream(), RELAXED) });
+            Ok(())
+        };
+        let refused = queue.submit(&[], begun, &[done.signal_at(1)]).map(|_| ());
+        assert!(
+            matches!(refused, Err(Error::Capturing { .. })),
+            "{refused:?}"
+        );
+        let stream = queue.stream().raw();
+        set(stream, &words, 3);
+        let nodes = Recording { stream }.end_counting();
+        assert_eq!(nodes, 1, "traced: {traced}");
+        queue.submit(&[], |_| Ok(()), &[done.signal_at(1)]).unwrap();
+        done.at(1).wait(LIMIT).unwrap();
+        queue.idle(LIMIT).unwrap();
+        let recording = trace.finish(LIMIT);
+        let recorded: Vec<_> = recording
+            .tracks
+            .iter()
+            .flat_map(|track| &track.submissions)
+            .map(|one| &one.outcome)
+            .collect();
+        assert!(
+            recorded.iter().all(|one| **one == Outcome::Finished),
+            "{recorded:?}"
+        );
+        assert_eq!(recorded.len(), usize::from(traced));
+    }
 }
 
 fn no_submission_gets_into_a_capture_that_begins() {
@@ -723,14 +756,7 @@ fn no_submission_gets_into_a_capture_that_begins() {
             drop(guard);
             std::thread::sleep(Duration::from_micros(50));
             let _guard = queue.stream();
-            let mut graph = null_mut();
-            // SAFETY: begun by this thread; writes one handle.
-            ok(unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) });
-            let mut nodes = 0;
-            // SAFETY: just captured; writes one number.
-            ok(unsafe { sys::cuGraphGetNodes(graph, null_mut(), &raw mut nodes) });
-            // SAFETY: nobody else has it.
-            ok(unsafe { sys::cuGraphDestroy(graph) });
+            let nodes = Recording { stream }.end_counting();
             if nodes > 0 {
                 ended.store(true, Ordering::SeqCst);
                 panic!("{nodes} nodes of a submission are in a capture");

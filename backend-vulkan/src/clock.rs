@@ -45,6 +45,14 @@ pub(crate) struct Clocks {
     readings: Mutex<Option<Readings>>,
 }
 
+impl Clocks {
+    /// The host's clock that the device's is compared with.
+    pub(crate) fn host_clock(&self) -> HostClock {
+        let clock = self.clock.get();
+        clock.map_or(HostClock::Monotonic, Clock::host_clock)
+    }
+}
+
 /// What has been read of the device's counter.
 struct Readings {
     rounds: Rounds,
@@ -208,22 +216,24 @@ impl Device {
     }
 
     /// As [`Device::time_of`], of a timestamp that was written after the host's clock showed `recorded`, by less than a round:
-    /// when it is read does not matter.
+    /// when it is read does not matter, unless the two clocks have parted by a sixteenth of a round since or before.
     pub(crate) fn time_written(&self, timestamp: u64, recorded: i64) -> Result<i64> {
-        let known = || {
+        let known = |surely: bool| {
             let readings = lock(&self.0.clocks.readings);
             let rounds = &readings.as_ref()?.rounds;
             if rounds.counter().bits() == 64 {
                 rounds.time_of(timestamp)
+            } else if surely && rounds.may_have_parted(recorded) {
+                None
             } else {
                 rounds.time_after(timestamp, recorded)
             }
         };
-        if let Some(time) = known() {
+        if let Some(time) = known(true) {
             return Ok(time);
         }
         self.own_clock()?.sample()?;
-        known().ok_or_else(no_device)
+        known(false).ok_or_else(no_device)
     }
 
     /// `vkGetCalibratedTimestampsKHR`, or the EXT's, if the device was made with it.
@@ -418,4 +428,96 @@ pub(crate) unsafe fn calibrated_with(
         return None;
     };
     domains.contains(&vk::TimeDomainKHR::DEVICE).then_some(host)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use std::time::Duration;
+
+    use syncline_core::backend::{Device as _, Queue as _};
+    use syncline_core::clock::Counter;
+
+    use super::{Readings, lock};
+    use crate::device::Device;
+    use crate::instance::Instance;
+    use crate::probe::Probe;
+    use crate::queue::Queue;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// Every device here, as though one of its queue families wrote 36 bits alone: so that of the others the higher ones must not count.
+    fn mixed(test: impl Fn(&Device, &Queue)) {
+        let Ok(instance) = Instance::load() else {
+            return;
+        };
+        for candidate in instance.devices().unwrap() {
+            // SAFETY: the physical device is the instance's, which lives.
+            let mut probe =
+                unsafe { Probe::new(instance.entry(), instance.raw(), candidate.physical(), None) };
+            let can = &mut probe.info.capabilities;
+            let wide = probe
+                .families
+                .iter()
+                .find(|family| family.timestamp_bits == 64);
+            let (Some(wide), None) = (wide, &probe.rejected) else {
+                continue;
+            };
+            can.timestamp_bits = 36;
+            let device = Device::open(&instance, &probe).unwrap();
+            let queue = device.queue_of_family(wide.index, "stamped").unwrap();
+            test(&device, &queue);
+            queue.idle(SOON).unwrap();
+        }
+    }
+
+    #[test]
+    fn bits_that_one_family_lacks_do_not_count() {
+        mixed(|device, queue| {
+            let clock = device.clock().unwrap();
+            let host = clock.host_clock();
+            for _ in 0..10 {
+                let fence = device.clocked_fence("time").unwrap();
+                let before = host.now();
+                queue.record(&fence).unwrap();
+                fence.wait(SOON).unwrap();
+                let after = host.now();
+                let time = fence.time().unwrap().to_host().unwrap();
+                let error = time.error.cast_signed();
+                assert!(
+                    before - error <= time.nanoseconds && time.nanoseconds <= after + error,
+                    "{time:?} is not between {before} and {after}"
+                );
+            }
+        });
+    }
+
+    /// The clock was sampled two hundred rounds ago, and has parted from the host's by a twelfth of one since.
+    #[test]
+    fn a_reading_that_is_too_old_is_not_gone_by() {
+        mixed(|device, queue| {
+            let clock = device.clock().unwrap();
+            let host = clock.host_clock();
+            let period = device.info().capabilities.timestamp_period_ns;
+            let counter = Counter::new(36, period).unwrap();
+            let round = counter.wraps_after().cast_signed();
+            for parted in [-round / 12, round / 12] {
+                let shown = clock.sample().unwrap().sample.device;
+                let ago = 200 * round;
+                let then = ((shown - ago + parted) as f64 / period) as i64 as u64;
+                let mut readings = Readings::new(counter, then);
+                readings.rounds.follow(then, host.now() - ago);
+                *lock(&device.0.clocks.readings) = Some(readings);
+                let fence = device.clocked_fence("time").unwrap();
+                queue.record(&fence).unwrap();
+                fence.wait(SOON).unwrap();
+                let time = fence.time().unwrap().nanoseconds();
+                let sampled = clock.sample().unwrap().sample.device;
+                assert!(
+                    time.abs_diff(sampled) < SOON.as_nanos() as u64,
+                    "{time} {sampled}"
+                );
+            }
+        });
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use ash::vk;
 use syncline_core::backend;
-use syncline_core::clock::{Counter, HostClock};
+use syncline_core::clock::Counter;
 use syncline_core::{Error, Object, QueueKind, Result};
 
 use crate::commands::Commands;
@@ -117,12 +117,9 @@ pub(crate) fn write(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
         device.cmd_write_timestamp(buffer, stage, stamp.pool, stamp.slot);
     }
-    let now = if stamp.bits < 64 {
-        stamp
-            .device
-            .host_clock
-            .unwrap_or(HostClock::Monotonic)
-            .now()
+    // As its time will be told: the device's clock has the fewest bits of all its families.
+    let now = if stamp.device.info.capabilities.timestamp_bits < 64 {
+        stamp.device.clocks.host_clock().now()
     } else {
         0
     };

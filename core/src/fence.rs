@@ -217,7 +217,9 @@ impl Fence {
 
     /// When it was reached, on its device's clock: what its last record wrote there, at its position on the queue. It must be
     /// made with a clock ([`Device::clocked_fence`](crate::backend::Device::clocked_fence)), recorded and complete. Never
-    /// blocks, but where timestamps come round within a minute, and the clock was not sampled in that time.
+    /// blocks, except where timestamps come round (fewer than 64 bits of them are valid) and the clock was not sampled for long before or after the
+    /// record, some 60 rounds: an hour, where a round lasts a minute. Then it is sampled, which takes as long as that does. It tells the right
+    /// round if it is asked before the two clocks have parted by a sixteenth of one: for 125 rounds at least, and as a rule for a thousand.
     ///
     /// # Errors
     /// [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`], [`Error::Captured`], [`Error::CaptureEnded`],

@@ -75,9 +75,11 @@ impl Stopwatch {
     /// As [`Queue::record`]: [`Error::WrongDevice`], [`Error::Unsupported`] on a queue without timestamps,
     /// [`Error::Reentrant`], a driver error.
     pub fn start<Q: Queue>(&self, queue: &Q) -> Result<()> {
-        queue.record(&self.start)?;
-        self.stopped.store(false, Ordering::Release);
-        Ok(())
+        // Before, so that nobody takes an earlier stop for this start's.
+        let before = self.stopped.swap(false, Ordering::AcqRel);
+        queue
+            .record(&self.start)
+            .inspect_err(|_| self.stopped.store(before, Ordering::Release))
     }
 
     /// Stops when `queue` gets to its present position. That may be before it starts, if nothing orders the two: the time is negative then.

@@ -69,7 +69,8 @@ const fn size(software: bool) -> Size {
 fn traced(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (link, software) = link(call)?;
     let size = size(software);
-    let trace = Arc::new(Trace::new());
+    // However long it is raced.
+    let trace = Arc::new(Trace::with_room(usize::MAX));
     let followed = Pipeline::new(&link, size)?.traced(trace.clone())?;
     let alone = Pipeline::new(&link, size)?;
     let made = [const { Cell::new(0_u32) }; 2];
@@ -102,6 +103,10 @@ fn traced(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         if let Some(why) = &track.untimed {
             lab.note(format!("{} without times: {why}", track.queue));
         }
+    }
+    let says = recording.tracks.iter().any(|track| track.untimed.is_some());
+    if timed == 0 && !says {
+        return Err(Stop::Failed("nothing was timed, for no reason".into()));
     }
     if recorded < 2 * u64::from(made[0].get()) {
         return Err(Stop::Failed(format!(

@@ -170,6 +170,16 @@ impl Rounds {
         })
     }
 
+    /// True if none was followed yet, or so long before the host's clock showed `host`, or after, that the two clocks may have parted by
+    /// a thirty-second of a round since, at 500 parts per million: with 36 bits of 1 ns that takes an hour and ten minutes.
+    #[must_use]
+    pub fn may_have_parted(&self, host: i64) -> bool {
+        self.last.is_none_or(|last| {
+            let away = host.saturating_sub(last.host).unsigned_abs();
+            away / 2_000 > self.counter.wraps_after() / 32
+        })
+    }
+
     /// The time of a reading, in nanoseconds, that was taken when the host's clock showed `host`, or up to nine
     /// tenths of a round ([`Counter::wraps_after`]) later, however long ago that is; `None` if none was followed yet. The two
     /// clocks must not have parted by a sixteenth of a round since the last reading that was followed.
@@ -269,6 +279,27 @@ mod tests {
             }
         }
         assert_eq!(Rounds::new(counter).time_after(1, 1), None);
+    }
+
+    #[test]
+    fn clocks_may_part_in_an_hour() {
+        let mut rounds = Rounds::new(counter(36));
+        assert!(rounds.may_have_parted(1));
+        rounds.follow(1, 0);
+        let minute = 60_000_000_000;
+        for (minutes, parted) in [
+            (0, false),
+            (71, false),
+            (72, true),
+            (-71, false),
+            (-72, true),
+        ] {
+            assert_eq!(
+                rounds.may_have_parted(minutes * minute),
+                parted,
+                "{minutes}"
+            );
+        }
     }
 
     #[test]
