@@ -14,9 +14,9 @@ use crate::error::Result;
 /// How two clocks stand beside each other, as far as samples say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
-    /// How far the second is ahead of the first, in nanoseconds, at the time of the latest look.
+    /// How far the second is ahead of the first, in nanoseconds, at the time of the latest look; 0 before one.
     pub ahead: i64,
-    /// The truth lies no further than this from it, either way.
+    /// The truth lies no further than this from it, either way; `u64::MAX` before a look, as where none is needed to tell that they are two.
     pub error: u64,
     /// What that says, together with what was found before.
     pub finding: Finding,
@@ -27,13 +27,23 @@ pub struct Comparison {
 pub enum Finding {
     /// They belong to one GPU, and at every look showed the same within an error of at most [`Clock::CLOSE`].
     One,
-    /// They are of different GPUs, or of none, or did not show the same at some look; that is kept for good.
+    /// They are of different GPUs, or of none, or at three looks, one after the other, did not show the same. That is kept for good: one clock
+    /// shows nothing else than itself, and times that they had told before must not be subtracted if they agree later.
     Two,
-    /// No look was exact enough yet.
+    /// The latest looks were not exact enough, or did not agree.
     Unknown,
 }
 
 impl Comparison {
+    /// Nobody has looked.
+    const fn without_a_look(finding: Finding) -> Self {
+        Self {
+            ahead: 0,
+            error: u64::MAX,
+            finding,
+        }
+    }
+
     /// True if they were found to be one: their times can be subtracted.
     #[must_use]
     pub fn are_one(&self) -> bool {
@@ -48,18 +58,26 @@ pub(super) struct Compared {
     at: Instant,
 }
 
-/// So many looks are needed before two clocks are said to be one.
+impl Compared {
+    /// True if it is told without another look.
+    fn stands(&self) -> bool {
+        self.found.finding == Finding::Two || self.at.elapsed() < Clock::COMPARE_AGAIN
+    }
+}
+
+/// So many looks are needed before two clocks are said to be one, or two.
 const LOOKS: u32 = 3;
 
 impl Clock {
     /// Two clocks are not said to be one by a look whose error is larger than this, in nanoseconds.
     pub const CLOSE: u64 = 50_000;
-    /// Two clocks that were found to be one are looked at again after this.
+    /// Two clocks that were not found to be two are looked at again after this.
     pub const COMPARE_AGAIN: Duration = Duration::from_secs(1);
 
     /// Whether this clock and `other` are one, as CUDA's and Vulkan's of one GPU may be. That is measured and not assumed: both are
-    /// sampled beside the host's clock, three times at first and once again after [`Clock::COMPARE_AGAIN`], and
-    /// in between nothing is done. Who was found once to differ is taken as another clock for good.
+    /// sampled beside the host's clock, three times at first and once again after [`Clock::COMPARE_AGAIN`] (up to three times if that
+    /// look is not exact, or contradicts what was found), and in between nothing is done. Clocks of different GPUs, and those that were
+    /// found to be two, are not sampled for it.
     ///
     /// # Errors
     /// A driver error, if a clock cannot be sampled and nothing was found before.
@@ -76,6 +94,9 @@ impl Clock {
                 finding: Finding::One,
             });
         }
+        if !self.is_comparable(other) {
+            return Ok(Comparison::without_a_look(Finding::Two));
+        }
         // One of the two knows, the same each time.
         let swapped = Arc::as_ptr(&self.0) > Arc::as_ptr(&other.0);
         let (first, second) = if swapped {
@@ -83,20 +104,14 @@ impl Clock {
         } else {
             (self, other)
         };
-        let known = first.0.known(&second.0);
-        let found = match known {
-            Some((found, at))
-                if found.finding == Finding::Two
-                    || (found.finding == Finding::One && at.elapsed() < Self::COMPARE_AGAIN) =>
-            {
-                found
-            }
-            _ => {
-                let before = known.map(|(found, _)| found);
+        let found = match first.0.known(&second.0) {
+            Some((found, true)) => found,
+            before => {
+                let before = before.map(|(found, _)| found);
                 let silent = || first.refused().or_else(|| second.refused());
                 let looked = match silent().filter(|_| !again) {
                     Some(error) => Err(error),
-                    None => first.look(second, before.map(|found| found.finding)),
+                    None => first.look(second, before.is_some_and(|found| found.are_one())),
                 };
                 match looked {
                     Ok(found) => {
@@ -117,54 +132,68 @@ impl Clock {
         })
     }
 
-    fn look(&self, other: &Self, before: Option<Finding>) -> Result<Comparison> {
-        let looks = if before == Some(Finding::One) {
-            1
-        } else {
-            LOOKS
-        };
-        let one_gpu =
-            self.0.sampler.gpu().is_some() && self.0.sampler.gpu() == other.0.sampler.gpu();
-        let comparable = one_gpu && self.host_clock() == other.host_clock();
-        let mut last = None;
-        for _ in 0..looks {
-            let (mine, its) = (self.sample()?.sample, other.sample()?.sample);
-            // Both are converted for the later of the two moments: each map has a sample just before it.
-            let at = mine.host.max(its.host);
-            let (mine, its) = (self.to_device(at)?, other.to_device(at)?);
-            let ahead = its.nanoseconds.saturating_sub(mine.nanoseconds);
-            let error = mine.error.saturating_add(its.error);
-            let finding = if !comparable || ahead.unsigned_abs() > error {
-                Finding::Two
-            } else if error > Self::CLOSE {
-                Finding::Unknown
-            } else {
-                Finding::One
-            };
-            let found = Comparison {
-                ahead,
-                error,
-                finding,
-            };
-            if finding != Finding::One {
+    /// True if they may be one at all.
+    fn is_comparable(&self, other: &Self) -> bool {
+        let gpus = [self, other].map(|clock| clock.0.sampler.gpu());
+        gpus[0].is_some() && gpus[0] == gpus[1] && self.host_clock() == other.host_clock()
+    }
+
+    /// What up to [`LOOKS`] looks say; `one` if the two were found to be one before, which a single exact look confirms.
+    fn look(&self, other: &Self, one: bool) -> Result<Comparison> {
+        let (mut agree, mut apart) = (0, 0);
+        let mut found = Comparison::without_a_look(Finding::Unknown);
+        for looks in 1..=LOOKS {
+            found = self.look_once(other)?;
+            match found.finding {
+                Finding::One => agree += 1,
+                Finding::Two => apart += 1,
+                Finding::Unknown => {}
+            }
+            if one && agree == 1 && apart == 0 {
                 return Ok(found);
             }
-            last = Some(found);
+            let inexact = agree + apart < looks;
+            if (agree > 0 && apart > 0) || (inexact && !one) {
+                break;
+            }
         }
-        // At least one look was made.
-        Ok(last.unwrap_or(Comparison {
-            ahead: 0,
-            error: u64::MAX,
-            finding: Finding::Unknown,
-        }))
+        found.finding = match (agree, apart) {
+            (LOOKS, _) => Finding::One,
+            (_, LOOKS) => Finding::Two,
+            _ => Finding::Unknown,
+        };
+        Ok(found)
+    }
+
+    fn look_once(&self, other: &Self) -> Result<Comparison> {
+        let (mine, its) = (self.sample()?.sample, other.sample()?.sample);
+        // Both are converted for the later of the two moments: each map has a sample just before it.
+        let at = mine.host.max(its.host);
+        let (mine, its) = (self.to_device(at)?, other.to_device(at)?);
+        let ahead = its.nanoseconds.saturating_sub(mine.nanoseconds);
+        let error = mine.error.saturating_add(its.error);
+        let finding = if ahead.unsigned_abs() > error {
+            Finding::Two
+        } else if error > Self::CLOSE {
+            Finding::Unknown
+        } else {
+            Finding::One
+        };
+        Ok(Comparison {
+            ahead,
+            error,
+            finding,
+        })
     }
 }
 
 impl Inner {
-    fn known(&self, other: &Arc<Self>) -> Option<(Comparison, Instant)> {
+    /// What was found, and whether that is told without another look.
+    fn known(&self, other: &Arc<Self>) -> Option<(Comparison, bool)> {
         let compared = self.compared.lock();
         let of = |one: &&Compared| Weak::as_ptr(&one.with) == Arc::as_ptr(other);
-        compared.iter().find(of).map(|one| (one.found, one.at))
+        let found = compared.iter().find(of)?;
+        Some((found.found, found.stands()))
     }
 
     fn learn(&self, other: &Arc<Self>, found: Comparison) {
@@ -190,12 +219,14 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use super::*;
-    use crate::clock::{Axis, Elapsed, HostClock, Sample, Sampler, Time};
+    use crate::clock::{Axis, Elapsed, HostClock, Map, Sample, Sampler, Time};
     use crate::error::{Error, Object};
     use crate::info::Uuid;
+    use crate::sync::Mutex;
 
     /// A clock that is ahead of the host's by what the test says, and its samples off by up to their deviation.
     struct Synthetic {
@@ -256,6 +287,65 @@ mod tests {
         )
     }
 
+    /// A clock that is as far ahead, and reads with such a deviation, as the test says of each sample; [`FAR`] and 900 ns after that. The
+    /// host's clock beside it goes on by a microsecond with each, however busy the machine is.
+    #[derive(Clone, Default)]
+    struct Scripted {
+        script: Arc<Mutex<VecDeque<(i64, u64)>>>,
+        asked: Arc<AtomicI64>,
+        host: Arc<AtomicI64>,
+    }
+
+    impl Scripted {
+        /// Another one, and what is said to it.
+        fn pair() -> (Clock, Clock, Self) {
+            let host = Arc::default();
+            let [one, other] = [(); 2].map(|()| Self {
+                host: Arc::clone(&host),
+                ..Self::default()
+            });
+            (one.clock(), other.clock(), other)
+        }
+
+        fn says(&self, script: &[(i64, u64)]) {
+            *self.script.lock() = script.iter().copied().collect();
+        }
+
+        fn asked(&self) -> i64 {
+            self.asked.swap(0, Ordering::SeqCst)
+        }
+
+        fn clock(&self) -> Clock {
+            Clock::new(Object::new("clock", "scripted"), self.clone())
+        }
+    }
+
+    impl Sampler for Scripted {
+        fn sample(&self) -> Result<Sample> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let (ahead, deviation) = self.script.lock().pop_front().unwrap_or((FAR, 900));
+            let host = self.host.fetch_add(1_000, Ordering::SeqCst);
+            Ok(Sample {
+                device: host + ahead,
+                host,
+                deviation,
+            })
+        }
+
+        fn gpu(&self) -> Option<Uuid> {
+            GPU
+        }
+    }
+
+    /// As though the next comparison were later than [`Clock::COMPARE_AGAIN`].
+    fn let_it_be_later(clocks: [&Clock; 2]) {
+        for clock in clocks {
+            for compared in clock.0.compared.lock().iter_mut() {
+                compared.at -= 2 * Clock::COMPARE_AGAIN;
+            }
+        }
+    }
+
     fn times(one: &Clock, other: &Clock) -> (Time, Time) {
         (
             Time::new(one.clone(), FAR + 1_000),
@@ -314,15 +404,93 @@ mod tests {
         assert!(one.compare(&other).unwrap().are_one());
         ahead.fetch_add(100_000, Ordering::SeqCst);
         assert!(one.compare(&other).unwrap().are_one(), "asked too soon");
-        let learnt = Instant::now() - 2 * Clock::COMPARE_AGAIN;
-        for clock in [&one, &other] {
-            for compared in clock.0.compared.lock().iter_mut() {
-                compared.at = learnt;
-            }
-        }
+        let_it_be_later([&one, &other]);
         assert_eq!(one.compare(&other).unwrap().finding, Finding::Two);
         ahead.fetch_sub(100_000, Ordering::SeqCst);
+        let_it_be_later([&one, &other]);
         assert_eq!(other.compare(&one).unwrap().finding, Finding::Two);
+    }
+
+    /// A single look that contradicts the others is no proof, neither at first nor later; three are.
+    #[test]
+    fn an_accident_is_not_kept_for_good() {
+        let (right, off) = ((FAR, 900), (FAR + 100_000, 900));
+        for first in [
+            &[off][..],
+            &[right, off],
+            &[right, right, off],
+            &[off, off, right],
+        ] {
+            let (one, other, scripted) = Scripted::pair();
+            scripted.says(first);
+            assert_eq!(
+                one.compare(&other).unwrap().finding,
+                Finding::Unknown,
+                "{first:?}"
+            );
+            let_it_be_later([&one, &other]);
+            assert!(one.compare(&other).unwrap().are_one(), "{first:?}");
+            for later in [&[off][..], &[off, off]] {
+                let_it_be_later([&one, &other]);
+                scripted.says(later);
+                assert_eq!(
+                    one.compare(&other).unwrap().finding,
+                    Finding::Unknown,
+                    "{later:?}"
+                );
+                let_it_be_later([&one, &other]);
+                assert!(one.compare(&other).unwrap().are_one(), "{later:?}");
+            }
+            let_it_be_later([&one, &other]);
+            scripted.says(&[off; 3]);
+            assert_eq!(one.compare(&other).unwrap().finding, Finding::Two);
+        }
+    }
+
+    /// What could not be told is not asked again with each time that is compared, and is told once it can be.
+    #[test]
+    fn what_is_unknown_is_remembered_for_a_while() {
+        let (one, other, scripted) = Scripted::pair();
+        let coarse = (FAR, 2 * Clock::CLOSE);
+        scripted.says(&[coarse]);
+        let (start, end) = times(&one, &other);
+        assert_eq!(end.since(&start).unwrap().axis, Axis::Host);
+        assert_eq!(scripted.asked(), 1);
+        for _ in 0..20 {
+            assert_eq!(end.since(&start).unwrap().axis, Axis::Host);
+            assert_eq!(other.compare(&one).unwrap().finding, Finding::Unknown);
+        }
+        assert_eq!(scripted.asked(), 0);
+        let_it_be_later([&one, &other]);
+        assert_eq!(end.since(&start).unwrap().axis, Axis::One);
+        assert_eq!(scripted.asked(), 3);
+        // One exact look confirms it, if not the first. (With good samples of just before none is coarse.)
+        let_it_be_later([&one, &other]);
+        *other.0.map.lock() = Map::default();
+        scripted.says(&[coarse, coarse]);
+        assert_eq!(end.since(&start).unwrap().axis, Axis::One);
+        assert_eq!(scripted.asked(), 3);
+        // None does.
+        let_it_be_later([&one, &other]);
+        *other.0.map.lock() = Map::default();
+        scripted.says(&[coarse, coarse, coarse]);
+        assert_eq!(end.since(&start).unwrap().axis, Axis::Host);
+        assert_eq!(scripted.asked(), 3);
+    }
+
+    /// What cannot be one is not looked at.
+    #[test]
+    fn clocks_of_different_gpus_are_not_sampled() {
+        let scripted = Scripted::default();
+        let other = scripted.clock();
+        for gpu in [None, Some(Uuid([8; 16]))] {
+            let one = clock(FAR, 900, 0.0, gpu).0;
+            for (one, other) in [(&one, &other), (&other, &one)] {
+                let found = one.compare(other).unwrap();
+                assert_eq!((found.finding, found.error), (Finding::Two, u64::MAX));
+            }
+        }
+        assert_eq!(scripted.asked(), 0);
     }
 
     #[test]
@@ -338,12 +506,7 @@ mod tests {
         ahead.store(FAR, Ordering::SeqCst);
         assert!(one.compare(&other).unwrap().are_one());
         ahead.store(i64::MAX, Ordering::SeqCst);
-        let before = Instant::now() - 2 * Clock::COMPARE_AGAIN;
-        for clock in [&one, &other] {
-            for compared in clock.0.compared.lock().iter_mut() {
-                compared.at = before;
-            }
-        }
+        let_it_be_later([&one, &other]);
         assert_eq!(end.since(&start).unwrap().axis, Axis::One);
     }
 
