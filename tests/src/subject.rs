@@ -11,7 +11,7 @@ use syncline::backend::{Device, Held, Queue, Submitted};
 use syncline::clock::{Clock, Elapsed, Estimate, Sampled, Time};
 use syncline::{
     Blockers, Claim, Error, Fence, KeptPoint, Notification, Point, QueueKind, Rejected, Result,
-    Signal, Timeline, WaitMode,
+    Signal, Stopwatch, Timeline, WaitMode,
 };
 
 /// The queues of `S`.
@@ -186,6 +186,64 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// As there.
     fn since(&self, start: &Time, end: &Time) -> Result<Elapsed> {
         end.since(start)
+    }
+
+    /// [`Stopwatch::between`] this device and `to`.
+    ///
+    /// # Errors
+    /// As there.
+    fn stopwatch(&self, to: &Self, label: &str) -> Result<Stopwatch> {
+        Stopwatch::between(self.device(), to.device(), label)
+    }
+
+    /// [`Stopwatch::start`].
+    ///
+    /// # Errors
+    /// As there.
+    fn start(&self, stopwatch: &Stopwatch, queue: &QueueOf<Self>) -> Result<()> {
+        stopwatch.start(queue)
+    }
+
+    /// [`Stopwatch::stop`].
+    ///
+    /// # Errors
+    /// As there.
+    fn stop(&self, stopwatch: &Stopwatch, queue: &QueueOf<Self>) -> Result<()> {
+        stopwatch.stop(queue)
+    }
+
+    /// [`Stopwatch::time`].
+    ///
+    /// # Errors
+    /// As there.
+    fn time_submission<'q, W>(
+        &self,
+        stopwatch: &Stopwatch,
+        queue: &'q QueueOf<Self>,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, Self>) -> Result<()> + Send + 'static,
+    {
+        stopwatch.time(queue, waits, work, signals)
+    }
+
+    /// [`Stopwatch::elapsed`].
+    ///
+    /// # Errors
+    /// As there.
+    fn stopwatch_elapsed(&self, stopwatch: &Stopwatch) -> Result<Elapsed> {
+        stopwatch.elapsed()
+    }
+
+    /// [`Stopwatch::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    fn wait_stopwatch(&self, stopwatch: &Stopwatch, timeout: Duration) -> Result<Elapsed> {
+        stopwatch.wait(timeout)
     }
 
     /// [`Timeline::at`].

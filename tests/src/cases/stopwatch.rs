@@ -5,47 +5,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use syncline::Error;
 use syncline::clock::Axis;
-use syncline::{Error, Stopwatch};
 
 use super::{DELAY, cause, count, within};
 use crate::case::{Verdict, cases, check, check_error};
-use crate::user::Device;
-use crate::{Stop, Subject, World, patience};
+use crate::user::Stopwatch;
+use crate::{Subject, World, patience};
 
 cases! {
     "stopwatch.times_a_submission": [M3 M5] => submission;
     "stopwatch.from_queue_to_queue": [M4] => across;
-    "stopwatch.errors": [F5 E5] => errors;
-}
-
-/// A stopwatch from one device to another, if both have clocks.
-fn stopwatch<S: Subject>(from: &Device<S>, to: &Device<S>) -> Result<Stopwatch, Stop> {
-    // Who has none says why.
-    from.clocked_fence("start")?;
-    to.clocked_fence("stop")?;
-    Ok(Stopwatch::between(
-        from.library(),
-        to.library(),
-        "stopwatch",
-    )?)
+    "stopwatch.errors": [F5 E2 E5] => errors;
 }
 
 /// The work counts, and the waits before it do not, however long they take.
 fn submission<S: Subject>(world: &World<S>) -> Verdict {
     let (device, queue) = (&world.left, world.left_queue("timed")?);
-    let stopwatch = stopwatch(device, device)?;
+    let stopwatch = Stopwatch::between(device, device, "stopwatch")?;
     let opens = world.timeline("opens")?;
     let line = world.timeline("line")?;
     for round in 1..=3 {
         let busy = device.clone();
         let work = move |recorder: &mut crate::RecorderOf<'_, S>| busy.busy(recorder, DELAY);
-        stopwatch.time(
-            queue.library(),
-            &[opens.library().at(round)],
-            work,
-            &[line.library().signal_at(round)],
-        )?;
+        stopwatch.time(&queue, &[opens.at(round)], work, &[line.signal_at(round)])?;
         check_error!(stopwatch.elapsed(), Error::NotReady { .. });
         thread::sleep(DELAY * 2);
         let opened = Instant::now();
@@ -57,30 +40,30 @@ fn submission<S: Subject>(world: &World<S>) -> Verdict {
         line.at(round).wait(patience())?;
     }
     // Without a wait, too.
-    stopwatch.time(queue.library(), &[], |_| Ok(()), &[])?;
+    stopwatch.time(&queue, &[], |_| Ok(()), &[])?;
     let took = stopwatch.wait(patience())?;
     check!(took.nanoseconds >= 0, "{took:?}");
     Ok(())
 }
 
-/// From a position of the left side to one of the right side, and back, with work in between.
+/// From a position of the left side to one of the right side, and back, with work in between; and to one that comes before.
 fn across<S: Subject>(world: &World<S>) -> Verdict {
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let there = stopwatch(&world.left, &world.right)?;
-    let back = stopwatch(&world.right, &world.left)?;
+    let there = Stopwatch::between(&world.left, &world.right, "there")?;
+    let back = Stopwatch::between(&world.right, &world.left, "back")?;
     let line = world.timeline("line")?;
     for round in 0..3 {
         let start = Instant::now();
-        there.start(left.library())?;
+        there.start(&left)?;
         let busy = world.left.clone();
         let signal = line.signal_at(2 * round + 1);
         left.submit(&[], move |recorder| busy.busy(recorder, DELAY), &[signal])?;
         right.submit(&[line.at(2 * round + 1)], |_| Ok(()), &[])?;
-        there.stop(right.library())?;
-        back.start(right.library())?;
+        there.stop(&right)?;
+        back.start(&right)?;
         right.submit(&[], |_| Ok(()), &[line.signal_at(2 * round + 2)])?;
         left.submit(&[line.at(2 * round + 2)], |_| Ok(()), &[])?;
-        back.stop(left.library())?;
+        back.stop(&left)?;
         for (stopwatch, least) in [(&there, DELAY / 20), (&back, Duration::ZERO)] {
             let took = stopwatch.wait(patience())?;
             let error = took.error.cast_signed();
@@ -99,12 +82,24 @@ fn across<S: Subject>(world: &World<S>) -> Verdict {
             );
         }
     }
+    let opens = world.timeline("opens")?;
+    left.submit(&[opens.at(1)], |_| Ok(()), &[])?;
+    there.start(&left)?;
+    there.stop(&right)?;
+    right.idle(patience())?;
+    thread::sleep(DELAY);
+    opens.signal(1)?;
+    let took = there.wait(patience())?;
+    check!(
+        took.nanoseconds - took.error.cast_signed() <= -(DELAY.as_nanos() as i64),
+        "{took:?}, but it stopped {DELAY:?} before it started, or more"
+    );
     Ok(())
 }
 
 fn errors<S: Subject>(world: &World<S>) -> Verdict {
     let (device, queue) = (&world.left, world.left_queue("timed")?);
-    let timed = stopwatch(device, device)?;
+    let timed = Stopwatch::between(device, device, "stopwatch")?;
     let nothing = |when: &str| -> Verdict {
         check_error!(timed.elapsed(), Error::NotRecorded { .. });
         let waited = timed.wait(patience());
@@ -115,20 +110,20 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
         Ok(())
     };
     nothing("never started")?;
-    timed.start(queue.library())?;
+    timed.start(&queue)?;
     nothing("not stopped")?;
-    timed.stop(queue.library())?;
+    timed.stop(&queue)?;
     check!(
         timed.wait(patience())?.nanoseconds >= 0,
         "time ran backwards"
     );
     // What it told is gone with the next start.
-    timed.start(queue.library())?;
+    timed.start(&queue)?;
     nothing("started again")?;
 
     let opens = world.timeline("opens")?;
     queue.submit(&[opens.at(1)], |_| Ok(()), &[])?;
-    timed.stop(queue.library())?;
+    timed.stop(&queue)?;
     check_error!(timed.elapsed(), Error::NotReady { .. });
     check_error!(timed.wait(Duration::ZERO), Error::TimedOut { .. });
     opens.signal(1)?;
@@ -137,12 +132,7 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
     // Behind a failure nothing runs, and the queue goes on.
     let (fails, ran) = (world.timeline("fails")?, Arc::new(AtomicU32::new(0)));
     fails.fail(cause("never"));
-    timed.time(
-        queue.library(),
-        &[fails.library().at(1)],
-        count::<S>(&ran),
-        &[],
-    )?;
+    timed.time(&queue, &[fails.at(1)], count::<S>(&ran), &[])?;
     queue.idle(patience())?;
     check!(
         ran.load(Ordering::SeqCst) == 0,
@@ -151,8 +141,8 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
 
     if world.is_pair() {
         let right = world.right_queue("right")?;
-        check_error!(timed.start(right.library()), Error::WrongDevice { .. });
-        check_error!(timed.stop(right.library()), Error::WrongDevice { .. });
+        check_error!(timed.start(&right), Error::WrongDevice { .. });
+        check_error!(timed.stop(&right), Error::WrongDevice { .. });
     }
     Ok(())
 }

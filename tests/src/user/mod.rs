@@ -8,6 +8,7 @@
 //! | [`Queue`], [`Submitted`] | `backend::Queue`, `backend::Submitted` |
 //! | [`Fence`] | the same |
 //! | [`Clock`], [`Time`] | `clock::Clock`, `clock::Time` |
+//! | [`Stopwatch`] | the same |
 //! | [`Gate`], [`Latch`] | nothing: device-side work that the host holds up |
 //! | [`wait_all`], [`wait_any`] | the same |
 //! | [`all`], [`any`] | `future::all`, `future::any` |
@@ -16,6 +17,7 @@ mod clock;
 mod fence;
 mod gate;
 mod queue;
+mod stopwatch;
 mod timeline;
 mod world;
 
@@ -23,6 +25,7 @@ pub use clock::{Clock, Time};
 pub use fence::Fence;
 pub use gate::{Gate, Latch};
 pub use queue::{Queue, Submitted};
+pub use stopwatch::Stopwatch;
 pub use syncline::Signal;
 pub use timeline::{KeptPoint, Point, Timeline, all, any, wait_all, wait_any};
 pub use world::{Device, World};

@@ -56,8 +56,7 @@ impl<S: Subject> Queue<S> {
     {
         let waits = library(waits);
         let library = self.on.submit(&self.library, &waits, work, signals)?;
-        let on = &self.on;
-        Ok(Submitted { on, library })
+        Ok(Submitted::new(&self.on, library))
     }
 
     /// Submits work that stands still on the device until `gate` opens. See
@@ -141,6 +140,10 @@ impl<S> Clone for Submitted<'_, S> {
 impl<S> Copy for Submitted<'_, S> {}
 
 impl<'q, S: Subject> Submitted<'q, S> {
+    pub(super) const fn new(on: &'q S, library: syncline::backend::Submitted<'q>) -> Self {
+        Self { on, library }
+    }
+
     /// [`syncline::backend::Submitted::end`].
     pub const fn end(self) -> Point<'q, S> {
         Point::new(self.on, self.library.end())

@@ -261,6 +261,20 @@ bugs! {
     SinceForgetsTheAxis: M4;
     /// Between times of two clocks there is no error.
     SinceWithoutError: M4;
+    /// The time that a submission takes begins before its waits.
+    StopwatchCountsTheWaits: M5;
+    /// The time that a submission takes ends before its work.
+    StopwatchLeavesOutTheWork: M5;
+    /// What a stopwatch tells has no sign.
+    StopwatchHasNoSign: M4;
+    /// A stopwatch between two devices says that it compared times of one clock.
+    StopwatchForgetsTheAxis: M4;
+    /// A stopwatch that was started again and not stopped tells the time before.
+    StopwatchTellsTheTimeBefore: F5;
+    /// A stopwatch does not refuse a queue of another device.
+    StopwatchTakesAnyQueue: E5;
+    /// Timed work runs behind a wait that fails.
+    TimedWorkRunsBehindFailures: E2;
     /// Swallowed error: a wait for what failed succeeds.
     FailureIsSuccess: E1;
     /// Failing a timeline does nothing.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use syncline::clock::Elapsed;
 use syncline::{Blockers, Error, Object, Result, Stage, Timeline};
 
 use crate::backend::PlantedQueue;
@@ -31,6 +32,8 @@ pub(crate) struct Memory {
     imported: Mutex<Option<(RawFd, String)>>,
     /// The error of each clock's first conversion, by the clock's id.
     pub(crate) errors: Mutex<HashMap<u64, u64>>,
+    /// What the stopwatch that was started last had told before.
+    pub(crate) before: Mutex<Option<Elapsed>>,
     /// The fences that were recorded.
     pub(crate) recorded: Mutex<HashSet<u64>>,
 }

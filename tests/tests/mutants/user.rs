@@ -12,7 +12,7 @@ use syncline::backend::{Device as _, Held, Queue as _, Submitted};
 use syncline::clock::{Axis, Clock, Elapsed, Estimate, Time};
 use syncline::{
     Blockers, Claim, Error, Fence, KeptPoint, Notification, Point, QueueKind, Rejected, Result,
-    Signal, Timeline, WaitMode,
+    Signal, Stopwatch, Timeline, WaitMode,
 };
 use syncline_conformance::{Subject, Waiting};
 
@@ -44,6 +44,32 @@ impl Mutant {
     /// A submission of nothing, for one that should have been refused.
     fn pretend<'q>(queue: &'q PlantedQueue) -> Result<Submitted<'q>> {
         queue.submit(&[], |_| Ok(()), &[])
+    }
+
+    /// What a stopwatch says to a queue.
+    fn taken(&self, by: Result<()>) -> Result<()> {
+        match (self.bug, by) {
+            (Bug::StopwatchTakesAnyQueue, Err(Error::WrongDevice { .. })) => Ok(()),
+            (_, taken) => taken,
+        }
+    }
+
+    /// What a stopwatch tells.
+    fn passed(&self, told: Result<Elapsed>) -> Result<Elapsed> {
+        Ok(match (self.bug, told) {
+            (Bug::StopwatchTellsTheTimeBefore, Err(error @ Error::NotRecorded { .. })) => {
+                lock(&self.memory.before).ok_or(error)?
+            }
+            (Bug::StopwatchHasNoSign, Ok(told)) => Elapsed {
+                nanoseconds: told.nanoseconds.abs(),
+                ..told
+            },
+            (Bug::StopwatchForgetsTheAxis, Ok(told)) => Elapsed {
+                axis: Axis::Same,
+                ..told
+            },
+            (_, told) => told?,
+        })
     }
 }
 
@@ -191,6 +217,56 @@ impl Subject for Mutant {
             Bug::SinceWithoutError if told.axis == Axis::Host => Elapsed { error: 0, ..told },
             _ => told,
         })
+    }
+
+    fn start(&self, stopwatch: &Stopwatch, queue: &PlantedQueue) -> Result<()> {
+        if self.bug == Bug::StopwatchTellsTheTimeBefore {
+            *lock(&self.memory.before) = stopwatch.elapsed().ok();
+        }
+        self.taken(stopwatch.start(queue))
+    }
+
+    fn stop(&self, stopwatch: &Stopwatch, queue: &PlantedQueue) -> Result<()> {
+        self.taken(stopwatch.stop(queue))
+    }
+
+    fn time_submission<'q, W>(
+        &self,
+        stopwatch: &Stopwatch,
+        queue: &'q PlantedQueue,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+    {
+        let first = match self.bug {
+            Bug::StopwatchCountsTheWaits => &[],
+            Bug::StopwatchLeavesOutTheWork | Bug::TimedWorkRunsBehindFailures => waits,
+            _ => return stopwatch.time(queue, waits, work, signals),
+        };
+        queue.submit(first, |_| Ok(()), &[])?;
+        stopwatch.start(queue)?;
+        if self.bug == Bug::StopwatchLeavesOutTheWork {
+            stopwatch.stop(queue)?;
+            return queue.submit(waits, work, signals);
+        }
+        let again = match self.bug {
+            Bug::TimedWorkRunsBehindFailures => &[],
+            _ => waits,
+        };
+        let submitted = queue.submit(again, work, signals)?;
+        stopwatch.stop(queue)?;
+        Ok(submitted)
+    }
+
+    fn stopwatch_elapsed(&self, stopwatch: &Stopwatch) -> Result<Elapsed> {
+        self.passed(stopwatch.elapsed())
+    }
+
+    fn wait_stopwatch(&self, stopwatch: &Stopwatch, timeout: Duration) -> Result<Elapsed> {
+        self.passed(stopwatch.wait(timeout))
     }
 
     fn at<'t>(&self, of: &'t Timeline, value: u64) -> Point<'t> {

@@ -1,0 +1,91 @@
+//! Stopwatches.
+
+use std::fmt;
+use std::time::Duration;
+
+use syncline::clock::Elapsed;
+use syncline::{Result, Signal};
+
+use super::timeline::library;
+use super::{Device, Point, Queue, Submitted};
+use crate::Subject;
+use crate::case::Stop;
+use crate::subject::RecorderOf;
+
+/// [`syncline::Stopwatch`].
+pub struct Stopwatch<S> {
+    on: S,
+    library: syncline::Stopwatch,
+}
+
+impl<S: Subject> Stopwatch<S> {
+    /// [`syncline::Stopwatch::between`].
+    ///
+    /// # Errors
+    /// A skip if one of the devices has no clock, or no timestamps; the backend's.
+    pub fn between(start: &Device<S>, stop: &Device<S>, label: &str) -> Result<Self, Stop> {
+        // Who has none says why.
+        start.clocked_fence("start")?;
+        stop.clocked_fence("stop")?;
+        let on = start.subject().clone();
+        let library = on.stopwatch(stop.subject(), label)?;
+        Ok(Self { on, library })
+    }
+
+    /// [`syncline::Stopwatch::start`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start(&self, queue: &Queue<S>) -> Result<()> {
+        self.on.start(&self.library, queue.library())
+    }
+
+    /// [`syncline::Stopwatch::stop`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stop(&self, queue: &Queue<S>) -> Result<()> {
+        self.on.stop(&self.library, queue.library())
+    }
+
+    /// [`syncline::Stopwatch::time`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn time<'q, W>(
+        &'q self,
+        queue: &'q Queue<S>,
+        waits: &[Point<'_, S>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q, S>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, S>) -> Result<()> + Send + 'static,
+    {
+        let (on, waits) = (&self.on, library(waits));
+        let library = on.time_submission(&self.library, queue.library(), &waits, work, signals)?;
+        Ok(Submitted::new(on, library))
+    }
+
+    /// [`syncline::Stopwatch::elapsed`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn elapsed(&self) -> Result<Elapsed> {
+        self.on.stopwatch_elapsed(&self.library)
+    }
+
+    /// [`syncline::Stopwatch::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait(&self, timeout: Duration) -> Result<Elapsed> {
+        self.on.wait_stopwatch(&self.library, timeout)
+    }
+}
+
+impl<S> fmt::Debug for Stopwatch<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.library, f)
+    }
+}
