@@ -241,4 +241,8 @@ impl backend::Stamp for Stamp {
     fn time(&self) -> Result<Option<i64>> {
         self.shown().map(Some)
     }
+
+    fn time_if_written(&self) -> Option<i64> {
+        self.shown().ok()
+    }
 }

@@ -24,6 +24,7 @@ use common::{LIMIT, alone, open, trials};
 use libtest_mimic::Arguments;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::clock::{Clock, HostClock, Sampled};
+use syncline_core::trace::{Outcome, Trace};
 use syncline_core::{Error, QueueKind, Result};
 use syncline_cuda::{Device, DeviceBuffer, Function, Queue, Recorder, sys};
 
@@ -767,9 +768,56 @@ fn events_and_the_clock_agree() {
     tell("by the clock more than by events, ns", apart);
 }
 
+/// What hangs on the device has begun all the same.
+fn a_trace_tells_what_has_begun_and_not_ended() {
+    let setup = Setup::new();
+    let queue = setup.queue("hangs");
+    let trace = Trace::new();
+    trace.follow(&queue).unwrap();
+    let told = setup.word();
+    let gates = Gates {
+        word: setup.word(),
+        queues: vec![queue.clone()],
+    };
+    let (gate, pointer, filled) = (setup.gate.clone(), gates.word.pointer(), told.clone());
+    let work = move |r: &mut Recorder| {
+        r.memset_d32(&filled, 1)?;
+        let mut word = pointer;
+        let mut params = [(&raw mut word).cast::<c_void>()];
+        // SAFETY: the kernel takes the address of a word, which outlives the queue's work.
+        unsafe { r.launch(&gate, [1, 1, 1], [1, 1, 1], &mut params) }
+    };
+    let before = HostClock::Monotonic.now();
+    queue.submit(&[], work, &[]).unwrap();
+    queue.submit(&[], |_| Ok(()), &[]).unwrap();
+    let started = Instant::now();
+    while told.as_words().unwrap()[0].load(Ordering::Acquire) == 0 {
+        assert!(started.elapsed() < LIMIT, "the device has not come to it");
+        thread::yield_now();
+    }
+    let recording = trace.finish(Duration::ZERO);
+    assert_eq!(gates.word.as_words().unwrap()[0].load(Ordering::Acquire), 0);
+    drop(gates);
+    let [hung, behind] = &recording.tracks[0].submissions[..] else {
+        panic!("{recording:?}");
+    };
+    for one in [hung, behind] {
+        assert_eq!((&one.outcome, one.ended), (&Outcome::Pending, None));
+    }
+    assert_eq!(behind.began, None);
+    let began = hung.began.unwrap();
+    let error = began.error.cast_signed();
+    let times = before - error..=recording.ended + error;
+    assert!(
+        times.contains(&began.nanoseconds),
+        "{began:?} not in {times:?}"
+    );
+}
+
 fn main() -> std::process::ExitCode {
     let tests = trials![
         records_do_not_wait_for_a_gate,
+        a_trace_tells_what_has_begun_and_not_ended,
         clocked_fences_tell_the_time,
         events_and_the_clock_agree,
         it_says_that_it_has_a_clock,

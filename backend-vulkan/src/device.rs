@@ -50,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) nudges: Nudges,
     /// See [`Probe::spins_on_any`].
     pub(crate) spins_on_any: bool,
+    /// See [`Probe::waits_to_read`].
+    pub(crate) waits_to_read: bool,
     pub(crate) late: Late,
     /// The last field: the device is destroyed after everything else here.
     pub(crate) native: Native,
@@ -134,6 +136,7 @@ impl Device {
             watcher: Watcher::default(),
             nudges: Nudges::new(semaphore),
             spins_on_any: probe.spins_on_any,
+            waits_to_read: probe.waits_to_read,
             late: Late::new(probe.lets_go_late),
             native,
         })))

@@ -102,6 +102,8 @@ pub(crate) struct Probe {
     /// Its `vkWaitSemaphores` with `VK_SEMAPHORE_WAIT_ANY` burns a core for as long as it lasts: Mesa's
     /// common code does so where timelines are emulated, which of its drivers today only lavapipe does.
     pub(crate) spins_on_any: bool,
+    /// Its `vkGetQueryPoolResults` waits for all work of the device, whatever the flags: lavapipe's does.
+    pub(crate) waits_to_read: bool,
     /// See [`Late`](crate::late::Late).
     pub(crate) lets_go_late: bool,
     /// The device extensions to enable.
@@ -140,6 +142,7 @@ impl Probe {
             enabled: Enabled::default(),
             host_clock: None,
             spins_on_any: false,
+            waits_to_read: false,
             lets_go_late: false,
             extensions: Vec::new(),
         };
@@ -194,6 +197,7 @@ impl Probe {
         self.info.luid = (id.device_luid_valid == vk::TRUE).then_some(id.device_luid);
         self.spins_on_any = driver.driver_id == vk::DriverId::MESA_LLVMPIPE;
         self.lets_go_late = self.spins_on_any;
+        self.waits_to_read = self.spins_on_any;
         let words = [
             driver_text(driver.driver_name_as_c_str()),
             driver_text(driver.driver_info_as_c_str()),

@@ -198,6 +198,12 @@ impl backend::Stamp for Stamp {
         let device = Device(self.device.clone());
         device.time_written(ticks, recorded).map(Some)
     }
+
+    fn time_if_written(&self) -> Option<i64> {
+        // One that the device resets may still show what was written before.
+        let can_be_asked = self.device.enabled.host_query_reset && !self.device.waits_to_read;
+        can_be_asked.then(|| self.time().ok().flatten())?
+    }
 }
 
 impl Drop for Stamp {

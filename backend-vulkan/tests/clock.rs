@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use common::{Gate, SOON, on_each_device};
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::clock::{Clock, Estimate, Map, Sample};
+use syncline_core::clock::{Clock, Estimate, HostClock, Map, Sample};
+use syncline_core::trace::{Outcome, Trace};
 use syncline_core::{Error, QueueKind};
 use syncline_vulkan::ash::{self, ext, khr, vk};
 use syncline_vulkan::{AdoptInfo, Device, Enabled, Queue, Recorder};
@@ -396,8 +397,70 @@ fn made(device: &Device, calibrated: bool) -> (Arc<Engine>, AdoptInfo) {
     (engine, info)
 }
 
+/// What hangs on the device has begun all the same; where the driver cannot be asked without waiting for it, nobody waits.
+fn a_trace_tells_what_has_begun_and_not_ended() {
+    on_each_device(|device| {
+        let queue = device.queue(QueueKind::Compute, "hangs").unwrap();
+        let trace = Trace::new();
+        trace.follow(&queue).unwrap();
+        // SAFETY: valid descriptions; destroyed below.
+        let [begun, opened] = [(); 2].map(|()| unsafe {
+            let event = vk::EventCreateInfo::default();
+            device.raw().create_event(&event, None).unwrap()
+        });
+        let work = move |r: &mut Recorder| {
+            let commands = r.command_buffer()?;
+            let all = vk::PipelineStageFlags::ALL_COMMANDS;
+            let host = vk::PipelineStageFlags::HOST;
+            // SAFETY: the command buffer is begun, and the events live until the queue is idle.
+            unsafe {
+                r.device().cmd_set_event(commands, begun, all);
+                r.device()
+                    .cmd_wait_events(commands, &[opened], host, all, &[], &[], &[]);
+            }
+            Ok(())
+        };
+        let before = HostClock::Monotonic.now();
+        queue.submit(&[], work, &[]).unwrap();
+        queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        let started = Instant::now();
+        // SAFETY: a live event.
+        while !unsafe { device.raw().get_event_status(begun) }.unwrap() {
+            assert!(started.elapsed() < SOON, "the device has not come to it");
+            std::thread::yield_now();
+        }
+        let recording = trace.finish(Duration::ZERO);
+        // SAFETY: a live event.
+        unsafe { device.raw().set_event(opened) }.unwrap();
+        queue.idle(SOON).unwrap();
+        for event in [begun, opened] {
+            // SAFETY: the queue is through with it.
+            unsafe { device.raw().destroy_event(event, None) };
+        }
+        let [hung, behind] = &recording.tracks[0].submissions[..] else {
+            panic!("{recording:?}");
+        };
+        for one in [hung, behind] {
+            assert_eq!((&one.outcome, one.ended), (&Outcome::Pending, None));
+        }
+        assert_eq!(behind.began, None);
+        if device.info().driver.starts_with("llvmpipe") {
+            assert_eq!(hung.began, None);
+            return;
+        }
+        let began = hung.began.unwrap();
+        let error = began.error.cast_signed();
+        let times = before - error..=recording.ended + error;
+        assert!(
+            times.contains(&began.nanoseconds),
+            "{began:?} not in {times:?}"
+        );
+    });
+}
+
 fn main() -> std::process::ExitCode {
     common::run(common::trials![
+        a_trace_tells_what_has_begun_and_not_ended,
         samples_lie_between_readings_of_the_host,
         sampling_ends_in_time,
         times_of_the_device_rise_as_those_of_the_host,

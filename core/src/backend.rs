@@ -513,6 +513,12 @@ pub trait Stamp: Any + Send + Sync {
     fn time(&self) -> Result<Option<i64>> {
         Ok(None)
     }
+
+    /// As [`Stamp::time`], of a stamp that may not be complete: the time if the device has written it; `None` if it has not, or nobody can tell
+    /// without waiting for work. A trace asks, of submissions that have not ended.
+    fn time_if_written(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// What a fence holds where its backend has recorded it natively (see [`Lane::record_natively`]).

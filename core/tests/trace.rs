@@ -209,6 +209,71 @@ fn one_trace_follows_a_queue_at_a_time_and_none_after_its_end() {
     assert!(recording.host_signals.is_empty());
 }
 
+/// Traces of two queues that wait for one timeline hear of the host's signals both, each until its end.
+#[test]
+fn a_timeline_has_any_number_of_traces() {
+    let s = setup();
+    let (first, second) = (Trace::new(), Trace::new());
+    first.follow(&s.one).unwrap();
+    second.follow(&s.two).unwrap();
+    for queue in [&s.one, &s.two] {
+        queue.submit(&[s.gate.at(1)], |_| Ok(()), &[]).unwrap();
+        queue.submit(&[s.gate.at(3)], |_| Ok(()), &[]).unwrap();
+    }
+    s.gate.signal(1).unwrap();
+    // Nobody hears of one that is refused.
+    s.gate.signal(1).unwrap_err();
+    let short = first.finish(Duration::ZERO);
+    s.gate.signal(3).unwrap();
+    let long = second.finish(LONG);
+    for (recording, queue, values) in [(&short, "one", &[1][..]), (&long, "two", &[1, 3])] {
+        let heard: Vec<_> = recording
+            .host_signals
+            .iter()
+            .map(|one| one.signal.value)
+            .collect();
+        assert_eq!(heard, values, "{queue}");
+        assert_eq!(recording.arrows().len(), values.len(), "{queue}");
+        assert_eq!(track(recording, queue).submissions.len(), 2);
+    }
+}
+
+/// A submission that does not come to its end has begun all the same.
+#[test]
+fn what_has_begun_and_not_ended_is_told() {
+    let s = setup();
+    let trace = Trace::new();
+    trace.follow(&s.one).unwrap();
+    let (begins, begun) = channel();
+    let (opens, opened) = channel::<()>();
+    let hangs = move |r: &mut host::Recorder| {
+        r.run(move || {
+            begins.send(()).unwrap();
+            let _ = opened.recv();
+        });
+        Ok(())
+    };
+    s.one.submit(&[], hangs, &[]).unwrap();
+    s.one.submit(&[], |_| Ok(()), &[]).unwrap();
+    s.one.submit(&[s.gate.at(1)], |_| Ok(()), &[]).unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    let recording = trace.finish(Duration::ZERO);
+    opens.send(()).unwrap();
+    let [hung, behind, held] = &track(&recording, "one").submissions[..] else {
+        panic!("{recording:?}");
+    };
+    let began = hung.began.unwrap().nanoseconds;
+    assert!((hung.made..=recording.ended).contains(&began), "{hung:?}");
+    for one in [hung, behind, held] {
+        assert_eq!((&one.outcome, one.ended), (&Outcome::Pending, None));
+    }
+    assert_eq!(
+        (behind.began, held.began, held.released),
+        (None, None, None)
+    );
+    s.gate.signal(1).unwrap();
+}
+
 /// Work that panics where nobody is left to be told is not finished; nor is what signals a timeline that has failed.
 #[test]
 fn held_work_that_panics_has_failed() {

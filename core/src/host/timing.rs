@@ -55,4 +55,8 @@ impl backend::Stamp for Stamp {
     fn time(&self) -> Result<Option<i64>> {
         self.read().map(Some)
     }
+
+    fn time_if_written(&self) -> Option<i64> {
+        self.nanoseconds.get().copied()
+    }
 }

@@ -102,6 +102,7 @@ impl Life {
             NEVER => None,
             at => Some(at),
         };
+        let came_past = over == Some(Outcome::Finished);
         let mut outcome = match (over, self.failed.get()) {
             (Some(_), Some(why)) => Outcome::Failed(why.clone()),
             (Some(Outcome::Finished), None) => self.unless_skipped(released),
@@ -118,15 +119,24 @@ impl Life {
         let ran = outcome == Outcome::Finished;
         let time = |nth: usize| {
             let stamp = self.stamps.as_ref()?.get(nth)?;
-            stamp.time().ok().flatten()
+            if ran {
+                stamp.time().ok().flatten()
+            } else if came_past {
+                None
+            } else {
+                // It may have begun, and even have ended if its signals wait for others.
+                stamp.time_if_written()
+            }
         };
+        // The end first: what has ended by then has begun.
+        let (ended, began) = (time(1), time(0));
         Over {
             number,
             made: self.made,
             held: self.held.get().copied().unwrap_or(false),
             released,
-            began: ran.then(|| time(0)).flatten(),
-            ended: ran.then(|| time(1)).flatten(),
+            began,
+            ended,
             outcome,
             waits: self.waits.clone(),
             signals: self.signals.clone(),

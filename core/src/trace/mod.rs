@@ -29,8 +29,8 @@ use crate::state::Shared;
 ///
 /// A queue that is followed writes two times of its device's clock for each submission, one before its work and one behind
 /// it, both between its waits and its signals, which costs what two [clocked fences](crate::backend::Device::clocked_fence) do. A queue that is not pays for one look at a flag. Nothing
-/// is global: a trace follows the queues that it is given, and those alone. A timeline's signals by the host go to the first trace that met it.
-/// Until its end it keeps the devices whose queues it follows. Dropping it ends it, too, which waits while a clock is being sampled:
+/// is global: a trace follows the queues that it is given, and those alone, and of what these wait for it sees the signals that the host makes.
+/// A queue has one trace at a time, a timeline any number. Until its end it keeps the devices whose queues it follows. Dropping it ends it, too, which waits while a clock is being sampled:
 /// 30 ms at most on CUDA, a quarter of a second on a Vulkan device without calibrated timestamps.
 ///
 /// Usable from any thread.

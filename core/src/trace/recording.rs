@@ -64,7 +64,8 @@ pub struct Submission {
     pub released: Option<i64>,
     /// When the device came to its work: its waits were over, and what stood before it on the queue had finished.
     pub began: Option<Estimate>,
-    /// When the device had finished its work, before its signals.
+    /// When the device had finished its work, before its signals. Where these wait for lower values of their timelines it is there before the submission has
+    /// ended.
     pub ended: Option<Estimate>,
     /// How it ended.
     pub outcome: Outcome,

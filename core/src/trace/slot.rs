@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use smallvec::SmallVec;
+
 use super::{Follower, Inner, lock};
 use crate::clock::HostClock;
 use crate::error::Result;
@@ -47,41 +49,39 @@ impl Followed {
     }
 }
 
-/// A timeline's: who is told of the host's signals. At most one trace.
+/// A timeline's: the traces that are told of the host's signals.
 #[derive(Default)]
 pub(crate) struct Slot {
     taken: AtomicBool,
-    by: Mutex<Weak<Inner>>,
+    by: Mutex<Vec<Weak<Inner>>>,
 }
 
 impl Slot {
-    /// False if it was taken already.
+    /// Tells `by`, too, from now on; false if it was told already.
     pub(super) fn take(&self, by: &Arc<Inner>) -> bool {
-        let mut slot = lock(&self.by);
-        if slot.strong_count() > 0 {
+        let mut all = lock(&self.by);
+        if all.iter().any(|one| one.as_ptr() == Arc::as_ptr(by)) {
             return false;
         }
-        *slot = Arc::downgrade(by);
+        all.push(Arc::downgrade(by));
         self.taken.store(true, Ordering::Relaxed);
         true
     }
 
-    /// Free for the next, if `by` has it.
+    /// Tells `by` no more, nor those that are gone.
     pub(super) fn leave(&self, by: &Arc<Inner>) {
-        let mut slot = lock(&self.by);
-        if Weak::as_ptr(&slot) == Arc::as_ptr(by) {
-            *slot = Weak::new();
-            self.taken.store(false, Ordering::Relaxed);
-        }
+        let mut all = lock(&self.by);
+        all.retain(|one| one.strong_count() > 0 && one.as_ptr() != Arc::as_ptr(by));
+        self.taken.store(!all.is_empty(), Ordering::Relaxed);
     }
 
-    /// True if somebody has it.
+    /// True if somebody is told.
     #[inline]
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Makes a signal of the host, and tells who has this: before, as what it releases may end the trace.
+    /// Makes a signal of the host, and tells who is to be told: before, as what it releases may end a trace.
     ///
     /// # Errors
     /// That of `make`; nobody is told then.
@@ -93,12 +93,13 @@ impl Slot {
         make: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let at = HostClock::Monotonic.now();
-        let by = lock(&self.by).upgrade();
-        if let Some(by) = &by {
+        let told: SmallVec<[Arc<Inner>; 2]> =
+            lock(&self.by).iter().filter_map(Weak::upgrade).collect();
+        for by in &told {
             by.note_signal(timeline, value, at);
         }
         make().inspect_err(|_| {
-            if let Some(by) = &by {
+            for by in &told {
                 by.forget_signal(timeline, value, at);
             }
         })
