@@ -89,6 +89,9 @@ impl Range {
 /// - The machine is not suspended between a sample and the time asked for, during which the host's clock stands still and
 ///   the device's may not.
 ///
+/// Of the samples 32 are kept, the fewer of a time the longer ago it is: times that lie more than about a dozen samples before the latest one are less
+/// and less well known, by up to 15 parts per million of what lies between. A [trace](crate::trace::Trace) keeps what it needs of them.
+///
 /// If a later sample shows that they have not kept to this, the earlier ones are forgotten, so that answers are right again from
 /// then on; what was answered before, and what is asked of times before, may be further off than it says.
 #[derive(Debug, Clone, Default)]
@@ -139,6 +142,16 @@ impl Map {
         while self.drifts.is_empty() && self.samples.pop_front().is_some() {
             self.drifts = self.allowed();
         }
+    }
+
+    /// The device's time of the latest sample.
+    pub(super) fn latest(&self) -> Option<i64> {
+        Some(self.samples.back()?.device)
+    }
+
+    /// The device's time of the earliest sample that is kept.
+    pub(super) fn earliest(&self) -> Option<i64> {
+        Some(self.samples.front()?.device)
     }
 
     /// How far beyond the latest sample a time of the device lies, in nanoseconds; negative if before it, 0 if the map is exact, `None` if
@@ -280,7 +293,7 @@ impl Map {
 }
 
 /// How much the drift of a stretch of time that reaches so many nanoseconds away from the present may differ from a middle one.
-fn wander(reach: f64) -> f64 {
+pub(super) fn wander(reach: f64) -> f64 {
     (WANDER + reach * WANDER_PER_NANOSECOND).min(MOST_WANDER)
 }
 
@@ -297,7 +310,7 @@ fn slope(early: &Sample, late: &Sample) -> Range {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -305,15 +318,15 @@ mod tests {
     /// Two clocks whose relation is known: the host's gains `ppm` on the device's when that shows 0, and `warming` more
     /// each second; and it wanders by as much as is allowed at once, a whole round each `period` nanoseconds.
     #[derive(Debug, Clone, Copy)]
-    struct Truth {
-        offset: i64,
-        ppm: f64,
-        warming: f64,
-        period: f64,
+    pub(in crate::clock) struct Truth {
+        pub(in crate::clock) offset: i64,
+        pub(in crate::clock) ppm: f64,
+        pub(in crate::clock) warming: f64,
+        pub(in crate::clock) period: f64,
     }
 
     impl Truth {
-        fn host(self, device: i64) -> f64 {
+        pub(in crate::clock) fn host(self, device: i64) -> f64 {
             let turn = std::f64::consts::TAU * device as f64 / self.period;
             // Its speed differs by the derivative of this.
             let wander = WANDER * self.period / std::f64::consts::TAU * turn.sin();
@@ -323,7 +336,7 @@ mod tests {
         }
 
         /// A sample that is off by `off` of its deviation, from -1 to 1.
-        fn sample(self, device: i64, deviation: u64, off: f64) -> Sample {
+        pub(in crate::clock) fn sample(self, device: i64, deviation: u64, off: f64) -> Sample {
             let host = self.host(device) + off * deviation as f64;
             Sample {
                 device,
@@ -335,11 +348,11 @@ mod tests {
     }
 
     /// Those of good samples, and of wide ones.
-    fn deviations() -> impl Strategy<Value = u64> {
+    pub(in crate::clock) fn deviations() -> impl Strategy<Value = u64> {
         prop_oneof![0_u64..5_000, 1_000_000_u64..200_000_000]
     }
 
-    fn truth() -> impl Strategy<Value = Truth> {
+    pub(in crate::clock) fn truth() -> impl Strategy<Value = Truth> {
         let offsets = -1_000_000_000_i64..1_000_000_000;
         (offsets, -200.0..200.0, -0.05..0.05, 1e9..1e11).prop_map(
             |(offset, ppm, warming, period)| Truth {
@@ -397,7 +410,7 @@ mod tests {
         }
     }
 
-    const STEADY: Truth = Truth {
+    pub(in crate::clock) const STEADY: Truth = Truth {
         offset: 5_000_000,
         ppm: 20.0,
         warming: 0.0,

@@ -6,12 +6,14 @@
 
 mod compare;
 mod counter;
+mod course;
 mod map;
 mod sample;
 mod time;
 
 pub use compare::{Comparison, Finding};
 pub use counter::{Counter, Rounds};
+pub(crate) use course::Course;
 pub use map::{Drift, Estimate, Map};
 pub(crate) use sample::SameClock;
 pub use sample::{Effort, HostClock, Sample};

@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::backend::Queue;
-use crate::clock::{Clock, Estimate, HostClock, Map};
+use crate::clock::{Clock, Course, Estimate, HostClock};
 use crate::error::Result;
 use crate::point::Point;
 use crate::state::Shared;
@@ -36,8 +36,7 @@ use crate::state::Shared;
 /// Usable from any thread.
 pub struct Trace {
     inner: Arc<Inner>,
-    /// Samples the clocks now and then, so that times are converted between samples near by: seconds in a
-    /// trace of a minute, more in a longer one, whose errors say so.
+    /// Samples the clocks now and then, so that times are converted between samples near by, however long the trace is.
     sampler: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
@@ -50,6 +49,8 @@ pub(crate) struct Inner {
     host: Mutex<(Vec<HostSignal>, u64)>,
     /// By the submission's point on its queue's position.
     labels: Mutex<HashMap<Edge, String>>,
+    /// How each clock went beside the host's since it was followed first.
+    courses: Mutex<Vec<(Clock, Course)>>,
 }
 
 /// Those that submissions have to do with.
@@ -89,7 +90,7 @@ impl Trace {
     }
 
     /// With room for so many submissions of each queue, some 300 bytes each, and as many signals of the host. What comes later is
-    /// counted, and not recorded.
+    /// counted, and not recorded. Beside that a trace grows by 100 bytes a second for each clock, which keeps early times as exact as late ones.
     #[must_use]
     pub fn with_room(room: usize) -> Self {
         let inner = Arc::new(Inner {
@@ -99,6 +100,7 @@ impl Trace {
             timelines: Mutex::default(),
             host: Mutex::default(),
             labels: Mutex::default(),
+            courses: Mutex::default(),
         });
         let ended = Arc::new(AtomicBool::new(false));
         let (sampled, until) = (Arc::downgrade(&inner), ended.clone());
@@ -154,7 +156,9 @@ impl Trace {
             });
             follower.wait(left);
         }
-        let clocks = Clocks::of(&followers);
+        let clocks = self
+            .inner
+            .clocks(followers.iter().filter_map(|one| one.clock()));
         let mut labels = std::mem::take(&mut *lock(&self.inner.labels));
         let mut tracks: Vec<_> = followers
             .iter()
@@ -187,7 +191,7 @@ impl Trace {
         lock(&self.inner.followers).push(follower.clone());
         if let Some(clock) = follower.clock() {
             // Conversions begin with it; if it fails they try again, and the track says so in the end.
-            let _ = clock.sample();
+            self.inner.sample(clock);
         }
         Ok(())
     }
@@ -218,6 +222,8 @@ impl Drop for Trace {
         // Here, and not on whose thread the last signal of the host is noted: devices may go with them.
         let followers = std::mem::take(&mut *lock(&self.inner.followers));
         drop(followers);
+        let courses = std::mem::take(&mut *lock(&self.inner.courses));
+        drop(courses);
     }
 }
 
@@ -293,46 +299,112 @@ fn keep_sampling(of: &Weak<Inner>, ended: &AtomicBool) {
         thread::park_timeout(Trace::SAMPLED_EVERY);
         let Some(inner) = of.upgrade() else { return };
         let followers = lock(&inner.followers).clone();
-        drop(inner);
         let clocks: Vec<_> = followers.iter().filter_map(|one| one.clock()).collect();
         for (at, clock) in clocks.iter().enumerate() {
             if ended.load(Ordering::Acquire) {
                 return;
             }
             if !clocks[..at].iter().any(|earlier| earlier.is_same(clock)) {
-                // One that is silent is asked again; the conversions say what that costs.
-                let _ = clock.sample();
+                inner.sample(clock);
             }
         }
     }
 }
 
-/// The clocks that took part, each with the conversion of its times.
-struct Clocks(Vec<(Clock, Map)>);
+/// The clocks that took part, each with the course that converts its times.
+struct Clocks(Vec<(Clock, Arc<Course>)>);
 
-impl Clocks {
+impl Inner {
+    /// Samples a clock, for what its times will be converted by. A silent one is asked again next time; the conversions say what that costs.
+    fn sample(&self, clock: &Clock) {
+        let _ = clock.sample();
+        let mut courses = lock(&self.courses);
+        let known = courses.iter().position(|(one, _)| one.is_same(clock));
+        let at = known.unwrap_or_else(|| {
+            courses.push((clock.clone(), Course::default()));
+            courses.len() - 1
+        });
+        if let Some((clock, course)) = courses.get_mut(at) {
+            // Read under the lock, and so in the order of the samples.
+            course.go_on(clock.map());
+        }
+    }
+
     /// Times of clocks that are found to be one are all converted by the first of them, so that what lies between two
     /// of them stays as it was. All have passed: a last sample each, and every time lies between two.
-    fn of(followers: &[Arc<Follower>]) -> Self {
+    fn clocks<'c>(&self, clocks: impl Iterator<Item = &'c Clock>) -> Clocks {
         let mut known: Vec<(&Clock, &Clock)> = Vec::new();
-        for clock in followers.iter().filter_map(|one| one.clock()) {
+        for clock in clocks {
             if known.iter().any(|(one, _)| one.is_same(clock)) {
                 continue;
             }
-            // A silent one has its earlier samples, and a larger error.
-            let _ = clock.sample();
+            self.sample(clock);
             let is_one = |one: &Clock| one.compare(clock).is_ok_and(|found| found.are_one());
             let first = known
                 .iter()
                 .find(|(one, by)| one.is_same(by) && is_one(one));
             known.push((clock, first.map_or(clock, |&(_, by)| by)));
         }
-        let with_map = |(clock, by): (&Clock, &Clock)| (clock.clone(), by.map());
-        Self(known.into_iter().map(with_map).collect())
+        let courses = std::mem::take(&mut *lock(&self.courses));
+        let courses: Vec<_> = courses
+            .into_iter()
+            .map(|(clock, course)| (clock, Arc::new(course.ended())))
+            .collect();
+        let with_course = |(clock, by): (&Clock, &Clock)| {
+            let mut courses = courses.iter();
+            let (_, course) = courses.find(|(one, _)| one.is_same(by))?;
+            Some((clock.clone(), course.clone()))
+        };
+        Clocks(known.into_iter().filter_map(with_course).collect())
+    }
+}
+
+impl Clocks {
+    fn to_host(&self, clock: &Clock, time: i64) -> Option<Estimate> {
+        let (_, course) = self.0.iter().find(|(one, _)| one.is_same(clock))?;
+        course.to_host(time)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use std::sync::atomic::AtomicI64;
+
+    use super::*;
+    use crate::clock::{Sample, Sampler};
+    use crate::error::Object;
+
+    /// Each sample is a quarter of a second after the one before.
+    struct Stepping(AtomicI64);
+
+    impl Sampler for Stepping {
+        fn sample(&self) -> Result<Sample> {
+            let device = self.0.fetch_add(250_000_000, Ordering::SeqCst);
+            Ok(Sample {
+                device,
+                host: device + 5_000,
+                deviation: 1_000,
+            })
+        }
     }
 
-    fn to_host(&self, clock: &Clock, time: i64) -> Option<Estimate> {
-        let (_, map) = self.0.iter().find(|(one, _)| one.is_same(clock))?;
-        map.to_host(time)
+    #[test]
+    fn early_times_of_a_trace_of_ten_minutes_are_as_exact_as_late_ones() {
+        let inner = Trace::new().inner.clone();
+        let clock = Clock::new(Object::new("clock", "stepping"), Stepping(0.into()));
+        for _ in 0..10 * 240 {
+            inner.sample(&clock);
+        }
+        let clocks = inner.clocks([&clock].into_iter());
+        for second in [1, 60, 300, 580, 599] {
+            let device = second * 1_000_000_000 + 77_000_000;
+            let told = clocks.to_host(&clock, device).unwrap();
+            let off = told.nanoseconds.abs_diff(device + 5_000);
+            assert!(
+                off <= told.error && told.error < 1_200,
+                "{off} {told:?} {second}"
+            );
+        }
     }
 }
