@@ -361,15 +361,23 @@ impl std::fmt::Debug for Waker {
 /// What a submission keeps until the device has finished with it: objects alive, and room in the driver taken.
 #[derive(Default)]
 pub struct Keep {
-    objects: SmallVec<[Arc<dyn Any + Send + Sync>; 2]>,
+    /// As many as most submissions have stand in place: to see that there are none, and nothing to drop, is a look at the
+    /// first.
+    few: [Option<Kept>; 2],
+    more: Vec<Kept>,
     units: u64,
 }
+
+type Kept = Arc<dyn Any + Send + Sync>;
 
 impl Keep {
     /// Adds one object.
     #[inline]
     pub fn push(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        self.objects.push(object);
+        match self.few.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(object),
+            None => self.more.push(object),
+        }
     }
 
     /// Takes so many more units of the queue's [room](Enqueue::room), for what has gone or will go to the driver.
@@ -382,7 +390,7 @@ impl Keep {
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+        self.few[0].is_none()
     }
 
     /// How many units of room it takes.
@@ -394,16 +402,27 @@ impl Keep {
     /// Moves everything `other` keeps into this one.
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
-        if !other.objects.is_empty() {
-            self.objects.append(&mut other.objects);
+        if !other.is_empty() {
+            self.append_objects(other);
         }
         self.take_room(std::mem::take(&mut other.units));
+    }
+
+    fn append_objects(&mut self, other: &mut Self) {
+        let few = other.few.iter_mut().filter_map(Option::take);
+        for object in few.chain(other.more.drain(..)) {
+            self.push(object);
+        }
     }
 }
 
 impl std::fmt::Debug for Keep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Keep({})", self.objects.len())
+        write!(
+            f,
+            "Keep({})",
+            self.few.iter().flatten().count() + self.more.len()
+        )
     }
 }
 

@@ -71,9 +71,9 @@ impl Claim {
         self.open = false;
         self.of.drop_raw_claim();
         // The application's own queue is no order domain of ours: 0 is nobody.
-        if self.of.promote(self.interval, 0, None) {
+        if self.of.promote(self.interval.upto, 0, None) {
             fence(Ordering::SeqCst);
-            self.of.look_behind(self.interval);
+            self.of.look_behind(self.interval.upto);
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ mod blockers;
 mod claim;
 mod error;
 mod fence;
+mod few;
 mod front;
 mod gate;
 mod graph;

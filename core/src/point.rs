@@ -43,6 +43,10 @@ impl<'t> Point<'t> {
             return Ok(true);
         }
         of.refresh_to(self.value);
+        let reached = of.reached() >= self.value;
+        if reached || !of.is_troubled() {
+            return Ok(reached);
+        }
         of.standing(self.value)
             .into_result(of, self.value)
             .map(|s| matches!(s, Standing::Reached))
@@ -214,6 +218,13 @@ impl<'a> NativePoint<'a> {
     #[inline]
     pub fn port<P: Port>(self) -> Option<&'a P> {
         (self.port as &dyn std::any::Any).downcast_ref()
+    }
+
+    /// The port, whatever type it is of.
+    #[must_use]
+    #[inline]
+    pub const fn any_port(self) -> &'a dyn Port {
+        self.port
     }
 
     /// The timeline's name.

@@ -51,26 +51,22 @@ impl Timeline {
                 largest: u64::MAX - 1,
             });
         }
-        let attachments = attach(initial)?;
-        let refused = match attachments.first() {
-            None => Some("a timeline needs a port on at least one device"),
-            Some(home) if !home.port.is_readable() => Some(
-                "nobody would ever see it advance: the host cannot read its first port; put one that it can before it",
-            ),
-            Some(_) => None,
+        let mut attachments = attach(initial)?.into_iter();
+        let reason = match attachments.next() {
+            None => "a timeline needs a port on at least one device",
+            Some(home) if !home.port.is_readable() => {
+                "nobody would ever see it advance: the host cannot read its first port; put one that it can before it"
+            }
+            Some(home) => {
+                let shared = Shared::new(object, initial, home, attachments.collect());
+                return Ok(Self(Arc::new(Owner(Arc::new(shared)))));
+            }
         };
-        if let Some(reason) = refused {
-            return Err(Error::Unsupported {
-                object,
-                asked: "exist".into(),
-                reason: reason.into(),
-            });
-        }
-        Ok(Self(Arc::new(Owner(Arc::new(Shared::new(
+        Err(Error::Unsupported {
             object,
-            initial,
-            attachments,
-        ))))))
+            asked: "exist".into(),
+            reason: reason.into(),
+        })
     }
 
     /// Its name in errors and reports.

@@ -174,6 +174,18 @@ fn queues_share_the_room_and_what_is_held_goes_when_another_queue_gets_on() {
 }
 
 #[test]
+fn a_submission_that_is_refused_gives_back_what_has_finished_before_it() {
+    let setup = Setup::new();
+    let queue = setup.queue(1);
+    assert!(!queue.submit(3));
+    queue.finish(1, 3);
+    assert!(queue.lane.position().is_reached().unwrap());
+    let refused = |_: &mut Units| Err(Error::work(std::io::Error::other("no")));
+    assert!(queue.lane.submit(&[], refused, &[]).is_err());
+    assert_eq!(setup.room.taken(), 0);
+}
+
+#[test]
 fn a_queue_with_nothing_in_flight_waits_for_the_others() {
     let setup = Setup::new();
     let (full, empty) = (setup.queue(1), setup.queue(2));

@@ -74,7 +74,7 @@ impl Device {
             max_value_difference: u64::MAX,
             signalled_elsewhere: true,
         };
-        let of = Arc::new(Shared::new(object, 0, [attachment].into_iter().collect()));
+        let of = Arc::new(Shared::new(object, 0, attachment, Box::default()));
         // Whoever holds the other end is the signaller, and has the only claim there ever is.
         let claimed = of.claim(1, 0);
         debug_assert!(claimed.is_ok(), "a fresh timeline can be claimed");

@@ -7,7 +7,7 @@ use smallbox::{SmallBox, smallbox};
 use super::hold::{Awaited, State, Taken};
 use super::places::Places;
 use crate::backend::{Enqueue, Keep};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Lists, OwnedClaim, Seat};
 use crate::long::Grow as _;
 use crate::once::{MEDIUM, Medium, Small, TINY, Tiny};
@@ -47,8 +47,11 @@ pub(super) fn parts(lists: &Option<Box<Lists>>) -> (&[KeptPoint], &[OwnedClaim])
 
 /// Work that is recorded later, once.
 pub(super) trait Work<E: Enqueue>: Send {
-    /// Records it, or does nothing if that is done.
-    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<()>;
+    /// Records it, or does nothing if that is done. Errors are boxed: what has none is returned in a register.
+    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<(), Box<Error>>;
+
+    /// Moves it into the row of what is held. To be used at once: see [`State::in_row`].
+    fn put_in_row(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>>;
 
     /// If this only stands for work: where that is.
     fn apart(&self) -> Option<Apart> {
@@ -58,16 +61,27 @@ pub(super) trait Work<E: Enqueue>: Send {
 
 impl<E: Enqueue, W> Work<E> for Option<W>
 where
-    W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send,
+    W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
 {
-    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<()> {
-        self.take().map_or(Ok(()), |work| work(recorder))
+    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<(), Box<Error>> {
+        match self.take() {
+            Some(work) => work(recorder).map_err(Box::new),
+            None => Ok(()),
+        }
+    }
+
+    fn put_in_row(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>> {
+        state.in_row(self.take())
     }
 }
 
 impl<E: Enqueue> Work<E> for Apart {
-    fn record(&mut self, _: &mut E::Recorder<'_>) -> Result<()> {
+    fn record(&mut self, _: &mut E::Recorder<'_>) -> Result<(), Box<Error>> {
         Ok(())
+    }
+
+    fn put_in_row(&mut self, _: &mut State<E>) -> Tiny<dyn Work<E>> {
+        smallbox!(*self)
     }
 
     fn apart(&self) -> Option<Apart> {
@@ -212,27 +226,21 @@ impl<E: Enqueue> State<E> {
     }
 
     /// What stands for `work` in the row. To be used at once: larger work stands in the row's order.
-    pub(super) fn in_row<W>(&mut self, work: W) -> Tiny<dyn Work<E>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        let size = size_of::<Option<W>>();
+    fn in_row<W: Work<E> + 'static>(&mut self, work: W) -> Tiny<dyn Work<E>> {
+        let size = size_of::<W>();
         if size <= TINY {
-            return smallbox!(Some(work));
+            return smallbox!(work);
         }
         smallbox!(if size <= MEDIUM {
-            Apart::Medium(self.apart.medium.add(smallbox!(Some(work))))
+            Apart::Medium(self.apart.medium.add(smallbox!(work)))
         } else {
-            Apart::Large(self.apart.large.add(smallbox!(Some(work))))
+            Apart::Large(self.apart.large.add(smallbox!(work)))
         })
     }
 
     /// Keeps a submission behind all others.
-    pub(super) fn push_back<W>(&mut self, number: u64, work: W, places: Places<'_>)
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        let work = self.in_row(work);
+    pub(super) fn push_back(&mut self, number: u64, work: &mut dyn Work<E>, places: Places<'_>) {
+        let work = work.put_in_row(self);
         if self.held.is_empty() {
             self.first = number;
         }

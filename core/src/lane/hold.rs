@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::aside::Aside;
 use super::entry::{Entry, Front, InRow, Job, Works, parts};
 use super::places::Places;
-use super::send::Sent;
+use super::send::{Handed, Sent, signalled};
 use super::{Lane, fail_all};
 use crate::backend::{Enqueue, Keep, Port, Room};
 use crate::error::Failure;
@@ -76,17 +76,19 @@ impl<E: Enqueue> State<E> {
     }
 
     /// Takes out what submissions up to `reached` kept, to be [let go](Finished::let_go) without the lock: a few objects at
-    /// a time, as many as need no allocation.
+    /// a time, as many as need no allocation. Goes where it stays, as it is large and mostly nothing.
     #[inline]
-    pub(super) fn take_finished(&mut self, reached: u64) -> Option<Finished> {
+    pub(super) fn take_finished(&mut self, reached: u64, finished: &mut Option<Finished>) {
         let (taken, kept) = (self.taken.front(), self.kept.front());
         let any = taken.is_some_and(|&(number, _)| number <= reached)
             || kept.is_some_and(|&(number, _)| number <= reached);
-        any.then(|| self.take_some_finished(reached))
+        if any {
+            self.take_some_finished(reached, finished.get_or_insert_default());
+        }
     }
 
-    fn take_some_finished(&mut self, reached: u64) -> Finished {
-        let mut finished = Finished::default();
+    #[inline(never)]
+    fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
         while let Some(&(number, units)) = self.taken.front()
             && number <= reached
         {
@@ -100,7 +102,6 @@ impl<E: Enqueue> State<E> {
         {
             objects.extend(self.kept.pop_front());
         }
-        finished
     }
 }
 
@@ -113,11 +114,12 @@ pub(super) struct Finished {
 
 impl Finished {
     /// Gives the room back, and drops the objects: the application's own, so with no lock held.
-    pub(super) fn let_go(self, room: Option<&Arc<Room>>) {
+    #[inline(never)]
+    pub(super) fn let_go(&mut self, room: Option<&Arc<Room>>) {
         if let Some(room) = room {
-            room.take_back(self.units);
+            room.take_back(std::mem::take(&mut self.units));
         }
-        for kept in self.objects {
+        for kept in self.objects.drain(..) {
             quietly(|| drop(kept));
         }
     }
@@ -269,7 +271,7 @@ impl<E: Enqueue> Lane<E> {
 
     /// True if the room that it shares with others is.
     #[inline]
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.room.as_ref().is_some_and(|room| room.is_full())
     }
 
@@ -568,7 +570,8 @@ impl<E: Enqueue> Lane<E> {
             Job::Prepared(recorded) => {
                 let (prepared, kept) = *recorded;
                 keep = kept;
-                self.flush(number, prepared, &taken, &mut places, &mut keep)
+                let handed = self.hand_over_prepared(prepared);
+                self.take_in(number, handed, &taken, &mut places, &mut keep)
             }
             Job::Pass(keep) => {
                 self.pass(
@@ -591,9 +594,9 @@ impl<E: Enqueue> Lane<E> {
         match sent {
             Sent::Done(promoted) => {
                 fence(Ordering::SeqCst);
-                self.look_behind(&taken, promoted);
+                self.look_behind(signalled(&taken), promoted);
             }
-            Sent::Busy(prepared) => {
+            Sent::Not(Handed::Busy(prepared)) => {
                 drop((taken, waits));
                 if places.turn.is_none() {
                     places.turn = self.enter_again(number, &lists);
@@ -601,12 +604,13 @@ impl<E: Enqueue> Lane<E> {
                 self.put_back(number, prepared, keep, lists, places);
                 return true;
             }
-            Sent::Refused(error) => {
+            Sent::Not(Handed::Refused(error)) => {
                 // Nobody is left to take an error, so those who wait get it.
                 fail_all(claims, &error.into_cause());
                 self.pass_over(number, keep, Places::default());
                 return self.front_is_prepared();
             }
+            Sent::Not(Handed::Taken) => {}
         }
         drop((taken, waits));
         // Let go of without the lock.

@@ -11,6 +11,7 @@ mod hold;
 mod places;
 mod relay;
 mod send;
+mod straight;
 mod traced;
 
 use std::collections::VecDeque;
@@ -26,16 +27,18 @@ use crate::point::{KeptPoint, Point, Signal};
 use crate::room::{Room, Sharer, Taken as TakenRoom};
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::{Interval, Shared};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, behind_a_change, fence, this_thread};
+use crate::sync::{
+    AtomicBool, AtomicU64, Mutex, Ordering, ThreadId, behind_a_change, fence, this_thread,
+};
 use crate::timeline::Timeline;
 use crate::trace::Followed;
 use crate::waiters::Stage;
 use aside::Aside;
 use driving::Driving;
-use entry::{Entry, Job};
-use hold::{AllAwaited, AllTaken, Awaited, State, Taken, Verdict};
+use entry::{Entry, Job, Work};
+use hold::{AllAwaited, AllTaken, Awaited, Finished, State, Taken, Verdict};
 use places::Places;
-use send::Went;
+use send::{Went, signalled};
 
 /// What became of a submission.
 #[derive(Debug, Clone, Copy)]
@@ -89,8 +92,11 @@ pub struct Lane<E: Enqueue> {
     /// Copies of the state's `last` and of whether objects may be among its `kept`, to be read without its lock.
     last: AtomicU64,
     keeps: AtomicBool,
-    /// With so many in flight it looks for objects that it need not keep any more: twice what the last look left.
+    /// The number of the submission after which it [looks](Lane::look) for what has finished: no further beyond that than the
+    /// driver has room.
     look_at: AtomicU64,
+    /// With so many in flight it looks for objects that it need not keep any more: twice what the last look left.
+    crowd: AtomicU64,
     /// See [`Sharer::followed`].
     followed: AtomicBool,
     driving: Driving,
@@ -122,6 +128,7 @@ impl<E: Enqueue> Lane<E> {
                 last: AtomicU64::new(0),
                 keeps: AtomicBool::new(false),
                 look_at: AtomicU64::new(0),
+                crowd: AtomicU64::new(0),
                 followed: AtomicBool::new(false),
                 driving: Driving::new(),
                 aside: Aside::new(),
@@ -240,6 +247,7 @@ impl<E: Enqueue> Lane<E> {
         self.submit_untraced(waits, work, signals)
     }
 
+    #[inline]
     fn submit_untraced<'q, W>(
         self: &'q Arc<Self>,
         waits: &[Point<'_>],
@@ -249,13 +257,35 @@ impl<E: Enqueue> Lane<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
+        let mut work = Some(work);
+        match self.submit_straight(waits, &mut work, signals) {
+            Some(Ok(submitted)) => Ok(submitted),
+            other => {
+                let submitted = match other {
+                    Some(submitted) => submitted.map_err(|error| *error),
+                    None => self.submit_with_care(waits, &mut work, signals),
+                };
+                // Refused before it was called. What it captures is the application's, and may panic.
+                quietly(|| drop(work));
+                submitted
+            }
+        }
+    }
+
+    /// The long way.
+    fn submit_with_care<'q>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: &mut dyn Work<E>,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>> {
+        let me = this_thread();
         let mut awaited = AllAwaited::new();
         let have_come = self.look_up(waits, &mut awaited)?;
         let waits = &awaited[..];
         self.bring_up_to_date(signals);
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
-        let me = this_thread();
         let mut state = self.state.lock();
         if self.driving.is_by(me) {
             return Err(Error::Reentrant {
@@ -285,48 +315,29 @@ impl<E: Enqueue> Lane<E> {
             state.scratch = Some(lists);
             places = taken.inspect_err(|_| withdraw_all(&claims))?;
         }
-        state.last = number;
-        self.last.store(number, Ordering::Release);
-        state.take_up(&self.aside);
-        let finished = state.take_finished(self.own_shared().reached());
-        self.note_what_is_kept(&state);
+        let mut finished = None;
+        self.take_number(&mut state, number, &mut finished);
         if !held {
             self.driving.take(me);
             drop(state);
-            if let Some(finished) = finished {
+            if let Some(finished) = &mut finished {
                 finished.let_go(self.room.as_ref());
             }
             if !self.driver.ready() {
-                let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
-                State::<E>::fill(&mut lists, waits, &claims);
-                State::<E>::fill(&mut entered, waits, &claims);
-                // It could go, so it closes no circle; but whoever asks must find it.
-                places.turn = self.take_turn(number, &mut entered).ok();
-                let work = self.state.lock().in_row(work);
-                self.put_off(Entry {
-                    number,
-                    lists: Some(lists),
-                    job: Job::from_row(Some(work)),
-                    places,
-                });
+                self.put_off_new(number, work, waits, &claims, places);
                 return Ok(self.submitted(number));
             }
-            let sent = self.send_now(number, waits, work, &claims, places);
+            let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
+            let sent = self.send_now(number, waits, record, &claims, places);
             let mut driven = false;
             if let Ok(Went::Straight(promoted)) = sent {
-                driven = self.driving.give_up_unless_noted(me);
-                // Mostly nothing but that stands between what was promoted and the look who waits for it.
-                if driven {
-                    behind_a_change();
-                } else {
-                    fence(Ordering::SeqCst);
-                }
-                self.look_behind(&claims, promoted);
+                driven = self.leave(me);
+                self.look_behind(signalled(&claims), promoted);
             }
             if !driven {
                 self.drive(me);
             }
-            return sent.map(|_| self.submitted(number));
+            return sent.map(|_| self.submitted(number)).map_err(|error| *error);
         }
         state.push_back(number, work, places);
         if idle {
@@ -349,10 +360,58 @@ impl<E: Enqueue> Lane<E> {
             self.clone().reconsider(number);
         }
         // Last: it may run what the application does in drops, and the lane must not wait for that.
-        if let Some(finished) = finished {
+        if let Some(finished) = &mut finished {
             finished.let_go(self.room.as_ref());
         }
         Ok(self.submitted(number))
+    }
+
+    /// Gives the next submission its number, with the lock. What others before it kept comes out, to be let go without.
+    #[inline]
+    fn take_number(&self, state: &mut State<E>, number: u64, finished: &mut Option<Finished>) {
+        state.last = number;
+        self.last.store(number, Ordering::Release);
+        state.take_up(&self.aside);
+        state.take_finished(self.own_shared().reached(), finished);
+        self.note_what_is_kept(state);
+    }
+
+    /// Drives no more, behind what has been promoted and before the look who waits for that. False if the thread has to go on, as there is
+    /// a note for it.
+    #[inline]
+    fn leave(&self, me: ThreadId) -> bool {
+        let left = self.driving.give_up_unless_noted(me);
+        // Mostly nothing but that stands between the one and the other.
+        if left {
+            behind_a_change();
+        } else {
+            fence(Ordering::SeqCst);
+        }
+        left
+    }
+
+    /// Keeps a submission that was never held, and could go, until the driver takes some again.
+    #[cold]
+    fn put_off_new<'l>(
+        self: &'l Arc<Self>,
+        number: u64,
+        work: &mut dyn Work<E>,
+        waits: &[Awaited<'_>],
+        claims: &[Taken<'_>],
+        mut places: Places<'l>,
+    ) {
+        let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
+        State::<E>::fill(&mut lists, waits, claims);
+        State::<E>::fill(&mut entered, waits, claims);
+        // It could go, so it closes no circle; but whoever asks must find it.
+        places.turn = self.take_turn(number, &mut entered).ok();
+        let work = work.put_in_row(&mut self.state.lock());
+        self.put_off(Entry {
+            number,
+            lists: Some(lists),
+            job: Job::from_row(Some(work)),
+            places,
+        });
     }
 
     /// True if no timeline that a submission has to do with has failed or lost its last handle: then what was
@@ -397,25 +456,52 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Everything else that may ask a driver, wake others or drop what is kept, before the lock is taken.
-    #[inline]
     fn bring_up_to_date(&self, signals: &[Signal<'_>]) {
         for signal in signals {
             signal.of.refresh_if_far(signal.value);
         }
-        let own = self.own_shared();
-        let last = self.last.load(Ordering::Relaxed);
-        let ahead = last.saturating_sub(own.reached());
-        // Now and then, so that never much is left to be given back at once; and where objects are kept, so often that not
-        // many more of them are than work in flight needs.
-        let due = (ahead >= LOOK && last.is_multiple_of(LOOK))
-            || (ahead >= self.look_at.load(Ordering::Relaxed).max(KEPT)
-                && self.keeps.load(Ordering::Relaxed));
         if self.room.as_ref().is_some_and(|room| room.is_full()) {
             self.give_back();
-        } else if due || ahead >= E::MAX_IN_FLIGHT {
-            let left = last.saturating_sub(own.refresh());
-            self.look_at.store(2 * left, Ordering::Relaxed);
+        } else {
+            self.look_if_due();
         }
+    }
+
+    /// Looks for what has finished if nobody has for long.
+    #[inline]
+    fn look_if_due(&self) {
+        if self.last.load(Ordering::Relaxed) >= self.look_at.load(Ordering::Relaxed) {
+            self.look();
+        }
+    }
+
+    /// True if the driver has room for the submission `number`, and there is no need to look for that.
+    #[inline]
+    fn is_plainly_within_bounds(&self, number: u64) -> bool {
+        // No further than that from what is finished.
+        number <= self.look_at.load(Ordering::Relaxed) && !self.is_full()
+    }
+
+    /// Looks now and then, so that never much is left to be given back at once; where objects are kept so often that not
+    /// many more of them are than work in flight needs; and always where the driver has no room otherwise. Decides, too, when that
+    /// will be.
+    #[cold]
+    fn look(&self) {
+        let own = self.own_shared();
+        let last = self.last.load(Ordering::Relaxed);
+        let keeps = self.keeps.load(Ordering::Relaxed);
+        let crowd = |crowd: u64| if keeps { crowd.max(KEPT) } else { LOOK };
+        let enough = crowd(self.crowd.load(Ordering::Relaxed)).min(E::MAX_IN_FLIGHT);
+        let mut next = own.reached().saturating_add(enough);
+        if next <= last {
+            let reached = own.refresh();
+            let left = 2 * last.saturating_sub(reached);
+            self.crowd.store(left, Ordering::Relaxed);
+            let from = if keeps { reached } else { last };
+            let full = reached.saturating_add(E::MAX_IN_FLIGHT);
+            next = from.saturating_add(crowd(left)).min(full);
+        }
+        self.look_at.store(next, Ordering::Relaxed);
     }
 
     /// Claims every signal of a submission, or none. `have_come`: all that it waits for is pending. True if so are the
@@ -467,6 +553,14 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
+    /// Something is kept since the submission `number`.
+    fn note_that_some_is_kept(&self, number: u64) {
+        if !self.keeps.load(Ordering::Relaxed) {
+            self.keeps.store(true, Ordering::Relaxed);
+            self.look_at.store(number, Ordering::Relaxed);
+        }
+    }
+
     #[inline]
     fn own_shared(&self) -> &Arc<Shared> {
         self.own.shared()
@@ -485,7 +579,8 @@ impl<E: Enqueue> Sharer for Lane<E> {
         loop {
             let mut state = self.state.lock();
             state.take_up(&self.aside);
-            let finished = state.take_finished(reached);
+            let mut finished = None;
+            state.take_finished(reached, &mut finished);
             // A queue that has failed gets no further: what it took is not waited for.
             let lost = if failed { state.take_all_room() } else { 0 };
             self.note_what_is_kept(&state);
@@ -493,7 +588,9 @@ impl<E: Enqueue> Sharer for Lane<E> {
             if let Some(room) = &self.room {
                 room.take_back(lost);
             }
-            let Some(finished) = finished else { return };
+            let Some(finished) = &mut finished else {
+                return;
+            };
             let more = finished.is_full();
             finished.let_go(self.room.as_ref());
             if !more {

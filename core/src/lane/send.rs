@@ -1,5 +1,6 @@
 //! Recording a submission and handing it to the driver.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -9,24 +10,33 @@ use super::entry::{Entry, kept};
 use super::hold::{Awaited, State, Taken};
 use super::places::Places;
 use super::relay::Relay;
+use super::straight::own_point;
 use super::{Lane, panic_message, withdraw_all};
 use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
 use crate::error::{Error, Result};
 use crate::graph::Lists;
 use crate::point::{Completion, NativePoint};
 use crate::run::{Wake, wake_all};
+use crate::state::Shared;
 use crate::sync::{Ordering, fence};
+
+/// What a driver did with a submission. Small, so that it is not moved about: errors are few.
+pub(super) enum Handed<E: Enqueue> {
+    Taken,
+    /// Its queue is locked.
+    Busy(E::Prepared),
+    Refused(Box<Error>),
+}
 
 /// What became of an attempt to hand a submission to the driver.
 pub(super) enum Sent<E: Enqueue> {
     /// What the submission kept and its places are taken care of. Who has come meanwhile is yet to be [looked
     /// for](Lane::look_behind), behind a barrier.
     Done(Promoted),
-    Busy(E::Prepared),
-    Refused(Error),
+    Not(Handed<E>),
 }
 
-/// Which of a submission's claims were promoted without a lock, bit by bit; those beyond the last bit may have been.
+/// Which of a submission's signals were promoted without a lock, bit by bit; those beyond the last bit may have been.
 #[derive(Clone, Copy)]
 pub(super) struct Promoted(u64);
 
@@ -52,6 +62,15 @@ pub(super) enum Went {
     Held,
 }
 
+/// What the driver signals of what was claimed, and to which value.
+#[inline]
+pub(super) fn signalled<'a>(
+    claims: &'a [Taken<'_>],
+) -> impl Iterator<Item = (&'a Arc<Shared>, u64)> + Clone {
+    let here = claims.iter().filter(|claim| claim.port.is_some());
+    here.map(|claim| (claim.of, claim.claim.upto))
+}
+
 impl<E: Enqueue> Lane<E> {
     /// Sends a submission that was never held.
     ///
@@ -64,29 +83,50 @@ impl<E: Enqueue> Lane<E> {
         work: W,
         claims: &[Taken<'_>],
         mut places: Places<'l>,
-    ) -> Result<Went>
+    ) -> Result<Went, Box<Error>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
         let mut keep = Keep::default();
         match self.send(number, waits, work, claims, &mut places, &mut keep) {
             Sent::Done(promoted) => Ok(Went::Straight(promoted)),
-            Sent::Busy(prepared) => {
-                // It is held now, if only by a lock: whoever asks must find it. It waits for nobody in the
-                // graph, so it closes no circle.
+            Sent::Not(handed) => {
+                let held = self.not_taken(number, handed, claims, places, keep);
+                held.map(|()| Went::Held)
+            }
+        }
+    }
+
+    /// What becomes of a submission that was never held and that the driver has not taken: it is held now, or it is refused.
+    ///
+    /// # Errors
+    /// If it is refused, with its claims withdrawn.
+    #[cold]
+    pub(super) fn not_taken<'l>(
+        self: &'l Arc<Self>,
+        number: u64,
+        handed: Handed<E>,
+        claims: &[Taken<'_>],
+        mut places: Places<'l>,
+        keep: Keep,
+    ) -> Result<(), Box<Error>> {
+        match handed {
+            Handed::Taken => {}
+            Handed::Busy(prepared) => {
+                // If only by a lock: whoever asks must find it. It waits for nobody in the graph, so it closes no circle.
                 let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
                 State::<E>::fill(&mut lists, &[], claims);
                 State::<E>::fill(&mut entered, &[], claims);
                 places.turn = self.take_turn(number, &mut entered).ok();
                 self.put_back(number, prepared, keep, Some(lists), places);
-                Ok(Went::Held)
             }
-            Sent::Refused(error) => {
+            Handed::Refused(error) => {
                 withdraw_all(claims);
                 self.pass_over(number, keep, Places::default());
-                Err(error)
+                return Err(error);
             }
         }
+        Ok(())
     }
 
     /// Records a submission and hands it to the driver. What is kept, also by a part of it, goes to `keep`.
@@ -100,7 +140,7 @@ impl<E: Enqueue> Lane<E> {
         keep: &mut Keep,
     ) -> Sent<E>
     where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
         // One list for what mostly is short. Pushed, since collecting costs as much as the rest of the call.
         let mut natives: SmallVec<[NativePoint<'_>; 16]> = SmallVec::new();
@@ -132,120 +172,104 @@ impl<E: Enqueue> Lane<E> {
             }
         }
         let own = self.own_shared();
-        let end = NativePoint {
-            of: own,
-            port: own.home(),
-            value: number,
-        };
         let batch = Batch {
             waits: &natives[..before],
             order: &natives[before..between],
             signals: &natives[between..],
             relayed: &relayed,
-            end,
+            end: own_point(own, number),
             finished: own.reached(),
         };
+        let handed = self.hand_over(&batch, work, keep);
+        self.take_in(number, handed, claims, places, keep)
+    }
 
+    /// Records a submission and hands it to the driver.
+    #[inline]
+    pub(super) fn hand_over<W>(
+        self: &Arc<Self>,
+        batch: &Batch<'_>,
+        work: W,
+        keep: &mut Keep,
+    ) -> Handed<E>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
+    {
         // Around the work, so that the backend can undo what it had begun; and around all of it, since what
         // is dropped in there, the work's own captures among it, is the application's and may panic too.
-        let flushed = self.guarded(|| {
-            let work = |recorder: &mut E::Recorder<'_>| self.guarded(|| work(recorder));
-            let prepared = self.driver.record(&batch, keep, work)?;
-            Ok(self.hand_over(prepared))
-        });
-        self.take_in(number, flushed, claims, places, keep)
+        self.guarded(|| {
+            let work = |recorder: &mut E::Recorder<'_>| match catch_unwind(AssertUnwindSafe(|| {
+                work(recorder)
+            })) {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(*error),
+                Err(payload) => Err(self.panicked(payload)),
+            };
+            match self.driver.record(batch, keep, work) {
+                Ok(prepared) => self.hand_prepared(prepared),
+                Err(error) => Handed::Refused(self.told(error)),
+            }
+        })
+    }
+
+    /// Hands a submission that was recorded before to the driver.
+    pub(super) fn hand_over_prepared(self: &Arc<Self>, prepared: E::Prepared) -> Handed<E> {
+        self.guarded(|| self.hand_prepared(prepared))
+    }
+
+    /// May panic: a driver that refuses a submission drops what was prepared, on the host closures of the application.
+    #[inline]
+    fn hand_prepared(self: &Arc<Self>, prepared: E::Prepared) -> Handed<E> {
+        let waker = || Waker(self.clone() as Arc<dyn Wake>);
+        match self.driver.flush(prepared, &waker) {
+            Flush::Done => Handed::Taken,
+            Flush::Busy(prepared) => Handed::Busy(prepared),
+            Flush::Refused(error) => Handed::Refused(Box::new(error)),
+        }
     }
 
     /// Runs what may panic for the application's sake: that is a refusal then.
     #[inline]
-    fn guarded<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<T> {
-        catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|payload| {
-            Err(Error::WorkPanicked {
-                queue: self.object.clone(),
-                message: panic_message(payload),
-            })
-        })
+    fn guarded(&self, action: impl FnOnce() -> Handed<E>) -> Handed<E> {
+        let handed = catch_unwind(AssertUnwindSafe(action));
+        handed.unwrap_or_else(|payload| Handed::Refused(self.told(self.panicked(payload))))
     }
 
-    /// Hands a recorded submission to the driver. May panic: one that refuses it drops what was prepared, on the host
-    /// closures of the application.
-    #[inline]
-    fn hand_over(self: &Arc<Self>, prepared: E::Prepared) -> Flush<E::Prepared> {
-        let waker = || Waker(self.clone() as Arc<dyn Wake>);
-        self.driver.flush(prepared, &waker)
+    #[cold]
+    fn panicked(&self, payload: Box<dyn Any + Send>) -> Error {
+        Error::WorkPanicked {
+            queue: self.object.clone(),
+            message: panic_message(payload),
+        }
     }
 
-    /// Hands a submission that was recorded before to the driver, and lets the timelines know.
-    pub(super) fn flush(
-        self: &Arc<Self>,
-        number: u64,
-        prepared: E::Prepared,
-        claims: &[Taken<'_>],
-        places: &mut Places<'_>,
-        keep: &mut Keep,
-    ) -> Sent<E> {
-        let flushed = self.guarded(|| Ok(self.hand_over(prepared)));
-        self.take_in(number, flushed, claims, places, keep)
+    #[cold]
+    fn told(&self, error: Error) -> Box<Error> {
+        Box::new(error.on(&self.object))
     }
 
     /// Lets the timelines know of a submission that the driver has taken.
     #[inline]
-    fn take_in(
+    pub(super) fn take_in(
         self: &Arc<Self>,
         number: u64,
-        flushed: Result<Flush<E::Prepared>>,
+        handed: Handed<E>,
         claims: &[Taken<'_>],
         places: &mut Places<'_>,
         keep: &mut Keep,
     ) -> Sent<E> {
-        match flushed {
-            Ok(Flush::Done) => {}
-            Ok(Flush::Busy(prepared)) => return Sent::Busy(prepared),
-            Ok(Flush::Refused(error)) => return Sent::Refused(error),
-            Err(error) => return Sent::Refused(error.on(&self.object)),
+        if !matches!(handed, Handed::Taken) {
+            return Sent::Not(handed);
         }
-        let units = keep.units();
-        let room = self.room.as_ref().filter(|_| units > 0);
-        let objects = !keep.is_empty();
-        let left = room.is_some() && !(objects || self.aside.put(number, units));
-        if left || objects {
-            let mut state = self.state.lock();
-            state.take_up(&self.aside);
-            if room.is_some() {
-                state.taken.push_back((number, units));
-            }
-            if objects {
-                state.kept.push_back((number, std::mem::take(keep)));
-            }
-            drop(state);
-            // Room alone is looked at when there is none left.
-            if objects {
-                self.keeps.store(true, Ordering::Relaxed);
-            }
-        }
-        let domain = self.domain;
-        let own = self.own_shared();
+        let units = self.keep(number, std::mem::take(keep));
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
         drop(places.turn.take());
-        let mut promoted = Promoted(0);
-        for (index, Taken { of, claim, port }) in claims.iter().enumerate() {
-            if port.is_some() && of.promote(*claim, domain, Some(&self.object)) {
-                promoted.add(index);
-            }
-        }
-        // After its signals: who sees the position pending finds them pending, too.
-        own.promote_own(number);
-        // Pending first: who finds no room then finds what to wait for.
-        if let Some(room) = room {
-            room.count(units);
-        }
-        if claims.iter().all(|claim| claim.port.is_some()) {
-            return Sent::Done(promoted);
-        }
+        let promoted = self.promote(signalled(claims));
+        self.promote_own(number, units);
         let mut places = std::mem::take(&mut places.relayed).into_iter();
         for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_none()) {
             let relay = Relay {
-                own: own.clone(),
+                own: self.own_shared().clone(),
                 number,
                 of: Arc::clone(of),
                 claim: *claim,
@@ -256,13 +280,79 @@ impl<E: Enqueue> Lane<E> {
         Sent::Done(promoted)
     }
 
+    /// Keeps what a submission uses that the driver has taken, until it has finished. Tells what it takes of the room.
+    #[inline]
+    pub(super) fn keep(&self, number: u64, keep: Keep) -> u64 {
+        if keep.is_empty() && keep.units() == 0 {
+            // There is nothing in it to be dropped, and nobody has to find that out again.
+            std::mem::forget(keep);
+            return 0;
+        }
+        self.keep_some(number, keep)
+    }
+
+    fn keep_some(&self, number: u64, keep: Keep) -> u64 {
+        let units = if self.room.is_some() { keep.units() } else { 0 };
+        if !keep.is_empty() || !(units == 0 || self.aside.put(number, units)) {
+            self.keep_with_the_lock(number, units, keep);
+        }
+        units
+    }
+
+    fn keep_with_the_lock(&self, number: u64, units: u64, keep: Keep) {
+        let objects = !keep.is_empty();
+        let mut state = self.state.lock();
+        state.take_up(&self.aside);
+        if units > 0 {
+            state.taken.push_back((number, units));
+        }
+        if objects {
+            state.kept.push_back((number, keep));
+        }
+        drop(state);
+        // Room alone is looked at when there is none left.
+        if objects {
+            self.note_that_some_is_kept(number);
+        }
+    }
+
+    /// Notes that `signals` are with the driver.
+    #[inline]
+    pub(super) fn promote<'a>(
+        &self,
+        signals: impl Iterator<Item = (&'a Arc<Shared>, u64)>,
+    ) -> Promoted {
+        let mut promoted = Promoted(0);
+        for (index, (of, value)) in signals.enumerate() {
+            if of.promote(value, self.domain, Some(&self.object)) {
+                promoted.add(index);
+            }
+        }
+        promoted
+    }
+
+    /// Notes that the queue's own signal is with the driver, and takes room. After the other signals: who sees the position
+    /// pending finds them pending, too.
+    #[inline]
+    pub(super) fn promote_own(&self, number: u64, units: u64) {
+        self.own_shared().promote_own(number);
+        // Pending first: who finds no room then finds what to wait for.
+        if let Some(room) = self.room.as_ref().filter(|_| units > 0) {
+            room.count(units);
+        }
+    }
+
     /// Looks who waits for what has been promoted, and who has looked for it. Comes behind a barrier: one for all that a
     /// submission promotes.
     #[inline]
-    pub(super) fn look_behind(&self, claims: &[Taken<'_>], promoted: Promoted) {
-        for (index, Taken { of, claim, port }) in claims.iter().enumerate() {
-            if port.is_some() && promoted.has(index) {
-                of.look_behind(*claim);
+    pub(super) fn look_behind<'a>(
+        &self,
+        signals: impl Iterator<Item = (&'a Arc<Shared>, u64)>,
+        promoted: Promoted,
+    ) {
+        for (index, (of, value)) in signals.enumerate() {
+            if promoted.has(index) {
+                of.look_behind(value);
             }
         }
         self.own_shared().release_if_awaited();
@@ -283,37 +373,33 @@ impl<E: Enqueue> Lane<E> {
     /// As [`Lane::pass_over`], for a driver that has just said that it is ready.
     pub(super) fn pass(self: &Arc<Self>, number: u64, mut kept: Keep, mut places: Places<'_>) {
         let own = self.own_shared();
-        let end = NativePoint {
-            of: own,
-            port: own.home(),
-            value: number,
-        };
         let batch = Batch {
             waits: &[],
             order: &[],
             signals: &[],
             relayed: &[],
-            end,
+            end: own_point(own, number),
             finished: own.reached(),
         };
-        let sent = match self.driver.record(&batch, &mut kept, |_| Ok(())) {
-            Ok(prepared) => self.flush(number, prepared, &[], &mut places, &mut kept),
-            Err(error) => Sent::Refused(error),
+        let handed = match self.driver.record(&batch, &mut kept, |_| Ok(())) {
+            Ok(prepared) => self.hand_over_prepared(prepared),
+            Err(error) => Handed::Refused(Box::new(error)),
         };
-        match sent {
+        match self.take_in(number, handed, &[], &mut places, &mut kept) {
             Sent::Done(promoted) => {
                 fence(Ordering::SeqCst);
-                self.look_behind(&[], promoted);
+                self.look_behind(signalled(&[]), promoted);
             }
-            Sent::Busy(prepared) => {
+            Sent::Not(Handed::Busy(prepared)) => {
                 self.put_back(number, prepared, kept, None, places);
             }
             // Not even that: the queue itself is gone. The driver may still use what was kept, so that stays
             // for as long as the queue.
-            Sent::Refused(error) => {
+            Sent::Not(Handed::Refused(error)) => {
                 self.state.lock().kept.push_back((number, kept));
                 own.fail(error.into_cause());
             }
+            Sent::Not(Handed::Taken) => {}
         }
     }
 }

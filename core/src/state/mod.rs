@@ -19,7 +19,7 @@ use crate::info::DeviceId;
 use crate::point::KeptPoint;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, behind_a_change, fence};
-use crate::timeline::{Attachment, Attachments};
+use crate::timeline::Attachment;
 use crate::trace::Slot;
 use crate::wait::Usual;
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
@@ -167,7 +167,9 @@ struct Locked {
 /// The host-side state of a timeline, shared by its handles, points and claims.
 pub(crate) struct Shared {
     pub(crate) object: Object,
-    attachments: Box<[Attachment]>,
+    /// In here, and not with the others: what is asked for mostly, without another cache line.
+    home: Attachment,
+    others: Box<[Attachment]>,
     max_difference: u64,
     /// There is no port but one of the host's, behind which there is nothing.
     counts_here: bool,
@@ -201,19 +203,27 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// A timeline at `initial`; there is at least one attachment.
-    pub(crate) fn new(object: Object, initial: u64, attachments: Attachments) -> Self {
-        let differences = attachments.iter().map(|a| a.max_value_difference);
-        let counts_here = attachments.len() == 1 && {
-            let port: &dyn std::any::Any = &*attachments[0].port;
+    /// A timeline at `initial`, with its home and the other devices that take part.
+    pub(crate) fn new(
+        object: Object,
+        initial: u64,
+        home: Attachment,
+        others: Box<[Attachment]>,
+    ) -> Self {
+        let all = || [&home].into_iter().chain(&others);
+        let counts_here = others.is_empty() && {
+            let port: &dyn std::any::Any = &*home.port;
             port.is::<HostPort>()
         };
-        let foreign = attachments.iter().any(|a| a.signalled_elsewhere);
+        let differences = all().map(|a| a.max_value_difference);
+        let max_difference = differences.min().unwrap_or(u64::MAX);
+        let foreign = all().any(|a| a.signalled_elsewhere);
         Self {
             object,
             counts_here,
-            max_difference: differences.min().unwrap_or(u64::MAX),
-            attachments: attachments.into_vec().into_boxed_slice(),
+            max_difference,
+            home,
+            others,
             seen: Seen {
                 reached: AtomicU64::new(initial),
                 raw_claims: AtomicU64::new(foreign.into()),
@@ -239,8 +249,12 @@ impl Shared {
         }
     }
 
+    fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        [&self.home].into_iter().chain(&self.others)
+    }
+
     pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        self.attachments.iter().map(|attachment| attachment.device)
+        self.attachments().map(|attachment| attachment.device)
     }
 
     #[inline]
@@ -265,19 +279,20 @@ impl Shared {
 
     #[inline]
     pub(crate) fn home(&self) -> &dyn Port {
-        &*self.attachments[0].port
+        &*self.home.port
     }
 
     pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
-        self.attachments[0].watch.as_ref()
+        self.home.watch.as_ref()
     }
 
     #[inline]
     pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
-        self.attachments
-            .iter()
-            .find(|a| a.device == device)
-            .map(|a| &*a.port)
+        if self.home.device == device {
+            return Some(&*self.home.port);
+        }
+        let mut others = self.others.iter();
+        others.find(|a| a.device == device).map(|a| &*a.port)
     }
 
     #[inline]
@@ -324,7 +339,7 @@ impl Shared {
 
     /// True if a signal can only come from beyond the engine: no raw claim but the one for that is there.
     pub(crate) fn is_signalled_outside(&self) -> bool {
-        self.attachments.iter().any(|a| a.signalled_elsewhere)
+        self.attachments().any(|a| a.signalled_elsewhere)
             && self.seen.raw_claims.load(Ordering::Relaxed) == 1
     }
 
@@ -434,9 +449,10 @@ impl Shared {
         if !outstanding || self.failure().is_some() {
             return reached;
         }
-        let polled = match &*self.attachments {
-            [home] => home.port.poll(),
-            _ => self.poll_all(least),
+        let polled = if self.others.is_empty() {
+            self.home.port.poll()
+        } else {
+            self.poll_all(least)
         };
         match polled {
             // Mostly nothing has happened.
@@ -472,7 +488,7 @@ impl Shared {
     /// does for that may hold up what is waited for. So it is not asked about a value that nobody here wants.
     fn poll_all(&self, least: u64) -> Result<Option<u64>> {
         let mut value = self.home().poll()?.filter(|&value| value >= least);
-        for other in self.attachments.iter().skip(1) {
+        for other in &self.others {
             if let Some(reached) = value.filter(|&value| value != u64::MAX) {
                 value = Some(other.port.visible(reached)?);
             }
@@ -498,7 +514,7 @@ impl Shared {
 
     /// Makes up for what [`Shared::refresh_to`] leaves out: for who is about to tell how far the timeline is.
     pub(crate) fn refresh_below(&self) {
-        if self.attachments.len() > 1 {
+        if !self.others.is_empty() {
             self.refresh();
         }
     }

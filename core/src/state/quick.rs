@@ -74,11 +74,11 @@ impl Shared {
     #[inline]
     fn claim_in_the_word(&self, value: u64, fits: impl FnOnce(u64) -> bool) -> Option<Interval> {
         let word = self.claimed.quick.load(Ordering::Acquire);
-        let free = match mark(word) {
-            PENDING => true,
-            REACHED => word != LISTED,
-            CLAIMED => self.is_promoted(word & VALUE),
-            _ => false,
+        // Mostly the last one to claim has been here.
+        let free = if mark(word) == CLAIMED {
+            self.is_promoted(word & VALUE)
+        } else {
+            mark(word) != BY_HOST && word != LISTED
         };
         let above = self.pending();
         let fine = free

@@ -51,19 +51,19 @@ impl Shared {
         claim
     }
 
-    /// Notes that a claim is with the driver of `domain`, from `queue`. If this is true the caller has to [look
+    /// Notes that the claim of `value` is with the driver of `domain`, from `queue`. If this is true the caller has to [look
     /// behind](Shared::look_behind) it; otherwise whoever waited for it has been released.
     #[inline]
     pub(crate) fn promote(
         self: &Arc<Self>,
-        claim: Interval,
+        value: u64,
         domain: u64,
         queue: Option<&Object>,
     ) -> bool {
-        self.note_signaller(claim.upto, domain, queue.map_or(0, Object::id));
-        let quick = self.promote_quickly(claim.upto);
+        self.note_signaller(value, domain, queue.map_or(0, Object::id));
+        let quick = self.promote_quickly(value);
         if !quick {
-            self.promote_with_the_lock(claim.upto);
+            self.promote_with_the_lock(value);
         }
         quick
     }
@@ -105,15 +105,20 @@ impl Shared {
     /// to the list. Who registers to wait says so first and looks then, who lists a claim does that first and looks
     /// then, and here it is the other way round: one of the two sees the other, if there is a barrier before this.
     #[inline]
-    pub(crate) fn look_behind(self: &Arc<Self>, claim: Interval) {
+    pub(crate) fn look_behind(self: &Arc<Self>, value: u64) {
         let listed = self.is_listed();
         if listed || self.claimed.awaited.load(Ordering::SeqCst) {
-            self.release(|state| {
-                if listed {
-                    self.with_claims(state, |claims| claims.remove(claim.upto));
-                }
-            });
+            self.look_behind_with_the_lock(value, listed);
         }
+    }
+
+    #[cold]
+    fn look_behind_with_the_lock(self: &Arc<Self>, value: u64, listed: bool) {
+        self.release(|state| {
+            if listed {
+                self.with_claims(state, |claims| claims.remove(value));
+            }
+        });
     }
 
     /// As [`Shared::look_behind`] for a value without a claim.

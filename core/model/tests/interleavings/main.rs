@@ -36,6 +36,7 @@
 //! | nobody looks behind a promotion, or nothing stands between where a held submission goes | `signals::a_wait_for_pending_against_a_submission`, `signals::a_promotion_against_the_next_two_claims` |
 //! | room is counted before it is put aside, or what finishes while it is looked for is not given back | `queues::a_submission_that_takes_room_against_one_that_finds_none` |
 //! | room put aside is taken up twice | `queues::submissions_that_take_room_against_who_gives_back` |
+//! | a submission that goes straight keeps the first claim where it cannot have the second | `signals::a_submission_that_steps_back_against_a_signal` |
 //! | such a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
 //! | a promotion or a registration to wait looks first and tells then, or without a fence between | `futures::a_submission_against_a_future_of_pending` |
 //! | a waiter that goes takes others with it that wait for what is to be promoted | `signals::two_waits_for_pending_against_submissions` |

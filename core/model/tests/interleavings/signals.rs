@@ -135,6 +135,35 @@ fn two_queues_signal_one_value_and_end_later() {
     one_value(Completes::WhenRun, 3);
 }
 
+/// A submission with two signals, of which another thread takes the second: one of the two goes, and if that is not the first,
+/// nothing is left of it.
+#[test]
+fn a_submission_that_steps_back_against_a_signal() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let (first, second) = (timeline(device, "first"), timeline(device, "second"));
+        let (left, right) = (
+            queue(device, "left", Completes::WhenRun),
+            queue(device, "right", Completes::WhenRun),
+        );
+        let (submitter, other) = (right.clone(), second.clone());
+        let submitting = thread::spawn(move || {
+            let submitted = submitter.submit(&[], |_| Ok(()), &[other.signal_at(1)]);
+            submitted.is_ok()
+        });
+        let both = [first.signal_at(1), second.signal_at(1)];
+        let submitted = left.submit(&[], |_| Ok(()), &both).map(|_| ());
+        let there = submitting.join().unwrap();
+        assert!(submitted.is_ok() != there, "{submitted:?}");
+        while left.driver().run() || right.driver().run() {}
+        if there {
+            first.signal(1).unwrap();
+        }
+        first.at(1).wait(FOREVER).unwrap();
+        second.at(1).wait(FOREVER).unwrap();
+    });
+}
+
 /// A consumer that leaves room for its producer is in nobody's way, not for a moment: neither of the host's signal
 /// nor of a queue's.
 #[test]

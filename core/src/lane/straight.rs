@@ -1,0 +1,228 @@
+//! The way of nearly every submission: what it waits for is pending, nobody is in the way of what it signals, nothing is held
+//! before it, and the driver has room. One pass over waits and signals finds that out, and makes of them what the driver is
+//! given, on the stack. Where it finds anything else nothing has changed, and the submission goes the long way.
+
+use std::sync::Arc;
+
+use super::entry::Work;
+use super::hold::{AllAwaited, AllTaken, Awaited, Finished, Taken};
+use super::places::Places;
+use super::send::Handed;
+use super::{Lane, Submitted, withdraw_all};
+use crate::backend::{Batch, Enqueue, Keep};
+use crate::error::{Error, Result};
+use crate::few::Few;
+use crate::point::{NativePoint, Point, Signal};
+use crate::run::PutOff;
+use crate::state::{Interval, Shared};
+use crate::sync::{ThreadId, this_thread};
+use crate::waiters::Stage;
+
+/// So many waits at the most, and so many signals.
+const FEW: usize = 8;
+
+/// A submission on its way.
+struct Straight<'s> {
+    waits: Few<NativePoint<'s>, FEW>,
+    signals: Few<NativePoint<'s>, FEW>,
+    /// Where the claims of these begin, as far as they are claimed.
+    above: Few<u64, FEW>,
+    /// What others before it kept, to be let go at the end: it may run what the application does in drops.
+    finished: Option<Finished>,
+}
+
+impl<'s> Straight<'s> {
+    #[inline]
+    const fn new() -> Self {
+        Self {
+            waits: Few::new(),
+            signals: Few::new(),
+            above: Few::new(),
+            finished: None,
+        }
+    }
+
+    /// What it waits for, as the long way has that.
+    fn awaited(&self) -> AllAwaited<'s> {
+        let waits = self.waits.iter();
+        let awaited = |&NativePoint { of, port, value }: &NativePoint<'s>| Awaited {
+            of,
+            value,
+            port: Some(port),
+        };
+        waits.map(awaited).collect()
+    }
+
+    /// What it has claimed, as the long way has that.
+    fn taken(&self) -> AllTaken<'s> {
+        let signals = self.signals.iter().zip(&*self.above);
+        let taken = |(
+            &NativePoint {
+                of,
+                port,
+                value: upto,
+            },
+            &above,
+        ): (&NativePoint<'s>, &u64)| Taken {
+            of,
+            claim: Interval { above, upto },
+            port: Some(port),
+        };
+        signals.map(taken).collect()
+    }
+}
+
+/// The position of a queue as its driver signals it.
+#[inline]
+pub(super) fn own_point(own: &Arc<Shared>, number: u64) -> NativePoint<'_> {
+    NativePoint {
+        of: own,
+        port: own.home(),
+        value: number,
+    }
+}
+
+impl<E: Enqueue> Lane<E> {
+    /// Sends a submission, if that shows to be possible without the lock of a timeline. If not, nothing has changed.
+    ///
+    /// Knows the work by its functions alone: so this is compiled once for a backend, in one piece.
+    #[inline(never)]
+    pub(super) fn submit_straight<'q>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: &mut dyn Work<E>,
+        signals: &[Signal<'_>],
+    ) -> Option<Result<Submitted<'q>, Box<Error>>> {
+        let me = this_thread();
+        let mut straight = Straight::new();
+        let number = self.set_out(me, waits, signals, &mut straight)?;
+        let submitted = self.go_straight(me, number, &straight, work);
+        if let Some(finished) = &mut straight.finished {
+            finished.let_go(self.room.as_ref());
+        }
+        Some(submitted)
+    }
+
+    /// Gives a submission its number and its claims, and has this thread drive. If not, nothing has changed.
+    #[inline]
+    fn set_out<'s>(
+        &self,
+        me: ThreadId,
+        waits: &[Point<'s>],
+        signals: &[Signal<'s>],
+        straight: &mut Straight<'s>,
+    ) -> Option<u64> {
+        for &Point { of, value } in waits {
+            let Some(of) = of.filter(|of| of.reached() < value) else {
+                continue;
+            };
+            let port = of.port_on(self.device)?;
+            let pending = of.has_plainly_come(Stage::Pending, value);
+            if !(pending && straight.waits.push(NativePoint { of, port, value })) {
+                return None;
+            }
+        }
+        for &Signal { of, value } in signals {
+            let port = of.port_on(self.device)?;
+            if !straight.signals.push(NativePoint { of, port, value }) {
+                return None;
+            }
+        }
+        self.look_if_due();
+        let mut state = self.state.lock();
+        let number = state.last + 1;
+        // Claims are decided in the queue's order: under its lock.
+        let fine = state.held.is_empty()
+            && self.driving.is_free()
+            && self.is_plainly_within_bounds(number)
+            && self.claim_straight(straight);
+        if !fine {
+            self.stay_behind(straight);
+            return None;
+        }
+        self.take_number(&mut state, number, &mut straight.finished);
+        self.driving.take(me);
+        Some(number)
+    }
+
+    /// Takes the claims back. The caller has all of these timelines: nobody is woken.
+    #[cold]
+    fn stay_behind(&self, straight: &Straight<'_>) {
+        withdraw_all(&straight.taken());
+    }
+
+    /// Claims the signals, each of which comes after the one before it by itself, or as that is waited for. If not, some may
+    /// be claimed.
+    #[inline]
+    fn claim_straight(&self, straight: &mut Straight<'_>) -> bool {
+        let Straight {
+            waits,
+            signals,
+            above,
+            ..
+        } = straight;
+        signals.iter().all(|&NativePoint { of, value, .. }| {
+            let Some(claim) = of.claim_quickly(value, 0) else {
+                return false;
+            };
+            let before = claim.above;
+            let waited = |wait: &NativePoint<'_>| wait.value >= before && Arc::ptr_eq(wait.of, of);
+            above.push(before)
+                && (of.reached() >= before
+                    || of.is_from(before, self.domain)
+                    || waits.iter().any(waited))
+        })
+    }
+
+    /// Sends a submission that has [set out](Lane::set_out).
+    ///
+    /// # Errors
+    /// If it is refused, with its claims withdrawn.
+    #[inline]
+    fn go_straight<'q>(
+        self: &'q Arc<Self>,
+        me: ThreadId,
+        number: u64,
+        straight: &Straight<'_>,
+        work: &mut dyn Work<E>,
+    ) -> Result<Submitted<'q>, Box<Error>> {
+        // What this submission releases may submit to this queue too: only once it is not driven here.
+        let _put_off = PutOff::new();
+        if !self.driver.ready() {
+            let (waits, claims) = (straight.awaited(), straight.taken());
+            self.put_off_new(number, work, &waits, &claims, Places::default());
+            return Ok(self.submitted(number));
+        }
+        let own = self.own_shared();
+        let signals = &*straight.signals;
+        let batch = Batch {
+            waits: &straight.waits,
+            order: &[],
+            signals,
+            relayed: &[],
+            end: own_point(own, number),
+            finished: own.reached(),
+        };
+        let mut keep = Keep::default();
+        let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
+        let handed = self.hand_over(&batch, record, &mut keep);
+        if !matches!(handed, Handed::Taken) {
+            let ended = self.not_taken(number, handed, &straight.taken(), Places::default(), keep);
+            self.drive(me);
+            return ended.map(|()| self.submitted(number));
+        }
+        let units = self.keep(number, keep);
+        let signalled = signals.iter().map(|signal| (signal.of, signal.value));
+        let promoted = self.promote(signalled.clone());
+        self.promote_own(number, units);
+        let left = self.leave(me);
+        self.look_behind(signalled, promoted);
+        if !left {
+            self.drive(me);
+        }
+        Ok(Submitted {
+            end: self.own.at(number),
+            held: false,
+        })
+    }
+}
