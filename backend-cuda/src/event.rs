@@ -93,6 +93,7 @@ impl Events {
             raw: Raw(raw),
             users: AtomicUsize::new(0),
             state: AtomicU8::new(TAKEN),
+            plain: self.0.flags == DISABLE_TIMING,
         })));
         lock(&self.0.events).all.push(event);
         Ok(self.hand_out(event))
@@ -140,6 +141,8 @@ struct Event {
     users: AtomicUsize,
     /// One of the three below.
     state: AtomicU8,
+    /// It tells no time.
+    plain: bool,
 }
 
 // SAFETY: the pool is used from any thread, and so is everything else in it.
@@ -161,12 +164,12 @@ impl Event {
 
     /// What the driver says of its last record.
     #[inline]
-    fn ask(&self) -> Result<bool> {
+    fn ask(&self) -> Result<bool, Code> {
         // SAFETY: the event is alive.
         match unsafe { self.context().driver().event_query(self.raw.0) } {
             Ok(()) => Ok(true),
             Err(code) if code.is_not_ready() => Ok(false),
-            Err(code) => Err(self.context().error(code)),
+            Err(code) => Err(code),
         }
     }
 }
@@ -232,7 +235,7 @@ impl Mark {
     /// True if it tells no time.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.event().pool().flags == DISABLE_TIMING
+        self.event().plain
     }
 
     /// It is known to be complete, as something behind it is.
@@ -281,7 +284,8 @@ impl Mark {
     /// # Errors
     /// As there.
     pub(crate) fn is_done_now(&self) -> Result<bool> {
-        self.event().ask()
+        let event = self.event();
+        event.ask().map_err(|code| event.context().error(code))
     }
 
     /// Milliseconds from `start` to this mark, both timed; `None` if one is not complete.
@@ -380,9 +384,9 @@ impl Seen<'_> {
     /// there. Changes nothing. The caller has [allowed](Context::allow_during_capture) queries.
     ///
     /// # Errors
-    /// A driver error, a lost device among them.
+    /// What the driver says instead.
     #[inline]
-    pub(crate) fn is_done(self) -> Result<bool> {
+    pub(crate) fn ask(self) -> Result<bool, Code> {
         match self.event.state.load(Ordering::Acquire) {
             TAKEN => Ok(false),
             DONE => Ok(true),

@@ -61,6 +61,7 @@ pub use raw::{EventGuard, StreamGuard};
 pub use cudarc::driver::sys;
 
 /// Locks. No user code runs under the locks of this crate, so what a panic left behind is whole.
+#[inline]
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()

@@ -10,6 +10,7 @@ use syncline_core::backend::Port;
 use syncline_core::{Error, Object, Result};
 
 use crate::context::Context;
+use crate::driver::Code;
 use crate::event::{Events, First, Mark, Seen};
 use crate::lock;
 
@@ -19,6 +20,9 @@ const TRIM: usize = 256;
 
 /// So many entries of a ring at the most have no event of their own behind each other, as each is asked for alone.
 const RUN: u32 = 4;
+
+/// A ring is looked through for what is known to be complete at each of so many signals.
+const PATIENCE: u32 = 8;
 
 /// The most events that a ring keeps for its next entries. More go back to the device.
 const SPARE: usize = 64;
@@ -36,7 +40,6 @@ pub struct EventPort {
     ring: Mutex<Ring>,
 }
 
-#[derive(Default)]
 struct Ring {
     entries: VecDeque<Entry>,
     /// Events of entries that have left, for entries to come: kept by rings that [take](EventPort::begin) them.
@@ -46,8 +49,24 @@ struct Ring {
     stale: bool,
     /// How many at the back have no event of their own.
     run: u32,
-    /// The length at which the next signal looks for completed ones; twice what the last look left.
+    /// So many more signals until one looks for what is known to be complete.
+    patience: u32,
+    /// The length at which it asks besides; twice what the last look left, and [`TRIM`] at least.
     trim_at: usize,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self {
+            entries: VecDeque::new(),
+            spare: VecDeque::new(),
+            takes: false,
+            stale: false,
+            run: 0,
+            patience: PATIENCE,
+            trim_at: TRIM,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -147,18 +166,22 @@ impl Ring {
         (!entry.reached.says_all()).then(|| entry.clone())
     }
 
-    /// Takes out the first entry, whose value is reached, and known to be.
+    /// Takes out the first entry, if it is such a one.
     #[inline]
-    fn retire(&mut self) {
-        let Some(entry) = self.entries.pop_front() else {
-            return;
-        };
-        self.stale = true;
-        // Other rings that have it need not ask.
-        if let Some(mark) = entry.reached.mark() {
-            mark.note_done();
+    fn pop_if(&mut self, such: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let found = self.entries.front().is_some_and(such);
+        if found {
+            self.entries.pop_front()
+        } else {
+            None
         }
-        if let Reached::With(mark) = entry.reached
+    }
+
+    /// What the first entry was, for entries to come.
+    #[inline]
+    fn reuse(&mut self, reached: Reached) {
+        self.stale = true;
+        if let Reached::With(mark) = reached
             && self.takes
             && mark.is_plain()
             && self.spare.len() < SPARE
@@ -252,10 +275,14 @@ impl EventPort {
     #[inline]
     pub(crate) fn push(&self, value: u64, mark: Mark, domain: u64) {
         let mut ring = self.ring();
-        self.tidy(&mut ring);
         ring.run = 0;
         let reached = Reached::With(mark);
-        self.add(ring, value, domain, reached);
+        let entry = Entry {
+            value,
+            domain,
+            reached,
+        };
+        self.add(ring, entry);
     }
 
     /// As [`EventPort::push`], before there is an event: gives one, to be recorded next in the stream of `domain`, or
@@ -267,8 +294,6 @@ impl EventPort {
     pub(crate) fn begin(&self, value: u64, domain: u64, events: &Events) -> Result<Mark> {
         let mut ring = self.ring();
         ring.takes = true;
-        self.tidy(&mut ring);
-        ring.show();
         let mark = match ring.unused() {
             Some(mark) => mark,
             None => {
@@ -281,7 +306,12 @@ impl EventPort {
         };
         ring.run = 0;
         let reached = Reached::With(mark.clone());
-        self.add(ring, value, domain, reached);
+        let entry = Entry {
+            value,
+            domain,
+            reached,
+        };
+        self.add(ring, entry);
         Ok(mark)
     }
 
@@ -305,9 +335,14 @@ impl EventPort {
         if ring.run >= RUN {
             return false;
         }
-        self.tidy(&mut ring);
         ring.run += 1;
-        self.add(ring, value, domain, Reached::After(mark));
+        let reached = Reached::After(mark);
+        let entry = Entry {
+            value,
+            domain,
+            reached,
+        };
+        self.add(ring, entry);
         true
     }
 
@@ -319,26 +354,25 @@ impl EventPort {
         }
     }
 
-    /// What other timelines' queries have found out costs nothing to know.
-    #[inline]
-    fn tidy(&self, ring: &mut Ring) {
-        while let Some(front) = ring.entries.front()
-            && front.reached.is_known()
-        {
-            self.note_reached(front.value);
-            ring.retire();
+    #[inline(always)]
+    fn add(&self, mut ring: Locked<'_>, entry: Entry) {
+        ring.stale |= ring.entries.is_empty();
+        ring.entries.push_back(entry);
+        ring.patience -= 1;
+        if ring.patience == 0 {
+            self.look_through(ring);
         }
     }
 
-    #[inline]
-    fn add(&self, mut ring: Locked<'_>, value: u64, domain: u64, reached: Reached) {
-        ring.stale |= ring.entries.is_empty();
-        ring.entries.push_back(Entry {
-            value,
-            domain,
-            reached,
-        });
-        let crowded = ring.entries.len() >= ring.trim_at.max(TRIM);
+    /// Takes out what other timelines' queries have found out, which costs nothing to know; and asks where that is not enough.
+    #[inline(never)]
+    fn look_through(&self, mut ring: Locked<'_>) {
+        ring.patience = PATIENCE;
+        while let Some(entry) = ring.pop_if(|front| front.reached.is_known()) {
+            self.note_reached(entry.value);
+            ring.reuse(entry.reached);
+        }
+        let crowded = ring.entries.len() >= ring.trim_at;
         drop(ring);
         if crowded {
             self.trim();
@@ -350,7 +384,21 @@ impl EventPort {
         // Whoever asks for the value next gets the error too.
         let _ = self.poll();
         let mut ring = self.ring();
-        ring.trim_at = 2 * ring.entries.len();
+        ring.trim_at = TRIM.max(2 * ring.entries.len());
+    }
+
+    /// Takes out what lies at or below `low`, which is reached.
+    #[inline]
+    fn retire(&self, ring: &mut Ring, low: u64) {
+        // First, as what stands at the front is looked at without the lock.
+        self.note_reached(low);
+        while let Some(entry) = ring.pop_if(|front| front.value <= low) {
+            // Other rings that have it need not ask.
+            if let Some(mark) = entry.reached.mark() {
+                mark.note_done();
+            }
+            ring.reuse(entry.reached);
+        }
     }
 
     /// The first entry's event was found complete, if it was that entry's.
@@ -363,8 +411,7 @@ impl EventPort {
                     return self.go_on_from(ring, value);
                 }
                 // Mostly nothing else is outstanding.
-                self.note_reached(value);
-                ring.retire();
+                self.retire(&mut ring, value);
                 Ok(Some(self.reached.load(Ordering::Relaxed)))
             }
             _ => {
@@ -374,7 +421,18 @@ impl EventPort {
         }
     }
 
+    /// Goes on from what the driver has said of the first entry's event, if it is not that nothing has happened.
+    #[inline(never)]
+    fn poll_further(&self, seen: Seen<'_>, asked: Result<bool, Code>) -> Result<Option<u64>> {
+        match asked {
+            Ok(true) => self.pass(seen),
+            Ok(false) => self.poll_locked(),
+            Err(code) => Err(self.context.error(code)),
+        }
+    }
+
     /// As [`Port::poll`], for a ring whose first entry has to be looked at with the lock.
+    #[inline(never)]
     fn poll_locked(&self) -> Result<Option<u64>> {
         let front = {
             let ring = self.ring();
@@ -399,11 +457,7 @@ impl EventPort {
         } else {
             (ring, value)
         };
-        // First, as what stands at the front is looked at without the lock.
-        self.note_reached(low);
-        while ring.entries.front().is_some_and(|front| front.value <= low) {
-            ring.retire();
-        }
+        self.retire(&mut ring, low);
         Ok(Some(self.reached.load(Ordering::Relaxed)))
     }
 
@@ -445,6 +499,29 @@ impl EventPort {
                 Some(entry) if entry.reached.is_now()? => low = entry.value,
                 _ => return Ok(low),
             }
+        }
+    }
+
+    /// What a stream of `domain` must wait for so that `value` is reached, if that is one event, or nothing, as it is with the
+    /// last signals. Otherwise [`EventPort::awaited`] tells.
+    #[inline]
+    pub(crate) fn awaited_alone(&self, value: u64, domain: u64) -> Option<Option<Mark>> {
+        let reached = || self.reached.load(Ordering::Acquire) >= value;
+        if reached() {
+            return Some(None);
+        }
+        let ring = self.ring();
+        // Under the lock: who has found it reached meanwhile has taken its entry out, and the next one's event is another.
+        if reached() {
+            return Some(None);
+        }
+        let entry = ring.entries.get(ring.at(value))?;
+        if entry.domain == domain {
+            return Some(None);
+        }
+        match &entry.reached {
+            Reached::With(mark) => Some((!mark.known_done()).then(|| mark.clone())),
+            Reached::After(_) => None,
         }
     }
 
@@ -507,17 +584,15 @@ impl Port for EventPort {
     fn poll(&self) -> Result<Option<u64>> {
         // The driver is asked without the lock.
         let _mode = self.context.allow_during_capture();
-        if let Some(seen) = self.first.look() {
-            if seen.is_done()? {
-                return self.pass(seen);
-            }
+        let Some(seen) = self.first.look() else {
+            return self.poll_locked();
+        };
+        match seen.ask() {
             // Whoever takes an entry out writes down first that its value is reached: so this comes behind that where the event
             // has been taken for something else since.
-            if self.first.is_still(seen) {
-                return Ok(Some(self.reached()));
-            }
+            Ok(false) if self.first.is_still(seen) => Ok(Some(self.reached())),
+            asked => self.poll_further(seen, asked),
         }
-        self.poll_locked()
     }
 
     fn sees_submitted(&self, value: u64) -> Result<()> {

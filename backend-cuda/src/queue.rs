@@ -6,15 +6,15 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cudarc::driver::sys;
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Recycled, Room,
-    Submitted, Timing, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Port, Recycled,
+    Room, Submitted, Timing, Waker,
 };
 use syncline_core::trace::Trace;
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
@@ -138,7 +138,7 @@ impl backend::Queue for Queue {
 /// into [`Recorder::stream`] too.
 pub struct Recorder {
     line: Lent,
-    keep: Keep,
+    keep: LentKeep,
     /// What the work has put into the stream, as far as it is known.
     commands: u64,
     /// Said by the work, for what it puts there by itself.
@@ -165,6 +165,27 @@ impl Deref for Lent {
 
     fn deref(&self) -> &Line {
         &self.0
+    }
+}
+
+/// As [`Lent`], what the submission keeps: to make another list and to move it is more than most submissions keep.
+struct LentKeep(NonNull<Keep>);
+
+// SAFETY: as for a mutable reference, which this stands for.
+unsafe impl Send for LentKeep {}
+// SAFETY: as for sending.
+unsafe impl Sync for LentKeep {}
+
+impl LentKeep {
+    /// # Safety
+    /// `keep` lives longer than the result, and nobody else uses it meanwhile.
+    const unsafe fn new(keep: &mut Keep) -> Self {
+        Self(NonNull::from_mut(keep))
+    }
+
+    fn push(&mut self, object: Arc<dyn Any + Send + Sync>) {
+        // SAFETY: as promised where it was made.
+        unsafe { self.0.as_mut() }.push(object);
     }
 }
 
@@ -332,6 +353,9 @@ impl std::fmt::Debug for Recorder {
     }
 }
 
+/// The event of another stream that a stream waits for.
+type Waited = Option<Mark>;
+
 /// The engine's way to a stream.
 pub(crate) struct Feed(Arc<Line>);
 
@@ -355,63 +379,86 @@ impl Line {
         self.stream.is_owned() || self.owner.is_some()
     }
 
-    /// Makes the stream wait for `points`, for the submission that `end` ends. What it was told to wait for of other
-    /// streams is left in `marks`; false if that is not all.
-    #[inline]
+    /// Makes the stream wait for `points`, for the submission that `end` ends. Tells what it waits for of other streams, if
+    /// that is all, and one event at the most.
+    #[inline(always)]
     fn wait(
         &self,
         points: &[NativePoint<'_>],
         end: NativePoint<'_>,
-        marks: &mut Marks,
         keep: &mut Keep,
-    ) -> Result<bool> {
-        if points.is_empty() {
-            return Ok(true);
+    ) -> Result<Option<Waited>> {
+        match points {
+            [] => return Ok(Some(None)),
+            [point] => {
+                if let Some(port) = point.port::<EventPort>()
+                    && let Some(mark) = port.awaited_alone(point.value(), self.stream.domain())
+                {
+                    if let Some(mark) = &mark {
+                        self.stream.wait(mark)?;
+                    }
+                    return Ok(Some(mark));
+                }
+            }
+            _ => {}
         }
-        self.wait_for_some(points, end, marks, keep)
+        self.wait_for_all(points, end, keep)
     }
 
-    fn wait_for_some(
+    #[inline(never)]
+    fn wait_for_all(
         &self,
         points: &[NativePoint<'_>],
         end: NativePoint<'_>,
-        marks: &mut Marks,
         keep: &mut Keep,
-    ) -> Result<bool> {
+    ) -> Result<Option<Waited>> {
         let mut external = false;
+        let mut marks = Marks::new();
         for point in points {
             if let Some(port) = point.port::<EventPort>() {
                 let unseen = || no_event(point.object(), point.value());
-                port.awaited(point.value(), self.stream.domain(), marks, unseen)?;
+                port.awaited(point.value(), self.stream.domain(), &mut marks, unseen)?;
             } else {
                 external = true;
             }
         }
-        for mark in &*marks {
+        for mark in &marks {
             self.stream.wait(mark)?;
         }
         if external {
             self.wait_for_external(points, end, keep)?;
         }
-        Ok(!external)
+        let all = !external && marks.len() <= 1;
+        Ok(all.then(|| marks.pop()))
+    }
+
+    /// Puts what makes the signals behind the work: mostly one event, which stands for the whole submission.
+    #[inline(always)]
+    fn signal(&self, batch: &Batch<'_>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
+        if let ([signal], None) = (batch.signals, &last)
+            && let Some(port) = signal.port::<EventPort>()
+        {
+            let own = Self::own(batch.end);
+            let (number, domain) = (batch.end.value(), self.stream.domain());
+            let mark = own.begin(number, domain, self.device.plain_events())?;
+            if let Err(error) = self.stream.record(&mark) {
+                own.withdraw(number);
+                return Err(error);
+            }
+            port.push(signal.value(), mark, domain);
+            return Ok(());
+        }
+        self.signal_all(batch, last, keep)
     }
 
     /// External signals, then the event that stands for everything, so that what the signals use is
     /// not let go before they are made. Until the event is recorded nothing is signalled that the
     /// engine could see. The event was taken before: nothing is left to fail behind the signals but the stream itself.
-    #[inline]
-    fn signal<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
+    fn signal_all<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
         let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
-        // Mostly there is one, which need not be asked for its port again.
-        let (alone, only_here) = match batch.signals {
-            [signal] => {
-                let port = here(signal).map(|port| (port, signal.value()));
-                (port, port.is_some())
-            }
-            signals => (None, signals.iter().all(|signal| here(signal).is_some())),
-        };
+        let only_here = batch.signals.iter().all(|signal| here(signal).is_some());
         let domain = self.stream.domain();
-        let own = self.own(batch.end)?;
+        let own = Self::own(batch.end);
         let number = batch.end.value();
         let mark = match last.filter(|_| only_here) {
             Some(mark) if batch.signals.is_empty() => {
@@ -436,10 +483,6 @@ impl Line {
                 mark
             }
         };
-        if let Some((port, value)) = alone {
-            port.push(value, mark, domain);
-            return Ok(());
-        }
         for signal in batch.signals {
             if let Some(port) = here(signal) {
                 port.push(signal.value(), mark.clone(), domain);
@@ -448,21 +491,21 @@ impl Line {
         Ok(())
     }
 
-    /// Ends a submission that has put nothing into the stream but waits for `marks`: its position is reached with the
-    /// one before and with them, and no event need say so. False if one must.
+    /// Ends a submission that has put nothing into the stream but a wait: its position is reached with the
+    /// one before and with that, and no event need say so. False if one must.
     #[inline]
-    fn follow(&self, batch: &Batch<'_>, marks: &mut Marks) -> bool {
-        if marks.len() > 1 || !batch.signals.is_empty() {
-            return false;
-        }
-        let own = batch.end.port::<EventPort>();
-        own.is_some_and(|own| own.follow(batch.end.value(), marks.pop(), self.stream.domain()))
+    fn follow(&self, batch: &Batch<'_>, waited: Waited) -> bool {
+        let own = Self::own(batch.end);
+        own.follow(batch.end.value(), waited, self.stream.domain())
     }
 
-    /// The port of the queue's own timeline.
+    /// The port of the queue's own timeline, as `end` has it.
     #[inline]
-    fn own<'p>(&self, end: NativePoint<'p>) -> Result<&'p EventPort> {
-        end.port::<EventPort>().ok_or_else(|| self.foreign(end))
+    fn own(end: NativePoint<'_>) -> &EventPort {
+        debug_assert!(end.port::<EventPort>().is_some());
+        let port: *const dyn Port = end.any_port();
+        // SAFETY: that timeline is made with the queue, by this backend, and the end of a batch is never anything else's.
+        unsafe { &*port.cast::<EventPort>() }
     }
 
     #[cold]
@@ -516,10 +559,24 @@ impl Line {
                 keep.take_room(EXTERNAL);
             }
         }
-        let reached = self.own(end)?.reached();
+        let reached = Self::own(end).reached();
         self.semaphores.add(external.used(), end.value(), reached);
         Ok(())
     }
+}
+
+/// Gives the turn up, and returns false, if the stream is being captured.
+#[cold]
+fn stays_if_not_captured(stream: &Stream) -> bool {
+    // If the driver does not say, the record meets the error.
+    let captured = matches!(
+        stream.capture(),
+        Ok(Capture::Active { .. } | Capture::Unusable(_))
+    );
+    if captured {
+        drop(stream.turn().taken());
+    }
+    !captured
 }
 
 impl Enqueue for Feed {
@@ -547,16 +604,7 @@ impl Enqueue for Feed {
         if !stream.turn().try_enter() {
             return false;
         }
-        // If the driver does not say, the record meets the error.
-        let captured = !stream.is_untouched()
-            && matches!(
-                stream.capture(),
-                Ok(Capture::Active { .. } | Capture::Unusable(_))
-            );
-        if captured {
-            drop(stream.turn().taken());
-        }
-        !captured
+        stream.is_untouched() || stays_if_not_captured(stream)
     }
 
     #[inline]
@@ -572,39 +620,44 @@ impl Enqueue for Feed {
         // Stays so if this is refused: what passes over it has to record an event then.
         let marked = !line.unmarked.load(Ordering::Relaxed);
         line.unmarked.store(true, Ordering::Relaxed);
-        let mut marks = Marks::new();
-        let known = line.wait(batch.waits, batch.end, &mut marks, keep)?;
+        let waited = line.wait(batch.waits, batch.end, keep)?;
         let mut recorder = Recorder {
             // SAFETY: `line` is borrowed for longer than the recorder lives, and work, which is given a mutable borrow of it
             // alone, and which has none of another's, cannot make it live longer.
             line: unsafe { Lent::new(line) },
-            keep: Keep::default(),
+            // SAFETY: so is `keep`, which is not used again before the recorder is gone.
+            keep: unsafe { LentKeep::new(keep) },
             commands: 0,
             said: 0,
             raw: Cell::new(false),
             put: Put::Nothing,
         };
         let worked = work(&mut recorder);
+        let (units, raw, put) = (recorder.units(), recorder.raw.get(), recorder.put);
         // Also if it failed: the driver may have taken a part.
-        keep.append(&mut recorder.keep);
-        keep.take_room(recorder.units());
+        keep.take_room(units);
         worked?;
-        if recorder.raw.get() {
+        if raw {
             // The work may have begun a capture and left it open.
             line.stream.refuse_capture("end a submission")?;
         }
         if !batch.order.is_empty() {
-            line.wait(batch.order, batch.end, &mut Marks::new(), keep)?;
+            line.wait_for_all(batch.order, batch.end, keep)?;
         }
         // Work that has the stream from elsewhere need not ask the recorder for it.
         let said = batch.order.is_empty() && line.stream.is_untouched();
-        // Only a call tells what became of the device since, and only a lost one is known to have something to tell.
-        let sound = !line.device.context().is_lost();
-        let may_follow = said && known && sound && marked;
-        match recorder.put {
-            Put::Nothing if may_follow && line.follow(batch, &mut marks) => {}
-            Put::Event(mark) if said => line.signal(batch, Some(mark), keep)?,
-            _ => line.signal(batch, None, keep)?,
+        let followed =
+            matches!(put, Put::Nothing) && batch.signals.is_empty() && said && marked && {
+                // Only a call tells what became of the device since, and only a lost one is known to have something to tell.
+                let sound = !line.device.context().is_lost();
+                sound && waited.is_some_and(|waited| line.follow(batch, waited))
+            };
+        if !followed {
+            let last = match put {
+                Put::Event(mark) if said => Some(mark),
+                _ => None,
+            };
+            line.signal(batch, last, keep)?;
         }
         line.unmarked.store(false, Ordering::Relaxed);
         Ok(())

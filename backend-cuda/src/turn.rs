@@ -74,6 +74,13 @@ impl Turn {
         self.try_enter().then(|| Held(self))
     }
 
+    /// Somebody may have it now.
+    #[cold]
+    fn tell(&self) {
+        drop(lock(&self.changed.0));
+        self.changed.1.notify_all();
+    }
+
     /// What [`Turn::try_enter`] took, to be given up with what is returned.
     #[inline]
     pub(crate) const fn taken(&self) -> Held<'_> {
@@ -95,8 +102,7 @@ impl Drop for Held<'_> {
         }
         self.0.owner.store(0, Ordering::Release);
         if self.0.waiting.load(Ordering::Acquire) > 0 {
-            drop(lock(&self.0.changed.0));
-            self.0.changed.1.notify_all();
+            self.0.tell();
         }
     }
 }
