@@ -1,0 +1,208 @@
+//! What the application has already: its context, streams, events, and what is current.
+#![allow(unsafe_code, reason = "calls the driver as an application does")]
+
+use std::time::Duration;
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::{Error, QueueKind};
+use syncline_cuda::{Device, Recorder, sys};
+
+use crate::common::{LIMIT, trials};
+use crate::setup::gpu;
+
+pub(crate) fn tests() -> Vec<(&'static str, fn())> {
+    trials![
+        cudarcs_context_and_streams_are_adopted,
+        a_captured_stream_is_refused_and_not_harmed,
+        the_callers_context_survives_work_that_sets_none,
+        an_applications_event_becomes_a_fence,
+        a_guarded_stream_takes_no_submissions,
+        the_callers_current_context_is_left_as_found,
+    ]
+}
+
+fn cudarcs_context_and_streams_are_adopted() {
+    let _gpu = gpu();
+    let context = cudarc::driver::CudaContext::new(0).unwrap();
+    let device = Device::adopt(&context).unwrap();
+    assert_eq!(device.raw_context(), context.cu_ctx());
+    for stream in [context.new_stream().unwrap(), context.default_stream()] {
+        let queue = device.adopt_stream(&stream, "adopted").unwrap();
+        let twin = device.adopt_stream(&stream, "its twin").unwrap();
+        let buffer = device.host_buffer(16).unwrap();
+        let timeline = device.timeline("adopted").unwrap();
+        let filled = buffer.clone();
+        queue
+            .submit(
+                &[],
+                move |r| r.memset_d32(&filled, 7),
+                &[timeline.signal_at(1)],
+            )
+            .unwrap();
+        twin.submit(&[timeline.at(1)], |_| Ok(()), &[timeline.signal_at(2)])
+            .unwrap();
+        timeline.at(2).wait(LIMIT).unwrap();
+        assert_eq!(buffer.read_words().unwrap(), [7; 4]);
+        assert_eq!(twin.stream().held(), 0);
+    }
+    let refused = device.adopt_stream(&context.per_thread_stream(), "per thread");
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+    // The device outlives the application's own handle.
+    drop(context);
+    let timeline = device.timeline("after").unwrap();
+    let queue = device.queue(QueueKind::Transfer, "after").unwrap();
+    queue
+        .submit(&[], |_| Ok(()), &[timeline.signal_at(1)])
+        .unwrap();
+    timeline.at(1).wait(LIMIT).unwrap();
+}
+
+fn a_captured_stream_is_refused_and_not_harmed() {
+    let gpu = gpu();
+    let context = cudarc::driver::CudaContext::new(0).unwrap();
+    let device = Device::adopt(&context).unwrap();
+    let stream = context.new_stream().unwrap();
+    let queue = device.adopt_stream(&stream, "captured").unwrap();
+    let other = gpu.queue("beside the capture");
+    let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    stream.begin_capture(mode).unwrap();
+    let refused = queue
+        .submit(&[], |_| Ok(()), &[])
+        .map(|sent| sent.is_held());
+    assert!(
+        matches!(refused, Err(Error::Capturing { .. })),
+        "{refused:?}"
+    );
+    // Queries of other streams go on meanwhile, on this thread and the watcher's.
+    other.submit(&[], |_| Ok(()), &[]).unwrap();
+    other.idle(LIMIT).unwrap();
+    let flags = sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    stream.end_capture(flags).expect("the capture is whole");
+    queue.submit(&[], |_| Ok(()), &[]).unwrap();
+    queue.idle(LIMIT).unwrap();
+}
+
+fn the_callers_context_survives_work_that_sets_none() {
+    fn set(context: sys::CUcontext) {
+        // SAFETY: none, or the device's own, which lives.
+        let set = unsafe { sys::cuCtxSetCurrent(context) };
+        assert_eq!(set, sys::CUresult::CUDA_SUCCESS);
+    }
+    let gpu = gpu();
+    let current = || {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let asked = unsafe { sys::cuCtxGetCurrent(&raw mut context) };
+        assert_eq!(asked, sys::CUresult::CUDA_SUCCESS);
+        context
+    };
+    let queue = gpu.queue("rude");
+    for before in [gpu.device.raw_context(), std::ptr::null_mut()] {
+        set(before);
+        let rude = |_: &mut Recorder| {
+            set(std::ptr::null_mut());
+            Ok(())
+        };
+        queue.submit(&[], rude, &[]).unwrap();
+        assert_eq!(current(), before);
+        queue.idle(LIMIT).unwrap();
+        assert_eq!(current(), before);
+    }
+    set(std::ptr::null_mut());
+}
+
+fn an_applications_event_becomes_a_fence() {
+    let gpu = gpu();
+    let (busy, waiter) = (gpu.queue("busy"), gpu.queue("waiter"));
+    let mut event = std::ptr::null_mut();
+    let ok = |result| assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
+    // SAFETY: the context lives to the end of the test.
+    ok(unsafe { sys::cuCtxSetCurrent(gpu.device.raw_context()) });
+    // SAFETY: writes one handle.
+    ok(unsafe { sys::cuEventCreate(&raw mut event, 0) });
+    // SAFETY: a live event, never recorded.
+    let never = unsafe { gpu.device.adopt_event(event, "never recorded") }.unwrap();
+    never.wait(LIMIT).unwrap();
+    let gate = gpu.gated(&busy);
+    // SAFETY: a live event and stream.
+    ok(unsafe { sys::cuEventRecord(event, busy.stream().raw()) });
+    // SAFETY: as above.
+    let fence = unsafe { gpu.device.adopt_event(event, "the application's") }.unwrap();
+    assert!(!fence.is_complete().unwrap());
+    // A later record moves nothing, and the event may go.
+    // SAFETY: as above.
+    ok(unsafe { sys::cuEventRecord(event, waiter.stream().raw()) });
+    // SAFETY: made above, destroyed once.
+    ok(unsafe { sys::cuEventDestroy_v2(event) });
+    waiter.wait(&fence).unwrap();
+    let waited = fence.wait(Duration::from_millis(20));
+    assert!(waited.unwrap_err().is_timeout());
+    assert!(!waiter.position().is_reached().unwrap());
+    assert!(matches!(
+        busy.record(&fence),
+        Err(Error::ForeignFence { .. })
+    ));
+    gate.open();
+    fence.wait(LIMIT).unwrap();
+    waiter.idle(LIMIT).unwrap();
+    // SAFETY: none is current.
+    ok(unsafe { sys::cuCtxSetCurrent(std::ptr::null_mut()) });
+}
+
+fn a_guarded_stream_takes_no_submissions() {
+    let gpu = gpu();
+    let queue = gpu.queue("guarded");
+    let timeline = gpu.device.timeline("done").unwrap();
+    let guard = queue.stream();
+    // The same thread may take it again.
+    assert_eq!(queue.stream().raw(), guard.raw());
+    for value in 1..=3 {
+        let sent = std::thread::scope(|scope| {
+            let submit = || {
+                let signal = [timeline.signal_at(value)];
+                queue.submit(&[], |_| Ok(()), &signal).unwrap().is_held()
+            };
+            scope.spawn(submit).join().unwrap()
+        });
+        assert!(sent);
+    }
+    assert!(
+        timeline
+            .at(1)
+            .wait(Duration::from_millis(20))
+            .unwrap_err()
+            .is_timeout()
+    );
+    assert_eq!(queue.held().count, 3);
+    drop(guard);
+    timeline.at(3).wait(LIMIT).unwrap();
+    queue.idle(LIMIT).unwrap();
+}
+
+fn the_callers_current_context_is_left_as_found() {
+    let gpu = gpu();
+    let current = || {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: writes one handle; the driver is there.
+        let asked = unsafe { sys::cuCtxGetCurrent(&raw mut context) };
+        assert_eq!(asked, sys::CUresult::CUDA_SUCCESS);
+        context
+    };
+    let before = current();
+    let (queue, timeline) = (gpu.queue("polite"), gpu.device.timeline("polite").unwrap());
+    let ours = gpu.device.raw_context() as usize;
+    let work = move |_: &mut Recorder| {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: as above.
+        let _ = unsafe { sys::cuCtxGetCurrent(&raw mut context) };
+        assert_eq!(context as usize, ours);
+        Ok(())
+    };
+    queue.submit(&[], work, &[timeline.signal_at(1)]).unwrap();
+    timeline.at(1).wait(LIMIT).unwrap();
+    let _ = gpu.device.buffer(64).unwrap().read_words().unwrap();
+    assert_eq!(current(), before);
+}

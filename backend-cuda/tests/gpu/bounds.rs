@@ -1,0 +1,136 @@
+//! What is in flight: bounded, so that no submitter blocks, and dropped at any time.
+
+use std::time::{Duration, Instant};
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_cuda::{Queue, Recorder};
+
+use crate::common::{LIMIT, trials};
+use crate::setup::{Gate, gpu};
+
+pub(crate) fn tests() -> Vec<(&'static str, fn())> {
+    trials![
+        everything_may_be_dropped_in_flight,
+        a_closed_gate_never_blocks_the_submitter,
+        commands_and_not_submissions_are_bounded,
+        what_another_queue_has_in_flight_counts_and_goes,
+    ]
+}
+
+fn everything_may_be_dropped_in_flight() {
+    let gpu = gpu();
+    let buffer = gpu.device.host_buffer(4).unwrap();
+    let end = {
+        let (queue, other) = (gpu.queue("dropped"), gpu.queue("dropped too"));
+        let timeline = gpu.device.timeline("dropped").unwrap();
+        let gate = gpu.gated(&queue);
+        let filled = buffer.clone();
+        queue
+            .submit(
+                &[],
+                move |r| r.memset_d32(&filled, 3),
+                &[timeline.signal_at(1)],
+            )
+            .unwrap();
+        let sent = other.submit(&[timeline.at(1)], |_| Ok(()), &[]).unwrap();
+        let end = sent.end().keep();
+        drop((queue, timeline));
+        assert!(!end.point().is_reached().unwrap());
+        gate.open();
+        end
+    };
+    end.point().wait(LIMIT).unwrap();
+    assert_eq!(buffer.read_words().unwrap(), [3]);
+}
+
+fn a_closed_gate_never_blocks_the_submitter() {
+    const SUBMISSIONS: u64 = 5000;
+    let gpu = gpu();
+    let (queue, timeline) = (gpu.queue("gated"), gpu.device.timeline("gated").unwrap());
+    let buffer = gpu.device.host_buffer(4).unwrap();
+    let gate = gpu.gated(&queue);
+    let started = Instant::now();
+    for value in 1..=SUBMISSIONS {
+        let filled = buffer.clone();
+        let work = move |r: &mut Recorder| r.memset_d32(&filled, value as u32);
+        queue
+            .submit(&[], work, &[timeline.signal_at(value)])
+            .unwrap();
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(
+        queue.held().count as u64 >= SUBMISSIONS - 512,
+        "{:?}",
+        queue.held()
+    );
+    assert_eq!(timeline.value().unwrap(), 0);
+    gate.open();
+    timeline.at(SUBMISSIONS).wait(LIMIT).unwrap();
+    assert_eq!(buffer.read_words().unwrap(), [SUBMISSIONS as u32]);
+}
+
+/// Runs `submit` behind closed gates, which somebody else opens if that does not end: a driver that is full blocks
+/// whoever submits. True if it ended by itself.
+fn ends_by_itself(gates: Vec<Gate>, submit: impl FnOnce() + Send) -> bool {
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            submit();
+            let _ = ended.send(());
+        });
+        let by_itself = end.recv_timeout(Duration::from_secs(4)).is_ok();
+        drop(gates);
+        by_itself
+    })
+}
+
+fn commands_and_not_submissions_are_bounded() {
+    let gpu = gpu();
+    let buffer = gpu.device.host_buffer(4).unwrap();
+    for (queues, submissions, commands) in [(1, 600, 2), (1, 400, 8), (16, 120, 6), (64, 40, 4)] {
+        let queues: Vec<Queue> = (0..queues).map(|_| gpu.queue("full")).collect();
+        let gates = queues.iter().map(|queue| gpu.gated(queue)).collect();
+        let by_itself = ends_by_itself(gates, || {
+            for _ in 0..submissions {
+                for queue in &queues {
+                    let filled = buffer.clone();
+                    let work = move |r: &mut Recorder| {
+                        (0..commands).try_for_each(|value| r.memset_d32(&filled, value))
+                    };
+                    queue.submit(&[], work, &[]).unwrap();
+                }
+            }
+        });
+        let count = queues.len();
+        assert!(
+            by_itself,
+            "{commands} commands in each of {submissions} submissions to {count} queues"
+        );
+        for queue in &queues {
+            queue.idle(LIMIT).unwrap();
+        }
+        assert_eq!(buffer.read_words().unwrap(), [commands - 1]);
+    }
+}
+
+fn what_another_queue_has_in_flight_counts_and_goes() {
+    let gpu = gpu();
+    let (gated, other) = (gpu.queue("gated"), gpu.queue("other"));
+    let buffer = gpu.device.host_buffer(4).unwrap();
+    let fill = |queue: &Queue| {
+        let filled = buffer.clone();
+        let work = move |r: &mut Recorder| r.memset_d32(&filled, 5);
+        queue.submit(&[], work, &[]).unwrap().is_held()
+    };
+    let gate = gpu.gated(&gated);
+    while !fill(&gated) {}
+    assert!(fill(&other), "there is room left");
+    gate.open();
+    // Nobody asks the first queue how far it is.
+    other.position().wait(LIMIT).unwrap();
+    gated.idle(LIMIT).unwrap();
+}

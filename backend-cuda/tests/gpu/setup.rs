@@ -1,0 +1,143 @@
+//! A GPU with kernels that take their time, and gates that the host opens.
+#![allow(unsafe_code, reason = "launches kernels")]
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::{QueueKind, Result};
+use syncline_cuda::{Device, DeviceBuffer, Function, Queue, Recorder};
+
+use crate::common::{LIMIT, alone, open};
+
+pub(crate) const KERNELS: &str = include_str!("../kernels.ptx");
+
+pub(crate) const WORDS: u64 = 1 << 16;
+
+/// The first usable device with the kernels, everything loaded.
+pub(crate) fn gpu() -> Gpu {
+    let alone = alone();
+    let device = open().expect("a device");
+    Gpu::new(device, alone).expect("setting the device up")
+}
+
+pub(crate) struct Gpu {
+    pub(crate) device: Device,
+    pub(crate) delay: Function,
+    pub(crate) gate: Function,
+    pub(crate) _alone: MutexGuard<'static, ()>,
+}
+
+impl Gpu {
+    pub(crate) fn new(device: Device, alone: MutexGuard<'static, ()>) -> Result<Self> {
+        let module = device.module(KERNELS)?;
+        let gpu = Self {
+            delay: module.function(c"delay")?,
+            gate: module.function(c"gate")?,
+            device,
+            _alone: alone,
+        };
+        // The driver loads what it needs for the first of each, and may wait for other streams then.
+        let queue = gpu.queue("warm-up");
+        let (from, to) = (gpu.device.host_buffer(4)?, gpu.device.buffer(4)?);
+        let (delay, gate) = (gpu.delay.clone(), gpu.gate.clone());
+        queue.submit(
+            &[],
+            move |r| {
+                r.memset_d32(&from, 1)?;
+                r.copy(&from, &to)?;
+                launch(r, &delay, 1)?;
+                launch(r, &gate, from.pointer())
+            },
+            &[],
+        )?;
+        queue.idle(LIMIT)?;
+        Ok(gpu)
+    }
+
+    pub(crate) fn queue(&self, label: &str) -> Queue {
+        self.device
+            .queue(QueueKind::Compute, label)
+            .expect("a queue")
+    }
+
+    /// A queue whose stream is busy until the returned gate is opened or dropped.
+    pub(crate) fn gated(&self, queue: &Queue) -> Gate {
+        let word = self.device.host_buffer(4).expect("a pinned word");
+        let (gate, pointer, kept) = (self.gate.clone(), word.pointer(), word.clone());
+        let work = move |r: &mut Recorder| {
+            r.keep(Arc::new(kept));
+            launch(r, &gate, pointer)
+        };
+        queue.submit(&[], work, &[]).expect("closing the gate");
+        Gate(word)
+    }
+}
+
+/// Opens on drop, so that no failing test leaves a kernel running.
+pub(crate) struct Gate(pub(crate) DeviceBuffer);
+
+impl Gate {
+    pub(crate) fn open(self) {}
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if let Some([word]) = self.0.as_words() {
+            word.store(1, Ordering::Release);
+        }
+    }
+}
+
+/// One thread of a kernel that takes one u64.
+pub(crate) fn launch(
+    recorder: &mut Recorder,
+    function: &Function,
+    mut parameter: u64,
+) -> Result<()> {
+    let mut params = [(&raw mut parameter).cast::<c_void>()];
+    // SAFETY: the kernels used take one u64; pointed-to words are kept by the callers.
+    unsafe { recorder.launch(function, [1; 3], [1; 3], &mut params) }
+}
+
+/// Both producer and consumer on their own streams, the producer delayed by the device.
+pub(crate) fn hand_over(gpu: &Gpu, wait: bool, consumer_first: bool) -> Vec<u32> {
+    let (producer, consumer) = (gpu.queue("producer"), gpu.queue("consumer"));
+    let data = gpu.device.buffer(WORDS * 4).unwrap();
+    let copy = gpu.device.buffer(WORDS * 4).unwrap();
+    data.write_words(&vec![1; WORDS as usize]).unwrap();
+    copy.write_words(&vec![0; WORDS as usize]).unwrap();
+    let timeline = gpu.device.timeline("hand over").unwrap();
+    let produce = || {
+        let (data, delay) = (data.clone(), gpu.delay.clone());
+        let work = move |r: &mut Recorder| {
+            launch(r, &delay, 50_000_000)?;
+            r.memset_d32(&data, 2)
+        };
+        producer
+            .submit(&[], work, &[timeline.signal_at(1)])
+            .unwrap();
+    };
+    let consume = || {
+        let (data, copy) = (data.clone(), copy.clone());
+        let waits = [timeline.at(1)];
+        let waits = if wait { &waits[..] } else { &[] };
+        let work = move |r: &mut Recorder| r.copy(&data, &copy);
+        let sent = consumer
+            .submit(waits, work, &[timeline.signal_at(2)])
+            .unwrap();
+        assert_eq!(sent.is_held(), wait && consumer_first);
+    };
+    if consumer_first {
+        consume();
+        produce();
+    } else {
+        produce();
+        consume();
+    }
+    timeline.at(2).wait(LIMIT).unwrap();
+    producer.idle(LIMIT).unwrap();
+    consumer.idle(LIMIT).unwrap();
+    copy.read_words().unwrap()
+}

@@ -1,0 +1,217 @@
+//! Captures, graphs, and gates in streams.
+#![allow(unsafe_code, reason = "captures streams, as an application does")]
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use syncline_core::QueueKind;
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_cuda::{Device, DeviceBuffer, Queue, Recorder, sys};
+
+use crate::common::{LIMIT, alone, open};
+
+pub(crate) const SHORT: Duration = Duration::from_millis(20);
+
+pub(crate) const WORDS: u64 = 1 << 10;
+
+pub(crate) const THREAD_LOCAL: sys::CUstreamCaptureMode =
+    sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+
+pub(crate) const RELAXED: sys::CUstreamCaptureMode =
+    sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
+
+pub(crate) const GLOBAL: sys::CUstreamCaptureMode =
+    sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+pub(crate) fn ok(result: sys::CUresult) {
+    assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
+}
+
+pub(crate) struct Setup {
+    pub(crate) device: Device,
+    pub(crate) _alone: MutexGuard<'static, ()>,
+}
+
+impl Setup {
+    pub(crate) fn new() -> Self {
+        let alone = alone();
+        let device = open().unwrap();
+        // Whatever the driver does only once is done before anything is captured.
+        let (from, to) = (device.buffer(64).unwrap(), device.buffer(64).unwrap());
+        let queue = device.queue(QueueKind::Compute, "warm-up").unwrap();
+        let work = move |r: &mut Recorder| {
+            r.memset_d32(&from, 1)?;
+            r.copy(&from, &to)
+        };
+        queue.submit(&[], work, &[]).unwrap();
+        queue.idle(LIMIT).unwrap();
+        Self {
+            device,
+            _alone: alone,
+        }
+    }
+
+    pub(crate) fn queue(&self, label: &str) -> Queue {
+        self.device.queue(QueueKind::Compute, label).unwrap()
+    }
+
+    /// Words on the device. (A graph that copies from host memory to host memory does so when it is launched.)
+    pub(crate) fn memory(&self) -> DeviceBuffer {
+        self.device.buffer(WORDS * 4).unwrap()
+    }
+
+    /// Words that the host reads too.
+    pub(crate) fn words(&self) -> DeviceBuffer {
+        self.device.host_buffer(WORDS * 4).unwrap()
+    }
+
+    /// The context is current until the end of the test's thread, as an application has it.
+    pub(crate) fn make_current(&self) {
+        // SAFETY: the context is alive as long as the device.
+        ok(unsafe { sys::cuCtxSetCurrent(self.device.raw_context()) });
+    }
+}
+
+/// A capture that begins now on the queue's stream.
+pub(crate) struct Recording {
+    pub(crate) stream: sys::CUstream,
+}
+
+impl Recording {
+    pub(crate) fn begin(queue: &Queue, mode: sys::CUstreamCaptureMode) -> Self {
+        let stream = queue.stream().raw();
+        // SAFETY: a live stream.
+        ok(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) });
+        Self { stream }
+    }
+
+    pub(crate) fn try_end(self) -> Result<Graph, sys::CUresult> {
+        let mut graph = null_mut();
+        // SAFETY: this thread began it; writes one handle.
+        let ended = unsafe { sys::cuStreamEndCapture(self.stream, &raw mut graph) };
+        if ended != sys::CUresult::CUDA_SUCCESS {
+            return Err(ended);
+        }
+        let mut executable = null_mut();
+        // SAFETY: the graph has just been captured; writes one handle.
+        ok(unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
+        // SAFETY: nothing uses the graph itself any more.
+        ok(unsafe { sys::cuGraphDestroy(graph) });
+        Ok(Graph(executable))
+    }
+
+    pub(crate) fn end(self) -> Graph {
+        self.try_end().expect("the capture is whole")
+    }
+
+    /// How many nodes were captured.
+    pub(crate) fn end_counting(self) -> usize {
+        let (mut graph, mut nodes) = (null_mut(), 0);
+        // SAFETY: this thread began it, and nobody else has the graph; writes one handle and one number.
+        unsafe {
+            ok(sys::cuStreamEndCapture(self.stream, &raw mut graph));
+            ok(sys::cuGraphGetNodes(graph, null_mut(), &raw mut nodes));
+            ok(sys::cuGraphDestroy(graph));
+        }
+        nodes
+    }
+}
+
+pub(crate) struct Graph(pub(crate) sys::CUgraphExec);
+
+// SAFETY: graphs may be used from any thread, one at a time.
+unsafe impl Send for Graph {}
+
+// SAFETY: as above; the tests launch from one thread.
+unsafe impl Sync for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: submissions keep it until they have finished.
+        let _ = unsafe { sys::cuGraphExecDestroy(self.0) };
+    }
+}
+
+pub(crate) fn launch(
+    graph: &Arc<Graph>,
+) -> impl FnOnce(&mut Recorder) -> syncline_core::Result<()> + use<> {
+    let graph = graph.clone();
+    move |r| {
+        // SAFETY: kept; what it uses outlives the test's waits.
+        unsafe { r.launch_graph(graph.0) }?;
+        r.keep(graph);
+        Ok(())
+    }
+}
+
+pub(crate) fn set(stream: sys::CUstream, buffer: &DeviceBuffer, value: u32) {
+    // SAFETY: that many words, alive until the test ends.
+    ok(unsafe { sys::cuMemsetD32Async(buffer.pointer(), value, WORDS as usize, stream) });
+}
+
+pub(crate) fn copy(stream: sys::CUstream, from: &DeviceBuffer, to: &DeviceBuffer) {
+    // SAFETY: as for `set`.
+    ok(unsafe {
+        sys::cuMemcpyDtoDAsync_v2(to.pointer(), from.pointer(), WORDS as usize * 4, stream)
+    });
+}
+
+/// A place on a stream where the device waits for the host, but no more than 20 seconds.
+#[derive(Default)]
+pub(crate) struct Gate(pub(crate) AtomicBool);
+
+impl Gate {
+    pub(crate) fn closed() -> OpensOnDrop {
+        OpensOnDrop(Arc::default())
+    }
+}
+
+pub(crate) struct OpensOnDrop(pub(crate) Arc<Gate>);
+
+impl OpensOnDrop {
+    pub(crate) fn put_into(&self, stream: sys::CUstream) {
+        unsafe extern "C" fn wait(gate: *mut c_void) {
+            // SAFETY: the test keeps it until the stream is through.
+            let gate = unsafe { &*gate.cast::<Gate>() };
+            let start = Instant::now();
+            while !gate.0.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        let gate = Arc::as_ptr(&self.0).cast_mut().cast::<c_void>();
+        // SAFETY: the gate outlives the work; the function calls no driver.
+        ok(unsafe { sys::cuLaunchHostFunc(stream, Some(wait), gate) });
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.0.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.0.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for OpensOnDrop {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+/// Reads without the driver, which would wait for the device.
+pub(crate) trait ReadNow {
+    fn read_words_now(&self) -> Vec<u32>;
+}
+
+impl ReadNow for DeviceBuffer {
+    fn read_words_now(&self) -> Vec<u32> {
+        let words = self.as_words().unwrap();
+        words
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect()
+    }
+}
