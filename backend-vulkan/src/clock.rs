@@ -176,7 +176,7 @@ impl Device {
     fn new_clock(&self) -> Result<Clock> {
         self.0.counter()?;
         let object = Object::new("clock", &self.0.info.name);
-        let device = Arc::downgrade(&self.0);
+        let device = Owner(Arc::downgrade(&self.0));
         if let (Some(host), Some(call)) = (self.0.host_clock, self.calibration()) {
             return Ok(Clock::new(object, Calibrated { device, host, call }));
         }
@@ -277,10 +277,26 @@ fn no_device() -> Error {
     unavailable("the device is gone")
 }
 
+/// Whose clock it is. The device keeps the clock; who has the clock keeps the device.
+struct Owner(Weak<Inner>);
+
+impl Owner {
+    fn get(&self) -> Result<Arc<Inner>> {
+        self.0.upgrade().ok_or_else(no_device)
+    }
+
+    fn resolution(&self) -> u64 {
+        self.0.upgrade().map_or(1, |device| device.resolution())
+    }
+
+    fn gpu(&self) -> Option<Uuid> {
+        self.0.upgrade()?.info.uuid
+    }
+}
+
 /// Asks the driver, `vkGetCalibratedTimestamps`.
 struct Calibrated {
-    /// The device keeps the clock; who has the clock keeps the device.
-    device: Weak<Inner>,
+    device: Owner,
     host: HostClock,
     call: vk::PFN_vkGetCalibratedTimestampsKHR,
 }
@@ -319,7 +335,7 @@ impl Calibrated {
 
 impl Sampler for Calibrated {
     fn sample(&self) -> Result<Sample> {
-        let device = self.device.upgrade().ok_or_else(no_device)?;
+        let device = self.device.get()?;
         device.sample(ASKED, self.host, || self.read(&device))
     }
 
@@ -328,20 +344,17 @@ impl Sampler for Calibrated {
     }
 
     fn resolution(&self) -> u64 {
-        self.device
-            .upgrade()
-            .map_or(1, |device| device.resolution())
+        self.device.resolution()
     }
 
     fn gpu(&self) -> Option<Uuid> {
-        self.device.upgrade()?.info.uuid
+        self.device.gpu()
     }
 }
 
 /// Submits timestamps and waits for them, for devices made without calibration.
 struct Submitted {
-    /// As in [`Calibrated`].
-    device: Weak<Inner>,
+    device: Owner,
     /// In errors.
     name: Object,
 }
@@ -363,7 +376,7 @@ impl Submitted {
 
 impl Sampler for Submitted {
     fn sample(&self) -> Result<Sample> {
-        let device = Device(self.device.upgrade().ok_or_else(no_device)?);
+        let device = Device(self.device.get()?);
         let host = self.host_clock();
         // Made anew each time, as it keeps the device.
         let queue = Queue::new(&device, device.stamping_queue()?, "clock")?;
@@ -379,13 +392,11 @@ impl Sampler for Submitted {
     }
 
     fn resolution(&self) -> u64 {
-        self.device
-            .upgrade()
-            .map_or(1, |device| device.resolution())
+        self.device.resolution()
     }
 
     fn gpu(&self) -> Option<Uuid> {
-        self.device.upgrade()?.info.uuid
+        self.device.gpu()
     }
 }
 

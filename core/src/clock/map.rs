@@ -158,19 +158,20 @@ impl Map {
     /// there is no sample.
     #[must_use]
     pub fn beyond(&self, device: i64) -> Option<i64> {
-        if self.exact {
-            return Some(0);
-        }
-        Some(device.saturating_sub(self.samples.back()?.device))
+        self.behind_latest(device, |sample| sample.device)
     }
 
     /// As [`Map::beyond`], for a time of the host.
     #[must_use]
     pub fn beyond_host(&self, host: i64) -> Option<i64> {
+        self.behind_latest(host, |sample| sample.host)
+    }
+
+    fn behind_latest(&self, time: i64, on: impl Fn(&Sample) -> i64) -> Option<i64> {
         if self.exact {
             return Some(0);
         }
-        Some(host.saturating_sub(self.samples.back()?.host))
+        Some(time.saturating_sub(on(self.samples.back()?)))
     }
 
     /// What the host's clock shows when the device's shows `device`; `None` before the first sample.

@@ -9,6 +9,7 @@ use syncline::clock::{HostClock, Sample};
 use super::{Seen, queue, sampled, sides};
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::cases::time::writes_as_said;
 use crate::cases::{DELAY, unless_pair};
 use crate::user::Clock;
 use crate::{Subject, World, patience};
@@ -231,28 +232,11 @@ fn as_said<S: Subject>(world: &World<S>) -> Verdict {
         for family in &can.queues {
             let queue = device.queue(family.kind, "as promised")?;
             let fence = device.clocked_fence("stamp")?;
-            match queue.record(&fence) {
-                Ok(()) => {
-                    check!(
-                        family.timestamp_bits > 0,
-                        "a {} queue without valid bits writes times",
-                        family.kind
-                    );
-                    fence.wait(patience())?;
-                    fence.time()?;
-                }
-                Err(Error::Unsupported { reason, .. }) => {
-                    check!(!reason.is_empty(), "refused for no reason");
-                    check!(
-                        family.timestamp_bits == 0 || family.kind == syncline::QueueKind::Transfer,
-                        "a {} queue with {} valid bits writes no times: {reason}",
-                        family.kind,
-                        family.timestamp_bits
-                    );
-                    check!(fence.is_complete()?, "a refused record changed the fence");
-                    check_error!(fence.time(), Error::NotRecorded { .. });
-                }
-                Err(other) => return Err(other.into()),
+            if writes_as_said(family, &queue, &fence)? {
+                fence.wait(patience())?;
+                fence.time()?;
+            } else {
+                check_error!(fence.time(), Error::NotRecorded { .. });
             }
             queue.idle(patience())?;
         }

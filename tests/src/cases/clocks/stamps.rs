@@ -10,7 +10,8 @@ use syncline::backend::Timing;
 use super::{queue, sides};
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::footprint::grows_nothing;
+use crate::cases::time::use_again;
+use crate::user::Fence;
 use crate::{Subject, World, patience};
 
 cases! {
@@ -191,33 +192,11 @@ fn again<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Places for times come from pools: recorded again and again, and dropped half-way, they tell new times, and grow nothing.
 fn used_again<S: Subject>(world: &World<S>) -> Verdict {
-    let each = if world.is_pair() { 200 } else { 1000 };
     for device in sides(world)? {
         let queue = queue(device)?;
-        let again = device.clocked_fence("again")?;
-        let mut last = i64::MIN;
-        let mut passed = false;
-        grows_nothing(|| {
-            for nth in 0..each {
-                queue.record(&again)?;
-                // Dropped while its stamp is not written yet.
-                let dropped = device.clocked_fence("dropped")?;
-                queue.record(&dropped)?;
-                drop(dropped);
-                if nth % 50 == 0 {
-                    again.wait(patience())?;
-                    let now = again.time()?.nanoseconds();
-                    check!(now >= last, "recorded anew at {now} ns, after {last} ns");
-                    passed |= last != i64::MIN && now > last;
-                    last = now;
-                }
-            }
-            queue.idle(patience())?;
-            Ok(())
-        })?;
-        check!(passed, "all stamps tell the same time");
+        let told = |again: &Fence<S>| again.time().map(|time| time.nanoseconds());
+        use_again(world, &queue, |label| device.clocked_fence(label), told)?;
     }
     Ok(())
 }
