@@ -1,7 +1,12 @@
 //! The graph against a full search.
 
+use std::collections::BTreeSet;
+use std::sync::Weak;
+
 use super::*;
 use crate::backend::Device as _;
+use crate::error::Object;
+use crate::state::Interval;
 
 struct Nobody;
 impl Holder for Nobody {
