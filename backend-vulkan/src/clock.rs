@@ -18,7 +18,6 @@ use crate::device::{Device, Inner};
 use crate::driver_queue::DriverQueue;
 use crate::error::{lock, unavailable, unsupported};
 use crate::queue::Queue;
-use crate::timing;
 
 /// How the driver is asked: some microseconds each time. The best of several, as each may be interrupted.
 const ASKED: Effort = Effort {
@@ -383,7 +382,10 @@ impl Sampler for Submitted {
         device.0.sample(SUBMITTED, host, || {
             let stamp = queue.submitter().stamp(Timing::Clock)?;
             let (written, before) = (stamp.clone(), host.now());
-            let work = move |recorder: &mut crate::Recorder| timing::write(recorder, &written);
+            let work = move |recorder: &mut crate::Recorder| {
+                recorder.write_time(&written);
+                Ok(())
+            };
             queue.submit(&[], work, &[])?;
             queue.idle(PATIENCE).map_err(|error| self.silent(error))?;
             let after = host.now();

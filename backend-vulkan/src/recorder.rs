@@ -5,18 +5,21 @@ use std::any::Any;
 use std::sync::Arc;
 
 use ash::vk;
+use smallvec::SmallVec;
 use syncline_core::backend::Keep;
 use syncline_core::{Object, Result};
 
 use crate::commands::{Commands, InFlight};
 use crate::error::{unsupported, wrong_device};
 use crate::memory::Buffer;
+use crate::timing::Stamp;
 
 /// One submission, while its work is recorded: command buffers, and what an engine must pass along.
 ///
 /// Work of one queue runs in the order of its submissions: each command buffer from
 /// [`Recorder::command_buffer`] ends in a barrier that makes its writes visible to everything after
-/// it on the queue, and to the host. Those given to [`Recorder::execute`] are taken as they are.
+/// it on the queue, and to the host. Those given to [`Recorder::execute`] are taken as they are. A time is written behind that
+/// barrier, and needs none itself: a barrier would wait until the time has arrived in memory.
 pub struct Recorder {
     commands: Arc<Commands>,
     /// What is submitted with the command buffers.
@@ -27,6 +30,10 @@ pub struct Recorder {
     pub(crate) used: InFlight,
     /// The last of `buffers` is ours and still begun.
     open: bool,
+    /// Something else than times was recorded into that one.
+    worked: bool,
+    /// Times to be written before whatever is recorded next, or behind everything.
+    stamps: SmallVec<[Arc<Stamp>; 2]>,
     pub(crate) wait_stage: vk::PipelineStageFlags,
     pub(crate) binary_waits: Vec<(vk::Semaphore, vk::PipelineStageFlags)>,
     pub(crate) binary_signals: Vec<vk::Semaphore>,
@@ -95,6 +102,8 @@ impl Recorder {
             buffers: Vec::new(),
             used: InFlight::default(),
             open: false,
+            worked: false,
+            stamps: SmallVec::new(),
             wait_stage: vk::PipelineStageFlags::ALL_COMMANDS,
             binary_waits: Vec::new(),
             binary_signals: Vec::new(),
@@ -111,6 +120,8 @@ impl Recorder {
         self.buffers.clear();
         self.used = InFlight::default();
         self.open = false;
+        self.worked = false;
+        self.stamps.clear();
         self.wait_stage = vk::PipelineStageFlags::ALL_COMMANDS;
         self.binary_waits.clear();
         self.binary_signals.clear();
@@ -135,6 +146,27 @@ impl Recorder {
     /// # Errors
     /// A driver error.
     pub fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
+        let buffer = self.begun()?;
+        self.write_times(buffer);
+        self.worked = true;
+        Ok(buffer)
+    }
+
+    /// Writes a time before whatever is recorded next, or behind everything, its barriers included. Nothing more may be recorded into a command
+    /// buffer that was given out before. Keeps the stamp.
+    pub(crate) fn write_time(&mut self, stamp: &Arc<Stamp>) {
+        self.stamps.push(stamp.clone());
+        self.keep.push(stamp.clone());
+    }
+
+    fn write_times(&mut self, commands: vk::CommandBuffer) {
+        for stamp in self.stamps.drain(..) {
+            stamp.write(commands);
+        }
+    }
+
+    /// The command buffer that is open; a new one if none is.
+    fn begun(&mut self) -> Result<vk::CommandBuffer> {
         match self.buffers.last() {
             Some(&buffer) if self.open => Ok(buffer),
             _ => {
@@ -357,13 +389,17 @@ impl Recorder {
         }
     }
 
-    /// Ends the command buffer that is open, if one is.
+    /// Ends the command buffer that is open, if one is. One is needed where times are to be written.
     fn close(&mut self) -> Result<()> {
-        let Some(&buffer) = self.buffers.last().filter(|_| self.open) else {
+        if !self.open && self.stamps.is_empty() {
             return Ok(());
-        };
-        self.open = false;
-        self.barrier(buffer);
+        }
+        let buffer = self.begun()?;
+        if self.worked {
+            self.barrier(buffer);
+        }
+        self.write_times(buffer);
+        (self.open, self.worked) = (false, false);
         // SAFETY: begun by us and not ended yet.
         unsafe { self.device().end_command_buffer(buffer) }.map_err(|code| {
             self.commands
@@ -376,7 +412,7 @@ impl Recorder {
     #[inline]
     pub(crate) fn finish(&mut self) -> Result<()> {
         let binaries = !self.binary_waits.is_empty() || !self.binary_signals.is_empty();
-        if self.buffers.is_empty() {
+        if self.buffers.is_empty() && self.stamps.is_empty() {
             if !binaries {
                 return Ok(());
             }

@@ -13,7 +13,6 @@ use crate::commands::Commands;
 use crate::device::{Device, Inner};
 use crate::error::{lock, unsupported, wrong_device};
 use crate::probe::Family;
-use crate::recorder::Recorder;
 
 /// Queries in one `VkQueryPool`.
 const POOL_SIZE: u32 = 64;
@@ -102,33 +101,31 @@ pub(crate) fn new_stamp(commands: &Commands, family: Family) -> Result<Stamp> {
     })
 }
 
-/// `vkCmdWriteTimestamp`. The submission keeps the stamp, so that the query is not used again before it is written.
-pub(crate) fn write(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
-    let buffer = recorder.command_buffer()?;
-    let device = recorder.device();
-    // SAFETY: the query is the stamp's alone and not in use by the device; the command buffer is begun,
-    // outside any render pass, and of a family that writes timestamps and, if it must, resets queries.
-    unsafe {
-        if stamp.device.enabled.host_query_reset {
-            device.reset_query_pool(stamp.pool, stamp.slot, 1);
-        } else {
-            device.cmd_reset_query_pool(buffer, stamp.pool, stamp.slot, 1);
-        }
-        let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
-        device.cmd_write_timestamp(buffer, stage, stamp.pool, stamp.slot);
-    }
-    // As its time will be told: the device's clock has the fewest bits of all its families.
-    let now = if stamp.device.info.capabilities.timestamp_bits < 64 {
-        stamp.device.clocks.host_clock().now()
-    } else {
-        0
-    };
-    stamp.recorded.store(now, Ordering::Release);
-    recorder.keep(stamp.clone());
-    Ok(())
-}
-
 impl Stamp {
+    /// `vkCmdWriteTimestamp` into a command buffer that is begun, outside any render pass, and of the family that the stamp was made for. Who
+    /// submits it keeps the stamp, so that the query is not used again before it is written.
+    pub(crate) fn write(&self, commands: vk::CommandBuffer) {
+        let device = self.device.raw();
+        // SAFETY: the query is the stamp's alone and not in use by the device; the command buffer is as the caller says,
+        // whose family writes timestamps and, if it must, resets queries: else there were no stamp.
+        unsafe {
+            if self.device.enabled.host_query_reset {
+                device.reset_query_pool(self.pool, self.slot, 1);
+            } else {
+                device.cmd_reset_query_pool(commands, self.pool, self.slot, 1);
+            }
+            let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
+            device.cmd_write_timestamp(commands, stage, self.pool, self.slot);
+        }
+        // As its time will be told: the device's clock has the fewest bits of all its families.
+        let now = if self.device.info.capabilities.timestamp_bits < 64 {
+            self.device.clocks.host_clock().now()
+        } else {
+            0
+        };
+        self.recorded.store(now, Ordering::Release);
+    }
+
     /// For the next record.
     pub(crate) fn renew(&mut self) {
         self.recorded = AtomicI64::new(NEVER);

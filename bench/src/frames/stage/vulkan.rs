@@ -87,7 +87,8 @@ impl Waves {
             );
             recorder.order()?;
         }
-        recorder.copy_buffer(&self.field[FRAME_BUFFER], slot)?;
+        recorder.acquire(slot)?;
+        copy_last(recorder, commands, &self.field[FRAME_BUFFER], slot);
         // The recorder does not know which buffers and kernels a dispatch uses.
         recorder.keep(self.clone());
         Ok(())
@@ -149,9 +150,22 @@ impl Shader {
             groups,
         );
         recorder.order()?;
-        recorder.copy_buffer(&self.rgba, &self.readbacks[readback])?;
+        copy_last(recorder, commands, &self.rgba, &self.readbacks[readback]);
         recorder.keep(self.clone());
         Ok(())
+    }
+}
+
+/// Copies all of `from`, as the last command: the barrier that the recorder ends with is the only one behind it. One more, as of
+/// [`Recorder::copy_buffer`], is one more time that the GPU waits for what it has written.
+fn copy_last(recorder: &Recorder, commands: vk::CommandBuffer, from: &Buffer, to: &Buffer) {
+    let region = vk::BufferCopy::default().size(from.size());
+    // SAFETY: the command buffer is begun; two different buffers of the stage, made for transfers and as large as each other, which
+    // the submission keeps with it.
+    unsafe {
+        recorder
+            .device()
+            .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);
     }
 }
 
