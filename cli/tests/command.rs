@@ -173,11 +173,15 @@ fn a_traced_demo_writes_what_perfetto_opens_and_a_picture() {
         ("timed", 18),
         ("arrows", 15),
         ("whole_ns", 1),
+        ("in_flight_together_ns", 1),
     ] {
         assert!(said[key].as_u64() >= Some(least), "{key}: {report}");
     }
     for key in ["lost", "arrows_backwards", "error_ns"] {
         assert_eq!(said[key].as_u64(), Some(0), "{key}: {report}");
+    }
+    for key in ["fps", "fps_without"] {
+        assert!(said[key].as_f64() > Some(0.0), "{key}: {report}");
     }
     let text = fs::read_to_string(&trace).expect("the trace");
     assert!(text.contains("simulate 3") && text.contains("shade 8"));

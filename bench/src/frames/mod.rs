@@ -77,8 +77,9 @@ pub(crate) fn pixels(readbacks: &[Memory], frame: u32) -> Vec<u32> {
     words.map(|word| word.load(Ordering::Relaxed)).collect()
 }
 
-/// What the last of `frames` frames has to look like; 1 or more.
-pub(crate) fn expected(size: Size, frames: u32) -> Vec<u32> {
+/// What the last of `frames` frames has to look like; 1 or more. Takes as long as making them all on the host.
+#[must_use]
+pub fn expected(size: Size, frames: u32) -> Vec<u32> {
     let mut reference = Reference::new(size.width, size.height);
     for _ in 1..frames {
         reference.advance_frame();
@@ -88,7 +89,6 @@ pub(crate) fn expected(size: Size, frames: u32) -> Vec<u32> {
 
 /// One run's queues, buffers and timelines.
 pub struct Pipeline {
-    size: Size,
     producer: Producer,
     consumer: Consumer,
     producing: Queue,
@@ -126,7 +126,6 @@ impl Pipeline {
             .then(|| host.queue(QueueKind::Transfer, "relay"))
             .transpose()?;
         Ok(Self {
-            size,
             producer: Producer::new(link.left(), size, left)?,
             consumer: Consumer::new(link.right(), size, right, readbacks.clone())?,
             producing: link.left().queue(QueueKind::Compute, "simulate")?,
@@ -201,22 +200,22 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Makes `frames` frames at full speed; the last one is compared, so that the speed is that of
+    /// Makes `frames` frames at full speed; the last one is compared with `last`, the one [`expected`], so that the speed is that of
     /// right frames. Returns frames per second; there is one frame at least.
     ///
     /// # Errors
     /// A driver error; a frame that takes too long; a last frame that is wrong.
-    pub fn timed(self, frames: u32, order: Order) -> Result<f64> {
-        let made = self.make_timed(frames, order);
+    pub fn timed(self, frames: u32, order: Order, last: &[u32]) -> Result<f64> {
+        let made = self.make_timed(frames, order, last);
         let ended = self.finish();
         made.and_then(|fps| ended.map(|()| fps))
     }
 
-    fn make_timed(&self, frames: u32, order: Order) -> Result<f64> {
+    fn make_timed(&self, frames: u32, order: Order, last: &[u32]) -> Result<f64> {
         let start = Instant::now();
         self.advance(0, frames, order, WaitMode::Adaptive)?;
         let took = start.elapsed();
-        if self.frame(frames - 1) != expected(self.size, frames) {
+        if self.frame(frames - 1) != last {
             return Err(wrong(&format!("the last of {frames} timed frames")));
         }
         Ok(f64::from(frames) / took.as_secs_f64())

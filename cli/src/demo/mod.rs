@@ -2,6 +2,7 @@
 
 mod picture;
 mod record;
+mod runs;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use syncline::{BackendKind, Device, Found, Inventory, Link, connect};
 
+use self::runs::{Runs, rounded};
 use crate::failure::Failure;
 use crate::output::say;
 use syncline_bench::frames::compute::reference::{Reference, shade};
@@ -93,18 +95,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let verdict = verify(args, &link, size)?;
     // Comparing takes longer than making a frame, so speed is measured without it.
-    let fps = if args.no_sync {
-        None
-    } else {
-        let usual = Pipeline::new(&link, size)?.timed(args.frames, Order::HostSynchronized)?;
-        Some((
-            Pipeline::new(&link, size)?.timed(args.frames, Order::Timelines)?,
-            usual,
-        ))
-    };
-    let trace = traced
-        .then(|| args.files.record(&link, size, args.frames))
-        .transpose()?;
+    let (mut fps, mut trace) = (None, None);
+    if !args.no_sync {
+        let runs = Runs::new(&link, size, args.frames);
+        let usual = runs.fps(Order::HostSynchronized)?;
+        fps = Some((runs.fps(Order::Timelines)?, usual));
+        if traced {
+            trace = Some(args.files.record(&runs)?);
+        }
+    }
     let complaints = inventory.validation_errors();
 
     if args.json {
@@ -141,9 +140,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         if let Some(trace) = trace {
             say!(
-                "           {:.0} with a trace, in {}",
+                "           {:.0} with a trace, in {}, and {:.0} without",
                 trace.fps,
-                args.files.names()
+                args.files.names(),
+                trace.fps_without
             );
         }
         for complaint in &complaints {
@@ -159,10 +159,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::from(1)
     })
-}
-
-fn rounded(fps: f64) -> f64 {
-    (fps * 10.0).round() / 10.0
 }
 
 /// Makes every frame and compares it with the reference.

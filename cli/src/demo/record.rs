@@ -3,27 +3,30 @@
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use syncline::Link;
 use syncline::clock::Estimate;
-use syncline::trace::{Recording, Trace, Track};
-use syncline_bench::frames::{Order, Pipeline, Size};
+use syncline::trace::{Recording, Submission, Track};
+use syncline_bench::frames::Order;
 use syncline_trace::{check, perfetto, svg};
 
+use super::runs::{Runs, rounded};
 use crate::failure::Failure;
 
-/// For what was submitted to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// So many runs with a trace are compared with as many without: one is short, and a moment in which somebody else had the processor
+/// is more than a trace costs.
+const RUNS: usize = 5;
+
+/// And no more once they have taken so long.
+const ENOUGH: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Files {
-    /// Trace the queues for one more run, and write that as JSON for ui.perfetto.dev
+    /// Trace the queues in a few more runs, and write the last as JSON for ui.perfetto.dev
     #[arg(long, value_name = "FILE.json", conflicts_with = "no_sync")]
     trace: Option<PathBuf>,
-    /// Trace the queues for one more run, and draw its middle
+    /// Trace the queues in a few more runs, and draw the middle of the last
     #[arg(long, value_name = "FILE.svg", conflicts_with = "no_sync")]
     timeline: Option<PathBuf>,
 }
@@ -31,8 +34,10 @@ pub(crate) struct Files {
 /// What a trace says in short.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
-    /// Frames per second of the run that was traced.
+    /// Frames per second of the runs that were traced, the middle one.
     pub(crate) fps: f64,
+    /// Frames per second of those between them that nobody traced.
+    pub(crate) fps_without: f64,
     submissions: usize,
     /// Those that have the device's times.
     timed: usize,
@@ -41,7 +46,10 @@ pub(crate) struct Summary {
     arrows: usize,
     /// Whose submission began before its signal was made, by the times as they are.
     arrows_backwards: usize,
-    /// How long more than one queue ran at the same time, in nanoseconds, ...
+    /// How long submissions of more than one queue were in flight at the same time: with the driver, and not at their end; in
+    /// nanoseconds.
+    in_flight_together_ns: i64,
+    /// How long more than one queue ran at the same time: a GPU that has two contexts take turns runs one, ...
     together_ns: i64,
     /// ... of how long from the first submission's beginning to the last one's end.
     whole_ns: i64,
@@ -61,14 +69,18 @@ impl Files {
         Ok(any)
     }
 
-    /// One run of the pipeline, traced.
-    pub(crate) fn record(&self, link: &Link, size: Size, frames: u32) -> Result<Summary, Failure> {
-        let trace = Arc::new(Trace::new());
-        let pipeline = Pipeline::new(link, size)?.traced(trace.clone())?;
-        let fps = pipeline.timed(frames, Order::Timelines)?;
-        let trace = Arc::into_inner(trace)
-            .ok_or_else(|| Failure::Words("the trace is still in use".into()))?;
-        let recording = trace.finish(PATIENCE);
+    /// Some runs of the pipeline, with a trace and without in turns; the last trace is written.
+    pub(crate) fn record(&self, runs: &Runs<'_>) -> Result<Summary, Failure> {
+        let begun = Instant::now();
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        let recording = loop {
+            let (fps, recording) = runs.traced()?;
+            with.push(fps);
+            without.push(runs.fps(Order::Timelines)?);
+            if with.len() == RUNS || begun.elapsed() > ENOUGH {
+                break recording;
+            }
+        };
         if let Some(path) = &self.trace {
             let json = perfetto::Trace::new(&recording).to_string();
             check::trace(&json).map_err(|problems| {
@@ -84,7 +96,7 @@ impl Files {
             let picture = svg::Picture::new(&recording, svg::Options::default());
             write(path, &picture.to_string())?;
         }
-        Ok(Summary::of(&recording, fps))
+        Ok(Summary::of(&recording, middle(with), middle(without)))
     }
 
     /// Where everything went, in words.
@@ -105,7 +117,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 impl Summary {
-    fn of(recording: &Recording, fps: f64) -> Self {
+    fn of(recording: &Recording, fps: f64, fps_without: f64) -> Self {
         let all = || recording.tracks.iter().flat_map(|track| &track.submissions);
         let times = || all().flat_map(|one| [one.began, one.ended]).flatten();
         let arrows = recording.arrows();
@@ -120,27 +132,39 @@ impl Summary {
             times().map(nanoseconds).max(),
         );
         Self {
-            fps,
+            fps: rounded(fps),
+            fps_without: rounded(fps_without),
             submissions: all().count(),
             timed: all().filter(|one| one.ended.is_some()).count(),
             lost: recording.tracks.iter().map(|track| track.lost).sum(),
             arrows_backwards: backwards.count(),
             arrows: arrows.len(),
-            together_ns: together(&recording.tracks),
+            in_flight_together_ns: together(&recording.tracks, |one| one.released),
+            together_ns: together(&recording.tracks, |one| one.began.map(nanoseconds)),
             whole_ns: last.unwrap_or_default() - first.unwrap_or_default(),
             error_ns: times().map(|time| time.error).max().unwrap_or_default(),
         }
     }
 }
 
-/// How long more than one queue had something running.
-fn together(tracks: &[Track]) -> i64 {
-    // Submissions of one queue do not overlap: each begins a run, and ends it.
+/// The middle one, or the upper of both.
+fn middle(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().unwrap_or_default()
+}
+
+/// How long more than one queue had a submission between `from` and its end.
+fn together(tracks: &[Track], from: impl Fn(&Submission) -> Option<i64>) -> i64 {
     let mut changes: Vec<(i64, i64)> = Vec::new();
-    for one in tracks.iter().flat_map(|track| &track.submissions) {
-        if let (Some(began), Some(ended)) = (one.began, one.ended) {
-            changes.push((began.nanoseconds, 1));
-            changes.push((ended.nanoseconds, -1));
+    for track in tracks {
+        // Those of one queue end in order, and count once where they overlap.
+        let mut before = i64::MIN;
+        for one in &track.submissions {
+            if let (Some(from), Some(ended)) = (from(one), one.ended) {
+                changes.push((from.max(before).min(ended.nanoseconds), 1));
+                changes.push((ended.nanoseconds, -1));
+                before = ended.nanoseconds;
+            }
         }
     }
     changes.sort_unstable();
