@@ -397,46 +397,87 @@ fn made(device: &Device, calibrated: bool) -> (Arc<Engine>, AdoptInfo) {
     (engine, info)
 }
 
+/// Commands that stand still until the host lets them go on.
+struct Halt {
+    device: Device,
+    begun: vk::Event,
+    opened: vk::Event,
+}
+
+impl Halt {
+    fn new(device: &Device) -> Self {
+        // SAFETY: valid descriptions; destroyed on drop.
+        let [begun, opened] = [(); 2].map(|()| unsafe {
+            let event = vk::EventCreateInfo::default();
+            device.raw().create_event(&event, None).unwrap()
+        });
+        Self {
+            device: device.clone(),
+            begun,
+            opened,
+        }
+    }
+
+    /// Into a command buffer that is begun; the queue is idle before this is dropped.
+    fn record(&self, commands: vk::CommandBuffer) {
+        let all = vk::PipelineStageFlags::ALL_COMMANDS;
+        let host = vk::PipelineStageFlags::HOST;
+        let (raw, events) = (self.device.raw(), [self.opened]);
+        // SAFETY: the events live until the queue is idle.
+        unsafe {
+            raw.cmd_set_event(commands, self.begun, all);
+            raw.cmd_wait_events(commands, &events, host, all, &[], &[], &[]);
+        }
+    }
+
+    /// Until the device has come to it.
+    fn wait(&self) {
+        let started = Instant::now();
+        // SAFETY: a live event.
+        while !unsafe { self.device.raw().get_event_status(self.begun) }.unwrap() {
+            assert!(started.elapsed() < SOON, "the device has not come to it");
+            std::thread::yield_now();
+        }
+    }
+
+    fn open(&self) {
+        // SAFETY: a live event.
+        unsafe { self.device.raw().set_event(self.opened) }.unwrap();
+    }
+}
+
+impl Drop for Halt {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Whatever stands there still uses them.
+            return self.open();
+        }
+        for event in [self.begun, self.opened] {
+            // SAFETY: the queue is through with it.
+            unsafe { self.device.raw().destroy_event(event, None) };
+        }
+    }
+}
+
 /// What hangs on the device has begun all the same; where the driver cannot be asked without waiting for it, nobody waits.
 fn a_trace_tells_what_has_begun_and_not_ended() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "hangs").unwrap();
         let trace = Trace::new();
         trace.follow(&queue).unwrap();
-        // SAFETY: valid descriptions; destroyed below.
-        let [begun, opened] = [(); 2].map(|()| unsafe {
-            let event = vk::EventCreateInfo::default();
-            device.raw().create_event(&event, None).unwrap()
-        });
+        let halt = Arc::new(Halt::new(device));
+        let halting = halt.clone();
         let work = move |r: &mut Recorder| {
-            let commands = r.command_buffer()?;
-            let all = vk::PipelineStageFlags::ALL_COMMANDS;
-            let host = vk::PipelineStageFlags::HOST;
-            // SAFETY: the command buffer is begun, and the events live until the queue is idle.
-            unsafe {
-                r.device().cmd_set_event(commands, begun, all);
-                r.device()
-                    .cmd_wait_events(commands, &[opened], host, all, &[], &[], &[]);
-            }
+            halting.record(r.command_buffer()?);
             Ok(())
         };
         let before = HostClock::Monotonic.now();
         queue.submit(&[], work, &[]).unwrap();
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
-        let started = Instant::now();
-        // SAFETY: a live event.
-        while !unsafe { device.raw().get_event_status(begun) }.unwrap() {
-            assert!(started.elapsed() < SOON, "the device has not come to it");
-            std::thread::yield_now();
-        }
+        halt.wait();
         let recording = trace.finish(Duration::ZERO);
-        // SAFETY: a live event.
-        unsafe { device.raw().set_event(opened) }.unwrap();
+        halt.open();
         queue.idle(SOON).unwrap();
-        for event in [begun, opened] {
-            // SAFETY: the queue is through with it.
-            unsafe { device.raw().destroy_event(event, None) };
-        }
         let [hung, behind] = &recording.tracks[0].submissions[..] else {
             panic!("{recording:?}");
         };
@@ -458,9 +499,65 @@ fn a_trace_tells_what_has_begun_and_not_ended() {
     });
 }
 
+/// Command buffers of the application stand between the two times, with nothing of the recorder's beside them.
+fn own_command_buffers_lie_between_a_traces_times() {
+    on_each_device(|device| {
+        let queue = device.queue(QueueKind::Compute, "own").unwrap();
+        let halt = Halt::new(device);
+        let raw = device.raw();
+        let info = vk::CommandPoolCreateInfo::default().queue_family_index(queue.family());
+        // SAFETY: a valid description; destroyed below, once the queue is idle.
+        let pool = unsafe { raw.create_command_pool(&info, None) }.unwrap();
+        let info = vk::CommandBufferAllocateInfo::default()
+            .command_pool(pool)
+            .command_buffer_count(1);
+        // SAFETY: plain recording of one buffer.
+        let own = unsafe {
+            let own = raw.allocate_command_buffers(&info).unwrap()[0];
+            raw.begin_command_buffer(own, &Default::default()).unwrap();
+            halt.record(own);
+            raw.end_command_buffer(own).unwrap();
+            own
+        };
+        // Taken before: it may need a queue that moves.
+        let error = sample(&device.clock().unwrap()).deviation.cast_signed();
+        let apart = 1_000_000 + 8 * error;
+        let trace = Trace::new();
+        trace.follow(&queue).unwrap();
+        // SAFETY: executable, and kept by the test.
+        let work = move |recorder: &mut Recorder| unsafe { recorder.execute(&[own]) };
+        queue.submit(&[], work, &[]).unwrap();
+        halt.wait();
+        let begun = HostClock::Monotonic.now();
+        // Further apart than the times can be wrong.
+        while HostClock::Monotonic.now() < begun + apart {
+            std::thread::yield_now();
+        }
+        let opened = HostClock::Monotonic.now();
+        halt.open();
+        queue.idle(SOON).unwrap();
+        let recording = trace.finish(SOON);
+        let one = &recording.tracks[0].submissions[0];
+        let (began, ended) = (one.began.unwrap(), one.ended.unwrap());
+        let wrong = began.error.cast_signed() + ended.error.cast_signed();
+        assert!(wrong < apart, "{one:?} tell nothing of {apart} ns");
+        assert!(
+            began.nanoseconds - began.error.cast_signed() <= begun,
+            "it began before {begun}: {one:?}"
+        );
+        assert!(
+            ended.nanoseconds + ended.error.cast_signed() >= opened,
+            "it ended after {opened}: {one:?}"
+        );
+        // SAFETY: finished.
+        unsafe { raw.destroy_command_pool(pool, None) };
+    });
+}
+
 fn main() -> std::process::ExitCode {
     common::run(common::trials![
         a_trace_tells_what_has_begun_and_not_ended,
+        own_command_buffers_lie_between_a_traces_times,
         samples_lie_between_readings_of_the_host,
         sampling_ends_in_time,
         times_of_the_device_rise_as_those_of_the_host,
