@@ -379,16 +379,11 @@ impl Line {
         self.stream.is_owned() || self.owner.is_some()
     }
 
-    /// Makes the stream wait for `points`, for the submission that `end` ends. Tells what it waits for of other streams, if
+    /// Makes the stream wait for what `batch` waits for. Tells what it waits for of other streams, if
     /// that is all, and one event at the most.
     #[inline(always)]
-    fn wait(
-        &self,
-        points: &[NativePoint<'_>],
-        end: NativePoint<'_>,
-        keep: &mut Keep,
-    ) -> Result<Option<Waited>> {
-        match points {
+    fn wait(&self, batch: &Batch<'_>, keep: &mut Keep) -> Result<Option<Waited>> {
+        match batch.waits {
             [] => return Ok(Some(None)),
             [point] => {
                 if let Some(port) = point.port::<EventPort>()
@@ -402,7 +397,7 @@ impl Line {
             }
             _ => {}
         }
-        self.wait_for_all(points, end, keep)
+        self.wait_for_all(batch.waits, batch.end, keep)
     }
 
     #[inline(never)]
@@ -620,7 +615,7 @@ impl Enqueue for Feed {
         // Stays so if this is refused: what passes over it has to record an event then.
         let marked = !line.unmarked.load(Ordering::Relaxed);
         line.unmarked.store(true, Ordering::Relaxed);
-        let waited = line.wait(batch.waits, batch.end, keep)?;
+        let waited = line.wait(batch, keep)?;
         let mut recorder = Recorder {
             // SAFETY: `line` is borrowed for longer than the recorder lives, and work, which is given a mutable borrow of it
             // alone, and which has none of another's, cannot make it live longer.

@@ -393,6 +393,12 @@ impl Keep {
         self.few[0].is_none()
     }
 
+    /// True if it keeps no object and takes no room.
+    #[inline]
+    pub(crate) const fn is_nothing(&self) -> bool {
+        self.few[0].is_none() && self.units == 0
+    }
+
     /// How many units of room it takes.
     #[inline]
     pub(crate) const fn units(&self) -> u64 {

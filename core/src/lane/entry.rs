@@ -1,6 +1,7 @@
 //! One held submission. There may be very many, so only what most of them have stands in a row.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use smallbox::{SmallBox, smallbox};
 
@@ -8,6 +9,7 @@ use super::hold::{Awaited, State, Taken};
 use super::places::Places;
 use crate::backend::{Enqueue, Keep};
 use crate::error::{Error, Result};
+use crate::fence::Fence;
 use crate::graph::{Lists, OwnedClaim, Seat};
 use crate::long::Grow as _;
 use crate::once::{MEDIUM, Medium, Small, TINY, Tiny};
@@ -86,6 +88,39 @@ impl<E: Enqueue> Work<E> for Apart {
 
     fn apart(&self) -> Option<Apart> {
         Some(*self)
+    }
+}
+
+/// Writes a fence's time. What is held has references of its own, what goes at once needs none.
+pub(super) struct Write<'f, E: Enqueue> {
+    pub(super) stamp: &'f Arc<E::Stamp>,
+    pub(super) fence: &'f Fence,
+}
+
+impl<E: Enqueue> Write<'_, E> {
+    /// The same for later. If the record is held, nobody is left to take an error but who asks the fence for its time.
+    pub(super) fn kept(
+        &self,
+    ) -> impl for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static + use<E>
+    {
+        let (written, told) = (self.stamp.clone(), self.fence.clone());
+        move |recorder| {
+            let result = E::write_stamp(recorder, &written);
+            if let Err(error) = &result {
+                told.lose(written, error.clone());
+            }
+            result
+        }
+    }
+}
+
+impl<E: Enqueue> Work<E> for Write<'_, E> {
+    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<(), Box<Error>> {
+        E::write_stamp(recorder, self.stamp).map_err(Box::new)
+    }
+
+    fn put_in_row(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>> {
+        state.in_row(Some(self.kept()))
     }
 }
 

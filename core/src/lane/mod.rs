@@ -35,7 +35,7 @@ use crate::trace::Followed;
 use crate::waiters::Stage;
 use aside::Aside;
 use driving::Driving;
-use entry::{Entry, Job, Work};
+use entry::{Entry, Job, Work, Write};
 use hold::{AllAwaited, AllTaken, Awaited, Finished, State, Taken, Verdict};
 use places::Places;
 use send::{Went, signalled};
@@ -198,16 +198,16 @@ impl<E: Enqueue> Lane<E> {
             return Ok(());
         }
         let stamp = self.driver.stamp(fence.timing())?;
-        let (written, told) = (stamp.clone(), fence.clone());
-        // If the record is held, nobody is left to take an error but who asks the fence for its time.
-        let write = move |recorder: &mut E::Recorder<'_>| {
-            let result = E::write_stamp(recorder, &written);
-            if let Err(error) = &result {
-                told.lose(written, error.clone());
-            }
-            result
+        let mut write = Write {
+            stamp: &stamp,
+            fence,
         };
-        let position = self.submit(&[], write, &[])?.end;
+        let submitted = if self.followed_by.is_taken() {
+            self.submit_traced(&[], write.kept(), &[])
+        } else {
+            self.submit_work(&[], &mut write, &[])
+        };
+        let position = submitted?.end;
         fence.mark(position, Some(stamp as Arc<dyn Stamp>));
         Ok(())
     }
@@ -258,17 +258,25 @@ impl<E: Enqueue> Lane<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let mut work = Some(work);
-        match self.submit_straight(waits, &mut work, signals) {
+        let submitted = self.submit_work(waits, &mut work, signals);
+        if submitted.is_err() {
+            // Refused before it was called, perhaps. What it captures is the application's, and may panic.
+            quietly(|| drop(work));
+        }
+        submitted
+    }
+
+    #[inline]
+    fn submit_work<'q>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: &mut dyn Work<E>,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>> {
+        match self.submit_straight(waits, work, signals) {
             Some(Ok(submitted)) => Ok(submitted),
-            other => {
-                let submitted = match other {
-                    Some(submitted) => submitted.map_err(|error| *error),
-                    None => self.submit_with_care(waits, &mut work, signals),
-                };
-                // Refused before it was called. What it captures is the application's, and may panic.
-                quietly(|| drop(work));
-                submitted
-            }
+            Some(Err(error)) => Err(*error),
+            None => self.submit_with_care(waits, work, signals),
         }
     }
 

@@ -36,21 +36,22 @@ pub(super) enum Sent<E: Enqueue> {
     Not(Handed<E>),
 }
 
-/// Which of a submission's signals were promoted without a lock, bit by bit; those beyond the last bit may have been.
+/// Which of a submission's signals were promoted with the lock, bit by bit; of those beyond the last bit nobody knows.
 #[derive(Clone, Copy)]
 pub(super) struct Promoted(u64);
 
 impl Promoted {
-    #[inline]
-    const fn add(&mut self, index: usize) {
+    #[cold]
+    const fn note_lock(&mut self, index: usize) {
         if index < 64 {
             self.0 |= 1 << index;
         }
     }
 
+    /// False if the lock was taken for it, and so who came meanwhile has been looked for.
     #[inline]
-    const fn has(self, index: usize) -> bool {
-        index >= 64 || self.0 & (1 << index) != 0
+    const fn is_to_be_looked_behind(self, index: usize) -> bool {
+        index >= 64 || self.0 & (1 << index) == 0
     }
 }
 
@@ -281,9 +282,9 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Keeps what a submission uses that the driver has taken, until it has finished. Tells what it takes of the room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn keep(&self, number: u64, keep: Keep) -> u64 {
-        if keep.is_empty() && keep.units() == 0 {
+        if keep.is_nothing() {
             // There is nothing in it to be dropped, and nobody has to find that out again.
             std::mem::forget(keep);
             return 0;
@@ -324,8 +325,8 @@ impl<E: Enqueue> Lane<E> {
     ) -> Promoted {
         let mut promoted = Promoted(0);
         for (index, (of, value)) in signals.enumerate() {
-            if of.promote(value, self.domain, Some(&self.object)) {
-                promoted.add(index);
+            if !of.promote(value, self.domain, Some(&self.object)) {
+                promoted.note_lock(index);
             }
         }
         promoted
@@ -351,7 +352,7 @@ impl<E: Enqueue> Lane<E> {
         promoted: Promoted,
     ) {
         for (index, (of, value)) in signals.enumerate() {
-            if promoted.has(index) {
+            if promoted.is_to_be_looked_behind(index) {
                 of.look_behind(value);
             }
         }
