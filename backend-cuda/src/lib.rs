@@ -24,6 +24,7 @@
 //! See the CUDA driver API: event management, stream management, external resource interoperability.
 
 mod binary;
+mod brief;
 mod capture;
 mod clock;
 mod context;

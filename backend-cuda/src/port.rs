@@ -2,17 +2,17 @@
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use smallvec::SmallVec;
 use syncline_core::backend::Port;
 use syncline_core::{Error, Object, Result};
 
+use crate::brief::{Brief, Taken};
 use crate::context::Context;
 use crate::driver::Code;
 use crate::event::{Events, First, Mark, Seen};
-use crate::lock;
 
 /// Signals of which nobody asks are looked through when this many have come together. Mostly they never do: queues ask for
 /// their positions now and then, and what is found complete then leaves every ring at its next signal.
@@ -37,7 +37,7 @@ pub struct EventPort {
     reached: AtomicU64,
     /// What the first entry of the ring waits for: mostly nothing has happened, and who asks needs no lock to hear that.
     first: First,
-    ring: Mutex<Ring>,
+    ring: Brief<Ring>,
 }
 
 struct Ring {
@@ -207,7 +207,7 @@ impl Ring {
 
 /// A port's ring, locked. What stands first is shown when it is unlocked.
 struct Locked<'p> {
-    ring: MutexGuard<'p, Ring>,
+    ring: Taken<'p, Ring>,
     first: &'p First,
 }
 
@@ -253,14 +253,14 @@ impl EventPort {
             context: context.clone(),
             reached: AtomicU64::new(initial),
             first: First::new(events),
-            ring: Mutex::default(),
+            ring: Brief::default(),
         }
     }
 
     #[inline]
     fn ring(&self) -> Locked<'_> {
         Locked {
-            ring: lock(&self.ring),
+            ring: self.ring.lock(),
             first: &self.first,
         }
     }
@@ -294,7 +294,7 @@ impl EventPort {
     pub(crate) fn begin(&self, value: u64, domain: u64, events: &Events) -> Result<Mark> {
         let mut ring = self.ring();
         ring.takes = true;
-        let mark = match ring.unused() {
+        let mut mark = match ring.unused() {
             Some(mark) => mark,
             None => {
                 // The driver may be asked: not under the lock.
@@ -305,7 +305,7 @@ impl EventPort {
             }
         };
         ring.run = 0;
-        let reached = Reached::With(mark.clone());
+        let reached = Reached::With(mark.twin());
         let entry = Entry {
             value,
             domain,
