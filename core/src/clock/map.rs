@@ -89,8 +89,8 @@ impl Range {
 /// - The machine is not suspended between a sample and the time asked for, during which the host's clock stands still and
 ///   the device's may not.
 ///
-/// Of the samples 32 are kept, the fewer of a time the longer ago it is: times that lie more than about a dozen samples before the latest one are less
-/// and less well known, by up to 15 parts per million of what lies between. A [trace](crate::trace::Trace) keeps what it needs of them.
+/// Of the samples 32 are kept, which lie the further apart the older they are and reach back over some fifty: a time before these is the less
+/// well known the longer ago it is, by up to 15 parts per million of what lies between. A [trace](crate::trace::Trace) keeps what it needs of them.
 ///
 /// If a later sample shows that they have not kept to this, the earlier ones are forgotten, so that answers are right again from
 /// then on; what was answered before, and what is asked of times before, may be further off than it says.
