@@ -1,16 +1,16 @@
 //! Timelines of other APIs, imported.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
 use syncline_core::backend::{Attachment, Device as _, Port};
 use syncline_core::{Error, HandleKind, Object, Origin, Rejected, Result, TimelineFd};
 
+use crate::brief::{Brief, Taken};
 use crate::device::Device;
 use crate::event::Mark;
-use crate::lock;
 use crate::semaphore::{Kind, Semaphore, signal_all, wait_all};
 use crate::stream::Stream;
 
@@ -19,7 +19,7 @@ use crate::stream::Stream;
 pub struct ExternalPort {
     semaphore: Arc<Semaphore>,
     device: Object,
-    signals: Mutex<Signals>,
+    signals: Brief<Signals>,
 }
 
 /// The signals that this device has made or is making, values in rising order.
@@ -60,8 +60,9 @@ impl ExternalPort {
         &self.semaphore
     }
 
-    fn signals(&self) -> MutexGuard<'_, Signals> {
-        lock(&self.signals)
+    #[inline]
+    fn signals(&self) -> Taken<'_, Signals> {
+        self.signals.lock()
     }
 
     /// A signal of `value` is about to be made in this stream, with an event behind it: the counter may show it from now
@@ -272,7 +273,7 @@ impl Device {
         let port = ExternalPort {
             semaphore: Arc::new(self.import_semaphore(handle, Kind::Timeline)?),
             device: self.object().clone(),
-            signals: Mutex::default(),
+            signals: Brief::default(),
         };
         Ok(Attachment {
             device: self.id(),

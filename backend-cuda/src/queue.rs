@@ -451,7 +451,9 @@ impl Line {
     /// engine could see. The event was taken before: nothing is left to fail behind the signals but the stream itself.
     fn signal_all<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
         let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
-        let only_here = batch.signals.iter().all(|signal| here(signal).is_some());
+        let all_here = batch.signals.iter().filter(|signal| here(signal).is_some());
+        let count = all_here.count();
+        let only_here = count == batch.signals.len();
         let domain = self.stream.domain();
         let own = Self::own(batch.end);
         let number = batch.end.value();
@@ -478,9 +480,11 @@ impl Line {
                 mark
             }
         };
-        for signal in batch.signals {
-            if let Some(port) = here(signal) {
-                port.push(signal.value(), mark.clone(), domain);
+        if count > 0 {
+            for signal in batch.signals {
+                if let Some(port) = here(signal) {
+                    port.push(signal.value(), mark.clone(), domain);
+                }
             }
         }
         Ok(())
@@ -548,10 +552,11 @@ impl Line {
         external: &mut External<'p>,
     ) -> Result<()> {
         for point in points {
-            if point.port::<EventPort>().is_none() {
-                let port = point.port::<ExternalPort>();
-                external.push(port.ok_or_else(|| self.foreign(*point))?, point.value());
+            if let Some(port) = point.port::<ExternalPort>() {
+                external.push(port, point.value());
                 keep.take_room(EXTERNAL);
+            } else if point.port::<EventPort>().is_none() {
+                return Err(self.foreign(*point));
             }
         }
         let reached = Self::own(end).reached();
