@@ -206,6 +206,7 @@ impl<E: Enqueue> Lane<E> {
             self.submit_traced(&[], write.kept(), &[])
         } else {
             self.submit_work(&[], &mut write, &[])
+                .map_err(|error| *error)
         };
         let position = submitted?.end;
         fence.mark(position, Some(stamp as Arc<dyn Stamp>));
@@ -258,35 +259,22 @@ impl<E: Enqueue> Lane<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let mut work = Some(work);
-        let submitted = self.submit_work(waits, &mut work, signals);
-        if submitted.is_err() {
-            // Refused before it was called, perhaps. What it captures is the application's, and may panic.
-            quietly(|| drop(work));
-        }
-        submitted
+        self.submit_work(waits, &mut work, signals)
+            .map_err(|error| {
+                // Refused before it was called, perhaps. What it captures is the application's, and may panic.
+                quietly(|| drop(work));
+                *error
+            })
     }
 
-    #[inline]
-    fn submit_work<'q>(
-        self: &'q Arc<Self>,
-        waits: &[Point<'_>],
-        work: &mut dyn Work<E>,
-        signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>> {
-        match self.submit_straight(waits, work, signals) {
-            Some(Ok(submitted)) => Ok(submitted),
-            Some(Err(error)) => Err(*error),
-            None => self.submit_with_care(waits, work, signals),
-        }
-    }
-
-    /// The long way.
+    /// The long way, and as [`Lane::submit_work`] tells errors.
+    #[inline(never)]
     fn submit_with_care<'q>(
         self: &'q Arc<Self>,
         waits: &[Point<'_>],
         work: &mut dyn Work<E>,
         signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>> {
+    ) -> Result<Submitted<'q>, Box<Error>> {
         let me = this_thread();
         let mut awaited = AllAwaited::new();
         let have_come = self.look_up(waits, &mut awaited)?;
@@ -296,9 +284,9 @@ impl<E: Enqueue> Lane<E> {
         let _put_off = PutOff::new();
         let mut state = self.state.lock();
         if self.driving.is_by(me) {
-            return Err(Error::Reentrant {
+            return Err(Box::new(Error::Reentrant {
                 queue: self.object.clone(),
-            });
+            }));
         }
         // Claims are decided in the queue's order: under its lock.
         let mut claims = AllTaken::new();
@@ -345,7 +333,7 @@ impl<E: Enqueue> Lane<E> {
             if !driven {
                 self.drive(me);
             }
-            return sent.map(|_| self.submitted(number)).map_err(|error| *error);
+            return sent.map(|_| self.submitted(number));
         }
         state.push_back(number, work, places);
         if idle {

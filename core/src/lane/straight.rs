@@ -83,24 +83,29 @@ pub(super) fn own_point(own: &Arc<Shared>, number: u64) -> NativePoint<'_> {
 }
 
 impl<E: Enqueue> Lane<E> {
-    /// Sends a submission, if that shows to be possible without the lock of a timeline. If not, nothing has changed.
+    /// As [`Lane::submit`], for work of any kind, which nobody traces.
     ///
     /// Knows the work by its functions alone: so this is compiled once for a backend, in one piece.
+    ///
+    /// # Errors
+    /// As there, in a box: so that what mostly is returned is small.
     #[inline(never)]
-    pub(super) fn submit_straight<'q>(
+    pub(super) fn submit_work<'q>(
         self: &'q Arc<Self>,
         waits: &[Point<'_>],
         work: &mut dyn Work<E>,
         signals: &[Signal<'_>],
-    ) -> Option<Result<Submitted<'q>, Box<Error>>> {
+    ) -> Result<Submitted<'q>, Box<Error>> {
         let me = this_thread();
         let mut straight = Straight::new();
-        let number = self.set_out(me, waits, signals, &mut straight)?;
+        let Some(number) = self.set_out(me, waits, signals, &mut straight) else {
+            return self.submit_with_care(waits, work, signals);
+        };
         let submitted = self.go_straight(me, number, &straight, work);
         if let Some(finished) = &mut straight.finished {
             finished.let_go(self.room.as_ref());
         }
-        Some(submitted)
+        submitted
     }
 
     /// Gives a submission its number and its claims, and has this thread drive. If not, nothing has changed.
