@@ -361,6 +361,36 @@ fn keeps_are_dropped_once_the_work_is_done() {
     assert_eq!(Arc::strong_count(&kept), 1);
 }
 
+/// To let go of memory may be to wait for all work of the device, and what goes next may stand there until the host does something.
+#[test]
+fn what_has_finished_is_let_go_before_what_comes_next_goes() {
+    struct Kept(Arc<Mutex<Vec<&'static str>>>);
+    impl Drop for Kept {
+        fn drop(&mut self) {
+            self.0.lock().unwrap().push("let go");
+        }
+    }
+    let queue = Device::new().queue(QueueKind::Compute, "q").unwrap();
+    let happened = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::new(Kept(happened.clone()));
+    let first = queue.submit(
+        &[],
+        move |recorder| {
+            recorder.keep(kept);
+            Ok(())
+        },
+        &[],
+    );
+    first.unwrap().end().wait(LONG).unwrap();
+    let told = happened.clone();
+    let goes = move |_: &mut _| {
+        told.lock().unwrap().push("goes");
+        Ok(())
+    };
+    queue.submit(&[], goes, &[]).unwrap();
+    assert_eq!(*happened.lock().unwrap(), ["let go", "goes"]);
+}
+
 #[test]
 fn signals_from_a_device_without_a_port_come_from_the_host_in_order() {
     let (home, away) = (Device::new(), Device::new());

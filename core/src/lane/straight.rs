@@ -27,7 +27,7 @@ struct Straight<'s> {
     signals: Few<NativePoint<'s>, FEW>,
     /// Where the claims of these begin, as far as they are claimed.
     above: Few<u64, FEW>,
-    /// What others before it kept, to be let go at the end: it may run what the application does in drops.
+    /// What others before it kept, to be let go without the lock: it may run what the application does in drops.
     finished: Option<Finished>,
 }
 
@@ -101,11 +101,14 @@ impl<E: Enqueue> Lane<E> {
         let Some(number) = self.set_out(me, waits, signals, &mut straight) else {
             return self.submit_with_care(waits, work, signals);
         };
-        let submitted = self.go_straight(me, number, &straight, work);
+        // What this submission releases may submit to this queue too: only once it is not driven here.
+        let _put_off = PutOff::new();
         if let Some(finished) = &mut straight.finished {
+            // Before it goes: to let go may be to wait for all that is with the device, as it is to free CUDA's memory, and this one may
+            // stand there until the host does something.
             finished.let_go(self.room.as_ref());
         }
-        submitted
+        self.go_straight(me, number, &straight, work)
     }
 
     /// Gives a submission its number and its claims, and has this thread drive. If not, nothing has changed.
@@ -191,8 +194,6 @@ impl<E: Enqueue> Lane<E> {
         straight: &Straight<'_>,
         work: &mut dyn Work<E>,
     ) -> Result<Submitted<'q>, Box<Error>> {
-        // What this submission releases may submit to this queue too: only once it is not driven here.
-        let _put_off = PutOff::new();
         if !self.driver.ready() {
             let (waits, claims) = (straight.awaited(), straight.taken());
             self.put_off_new(number, work, &waits, &claims, Places::default());
