@@ -47,7 +47,17 @@ impl Captured {
 
 impl Queue {
     /// Records as the state of the stream demands: see [`Queue::record`](syncline_core::backend::Queue::record).
+    #[inline]
     pub(crate) fn record_anywhere(&self, fence: &Fence) -> Result<()> {
+        // Nobody else has had the stream, and no graph the fence.
+        if self.line().stream.is_untouched() && fence.native_mark().is_none() {
+            return self.lane().record(fence);
+        }
+        self.record_with_care(fence)
+    }
+
+    #[cold]
+    fn record_with_care(&self, fence: &Fence) -> Result<()> {
         let line = self.line();
         let graph_fence = GraphFence::of(fence);
         match (line.stream.capture()?, graph_fence) {

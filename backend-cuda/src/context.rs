@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
+use syncline_core::backend::is_letting_go;
 use syncline_core::{Error, Object, Result};
 
 use crate::driver::{Code, Driver, Raw};
+use crate::put_by::PutBy;
 
 /// Who owns an adopted driver object; kept as long as it is used here.
 pub(crate) type Owner = Option<Arc<dyn Any + Send + Sync>>;
@@ -27,6 +29,7 @@ pub(crate) struct Context {
     /// The device whose primary context this is, if it was retained here.
     retained: Option<sys::CUdevice>,
     owner: Owner,
+    put_by: PutBy,
 }
 
 impl Context {
@@ -56,6 +59,7 @@ impl Context {
             lost: AtomicBool::new(false),
             retained: Some(device),
             owner: None,
+            put_by: PutBy::default(),
         })
     }
 
@@ -76,6 +80,7 @@ impl Context {
             lost: AtomicBool::new(false),
             retained: None,
             owner,
+            put_by: PutBy::default(),
         }
     }
 
@@ -86,6 +91,30 @@ impl Context {
 
     pub(crate) const fn raw(&self) -> sys::CUcontext {
         self.raw.0
+    }
+
+    /// What is to be freed in it later.
+    pub(crate) const fn put_by(&self) -> &PutBy {
+        &self.put_by
+    }
+
+    /// Has the driver make something, in this context, which is current. Frees what is due if that is much, or if the driver has no more, and
+    /// may wait for all work of the context then; but not inside calls that must not.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn make(&self, mut make: impl FnMut(&Driver) -> Result<(), Code>) -> Result<()> {
+        let frees = !is_letting_go();
+        if frees {
+            self.put_by.make_room(&self.driver);
+        }
+        let made = match make(&self.driver) {
+            Err(code) if frees && code.is_out_of_memory() && self.put_by.free_all(&self.driver) => {
+                make(&self.driver)
+            }
+            made => made,
+        };
+        made.map_err(|code| self.error(code))
     }
 
     /// The typed error for a result in this context.
@@ -159,6 +188,11 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if self.put_by.is_any()
+            && let Ok(_bound) = self.bind_apart()
+        {
+            self.put_by.free_all(&self.driver);
+        }
         if let Some(device) = self.retained {
             let _mode = self.allow_during_capture();
             // SAFETY: retained once, released once. At process exit the driver may be gone already,

@@ -48,6 +48,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
+    const OUT_OF_MEMORY: u32 = 2;
     const NO_DEVICE: u32 = 100;
     const NOT_READY: u32 = 600;
     const CAPTURE_IMPLICIT: u32 = 906;
@@ -55,6 +56,11 @@ impl Code {
     /// The work asked about has not finished.
     pub(crate) const fn is_not_ready(self) -> bool {
         self.code == Self::NOT_READY
+    }
+
+    /// The driver has no more memory of the kind that was asked for.
+    pub(crate) const fn is_out_of_memory(self) -> bool {
+        self.code == Self::OUT_OF_MEMORY
     }
 
     /// The legacy default stream was touched while a stream that it synchronizes with is captured.
@@ -275,7 +281,44 @@ symbols! {
         device_get_luid(luid: *mut c_char, mask: *mut c_uint, device: sys::CUdevice)
             = "cuDeviceGetLuid";
         func_load(function: sys::CUfunction) = "cuFuncLoad";
+        launch_kernel_ex(
+            config: *const LaunchConfig, function: sys::CUfunction,
+            params: *mut *mut c_void, extra: *mut *mut c_void,
+        ) = "cuLaunchKernelEx";
     }
+}
+
+/// `CUlaunchConfig`, as cuda.h has it since 11.8: this builds beside older toolkits, too.
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared_bytes: c_uint,
+    pub(crate) stream: sys::CUstream,
+    pub(crate) attributes: *const LaunchAttribute,
+    pub(crate) count: c_uint,
+}
+
+/// `CUlaunchAttribute`, of a kind whose value is one integer.
+#[repr(C, align(8))]
+pub(crate) struct LaunchAttribute {
+    id: c_uint,
+    _padding: c_uint,
+    value: [c_int; 16],
+}
+
+impl LaunchAttribute {
+    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the kernel may begin before the one in front of it in its stream has ended, if
+    /// that is a kernel; what it waits for it says itself.
+    pub(crate) const BEGINS_EARLY: Self = {
+        let mut value = [0; 16];
+        value[0] = 1;
+        Self {
+            id: 6,
+            _padding: 0,
+            value,
+        }
+    };
 }
 
 impl Driver {

@@ -6,7 +6,7 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 use std::sync::Mutex;
@@ -187,6 +187,40 @@ unsafe extern "system" fn pop_current(_: *mut sys::CUcontext) -> u32 {
     unsafe { set_current(null_mut()) }
 }
 
+thread_local! {
+    /// What of its memory has been freed, in order.
+    static FREED: RefCell<Vec<sys::CUdeviceptr>> = const { RefCell::new(Vec::new()) };
+    /// So many more allocations are refused.
+    static REFUSED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Memory, each of its own, that nobody can reach.
+unsafe extern "system" fn mem_alloc(to: *mut sys::CUdeviceptr, _: usize) -> u32 {
+    const OUT_OF_MEMORY: u32 = 2;
+    static NEXT: AtomicU64 = AtomicU64::new(4_096);
+    if let Some(left) = REFUSED.get().checked_sub(1) {
+        REFUSED.set(left);
+        return OUT_OF_MEMORY;
+    }
+    unsafe { to.write(NEXT.fetch_add(4_096, Ordering::SeqCst)) };
+    0
+}
+
+unsafe extern "system" fn mem_free(pointer: sys::CUdeviceptr) -> u32 {
+    FREED.with_borrow_mut(|freed| freed.push(pointer));
+    0
+}
+
+/// There is no memory for so many more allocations of this thread.
+pub(crate) fn refuse_memory(times: u32) {
+    REFUSED.set(times);
+}
+
+/// What this thread has freed since it was last asked.
+pub(crate) fn freed() -> Vec<sys::CUdeviceptr> {
+    FREED.take()
+}
+
 /// A device of such a driver.
 pub(crate) fn device() -> Device {
     let driver = Driver::of(Symbols {
@@ -198,6 +232,8 @@ pub(crate) fn device() -> Device {
         import_external_semaphore: import,
         signal_external_semaphores_async: signal_external,
         wait_external_semaphores_async: wait_external,
+        mem_alloc,
+        mem_free,
         device_get_attribute: attribute,
         ctx_get_current: get_current,
         ctx_set_current: set_current,

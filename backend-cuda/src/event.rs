@@ -264,6 +264,16 @@ impl Mark {
     /// A clone, which costs less while there is none yet: who has the only mark to himself is the only one to count.
     #[inline]
     pub(crate) fn twin(&mut self) -> Self {
+        // SAFETY: borrowed alone.
+        unsafe { self.twin_of_shared() }
+    }
+
+    /// As [`Mark::twin`], of a mark that others may see.
+    ///
+    /// # Safety
+    /// No other thread makes a clone of this mark meanwhile.
+    #[inline]
+    pub(crate) unsafe fn twin_of_shared(&self) -> Self {
         if self.event().users.load(Ordering::Relaxed) != 1 {
             return self.clone();
         }

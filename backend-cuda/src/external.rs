@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use smallvec::SmallVec;
-use syncline_core::backend::{Attachment, Device as _, Port};
+use syncline_core::backend::{Attachment, Brief, Briefly, Device as _, NativePoint, Port};
 use syncline_core::{Error, HandleKind, Object, Origin, Rejected, Result, TimelineFd};
 
-use crate::brief::{Brief, Taken};
 use crate::device::Device;
 use crate::event::Mark;
+use crate::port::EventPort;
 use crate::semaphore::{Kind, Semaphore, signal_all, wait_all};
 use crate::stream::Stream;
 
@@ -61,7 +60,7 @@ impl ExternalPort {
     }
 
     #[inline]
-    fn signals(&self) -> Taken<'_, Signals> {
+    fn signals(&self) -> Briefly<'_, Signals> {
         self.signals.lock()
     }
 
@@ -187,30 +186,64 @@ impl std::fmt::Debug for ExternalPort {
     }
 }
 
-/// Waits or signals of imported semaphores, collected to be made in one driver call.
-#[derive(Default)]
-pub(crate) struct External<'p> {
-    ports: SmallVec<[(&'p ExternalPort, u64); 8]>,
+/// Waits or signals of imported semaphores, to be made in one driver call.
+#[derive(Clone)]
+pub(crate) struct External<I> {
+    ports: I,
+    count: usize,
 }
 
-impl<'p> External<'p> {
+/// Those of `points` that are imported.
+///
+/// # Errors
+/// The first that is of another backend's making.
+#[inline]
+pub(crate) fn external<'p>(
+    points: &'p [NativePoint<'p>],
+) -> Result<External<impl Iterator<Item = (&'p ExternalPort, u64)> + Clone>, NativePoint<'p>> {
+    let mut count = 0;
+    for point in points {
+        if point.port::<ExternalPort>().is_some() {
+            count += 1;
+        } else if point.port::<EventPort>().is_none() {
+            return Err(*point);
+        }
+    }
+    let port = |point: &'p NativePoint<'p>| Some((point.port()?, point.value()));
+    let ports = points.iter().filter_map(port);
+    Ok(External { ports, count })
+}
+
+impl<'p> External<std::iter::Once<(&'p ExternalPort, u64)>> {
+    /// A single one.
+    pub(crate) fn one(port: &'p ExternalPort, value: u64) -> Self {
+        Self {
+            ports: std::iter::once((port, value)),
+            count: 1,
+        }
+    }
+}
+
+impl<'p, I: Iterator<Item = (&'p ExternalPort, u64)> + Clone> External<I> {
+    /// How many there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
     #[inline]
-    pub(crate) fn push(&mut self, port: &'p ExternalPort, value: u64) {
-        self.ports.push((port, value));
+    fn each(&self) -> I {
+        self.ports.clone()
     }
 
     /// The semaphores.
-    pub(crate) fn used(&self) -> impl Iterator<Item = &'p Arc<Semaphore>> {
-        self.ports.iter().map(|(port, _)| port.semaphore())
+    #[inline]
+    pub(crate) fn used(&self) -> impl Iterator<Item = &'p Arc<Semaphore>> + use<'p, I> {
+        self.each().map(|(port, _)| port.semaphore())
     }
 
-    fn raw(&self) -> impl ExactSizeIterator<Item = (sys::CUexternalSemaphore, u64)> {
-        let raw = |&(port, value): &(&ExternalPort, u64)| (port.raw(), value);
-        self.ports.iter().map(raw)
-    }
-
-    fn each(&self) -> impl Iterator<Item = (&'p ExternalPort, u64)> {
-        self.ports.iter().copied()
+    #[inline]
+    fn raw(&self) -> impl Iterator<Item = (sys::CUexternalSemaphore, u64)> + use<'p, I> {
+        self.each().map(|(port, value)| (port.raw(), value))
     }
 
     /// Signals all of them, of which there are some, once what was submitted to `stream` before is finished, and
@@ -238,7 +271,7 @@ impl<'p> External<'p> {
     /// # Errors
     /// A driver error; no part of the call has happened then.
     pub(crate) fn wait(&self, stream: &Stream) -> Result<()> {
-        wait_all(stream, self.raw())
+        wait_all(stream, self.count, self.raw())
     }
 
     /// Signals all of them once what was submitted to `stream` before is finished.
@@ -246,7 +279,7 @@ impl<'p> External<'p> {
     /// # Errors
     /// A driver error; no part of the call has happened then.
     fn signal(&self, stream: &Stream) -> Result<()> {
-        signal_all(stream, self.raw())
+        signal_all(stream, self.count, self.raw())
     }
 }
 impl Device {

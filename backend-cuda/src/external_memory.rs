@@ -10,7 +10,8 @@ use syncline_core::{Error, HandleKind, MemoryFd, Rejected, Result};
 
 use crate::device::Device;
 use crate::driver::Raw;
-use crate::memory::{self, DeviceBuffer};
+use crate::memory::DeviceBuffer;
+use crate::put_by::Resource;
 
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
 const DEDICATED: u32 = 1;
@@ -60,13 +61,9 @@ impl Device {
         let mut raw = null_mut();
         // SAFETY: the handle's type says that the descriptor is such memory's; it is open. The driver
         // takes it only if it succeeds.
-        let imported = unsafe {
-            context
-                .driver()
-                .import_external_memory(&raw mut raw, &raw const desc)
-        };
-        if let Err(code) = imported {
-            let error = context.error(code);
+        let imported = context
+            .make(|driver| unsafe { driver.import_external_memory(&raw mut raw, &raw const desc) });
+        if let Err(error) = imported {
             close_if_still_ours(duplicate, handle);
             return Err(error);
         }
@@ -95,7 +92,7 @@ impl Device {
             self,
             pointer,
             handle.length(),
-            memory::Kind::External(Raw(raw)),
+            Resource::External(pointer, Raw(raw)),
         ))
     }
 }

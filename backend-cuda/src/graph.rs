@@ -75,6 +75,7 @@ unsafe extern "C" fn let_go(kept: *mut c_void) {
 
 impl GraphFence {
     /// What `fence` holds, if it is one of these.
+    #[inline]
     pub(crate) fn of(fence: &Fence) -> Option<Arc<Self>> {
         let mark: Arc<dyn Any + Send + Sync> = fence.native_mark()?;
         mark.downcast().ok()

@@ -24,7 +24,6 @@
 //! See the CUDA driver API: event management, stream management, external resource interoperability.
 
 mod binary;
-mod brief;
 mod capture;
 mod clock;
 mod context;
@@ -40,8 +39,10 @@ mod memory;
 mod module;
 mod port;
 mod probe;
+mod put_by;
 mod queue;
 mod raw;
+mod row;
 mod semaphore;
 mod stream;
 mod timing;

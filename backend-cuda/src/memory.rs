@@ -11,14 +11,18 @@ use syncline_core::backend::Device as _;
 use syncline_core::{DeviceId, Error, Object, Result};
 
 use crate::device::{Device, Place};
-use crate::driver::{Code, Raw};
+use crate::driver::{Code, Driver, Raw};
+use crate::put_by::Resource;
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PINNED: u32 = 3;
 
 /// 32-bit words that the device addresses. Cheap to clone; freed with the last clone, which
-/// submissions that use it keep until they have finished. Freeing may wait for all work of the context
-/// (`cuMemFree`), so let the last clone go where that does no harm.
+/// submissions that use it keep until they have finished.
+///
+/// Freeing may wait for all work of the context, and keep every other thread from giving it more meanwhile (`cuMemFree`): so let the last clone go
+/// where that does no harm. Where a finished submission had the last one, nobody waits: the memory is freed when a buffer or a module of the
+/// context is dropped elsewhere, when one is made and much is due or the driver has no more, by [`Device::free_what_is_due`], or with the context.
 #[derive(Clone)]
 pub struct DeviceBuffer(Arc<Memory>);
 
@@ -27,18 +31,14 @@ struct Memory {
     object: Object,
     pointer: sys::CUdeviceptr,
     bytes: u64,
-    kind: Kind,
-}
-
-/// Whose the memory is, and so how it is freed.
-pub(crate) enum Kind {
-    Device,
-    External(Raw<sys::CUextMemory_st>),
-    Pinned(Raw<c_void>),
+    /// The same where the host addresses it.
+    host: Option<Raw<c_void>>,
+    /// What is freed at the end.
+    resource: Option<Resource>,
 }
 
 impl Device {
-    /// Memory of the device, with anything in it. Blocks while the driver allocates.
+    /// Memory of the device, with anything in it. Blocks while the driver allocates, and while what is due is freed.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4; a driver error.
@@ -48,19 +48,42 @@ impl Device {
         let _bound = context.bind_apart()?;
         let mut pointer = 0;
         // SAFETY: writes one address; freed on drop.
-        unsafe { context.driver().mem_alloc(&raw mut pointer, size) }
-            .map_err(|code| context.error(code))?;
-        Ok(DeviceBuffer::new(self, pointer, bytes, Kind::Device))
+        context.make(|driver| unsafe { driver.mem_alloc(&raw mut pointer, size) })?;
+        let resource = Resource::Device(pointer);
+        Ok(DeviceBuffer::new(self, pointer, bytes, resource))
     }
 
     /// Pinned memory of the host that the device addresses too, all zeroes. Blocks while the driver
-    /// allocates.
+    /// allocates, and while what is due is freed.
     ///
     /// # Errors
     /// As [`Device::buffer`].
     pub fn host_buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
-        DeviceBuffer::pinned(&self.place(), bytes)
+        let place = self.place();
+        let size = whole_words(&place.owner, bytes)?;
+        let _bound = place.context.bind_apart()?;
+        let mut host = null_mut();
+        place.context.make(|driver| pin(driver, size, &mut host))?;
+        DeviceBuffer::pinned_at(&place, host, bytes, size)
     }
+
+    /// Frees the memory, and the modules, that finished submissions had the last handles of. Waits for all work of the context, for
+    /// however long that takes, and keeps other threads from giving it more meanwhile.
+    ///
+    /// # Errors
+    /// A driver error, if the context cannot be made current.
+    pub fn free_what_is_due(&self) -> Result<()> {
+        let context = self.context();
+        let _bound = context.bind_apart()?;
+        context.put_by().free_all(context.driver());
+        Ok(())
+    }
+}
+
+/// Allocates pinned memory of so many bytes.
+fn pin(driver: &Driver, size: usize, to: &mut *mut c_void) -> Result<(), Code> {
+    // SAFETY: writes one address; freed on drop of the buffer that is made of it.
+    unsafe { driver.mem_host_alloc(to, size, PINNED) }
 }
 
 fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
@@ -76,47 +99,60 @@ fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
 }
 
 impl DeviceBuffer {
-    /// As [`Device::host_buffer`], without the device.
+    /// As [`Device::host_buffer`], without the device, and frees nothing that is due: may be called where nobody waits for a device.
     ///
     /// # Errors
     /// As [`Device::host_buffer`].
     pub(crate) fn pinned(place: &Place, bytes: u64) -> Result<Self> {
         let size = whole_words(&place.owner, bytes)?;
         let context = &place.context;
-        let driver = context.driver();
         let _bound = context.bind_apart()?;
         let mut host = null_mut();
-        // SAFETY: writes one address; freed on drop.
-        unsafe { driver.mem_host_alloc(&raw mut host, size, PINNED) }
-            .map_err(|code| context.error(code))?;
+        pin(context.driver(), size, &mut host).map_err(|code| context.error(code))?;
+        Self::pinned_at(place, host, bytes, size)
+    }
+
+    /// Of memory that was just pinned, which is freed with it; the context is current.
+    fn pinned_at(place: &Place, host: *mut c_void, bytes: u64, size: usize) -> Result<Self> {
+        let context = &place.context;
         // SAFETY: `size` bytes of ours that nobody else has seen.
         unsafe { host.cast::<u8>().write_bytes(0, size) };
         let mut pointer = 0;
         // SAFETY: pinned above, with a device mapping.
-        let mapped = unsafe { driver.mem_host_get_device_pointer(&raw mut pointer, host, 0) };
+        let mapped = unsafe {
+            context
+                .driver()
+                .mem_host_get_device_pointer(&raw mut pointer, host, 0)
+        };
         // From here on the buffer frees it.
-        let kind = Kind::Pinned(Raw(host));
-        let buffer = Self::of(place.clone(), pointer, bytes, kind);
+        let pinned = Resource::Pinned(Raw(host));
+        let buffer = Self::of(place.clone(), pointer, bytes, pinned);
         mapped.map_err(|code| context.error(code))?;
         Ok(buffer)
     }
 
-    pub(crate) fn new(device: &Device, pointer: sys::CUdeviceptr, bytes: u64, kind: Kind) -> Self {
-        Self::of(device.place(), pointer, bytes, kind)
+    pub(crate) fn new(
+        device: &Device,
+        pointer: sys::CUdeviceptr,
+        bytes: u64,
+        resource: Resource,
+    ) -> Self {
+        Self::of(device.place(), pointer, bytes, resource)
     }
 
-    fn of(place: Place, pointer: sys::CUdeviceptr, bytes: u64, kind: Kind) -> Self {
-        let label = match kind {
-            Kind::Device => "device memory",
-            Kind::External(_) => "imported memory",
-            Kind::Pinned(_) => "pinned memory",
+    fn of(place: Place, pointer: sys::CUdeviceptr, bytes: u64, resource: Resource) -> Self {
+        let (label, host) = match &resource {
+            Resource::External(..) => ("imported memory", None),
+            Resource::Pinned(host) => ("pinned memory", Some(Raw(host.0))),
+            _ => ("device memory", None),
         };
         Self(Arc::new(Memory {
             place,
             object: Object::new("buffer", label),
             pointer,
             bytes,
-            kind,
+            host,
+            resource: Some(resource),
         }))
     }
 
@@ -141,9 +177,7 @@ impl DeviceBuffer {
     /// The words, where the host can address them. What a stream is writing may read as old or new.
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
-        let Kind::Pinned(host) = &self.0.kind else {
-            return None;
-        };
+        let host = self.0.host.as_ref()?;
         // SAFETY: `bytes` bytes of pinned, page-aligned, initialized memory, freed with the last clone; the
         // host reaches them through atomics only.
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU32>(), self.words()) })
@@ -151,9 +185,7 @@ impl DeviceBuffer {
 
     /// As [`DeviceBuffer::as_words`], in pairs. Nobody reaches the same memory both ways.
     pub(crate) fn as_long_words(&self) -> Option<&[AtomicU64]> {
-        let Kind::Pinned(host) = &self.0.kind else {
-            return None;
-        };
+        let host = self.0.host.as_ref()?;
         // SAFETY: as for the words, of which there are twice as many; pages are aligned for these, too.
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU64>(), self.words() / 2) })
     }
@@ -240,21 +272,9 @@ impl DeviceBuffer {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let Ok(_bound) = self.place.context.bind_apart() else {
-            return;
-        };
-        let driver = self.place.context.driver();
-        // Errors mean that the context or the driver has gone first.
-        // SAFETY: freed once, in the way it was made; submissions that use it have finished.
-        let _ = unsafe {
-            match &self.kind {
-                Kind::Device => driver.mem_free(self.pointer),
-                Kind::Pinned(host) => driver.mem_free_host(host.0),
-                Kind::External(memory) => driver
-                    .mem_free(self.pointer)
-                    .and(driver.destroy_external_memory(memory.0)),
-            }
-        };
+        if let Some(resource) = self.resource.take() {
+            resource.end(self.bytes, &self.place.context);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use syncline_core::{DeviceId, Error, Object, Result};
 
 use crate::device::{Device, Place};
 use crate::driver::Raw;
+use crate::put_by::Resource;
 
 /// Compiled PTX. Cheap to clone.
 #[derive(Clone)]
@@ -55,12 +56,9 @@ impl Module {
         let _bound = context.bind_apart()?;
         let mut raw = null_mut();
         // SAFETY: nul-terminated text; writes one handle, unloaded on drop.
-        unsafe {
-            context
-                .driver()
-                .module_load_data(&raw mut raw, image.as_ptr().cast())
-        }
-        .map_err(|code| context.error(code))?;
+        context.make(|driver| unsafe {
+            driver.module_load_data(&raw mut raw, image.as_ptr().cast())
+        })?;
         Ok(Self(Arc::new(Loaded {
             place: place.clone(),
             raw: Raw(raw),
@@ -122,12 +120,8 @@ impl Function {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        let context = &self.place.context;
-        let Ok(_bound) = context.bind_apart() else {
-            return;
-        };
-        // SAFETY: loaded once, unloaded once; its functions keep it, and launches keep them.
-        let _ = unsafe { context.driver().module_unload(self.raw.0) };
+        // Its functions keep it, and launches keep them.
+        Resource::Module(Raw(self.raw.0)).end(0, &self.place.context);
     }
 }
 

@@ -1,18 +1,17 @@
 //! A timeline as a ring of events.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use syncline_core::backend::Port;
+use syncline_core::backend::{Brief, Briefly, Port};
 use syncline_core::{Error, Object, Result};
 
-use crate::brief::{Brief, Taken};
 use crate::context::Context;
 use crate::driver::Code;
 use crate::event::{Events, First, Mark, Seen};
+use crate::row::{Entry, NO_STREAM, Reached, Row};
 
 /// Signals of which nobody asks are looked through when this many have come together. Mostly they never do: queues ask for
 /// their positions now and then, and what is found complete then leaves every ring at its next signal.
@@ -23,11 +22,6 @@ const RUN: u32 = 4;
 
 /// A ring is looked through for what is known to be complete at each of so many signals.
 const PATIENCE: u32 = 8;
-
-/// The most events that a ring keeps for its next entries. More go back to the device.
-const SPARE: usize = 64;
-/// How many of those are looked at for one that nobody else has.
-const LOOKS: usize = 4;
 
 /// The signals of one timeline that are with the driver: values in rising order, each with what
 /// tells when it is reached. They complete in that order (T3).
@@ -41,9 +35,8 @@ pub struct EventPort {
 }
 
 struct Ring {
-    entries: VecDeque<Entry>,
-    /// Events of entries that have left, for entries to come: kept by rings that [take](EventPort::begin) them.
-    spare: VecDeque<Mark>,
+    entries: Row,
+    /// It [takes](EventPort::begin) events, and keeps those of entries that have come for others.
     takes: bool,
     /// Its first entry is another than [`EventPort::first`] says.
     stale: bool,
@@ -58,8 +51,7 @@ struct Ring {
 impl Default for Ring {
     fn default() -> Self {
         Self {
-            entries: VecDeque::new(),
-            spare: VecDeque::new(),
+            entries: Row::default(),
             takes: false,
             stale: false,
             run: 0,
@@ -69,61 +61,10 @@ impl Default for Ring {
     }
 }
 
-#[derive(Clone)]
-struct Entry {
-    value: u64,
-    /// The stream that signals it, if that is known to be still the same one; otherwise [`NO_STREAM`].
-    domain: u64,
-    reached: Reached,
-}
-
-/// No stream has this number.
-pub(crate) const NO_STREAM: u64 = 0;
-
-/// When a value is reached.
-#[derive(Clone)]
-enum Reached {
-    /// When this is complete. Then everything before it is reached, too.
-    With(Mark),
-    /// When the value before it is, and this, of another stream, is complete.
-    After(Option<Mark>),
-}
-
-impl Reached {
-    #[inline]
-    const fn mark(&self) -> Option<&Mark> {
-        match self {
-            Self::With(mark) => Some(mark),
-            Self::After(mark) => mark.as_ref(),
-        }
-    }
-
-    /// For a value with none before it.
-    #[inline]
-    fn is_known(&self) -> bool {
-        self.mark().is_none_or(Mark::known_done)
-    }
-
-    /// As [`Reached::is_known`], but asks the driver.
-    fn is_now(&self) -> Result<bool> {
-        self.mark().map_or(Ok(true), Mark::is_done)
-    }
-
-    #[inline]
-    const fn says_all(&self) -> bool {
-        matches!(self, Self::With(_))
-    }
-}
-
 /// What to wait for, so that one value is reached.
 pub(crate) type Marks = SmallVec<[Mark; 6]>;
 
 impl Ring {
-    /// How many entries lie at or below `value`.
-    fn through(&self, value: u64) -> usize {
-        self.entries.partition_point(|entry| entry.value <= value)
-    }
-
     /// Where the first entry stands that lies at or above `value`: mostly the last one, or there is none.
     #[inline]
     fn at(&self, value: u64) -> usize {
@@ -135,79 +76,47 @@ impl Ring {
         match (below(1), below(2)) {
             (None | Some(true), _) => length,
             (_, None | Some(true)) => length - 1,
-            _ => self.through(value.saturating_sub(1)),
+            _ => self.entries.through(value.saturating_sub(1)),
         }
     }
 
     /// The last entry up to `at` that says all.
     fn at_or_before(&self, at: usize) -> Option<&Entry> {
-        let mut entries = self.entries.range(..=at).rev();
+        let mut entries = (0..=at).rev().filter_map(|at| self.entries.get(at));
         entries.find(|entry| entry.reached.says_all())
     }
 
     /// An entry that says all, of those above `low` and below `high`: the one after `step` others or the one in the
     /// middle, whichever comes first, or nearly that.
     fn between(&self, low: u64, high: u64, step: usize) -> Option<Entry> {
-        let from = self.through(low);
-        let to = self.entries.partition_point(|entry| entry.value < high);
+        let from = self.entries.through(low);
+        let to = self.entries.through(high.saturating_sub(1));
         if from >= to {
             return None;
         }
         let middle = from.midpoint(to).min(from.saturating_add(step));
         let before = self.at_or_before(middle).filter(|entry| entry.value > low);
-        let mut after = self.entries.range(middle..to);
+        let mut after = (middle..to).filter_map(|at| self.entries.get(at));
         let found = before.or_else(|| after.find(|entry| entry.reached.says_all()));
         found.cloned()
     }
 
     /// The entry behind `value`, if that can be reached before anything says all again.
     fn following(&self, value: u64) -> Option<Entry> {
-        let entry = self.entries.get(self.through(value))?;
+        let entry = self.entries.get(self.entries.through(value))?;
         (!entry.reached.says_all()).then(|| entry.clone())
     }
 
-    /// Takes out the first entry, if it is such a one.
+    /// Takes out the first entries, for as long as they `have_come`.
     #[inline]
-    fn pop_if(&mut self, such: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
-        let found = self.entries.front().is_some_and(such);
-        if found {
-            self.entries.pop_front()
-        } else {
-            None
-        }
-    }
-
-    /// What the first entry was, for entries to come.
-    #[inline]
-    fn reuse(&mut self, reached: Reached) {
-        self.stale = true;
-        if let Reached::With(mark) = reached
-            && self.takes
-            && mark.is_plain()
-            && self.spare.len() < SPARE
-        {
-            self.spare.push_back(mark);
-        }
-    }
-
-    /// An event of entries that have left, if nobody else has it any more.
-    #[inline]
-    fn unused(&mut self) -> Option<Mark> {
-        for _ in 0..LOOKS {
-            let mark = self.spare.pop_front()?;
-            if mark.is_alone() {
-                mark.renew();
-                return Some(mark);
-            }
-            self.spare.push_back(mark);
-        }
-        None
+    fn pass_while(&mut self, have_come: impl FnMut(&Entry) -> bool) {
+        self.stale |= self.entries.pass_while(self.takes, have_come);
     }
 }
 
 /// A port's ring, locked. What stands first is shown when it is unlocked.
 struct Locked<'p> {
-    ring: Taken<'p, Ring>,
+    ring: Briefly<'p, Ring>,
     first: &'p First,
 }
 
@@ -233,9 +142,9 @@ impl Locked<'_> {
     fn show(&mut self) {
         if self.ring.stale {
             self.ring.stale = false;
-            let front = self.ring.entries.front();
+            let first = self.ring.entries.first();
             self.first
-                .show(front.and_then(|entry| entry.reached.mark()));
+                .show(first.and_then(|entry| entry.reached.mark()));
         }
     }
 }
@@ -276,13 +185,7 @@ impl EventPort {
     pub(crate) fn push(&self, value: u64, mark: Mark, domain: u64) {
         let mut ring = self.ring();
         ring.run = 0;
-        let reached = Reached::With(mark);
-        let entry = Entry {
-            value,
-            domain,
-            reached,
-        };
-        self.add(ring, entry);
+        self.add(ring, value, domain, Reached::With(mark));
     }
 
     /// As [`EventPort::push`], before there is an event: gives one, to be recorded next in the stream of `domain`, or
@@ -294,7 +197,7 @@ impl EventPort {
     pub(crate) fn begin(&self, value: u64, domain: u64, events: &Events) -> Result<Mark> {
         let mut ring = self.ring();
         ring.takes = true;
-        let mut mark = match ring.unused() {
+        let mut mark = match ring.entries.unused() {
             Some(mark) => mark,
             None => {
                 // The driver may be asked: not under the lock.
@@ -305,13 +208,7 @@ impl EventPort {
             }
         };
         ring.run = 0;
-        let reached = Reached::With(mark.twin());
-        let entry = Entry {
-            value,
-            domain,
-            reached,
-        };
-        self.add(ring, entry);
+        self.add(ring, value, domain, Reached::With(mark.twin()));
         Ok(mark)
     }
 
@@ -319,8 +216,8 @@ impl EventPort {
     #[cold]
     pub(crate) fn withdraw(&self, value: u64) {
         let mut ring = self.ring();
-        if ring.entries.back().is_some_and(|back| back.value == value) {
-            let taken = ring.entries.pop_back();
+        if ring.entries.last().is_some_and(|last| last.value == value) {
+            let taken = ring.entries.pop();
             ring.stale |= ring.entries.is_empty();
             drop(ring);
             drop(taken);
@@ -336,13 +233,7 @@ impl EventPort {
             return false;
         }
         ring.run += 1;
-        let reached = Reached::After(mark);
-        let entry = Entry {
-            value,
-            domain,
-            reached,
-        };
-        self.add(ring, entry);
+        self.add(ring, value, domain, Reached::After(mark));
         true
     }
 
@@ -355,9 +246,9 @@ impl EventPort {
     }
 
     #[inline(always)]
-    fn add(&self, mut ring: Locked<'_>, entry: Entry) {
+    fn add(&self, mut ring: Locked<'_>, value: u64, domain: u64, reached: Reached) {
         ring.stale |= ring.entries.is_empty();
-        ring.entries.push_back(entry);
+        ring.entries.push(value, domain, reached);
         ring.patience -= 1;
         if ring.patience == 0 {
             self.look_through(ring);
@@ -368,10 +259,14 @@ impl EventPort {
     #[inline(never)]
     fn look_through(&self, mut ring: Locked<'_>) {
         ring.patience = PATIENCE;
-        while let Some(entry) = ring.pop_if(|front| front.reached.is_known()) {
-            self.note_reached(entry.value);
-            ring.reuse(entry.reached);
-        }
+        ring.pass_while(|entry| {
+            let known = entry.reached.is_known();
+            if known {
+                // First, as for those in `retire`.
+                self.note_reached(entry.value);
+            }
+            known
+        });
         let crowded = ring.entries.len() >= ring.trim_at;
         drop(ring);
         if crowded {
@@ -392,21 +287,22 @@ impl EventPort {
     fn retire(&self, ring: &mut Ring, low: u64) {
         // First, as what stands at the front is looked at without the lock.
         self.note_reached(low);
-        while let Some(entry) = ring.pop_if(|front| front.value <= low) {
+        ring.pass_while(|entry| {
+            let reached = entry.value <= low;
             // Other rings that have it need not ask.
-            if let Some(mark) = entry.reached.mark() {
+            if let Some(mark) = entry.reached.mark().filter(|_| reached) {
                 mark.note_done();
             }
-            ring.reuse(entry.reached);
-        }
+            reached
+        });
     }
 
     /// The first entry's event was found complete, if it was that entry's.
     fn pass(&self, seen: Seen<'_>) -> Result<Option<u64>> {
         let mut ring = self.ring();
-        match ring.entries.front() {
-            Some(front) if self.first.is_still(seen) => {
-                let value = front.value;
+        match ring.entries.first() {
+            Some(first) if self.first.is_still(seen) => {
+                let value = first.value;
                 if ring.entries.len() > 1 {
                     return self.go_on_from(ring, value);
                 }
@@ -436,7 +332,7 @@ impl EventPort {
     fn poll_locked(&self) -> Result<Option<u64>> {
         let front = {
             let ring = self.ring();
-            let Some(front) = ring.entries.front() else {
+            let Some(front) = ring.entries.first() else {
                 return Ok(Some(self.reached()));
             };
             front.clone()
@@ -449,7 +345,7 @@ impl EventPort {
 
     /// `value`, of the first entry some time ago, is reached; tells how far it goes from there.
     fn go_on_from(&self, ring: Locked<'_>, value: u64) -> Result<Option<u64>> {
-        let more = ring.entries.back().is_some_and(|back| back.value > value);
+        let more = ring.entries.last().is_some_and(|last| last.value > value);
         let (mut ring, low) = if more {
             drop(ring);
             let low = self.furthest(value)?;
@@ -470,8 +366,8 @@ impl EventPort {
             let last = end.checked_sub(1).and_then(|at| ring.at_or_before(at));
             let beyond = ring
                 .entries
-                .back()
-                .map_or(0, |back| back.value.saturating_add(1));
+                .last()
+                .map_or(0, |last| last.value.saturating_add(1));
             (last.cloned(), beyond)
         };
         let mut high = end;
@@ -704,6 +600,21 @@ mod tests {
             finish(&to, 3);
         });
         assert_eq!(timeline.value().unwrap(), 3, "all have come");
+    }
+
+    /// Its ring has not been asked, and so has not let go of it.
+    #[test]
+    fn an_event_that_another_timeline_has_is_not_used_again() {
+        let (queue, timeline) = queue_and_timeline();
+        let other = queue.device().timeline("other").unwrap();
+        signal(&queue, &timeline, 1);
+        finish(&queue, 1);
+        assert!(queue.position().is_reached().unwrap());
+        for value in 1..=3 {
+            signal(&queue, &other, value);
+        }
+        assert_eq!(timeline.value().unwrap(), 1);
+        assert_eq!(other.value().unwrap(), 0);
     }
 
     /// The events are the same few all the time: whoever asks meets some that have been taken for later signals since.

@@ -23,7 +23,7 @@ use crate::context::Owner;
 use crate::device::Device;
 use crate::driver::Code;
 use crate::event::Mark;
-use crate::external::{External, ExternalPort};
+use crate::external::{External, ExternalPort, external};
 use crate::memory::DeviceBuffer;
 use crate::module::Function;
 use crate::port::{EventPort, Marks, no_event};
@@ -139,11 +139,11 @@ impl backend::Queue for Queue {
 pub struct Recorder {
     line: Lent,
     keep: LentKeep,
-    /// What the work has put into the stream, as far as it is known.
-    commands: u64,
-    /// Said by the work, for what it puts there by itself.
+    /// Said by the work, for what it puts into the stream by itself.
     said: u64,
     raw: Cell<bool>,
+    /// It has launched a kernel, which waits for all that stands before it.
+    launched: bool,
     put: Put,
 }
 
@@ -187,6 +187,12 @@ impl LentKeep {
         // SAFETY: as promised where it was made.
         unsafe { self.0.as_mut() }.push(object);
     }
+
+    #[inline]
+    fn take_room(&mut self, units: u64) {
+        // SAFETY: as above.
+        unsafe { self.0.as_mut() }.take_room(units);
+    }
 }
 
 /// What the work has put into the stream, as far as that matters to what comes behind it.
@@ -218,17 +224,6 @@ impl Recorder {
     /// split, or never sent behind work that waits for this thread.
     pub const fn commands(&mut self, commands: u64) {
         self.said = self.said.saturating_add(commands);
-    }
-
-    /// What the submission takes of the device's room.
-    #[inline]
-    fn units(&self) -> u64 {
-        let said = if self.raw.get() && self.said == 0 {
-            UNSAID
-        } else {
-            self.said
-        };
-        self.commands.saturating_add(said)
     }
 
     /// The stream, to put something into it.
@@ -332,6 +327,7 @@ impl Recorder {
                 null_mut(),
             )
         };
+        self.launched |= done.is_ok();
         self.done(done)
     }
 
@@ -342,8 +338,10 @@ impl Recorder {
         Ok(())
     }
 
-    pub(crate) const fn count(&mut self, commands: u64) {
-        self.commands = self.commands.saturating_add(commands);
+    /// So many commands more are in the stream.
+    #[inline]
+    pub(crate) fn count(&mut self, commands: u64) {
+        self.keep.take_room(commands);
     }
 }
 
@@ -430,6 +428,15 @@ impl Line {
     /// Puts what makes the signals behind the work: mostly one event, which stands for the whole submission.
     #[inline(always)]
     fn signal(&self, batch: &Batch<'_>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
+        let last = match (batch.signals, last) {
+            // The work has ended with an event, and that stands for the whole submission.
+            ([], Some(mark)) => {
+                let own = Self::own(batch.end);
+                own.push(batch.end.value(), mark, self.stream.domain());
+                return Ok(());
+            }
+            (_, last) => last,
+        };
         if let ([signal], None) = (batch.signals, &last)
             && let Some(port) = signal.port::<EventPort>()
         {
@@ -451,17 +458,12 @@ impl Line {
     /// engine could see. The event was taken before: nothing is left to fail behind the signals but the stream itself.
     fn signal_all<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
         let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
-        let all_here = batch.signals.iter().filter(|signal| here(signal).is_some());
-        let count = all_here.count();
+        let count = batch.signals.iter().filter_map(here).count();
         let only_here = count == batch.signals.len();
         let domain = self.stream.domain();
         let own = Self::own(batch.end);
         let number = batch.end.value();
         let mark = match last.filter(|_| only_here) {
-            Some(mark) if batch.signals.is_empty() => {
-                own.push(number, mark, domain);
-                return Ok(());
-            }
             Some(mark) => {
                 own.push(number, mark.clone(), domain);
                 mark
@@ -471,7 +473,8 @@ impl Line {
                 let made = if only_here {
                     self.stream.record(&mark)
                 } else {
-                    self.signal_external(batch.signals, batch.end, keep, &mark)
+                    self.external(batch.signals, batch.end, keep)
+                        .and_then(|external| external.make(&self.stream, &mark))
                 };
                 if let Err(error) = made {
                     own.withdraw(number);
@@ -523,45 +526,22 @@ impl Line {
         end: NativePoint<'_>,
         keep: &mut Keep,
     ) -> Result<()> {
-        let mut external = External::default();
-        self.external(points, end, keep, &mut external)?;
-        external.wait(&self.stream)
+        self.external(points, end, keep)?.wait(&self.stream)
     }
 
-    #[inline(never)]
-    fn signal_external(
-        &self,
-        points: &[NativePoint<'_>],
-        end: NativePoint<'_>,
-        keep: &mut Keep,
-        mark: &Mark,
-    ) -> Result<()> {
-        let mut external = External::default();
-        self.external(points, end, keep, &mut external)?;
-        external.make(&self.stream, mark)
-    }
-
-    /// Those of `points` that are imported go to `external`, and are kept until the submission that `end` ends has
-    /// finished. (A list is filled where it stands: to move it costs more than to fill it.)
+    /// Those of `points` that are imported, which are kept until the submission that `end` ends has finished.
     #[inline]
     fn external<'p>(
         &self,
-        points: &[NativePoint<'p>],
+        points: &'p [NativePoint<'p>],
         end: NativePoint<'_>,
         keep: &mut Keep,
-        external: &mut External<'p>,
-    ) -> Result<()> {
-        for point in points {
-            if let Some(port) = point.port::<ExternalPort>() {
-                external.push(port, point.value());
-                keep.take_room(EXTERNAL);
-            } else if point.port::<EventPort>().is_none() {
-                return Err(self.foreign(*point));
-            }
-        }
+    ) -> Result<External<impl Iterator<Item = (&'p ExternalPort, u64)> + Clone + use<'p>>> {
+        let external = external(points).map_err(|point| self.foreign(point))?;
+        keep.take_room(EXTERNAL * external.count() as u64);
         let reached = Self::own(end).reached();
         self.semaphores.add(external.used(), end.value(), reached);
-        Ok(())
+        Ok(external)
     }
 }
 
@@ -615,8 +595,10 @@ impl Enqueue for Feed {
         let line = &self.0;
         // Taken by `ready`.
         let _turn = line.stream.turn().taken();
-        // For the work, and for the legacy default stream, which is the current context's.
-        let _bound = line.device.context().bind()?;
+        // For the work, and for the legacy default stream, which is the current context's. Events are recorded and waited for with any
+        // context current, or none.
+        let binds = !batch.is_bare || line.stream.is_legacy();
+        let _bound = binds.then(|| line.device.context().bind()).transpose()?;
         // Stays so if this is refused: what passes over it has to record an event then.
         let marked = !line.unmarked.load(Ordering::Relaxed);
         line.unmarked.store(true, Ordering::Relaxed);
@@ -627,15 +609,17 @@ impl Enqueue for Feed {
             line: unsafe { Lent::new(line) },
             // SAFETY: so is `keep`, which is not used again before the recorder is gone.
             keep: unsafe { LentKeep::new(keep) },
-            commands: 0,
             said: 0,
             raw: Cell::new(false),
+            launched: false,
             put: Put::Nothing,
         };
         let worked = work(&mut recorder);
-        let (units, raw, put) = (recorder.units(), recorder.raw.get(), recorder.put);
-        // Also if it failed: the driver may have taken a part.
-        keep.take_room(units);
+        let (said, raw, put) = (recorder.said, recorder.raw.get(), recorder.put);
+        if raw || said > 0 {
+            // Also if it failed: the driver may have taken a part.
+            keep.take_room(if said > 0 { said } else { UNSAID });
+        }
         worked?;
         if raw {
             // The work may have begun a capture and left it open.
@@ -672,6 +656,7 @@ impl Enqueue for Feed {
         self.0.semaphores.let_go(reached);
     }
 
+    #[inline]
     fn stamp(&self, timing: Timing) -> Result<Arc<Stamp>> {
         let line = &self.0;
         let stamps = match timing {
@@ -679,20 +664,23 @@ impl Enqueue for Feed {
             _ => &line.stamps,
         };
         let make = || Stamp::new(&line.device, &line.object, timing);
-        stamps.take(Stamp::renew, make)
+        stamps.take_fit(Stamp::renew, make)
     }
 
+    #[inline]
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
         let line = &recorder.line;
         // A capture that the work has left open gets no node of ours.
         line.stream.refuse_capture("write a time")?;
         if let Some(mark) = stamp.event(line.device.timed_events())? {
-            line.stream.record(mark)?;
-            recorder.put = Put::Event(mark.clone());
+            line.stream.record(&mark)?;
+            recorder.put = Put::Event(mark);
         } else {
             // Before the call, which may fail with the kernel in the stream.
             recorder.keep.push(stamp.clone());
-            stamp.launch(recorder.line_stream())?;
+            // A kernel that the application has put there itself may have been let in before what stands before that has ended.
+            let early = recorder.launched && !recorder.raw.get();
+            stamp.launch(recorder.line_stream(), early)?;
         }
         recorder.count(1);
         Ok(())

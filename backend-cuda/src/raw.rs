@@ -12,8 +12,9 @@ use crate::device::Device;
 use crate::driver::{Driver, Raw};
 use crate::event::Mark;
 use crate::external::{External, ExternalPort};
-use crate::port::{EventPort, Marks, NO_STREAM, no_event};
+use crate::port::{EventPort, Marks, no_event};
 use crate::queue::Queue;
+use crate::row::NO_STREAM;
 use crate::stream::{Stream, foreign};
 use crate::turn::Held;
 
@@ -211,13 +212,9 @@ impl Device {
             port.push(claim.value(), mark, NO_STREAM);
         } else if let Some(port) = imported {
             if !before.is_reached()? {
-                let mut wait = External::default();
-                wait.push(port, before.value());
-                wait.wait(&stream)?;
+                External::one(port, before.value()).wait(&stream)?;
             }
-            let mut signal = External::default();
-            signal.push(port, claim.value());
-            signal.make(&stream, &mark)?;
+            External::one(port, claim.value()).make(&stream, &mark)?;
         }
         claim.submitted()
     }

@@ -53,7 +53,7 @@ impl Drop for Semaphore {
 /// # Errors
 /// A driver error; nothing has happened then.
 pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
-    wait_all(stream, [(semaphore.raw(), 0)].into_iter())
+    wait_all(stream, 1, [(semaphore.raw(), 0)].into_iter())
 }
 
 /// Signals a binary semaphore behind what is in the stream. The submission keeps it alive.
@@ -61,13 +61,14 @@ pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> 
 /// # Errors
 /// A driver error; nothing has happened then.
 pub(crate) fn signal_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
-    signal_all(stream, [(semaphore.raw(), 0)].into_iter())
+    signal_all(stream, 1, [(semaphore.raw(), 0)].into_iter())
 }
 
-/// One driver call for all of them. Callers keep the semaphores alive; a binary one's value is 0.
+/// One driver call for all of them, of which there are so many. Callers keep the semaphores alive; a binary one's value is 0.
 pub(crate) fn wait_all(
     stream: &Stream,
-    semaphores: impl ExactSizeIterator<Item = Valued>,
+    count: usize,
+    semaphores: impl Iterator<Item = Valued>,
 ) -> Result<()> {
     type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
     fn params(value: u64) -> Params {
@@ -77,7 +78,7 @@ pub(crate) fn wait_all(
         params
     }
     let context = stream.context();
-    each(semaphores, params, |semaphores, params, count| {
+    each(count, semaphores, params, |semaphores, params, count| {
         // SAFETY: both lists have that many elements; the semaphores are alive.
         unsafe {
             context
@@ -91,7 +92,8 @@ pub(crate) fn wait_all(
 /// As [`wait_all`].
 pub(crate) fn signal_all(
     stream: &Stream,
-    semaphores: impl ExactSizeIterator<Item = Valued>,
+    count: usize,
+    semaphores: impl Iterator<Item = Valued>,
 ) -> Result<()> {
     type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
     fn params(value: u64) -> Params {
@@ -101,7 +103,7 @@ pub(crate) fn signal_all(
         params
     }
     let context = stream.context();
-    each(semaphores, params, |semaphores, params, count| {
+    each(count, semaphores, params, |semaphores, params, count| {
         // SAFETY: as for waits.
         unsafe {
             context.driver().signal_external_semaphores_async(
@@ -122,11 +124,12 @@ type Valued = (sys::CUexternalSemaphore, u64);
 /// fewer than the type holds. Parameters are large, so those of one alone, as there mostly is, are not put into a list.
 #[inline]
 fn each<P>(
-    mut semaphores: impl ExactSizeIterator<Item = Valued>,
+    count: usize,
+    mut semaphores: impl Iterator<Item = Valued>,
     params: impl Fn(u64) -> P,
     call: impl FnOnce(*const sys::CUexternalSemaphore, *const P, u32) -> Result<()>,
 ) -> Result<()> {
-    if semaphores.len() == 1
+    if count == 1
         && let Some((semaphore, value)) = semaphores.next()
     {
         return call(&semaphore, &params(value), 1);

@@ -13,6 +13,7 @@ use syncline_core::backend::Timing;
 use syncline_core::{Error, Object, Result, backend};
 
 use crate::device::{Device, Place};
+use crate::driver::{LaunchAttribute, LaunchConfig};
 use crate::event::{Events, Mark};
 use crate::lock;
 use crate::memory::DeviceBuffer;
@@ -43,6 +44,8 @@ struct Word {
 /// Writes times of a device's clock. Its memory is freed at its end alone, as that may wait for all work of the context.
 pub(crate) struct Timekeeper {
     kernel: Function,
+    /// The same as one that is launched before what it waits for has ended, where GPU and driver have that.
+    early: Option<Function>,
     place: Place,
     free: Mutex<Vec<(DeviceBuffer, usize)>>,
 }
@@ -50,14 +53,20 @@ pub(crate) struct Timekeeper {
 /// Words that are allocated together.
 const SLAB: usize = 512;
 
+/// For GPUs since Hopper, and drivers since CUDA 11.8.
+const BEHIND: &str = include_str!("behind.ptx");
+
 impl Timekeeper {
     /// With the kernel of `kernels`. Blocks, and may wait for all work of the context.
     ///
     /// # Errors
     /// A driver error.
     pub(crate) fn new(place: Place, kernels: &Module) -> Result<Self> {
+        // An older GPU, or driver, refuses it.
+        let early = Module::load(&place, BEHIND).and_then(|behind| behind.function(c"stamp"));
         let keeper = Self {
             kernel: kernels.function(c"stamp")?,
+            early: early.ok(),
             place,
             free: Mutex::default(),
         };
@@ -127,52 +136,87 @@ impl Stamp {
         })
     }
 
-    /// For the next record.
-    pub(crate) fn renew(&mut self) {
-        match &mut self.kind {
-            Kind::Event(event) => match event.get().filter(|mark| mark.is_alone()) {
-                Some(mark) => mark.renew(),
-                None => *event = OnceLock::new(),
-            },
+    /// For the next record. False if that has to wait until a ring lets the event go. Nobody else has the stamp.
+    #[inline]
+    pub(crate) fn renew(&self) -> bool {
+        match &self.kind {
+            Kind::Event(event) => event.get().is_none_or(|mark| {
+                let alone = mark.is_alone();
+                if alone {
+                    mark.renew();
+                }
+                alone
+            }),
             Kind::Word(word) => {
                 if let Some(word) = word.get() {
                     word.store(0, Ordering::Relaxed);
                 }
+                true
             }
         }
     }
 
     /// The event, to be recorded once, when the stamp's submission is recorded; `None` if that is to
-    /// [launch](Stamp::launch) a kernel.
+    /// [launch](Stamp::launch) a kernel. Called once for each use of the stamp.
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn event(&self, events: &Events) -> Result<Option<&Mark>> {
+    #[inline]
+    pub(crate) fn event(&self, events: &Events) -> Result<Option<Mark>> {
         let Kind::Event(event) = &self.kind else {
             return Ok(None);
         };
-        if let Some(mark) = event.get() {
-            return Ok(Some(mark));
-        }
-        let mark = events.take()?;
-        Ok(Some(event.get_or_init(|| mark)))
+        let mark = match event.get() {
+            Some(mark) => mark,
+            None => {
+                let mark = events.take()?;
+                event.get_or_init(|| mark)
+            }
+        };
+        // SAFETY: the engine records the writing of a stamp once, on one thread, and nobody else makes clones of its mark.
+        Ok(Some(unsafe { mark.twin_of_shared() }))
     }
 
-    /// Puts the kernel that writes it into `stream`, if it is one that a kernel writes. The submission keeps the stamp until it
-    /// has finished.
+    /// Puts the kernel that writes it into `stream`, if it is one that a kernel writes; `early`, if what stands before it there is a kernel
+    /// of the same submission that waits for all before it. The submission keeps the stamp until it has finished.
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn launch(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn launch(&self, stream: &Stream, early: bool) -> Result<()> {
         let Kind::Word(word) = &self.kind else {
             return Ok(());
         };
+        // A record that goes at once makes it not current, and a kernel needs it.
+        let _bound = stream.context().bind()?;
+        let driver = stream.context().driver();
         let mut to = word.slab.pointer() + 8 * word.index as u64;
         let mut params = [(&raw mut to).cast()];
+        let params = params.as_mut_ptr();
+        let early = word.keeper.early.as_ref().filter(|_| early);
+        let launched = early.is_some_and(|kernel| {
+            let attribute = LaunchAttribute::BEGINS_EARLY;
+            let config = LaunchConfig {
+                grid: [1; 3],
+                block: [1; 3],
+                shared_bytes: 0,
+                stream: stream.raw(),
+                attributes: &raw const attribute,
+                count: 1,
+            };
+            // SAFETY: as below. It waits by itself for what stands before it, and what stands behind it waits for its end.
+            let launched = unsafe {
+                driver.launch_kernel_ex(&raw const config, kernel.raw(), params, null_mut())
+            };
+            // Who does not have that, or refuses it, is asked for the other.
+            matches!(launched, Some(Ok(())))
+        });
+        if launched {
+            return Ok(());
+        }
         // SAFETY: the kernel takes the address of one word, and is one thread; word and kernel are this stamp's, which the submission
         // keeps. The driver copies the parameter during the call.
         unsafe {
-            stream.context().driver().launch_kernel(
+            driver.launch_kernel(
                 word.keeper.kernel.raw(),
                 1,
                 1,
@@ -182,7 +226,7 @@ impl Stamp {
                 1,
                 0,
                 stream.raw(),
-                params.as_mut_ptr(),
+                params,
                 null_mut(),
             )
         }

@@ -768,6 +768,47 @@ fn events_and_the_clock_agree() {
     tell("by the clock more than by events, ns", apart);
 }
 
+/// What stands behind a kernel in its submission is told later than that ended: also where the kernel lets the next one begin before.
+fn a_time_behind_a_kernel_is_not_before_its_end() {
+    const TAKES: u64 = 500_000;
+    let setup = Setup::new();
+    let mut kernels = vec![setup.delay.clone()];
+    match setup.device.module(include_str!("early.ptx")) {
+        Ok(module) => kernels.push(module.function(c"early").unwrap()),
+        Err(Error::Native {
+            code: 209 | 218 | 222,
+            ..
+        }) => {
+            println!("no kernel of this GPU, or for this driver, lets the next one begin");
+        }
+        Err(why) => panic!("{why}"),
+    }
+    let queue = setup.queue("timed");
+    for kernel in kernels {
+        let trace = Trace::new();
+        trace.follow(&queue).unwrap();
+        for _ in 0..20 {
+            setup.launch(&queue, &kernel, [1, 1], TAKES);
+        }
+        queue.idle(LIMIT).unwrap();
+        let recording = trace.finish(LIMIT);
+        let submissions = &recording.tracks[0].submissions;
+        assert_eq!(submissions.len(), 20);
+        let mut took = Vec::new();
+        for one in submissions {
+            let (began, ended) = (one.began.unwrap(), one.ended.unwrap());
+            took.push(ended.nanoseconds.abs_diff(began.nanoseconds));
+            // Told on the host's clock, which may run a little faster or slower.
+            let least = (TAKES - TAKES / 1_000).cast_signed();
+            assert!(
+                ended.nanoseconds - began.nanoseconds >= least,
+                "{kernel:?} took {began:?} to {ended:?}"
+            );
+        }
+        tell("a kernel of 500 µs between two times, ns", took);
+    }
+}
+
 /// What hangs on the device has begun all the same.
 fn a_trace_tells_what_has_begun_and_not_ended() {
     let setup = Setup::new();
@@ -818,6 +859,7 @@ fn main() -> std::process::ExitCode {
     let tests = trials![
         records_do_not_wait_for_a_gate,
         a_trace_tells_what_has_begun_and_not_ended,
+        a_time_behind_a_kernel_is_not_before_its_end,
         clocked_fences_tell_the_time,
         events_and_the_clock_agree,
         it_says_that_it_has_a_clock,

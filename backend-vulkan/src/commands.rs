@@ -64,6 +64,16 @@ pub(crate) struct InFlight {
     pub(crate) semaphores: SmallVec<[Arc<Semaphore>; 2]>,
 }
 
+impl InFlight {
+    /// As new, mostly with nothing to be dropped.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        (self.number, self.submission) = (0, 0);
+        self.buffers.clear();
+        self.semaphores.clear();
+    }
+}
+
 impl Commands {
     pub(crate) fn new(
         device: &Arc<Inner>,

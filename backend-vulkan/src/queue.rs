@@ -214,7 +214,7 @@ impl Submitter {
         parts.signal(self.commands.own.raw(), batch.end.value());
         recorder.used.number = batch.end.value();
         self.commands
-            .keep(&semaphores, &mut recorder.used, batch.finished);
+            .keep(&semaphores, &mut recorder.used, batch.finished());
         Ok(())
     }
 
@@ -230,11 +230,39 @@ impl Submitter {
     ///
     /// # Safety
     /// The queue's lock is held, and the semaphores and command buffers live until the submission has finished.
+    #[inline]
     unsafe fn submit(&self, recorder: &Recorder) -> Result<(), vk::Result> {
         let parts = &recorder.parts;
-        let (waits, signals) = parts
-            .split
-            .unwrap_or((parts.waits.len(), parts.signals.len()));
+        if let Some((waits, signals)) = parts.split {
+            // SAFETY: by this function's contract.
+            return unsafe { self.submit_in_two(recorder, waits, signals) };
+        }
+        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(&parts.wait_values)
+            .signal_semaphore_values(&parts.signal_values);
+        let info = vk::SubmitInfo::default()
+            .wait_semaphores(&parts.waits)
+            .wait_dst_stage_mask(&parts.wait_stages)
+            .command_buffers(&recorder.buffers)
+            .signal_semaphores(&parts.signals)
+            .push_next(&mut values);
+        let device = self.commands.device.raw();
+        // SAFETY: by this function's contract.
+        unsafe { device.queue_submit(self.driver.raw, &[info], recorder.fence) }
+    }
+
+    /// As [`Submitter::submit`], with so many waits and signals beside the work, and the others behind that.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    unsafe fn submit_in_two(
+        &self,
+        recorder: &Recorder,
+        waits: usize,
+        signals: usize,
+    ) -> Result<(), vk::Result> {
+        let parts = &recorder.parts;
         let values = |waits: Range<usize>, signals: Range<usize>| {
             vk::TimelineSemaphoreSubmitInfo::default()
                 .wait_semaphore_values(&parts.wait_values[waits])
@@ -246,18 +274,14 @@ impl Submitter {
                 .wait_dst_stage_mask(&parts.wait_stages[waits])
                 .signal_semaphores(&parts.signals[signals])
         };
-        let device = self.commands.device.raw();
         let mut first_values = values(0..waits, 0..signals);
         let first = info(0..waits, 0..signals)
             .command_buffers(&recorder.buffers)
             .push_next(&mut first_values);
-        if parts.split.is_none() {
-            // SAFETY: by this function's contract.
-            return unsafe { device.queue_submit(self.driver.raw, &[first], recorder.fence) };
-        }
         let rest = (waits..parts.waits.len(), signals..parts.signals.len());
         let mut last_values = values(rest.0.clone(), rest.1.clone());
         let last = info(rest.0, rest.1).push_next(&mut last_values);
+        let device = self.commands.device.raw();
         // SAFETY: by this function's contract.
         unsafe { device.queue_submit(self.driver.raw, &[first, last], recorder.fence) }
     }
@@ -288,7 +312,7 @@ impl Enqueue for Submitter {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
     {
-        self.commands.recycle(batch.finished);
+        self.commands.recycle(batch.finished());
         // SAFETY: in `record`.
         let spare = unsafe { self.spare.take() };
         let mut recorder = spare.unwrap_or_else(|| Box::new(Recorder::new(&self.commands)));

@@ -118,7 +118,7 @@ impl Recorder {
     pub(crate) fn clear(&mut self) {
         self.parts.clear();
         self.buffers.clear();
-        self.used = InFlight::default();
+        self.used.clear();
         self.open = false;
         self.worked = false;
         self.stamps.clear();

@@ -51,13 +51,14 @@ impl Watch for Inner {
     }
 
     fn watch(&self, ports: &[(&dyn backend::Port, u64)], until: Instant) -> Result<()> {
-        let (mut semaphores, mut values): (Semaphores, Values) = ports
-            .iter()
-            .filter_map(|&(port, value)| {
-                let port: &dyn std::any::Any = port;
-                Some((port.downcast_ref::<Port>()?.0.raw(), value))
-            })
-            .unzip();
+        let (mut semaphores, mut values) = (Semaphores::new(), Values::new());
+        for &(port, value) in ports {
+            let port: &dyn std::any::Any = port;
+            if let Some(port) = port.downcast_ref::<Port>() {
+                semaphores.push(port.0.raw());
+                values.push(value);
+            }
+        }
         semaphores.push(self.nudges.semaphore);
         values.push(lock(&self.nudges.counts).seen + 1);
         if self.spins_on_any {

@@ -31,6 +31,7 @@ use smallvec::SmallVec;
 
 use crate::clock::Clock;
 
+pub use crate::brief::{Brief, Briefly};
 pub use crate::front::{Front, Look};
 pub use crate::gate::Gate;
 pub use crate::in_use::InUse;
@@ -38,6 +39,7 @@ pub use crate::lane::{Held, Lane, Submitted};
 pub use crate::point::{Completion, NativePoint};
 pub use crate::recycled::Recycled;
 pub use crate::room::Room;
+pub use crate::run::is_letting_go;
 pub use crate::timeline::{Attachment, Attachments};
 use crate::trace::Trace;
 pub use crate::watch::Watcher;
@@ -259,8 +261,18 @@ pub struct Batch<'a> {
     pub relayed: &'a [Completion],
     /// The queue's own timeline, to be signalled last. Its value is the submission's number.
     pub end: NativePoint<'a>,
-    /// Submissions of the queue up to this number are known to have finished.
-    pub finished: u64,
+    /// The work is the engine's own: nothing, or the writing of a [stamp](Enqueue::write_stamp). What a backend does for an application's
+    /// work alone, such as making its context current on the thread, it can leave out.
+    pub is_bare: bool,
+}
+
+impl Batch<'_> {
+    /// Submissions of the queue up to this number are known to have finished. A load, of what another thread may be writing.
+    #[must_use]
+    #[inline]
+    pub fn finished(&self) -> u64 {
+        self.end.of.reached()
+    }
 }
 
 /// What becomes of a submission that is handed to the driver.
@@ -397,6 +409,12 @@ impl Keep {
     #[inline]
     pub(crate) const fn is_nothing(&self) -> bool {
         self.few[0].is_none() && self.units == 0
+    }
+
+    /// True if it keeps no object, and has no room for more than it has in place.
+    #[inline]
+    pub(crate) const fn has_no_room(&self) -> bool {
+        self.few[0].is_none() && self.more.capacity() == 0
     }
 
     /// How many units of room it takes.

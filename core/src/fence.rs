@@ -9,7 +9,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point};
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, Brief, Mutex, Ordering};
 use crate::wait::WaitMode;
 
 /// A cell that holds a position of a queue: recorded, waited for, and recorded again.
@@ -37,7 +37,7 @@ struct Cell {
     foreign: bool,
     /// It has held [`Mark::Native`], and perhaps does.
     native: AtomicBool,
-    mark: Mutex<Mark>,
+    mark: Brief<Mark>,
     /// The last stamp that could not be written, and why.
     lost: Mutex<Option<(Arc<dyn Stamp>, Error)>>,
 }
@@ -96,13 +96,14 @@ impl Fence {
             clock,
             foreign: matches!(mark, Mark::Foreign(_)),
             native: AtomicBool::new(false),
-            mark: Mutex::new(mark),
+            mark: Brief::new(mark),
             lost: Mutex::new(None),
         }))
     }
 
     /// Its name in errors and reports.
     #[must_use]
+    #[inline]
     pub fn object(&self) -> &Object {
         &self.0.object
     }
@@ -119,12 +120,14 @@ impl Fence {
 
     /// True if its records write a time, of whatever kind.
     #[must_use]
+    #[inline]
     pub fn is_timed(&self) -> bool {
         self.0.timing != Timing::None
     }
 
     /// What its records write.
     #[must_use]
+    #[inline]
     pub fn timing(&self) -> Timing {
         self.0.timing
     }
@@ -147,10 +150,16 @@ impl Fence {
 
     /// What its backend has put there instead of a position, if that is what it holds.
     #[must_use]
+    #[inline]
     pub fn native_mark(&self) -> Option<Arc<dyn NativeMark>> {
         if !self.0.native.load(Ordering::Acquire) {
             return None;
         }
+        self.held_native_mark()
+    }
+
+    #[cold]
+    fn held_native_mark(&self) -> Option<Arc<dyn NativeMark>> {
         match &*self.0.mark.lock() {
             Mark::Native(mark) => Some(mark.clone()),
             _ => None,
@@ -235,6 +244,7 @@ impl Fence {
     }
 
     /// Refuses what a queue of `device`, named `asked`, cannot record.
+    #[inline]
     pub(crate) fn require_recordable(&self, device: DeviceId, asked: &Object) -> Result<()> {
         if self.0.foreign {
             return Err(Error::ForeignFence {
@@ -251,22 +261,23 @@ impl Fence {
         })
     }
 
+    #[inline]
     pub(crate) fn mark(&self, at: Point<'_>, stamp: Option<Arc<dyn Stamp>>) {
         let mut mark = self.0.mark.lock();
         // Mostly it was recorded on the same queue before: then no reference is counted up, and none down.
-        let before = match &mut *mark {
-            Mark::Recorded { point, stamp: held } if point.is_of(at) => {
-                point.value = at.value;
-                (std::mem::replace(held, stamp), None)
-            }
-            other => {
-                let point = at.keep();
-                let recorded = Mark::Recorded { point, stamp };
-                (None, Some(std::mem::replace(other, recorded)))
-            }
-        };
+        if let Mark::Recorded { point, stamp: held } = &mut *mark
+            && point.is_of(at)
+        {
+            point.value = at.value;
+            let before = std::mem::replace(held, stamp);
+            drop(mark);
+            // The old stamp goes back to its pool outside the lock.
+            drop(before);
+            return;
+        }
+        let point = at.keep();
+        let before = std::mem::replace(&mut *mark, Mark::Recorded { point, stamp });
         drop(mark);
-        // The old stamp goes back to its pool outside the lock.
         drop(before);
     }
 

@@ -1,16 +1,18 @@
 //! Objects that a queue uses again and again: each is kept once, until the last submission that used it has finished.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
+
+use crate::brief::{Brief, Briefly};
 
 /// So many of the objects that were used last are looked through for one that is used again.
 const LOOKS: usize = 16;
 
 /// What the submissions of one queue use in the driver, with the last of them that uses each: for semaphores, of which a
 /// queue uses the same few all the time.
-pub struct InUse<T>(Mutex<List<T>>);
+pub struct InUse<T>(Brief<List<T>>);
 
 struct List<T> {
     objects: Vec<(Arc<T>, u64)>,
@@ -52,19 +54,26 @@ impl<T> fmt::Debug for InUse<T> {
     }
 }
 
-impl<T> Default for InUse<T> {
+impl<T> Default for List<T> {
     fn default() -> Self {
-        Self(Mutex::new(List {
+        Self {
             objects: Vec::new(),
             next: 0,
             look_at: 0,
-        }))
+        }
+    }
+}
+
+impl<T> Default for InUse<T> {
+    fn default() -> Self {
+        Self(Brief::default())
     }
 }
 
 impl<T> InUse<T> {
-    fn list(&self) -> MutexGuard<'_, List<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    fn list(&self) -> Briefly<'_, List<T>> {
+        self.0.lock()
     }
 
     /// The submission `number`, the last one so far, uses `objects`. Those up to `reached` have finished.

@@ -19,6 +19,7 @@ pub mod host;
 pub mod trace;
 
 mod blockers;
+mod brief;
 mod claim;
 mod error;
 mod fence;
@@ -29,6 +30,7 @@ mod graph;
 mod handle;
 mod in_use;
 mod info;
+mod known;
 mod lane;
 mod long;
 mod names;

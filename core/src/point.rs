@@ -8,8 +8,9 @@ use crate::backend::Port;
 use crate::blockers::Blockers;
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
+use crate::known::Known;
 use crate::state::{Shared, Standing};
-use crate::wait::{Quantity, WaitMode, wait_points, wait_stage};
+use crate::wait::{WaitMode, wait_longer, wait_stage};
 use crate::waiters::Stage;
 
 /// A value of a timeline to wait for, by a host thread or a submission. Borrowed, small and `Copy`.
@@ -70,10 +71,14 @@ impl<'t> Point<'t> {
     /// As [`Point::wait`].
     #[inline]
     pub fn wait_with(self, mode: WaitMode, timeout: Duration) -> Result<()> {
-        if self.of.is_none_or(|of| of.reached() >= self.value) {
-            return Ok(());
+        match self.of {
+            // The first look comes before everything else that a wait needs: often it finds that.
+            Some(of) if of.reached() < self.value => match of.look_for(self.value) {
+                Some(true) => Ok(()),
+                looked => wait_longer(self, looked.is_some(), mode, timeout),
+            },
+            _ => Ok(()),
         }
-        wait_points(&[self], Quantity::All, Stage::Reached, mode, timeout).map(|_| ())
     }
 
     /// Blocks until the value is pending: its signal, and everything before it, is with the driver and needs no
@@ -119,8 +124,7 @@ impl<'t> Point<'t> {
     /// The port on `device`, if the timeline has one there and it is of type `P`.
     #[must_use]
     pub fn port<P: Port>(self, device: DeviceId) -> Option<&'t P> {
-        let port: &dyn std::any::Any = self.of?.port_on(device)?;
-        port.downcast_ref()
+        self.of?.port_on(device)?.downcast()
     }
 
     /// Refuses points whose signal is not yet with the driver, for handing raw semaphores or events out.
@@ -201,7 +205,7 @@ impl fmt::Debug for Signal<'_> {
 #[derive(Clone, Copy)]
 pub struct NativePoint<'a> {
     pub(crate) of: &'a Arc<Shared>,
-    pub(crate) port: &'a dyn Port,
+    pub(crate) port: &'a Known,
     pub(crate) value: u64,
 }
 
@@ -217,14 +221,14 @@ impl<'a> NativePoint<'a> {
     #[must_use]
     #[inline]
     pub fn port<P: Port>(self) -> Option<&'a P> {
-        (self.port as &dyn std::any::Any).downcast_ref()
+        self.port.downcast()
     }
 
     /// The port, whatever type it is of.
     #[must_use]
     #[inline]
-    pub const fn any_port(self) -> &'a dyn Port {
-        self.port
+    pub fn any_port(self) -> &'a dyn Port {
+        &**self.port
     }
 
     /// The timeline's name.

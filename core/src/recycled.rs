@@ -1,55 +1,82 @@
 //! Shared objects that are used again once nobody has them any more.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::brief::{Brief, Briefly};
 
 /// Objects handed out behind an [`Arc`], which go to the next user once all others have let go of them: for the
 /// [stamps](crate::backend::Enqueue::stamp) of a queue, so that a timed record allocates nothing.
 ///
 /// It keeps them all: at most about twice as many as were ever in use at the same time.
-pub struct Recycled<T>(Mutex<List<T>>);
+pub struct Recycled<T>(Brief<List<T>>);
 
 struct List<T> {
-    /// Taken from the front, put to the back: those at the front have mostly been let go of.
-    objects: VecDeque<Arc<T>>,
+    objects: Vec<Arc<T>>,
+    /// The place of the next one to be looked at, round and round: what was handed out longest ago has mostly been let go of.
+    next: usize,
     /// The size at which all are looked at before one more is made.
     sort_at: usize,
 }
 
-/// How many in use at the front are passed over at each call.
+/// How many that are in use are passed over at each call.
 const LOOKS: usize = 4;
 
 impl<T> List<T> {
-    /// Takes one out that is in nobody's hands.
-    fn unused(&mut self) -> Option<Arc<T>> {
-        for _ in 0..LOOKS.min(self.objects.len()) {
-            if self.objects.front().is_some_and(is_alone) {
-                return self.objects.pop_front();
+    /// One that is in nobody's hands, after `renew`, if that says that it can be used.
+    #[inline]
+    fn unused(&mut self, mut renew: impl FnMut(&mut Arc<T>) -> bool) -> Option<Arc<T>> {
+        for _ in 0..LOOKS {
+            let object = self.objects.get_mut(self.next)?;
+            let found = is_alone(object) && renew(object);
+            let object = found.then(|| object.clone());
+            self.next += 1;
+            if self.next == self.objects.len() {
+                self.next = 0;
             }
-            self.objects.rotate_left(1);
+            if object.is_some() {
+                return object;
+            }
         }
         if self.objects.len() < self.sort_at.max(2 * LOOKS) {
             return None;
         }
-        let objects = self.objects.make_contiguous();
+        self.sort(renew)
+    }
+
+    /// As [`List::unused`], once what nobody has stands in front.
+    #[cold]
+    fn sort(&mut self, mut renew: impl FnMut(&mut Arc<T>) -> bool) -> Option<Arc<T>> {
         // Each is asked once: others let go of them meanwhile.
         let mut free = 0;
-        for at in 0..objects.len() {
-            if is_alone(&objects[at]) {
-                objects.swap(free, at);
+        for at in 0..self.objects.len() {
+            if is_alone(&self.objects[at]) {
+                self.objects.swap(free, at);
                 free += 1;
             }
         }
-        self.sort_at = 2 * (objects.len() - free);
-        let front = self.objects.front().is_some_and(is_alone);
-        front.then(|| self.objects.pop_front()).flatten()
+        self.sort_at = 2 * (self.objects.len() - free);
+        let found = self.objects[..free]
+            .iter_mut()
+            .position(|object| is_alone(object) && renew(object));
+        if found.is_none() {
+            // Nobody has them, but they cannot be used yet.
+            self.sort_at = 2 * self.objects.len();
+        }
+        self.next = found.map_or(0, |found| (found + 1) % self.objects.len());
+        found.map(|found| self.objects[found].clone())
     }
 }
 
-/// True if nobody else has it, who could let another have it.
+/// True if nobody else has it, who could let another have it. What others did with it comes before what is done with it now.
+#[inline]
 fn is_alone<T>(object: &Arc<T>) -> bool {
-    Arc::strong_count(object) == 1
+    let alone = Arc::strong_count(object) == 1;
+    if alone {
+        fence(Ordering::Acquire);
+    }
+    alone
 }
 
 impl<T> Recycled<T> {
@@ -62,32 +89,71 @@ impl<T> Recycled<T> {
         renew: impl FnOnce(&mut T),
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
-        let mut list = self.list();
-        // True if there is one, as nobody can have got hold of it since.
-        if let Some(mut old) = list.unused()
-            && let Some(value) = Arc::get_mut(&mut old)
-        {
-            renew(value);
-            list.objects.push_back(old.clone());
-            return Ok(old);
+        let mut renew = Some(renew);
+        let renewed = |object: &mut Arc<T>| {
+            let alone = Arc::get_mut(object);
+            if let Some((object, renew)) = alone.and_then(|object| Some((object, renew.take()?))) {
+                renew(object);
+                return true;
+            }
+            false
+        };
+        self.take_or_make(renewed, make)
+    }
+
+    /// As [`Recycled::take`], for objects that can be renewed as they lie: `renew` tells whether this one can be used again
+    /// now, and runs for a few of them at the most as a rule. Nobody has a [`Weak`](std::sync::Weak) of them.
+    ///
+    /// # Errors
+    /// That of `make`.
+    #[inline]
+    pub fn take_fit<E>(
+        &self,
+        renew: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
+        self.take_or_make(|object| renew(object), make)
+    }
+
+    #[inline]
+    fn take_or_make<E>(
+        &self,
+        renew: impl FnMut(&mut Arc<T>) -> bool,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
+        let unused = self.list().unused(renew);
+        match unused {
+            Some(old) => Ok(old),
+            None => self.add(make()?),
         }
-        drop(list);
-        let made = Arc::new(make()?);
-        self.list().objects.push_back(made.clone());
+    }
+
+    #[cold]
+    fn add<E>(&self, made: T) -> Result<Arc<T>, E> {
+        let made = Arc::new(made);
+        self.list().objects.push(made.clone());
         Ok(made)
     }
 
-    fn list(&self) -> std::sync::MutexGuard<'_, List<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    fn list(&self) -> Briefly<'_, List<T>> {
+        self.0.lock()
+    }
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self {
+            objects: Vec::new(),
+            next: 0,
+            sort_at: 0,
+        }
     }
 }
 
 impl<T> Default for Recycled<T> {
     fn default() -> Self {
-        Self(Mutex::new(List {
-            objects: VecDeque::new(),
-            sort_at: 0,
-        }))
+        Self(Brief::default())
     }
 }
 
@@ -126,6 +192,22 @@ mod tests {
             drop(take(&pool, n));
         }
         assert!(pool.list().objects.len() <= 102, "{pool:?}");
+    }
+
+    #[test]
+    fn one_that_is_not_fit_is_passed_over_until_it_is() {
+        let pool = Recycled::default();
+        drop((take(&pool, 1), take(&pool, 2)));
+        let even = |fresh| {
+            let taken = pool.take_fit(|old| old % 2 == 0, || Ok::<_, Infallible>(fresh));
+            taken.unwrap_or_else(|never| match never {})
+        };
+        for _ in 0..3 {
+            assert_eq!(*even(9), 2);
+        }
+        let _two = even(9);
+        assert_eq!(*even(7), 7);
+        assert_eq!(pool.list().objects.len(), 3);
     }
 
     #[test]

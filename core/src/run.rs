@@ -33,6 +33,8 @@ enum Active {
 }
 
 per_thread! { static ACTIVE: Cell<Active> = Cell::new(Active::Nobody) }
+// How many of `ForOthers` there are.
+per_thread! { static DEPTH: Cell<u32> = Cell::new(0) }
 per_thread! { static READY: RefCell<VecDeque<Arc<dyn Wake>>> = RefCell::new(VecDeque::new()) }
 
 /// Sets [`ACTIVE`]; false if it was set.
@@ -136,7 +138,36 @@ fn drain() {
 /// Runs what may drop objects of the application: a panic there, reported by the panic hook, must not
 /// take a lane, a worker or the watcher down with it, and whoever waits for them.
 pub(crate) fn quietly(action: impl FnOnce()) {
+    let _for_others = ForOthers::new();
     contain(action);
+}
+
+/// While it lives, what goes on this thread is others': see [`is_letting_go`].
+#[must_use]
+pub(crate) struct ForOthers;
+
+impl ForOthers {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
+        Self
+    }
+}
+
+impl Drop for ForOthers {
+    #[inline]
+    fn drop(&mut self) {
+        let _ = DEPTH.try_with(|depth| depth.set(depth.get() - 1));
+    }
+}
+
+/// True while the engine runs what belongs to others on this thread: drops what finished submissions kept, or runs and drops work that it has
+/// just released, inside a call of somebody who may have nothing to do with that. A backend's object that
+/// goes meanwhile must not wait for a device, which may stand still until that caller goes on: what would wait is put by, for
+/// somebody who asks for it.
+#[must_use]
+pub fn is_letting_go() -> bool {
+    matches!(DEPTH.try_with(|depth| depth.get() > 0), Ok(true))
 }
 
 #[cfg(test)]

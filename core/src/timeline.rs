@@ -163,8 +163,7 @@ impl Timeline {
     /// to hand raw semaphores out.
     #[must_use]
     pub fn port<P: Port>(&self, device: DeviceId) -> Option<&P> {
-        let port: &dyn std::any::Any = self.0.0.port_on(device)?;
-        port.downcast_ref()
+        self.0.0.port_on(device)?.downcast()
     }
 
     #[inline]

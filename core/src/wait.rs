@@ -132,12 +132,36 @@ pub fn wait_any(points: &[Point<'_>], timeout: Duration) -> Result<usize> {
     )
 }
 
-pub(crate) fn wait_points(
+/// Waits for a point to be reached, which a first look has not found if one was `looked`.
+#[inline(never)]
+pub(crate) fn wait_longer(
+    point: Point<'_>,
+    looked: bool,
+    mode: WaitMode,
+    timeout: Duration,
+) -> Result<()> {
+    let (quantity, stage) = (Quantity::All, Stage::Reached);
+    wait_from(&[point], quantity, stage, mode, timeout, looked).map(|_| ())
+}
+
+fn wait_points(
     points: &[Point<'_>],
     quantity: Quantity,
     stage: Stage,
     mode: WaitMode,
     timeout: Duration,
+) -> Result<usize> {
+    wait_from(points, quantity, stage, mode, timeout, false)
+}
+
+/// Waits for what a first look has not found, if one was `looked`.
+fn wait_from(
+    points: &[Point<'_>],
+    quantity: Quantity,
+    stage: Stage,
+    mode: WaitMode,
+    timeout: Duration,
+    mut looked: bool,
 ) -> Result<usize> {
     if points.is_empty() {
         return match quantity {
@@ -157,16 +181,20 @@ pub(crate) fn wait_points(
     };
     let is_worth_a_look = || single.is_none_or(|(of, value)| of.is_worth_a_look(value));
     let look = || {
-        if let Some((of, value)) = single {
-            if of.reached() >= value {
-                return Ok(Some(0));
-            }
-            if !of.is_worth_a_look(value) {
-                return of.check_wait(value).map(|()| None);
-            }
+        let looked = std::mem::take(&mut looked);
+        let Some((of, value)) = single else {
+            refresh_all(points, stage)?;
+            return decide(points, quantity, stage);
+        };
+        of.check_wait(value)?;
+        if (!looked && of.looks_reached(value)) || of.reached() >= value {
+            return Ok(Some(0));
         }
-        refresh_all(points, stage)?;
-        decide(points, quantity, stage)
+        // Without trouble there is nothing else to be decided.
+        if of.is_troubled() {
+            return decide(points, quantity, stage);
+        }
+        Ok(None)
     };
     let register = |parker: &Arc<dyn Wake>, registered: &mut Registered<_>| {
         if let Some((of, value)) = single
@@ -174,7 +202,7 @@ pub(crate) fn wait_points(
             && !is_put_off()
         {
             let leads = registered.add_to_lead(of, value, parker.clone());
-            let lead = leads.then(|| Lead::new(of, value)).flatten();
+            let lead = leads.and_then(|ticket| Lead::new(of, ticket));
             return (of.is_unwatched(), lead);
         }
         let mut alone = on_watcher_thread();
@@ -332,17 +360,17 @@ fn wait_until<'p, T>(
             }
             let mut asks = if usual.is_some() { ASKS } else { 1 };
             for _ in 0..LOOKS {
+                // First, as to begin, to read the clock and to pause all take as long as another thread to answer.
+                if is_worth_a_look() {
+                    if let Some(answer) = look()? {
+                        return Ok(Some(answer));
+                    }
+                    asks -= 1;
+                    if asks == 0 {
+                        break;
+                    }
+                }
                 std::hint::spin_loop();
-                if !is_worth_a_look() {
-                    continue;
-                }
-                if let Some(answer) = look()? {
-                    return Ok(Some(answer));
-                }
-                asks -= 1;
-                if asks == 0 {
-                    break;
-                }
             }
             now = Instant::now();
         }

@@ -121,6 +121,17 @@ impl Waiters {
             && self.for_pending.is_empty()
     }
 
+    /// Takes out the one who has this ticket, if nobody else waits and his value is reached.
+    pub(crate) fn take_only(&mut self, ticket: Ticket, reached: u64) -> Option<Arc<dyn Wake>> {
+        let come = ticket.value <= reached && self.are_only(ticket);
+        let waiter = if come {
+            self.for_reached.pop_front()
+        } else {
+            None
+        };
+        waiter.map(|waiter| waiter.wake)
+    }
+
     /// The lowest value that somebody waits for to be reached.
     pub(crate) fn lowest_for_reached(&self) -> Option<u64> {
         self.for_reached.front().map(|waiter| waiter.value)

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::run::{PutOff, Wake, wake_all};
 use crate::state::Shared;
 use crate::sync::{Condvar, Instant, Mutex, Ordering, per_thread, spawn, system_time, yield_now};
+use crate::waiters::Ticket;
 
 /// How long one watch lasts at most; a device that dies without a word is noticed in this time.
 const ROUND: Duration = Duration::from_millis(100);
@@ -173,14 +174,14 @@ impl Watcher {
 pub(crate) struct Lead<'w> {
     of: &'w Arc<Shared>,
     device: &'w Arc<dyn Watch>,
-    value: u64,
+    ticket: Ticket,
 }
 
 impl<'w> Lead<'w> {
-    /// For a thread that [leads](Watcher::lead) on the home device of `of`.
-    pub(crate) fn new(of: &'w Arc<Shared>, value: u64) -> Option<Self> {
+    /// For a thread that [leads](Watcher::lead) on the home device of `of`, where it waits with this ticket.
+    pub(crate) fn new(of: &'w Arc<Shared>, ticket: Ticket) -> Option<Self> {
         let device = of.watch()?;
-        Some(Self { of, device, value })
+        Some(Self { of, device, ticket })
     }
 
     pub(crate) fn device(&self) -> &'w Arc<dyn Watch> {
@@ -197,12 +198,12 @@ impl<'w> Lead<'w> {
         let round = Instant::now() + ROUND;
         let until = until.map_or(round, |until| until.min(round));
         self.device
-            .watch(&[(self.of.home(), self.value)], system_time(until))
+            .watch(&[(self.of.home(), self.ticket.value())], system_time(until))
     }
 
     /// What it has told. For how long not to watch again, if that was nothing.
     pub(crate) fn take_in(&self, watched: &Result<()>) -> Option<Duration> {
-        if take_in(self.of, watched) {
+        if take_in(self.of, watched, |of| of.refresh_by(self.ticket)) {
             return None;
         }
         if watched.is_err() {
@@ -236,14 +237,14 @@ impl Drop for Lead<'_> {
 }
 
 /// What a watch has told of one of the timelines that were watched. True if it has got on.
-fn take_in(timeline: &Shared, watched: &Result<()>) -> bool {
+fn take_in(timeline: &Shared, watched: &Result<()>, refresh: impl FnOnce(&Shared) -> u64) -> bool {
     if let Err(lost @ Error::DeviceLost { .. }) = watched {
         timeline.fail(Arc::new(lost.clone()));
         return false;
     }
     // Whose port it is that cannot be watched shows when each is asked by itself.
     let before = timeline.reached();
-    timeline.refresh() > before
+    refresh(timeline) > before
 }
 
 impl Drop for Watcher {
@@ -325,7 +326,7 @@ impl Inner {
                 // What the first of them releases must not keep the rest from hearing.
                 let _put_off = PutOff::new();
                 for timeline in &watched {
-                    moved |= take_in(timeline, &result);
+                    moved |= take_in(timeline, &result, Shared::refresh);
                 }
             }
             if result.is_err() && !moved {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::host::Device;
-use syncline_core::{Error, Point, QueueKind, wait_all, wait_any};
+use syncline_core::backend::{Device as _, Queue as _, is_letting_go};
+use syncline_core::host::{Device, Recorder};
+use syncline_core::{Error, Point, QueueKind, Timeline, wait_all, wait_any};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -88,6 +88,90 @@ fn closures_run_in_the_order_of_the_timeline() {
     }
     order.at(64).wait(LONG).unwrap();
     assert_eq!(*seen.lock().unwrap(), (0..64).collect::<Vec<_>>());
+}
+
+/// What waits behind a closure that takes long may be of any kind, and in any order: as most are, or not.
+#[test]
+fn a_host_queue_does_what_has_come_together_in_order() {
+    const KINDS: u64 = 8;
+    type Log = Arc<Mutex<Vec<(u64, bool)>>>;
+    /// Notes that it runs, and whether what was to be signalled before is.
+    fn note(log: &Log, number: u64, line: &Timeline) -> impl FnOnce() + Send + 'static {
+        let (log, before) = (log.clone(), line.at(number).keep());
+        move || {
+            let come = before.point().is_reached().unwrap();
+            log.lock().unwrap().push((number, come));
+        }
+    }
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+    let other = device.queue(QueueKind::Compute, "other").unwrap();
+    for first in 0..KINDS {
+        let (line, from) = (
+            device.timeline("line").unwrap(),
+            device.timeline("from").unwrap(),
+        );
+        let log = Log::default();
+        let mut gates = Vec::new();
+        for (queue, signals) in [(&queue, &[][..]), (&other, &[from.signal_at(1)])] {
+            let (open, gate) = std::sync::mpsc::channel::<()>();
+            gates.push(open);
+            let work = move |recorder: &mut Recorder| {
+                recorder.run(move || gate.recv().unwrap());
+                Ok(())
+            };
+            queue.submit(&[], work, signals).unwrap();
+        }
+        for number in 0..3 * KINDS {
+            let one = note(&log, number, &line);
+            let run = |recorder: &mut Recorder| {
+                recorder.run(one);
+                Ok(())
+            };
+            let (before, signal) = (line.at(number), [line.signal_at(number + 1)]);
+            // Each kind once next to each other.
+            let kind = (first + number * (1 + number / KINDS)) % KINDS;
+            let submitted = match kind {
+                0 => queue.submit(&[], run, &signal),
+                1 => queue.submit(&[before], run, &signal),
+                2 => queue.submit(&[from.at(1)], run, &signal),
+                3 => queue.submit(&[from.at(1), before], run, &signal),
+                4 => {
+                    let large = [number; 32];
+                    let work = move |recorder: &mut Recorder| {
+                        recorder.run(move || assert_eq!(large[31], number));
+                        run(recorder)
+                    };
+                    queue.submit(&[], work, &signal)
+                }
+                5 => {
+                    let work = move |recorder: &mut Recorder| {
+                        run(recorder)?;
+                        recorder.run(|| ());
+                        Ok(())
+                    };
+                    queue.submit(&[before], work, &signal)
+                }
+                6 => {
+                    queue.submit(&[], run, &[]).unwrap();
+                    queue.submit(&[], nothing, &signal)
+                }
+                _ => {
+                    queue.submit(&[from.at(1)], run, &[]).unwrap();
+                    queue.submit(&[line.at(number)], nothing, &signal)
+                }
+            };
+            submitted.unwrap();
+        }
+        assert_eq!(*log.lock().unwrap(), []);
+        for open in gates {
+            open.send(()).unwrap();
+        }
+        line.at(3 * KINDS).wait(LONG).unwrap();
+        queue.idle(LONG).unwrap();
+        let all: Vec<_> = (0..3 * KINDS).map(|number| (number, true)).collect();
+        assert_eq!(*log.lock().unwrap(), all, "from {first}");
+    }
 }
 
 #[test]
@@ -242,6 +326,45 @@ fn rejected_work_withdraws_its_claims_and_a_panic_is_a_failure() {
     queue.idle(LONG).unwrap();
 }
 
+/// A closure that panics on the worker thread, alone in its submission or beside another.
+#[test]
+fn a_panic_on_the_worker_fails_what_comes_behind_it_and_no_more() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    for more in [false, true] {
+        let (line, next, fine) = (
+            device.timeline("line").unwrap(),
+            device.timeline("next").unwrap(),
+            device.timeline("fine").unwrap(),
+        );
+        let oh = move |recorder: &mut Recorder| {
+            recorder.run(|| panic!("oh"));
+            if more {
+                recorder.run(|| ());
+            }
+            Ok(())
+        };
+        let never = |recorder: &mut Recorder| {
+            recorder.run(|| unreachable!("its wait has failed"));
+            Ok(())
+        };
+        queue.submit(&[], oh, &[line.signal_at(1)]).unwrap();
+        queue
+            .submit(&[line.at(1)], never, &[line.signal_at(2)])
+            .unwrap();
+        queue
+            .submit(&[line.at(1)], never, &[next.signal_at(1)])
+            .unwrap();
+        queue.submit(&[], nothing, &[fine.signal_at(1)]).unwrap();
+        for failed in [line.at(1), line.at(2), next.at(1)] {
+            let cause = failed.wait(LONG).unwrap_err().to_string();
+            assert!(cause.contains("oh"), "{cause}");
+        }
+        fine.at(1).wait(LONG).unwrap();
+        queue.idle(LONG).unwrap();
+    }
+}
+
 #[test]
 fn submitting_to_the_same_queue_from_its_work_is_refused() {
     let device = Device::new();
@@ -367,28 +490,40 @@ fn what_has_finished_is_let_go_before_what_comes_next_goes() {
     struct Kept(Arc<Mutex<Vec<&'static str>>>);
     impl Drop for Kept {
         fn drop(&mut self) {
-            self.0.lock().unwrap().push("let go");
+            let what = if is_letting_go() { "let go" } else { "dropped" };
+            self.0.lock().unwrap().push(what);
         }
     }
-    let queue = Device::new().queue(QueueKind::Compute, "q").unwrap();
-    let happened = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::new(Kept(happened.clone()));
-    let first = queue.submit(
-        &[],
-        move |recorder| {
-            recorder.keep(kept);
+    for held in [false, true] {
+        let device = Device::new();
+        let queue = device.queue(QueueKind::Compute, "q").unwrap();
+        let gate = device.timeline("gate").unwrap();
+        let happened = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::new(Kept(happened.clone()));
+        let first = queue.submit(
+            &[],
+            move |recorder| {
+                recorder.keep(kept);
+                Ok(())
+            },
+            &[],
+        );
+        first.unwrap().end().wait(LONG).unwrap();
+        let told = happened.clone();
+        let goes = move |_: &mut _| {
+            told.lock().unwrap().push("goes");
             Ok(())
-        },
-        &[],
-    );
-    first.unwrap().end().wait(LONG).unwrap();
-    let told = happened.clone();
-    let goes = move |_: &mut _| {
-        told.lock().unwrap().push("goes");
-        Ok(())
-    };
-    queue.submit(&[], goes, &[]).unwrap();
-    assert_eq!(*happened.lock().unwrap(), ["let go", "goes"]);
+        };
+        let waits = [gate.at(1)];
+        let accepted = queue.submit(&waits[..usize::from(held)], goes, &[]);
+        assert_eq!(accepted.unwrap().is_held(), held);
+        let then: &[_] = if held { &[] } else { &["goes"] };
+        assert_eq!(*happened.lock().unwrap(), [&["let go"], then].concat());
+        gate.signal(1).unwrap();
+        queue.idle(LONG).unwrap();
+        drop(Kept(happened.clone()));
+        assert_eq!(*happened.lock().unwrap(), ["let go", "goes", "dropped"]);
+    }
 }
 
 #[test]

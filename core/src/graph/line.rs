@@ -54,9 +54,27 @@ fn point<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
     }
 }
 
-/// What it takes to make or to close a gap.
-fn count_moved<T>(list: &VecDeque<T>, at: usize) {
+/// Puts `one` there, mostly behind all others.
+#[inline]
+fn insert<T>(list: &mut VecDeque<T>, at: usize, one: T) {
+    list.grow();
     steps::count(1 + at.min(list.len() - at));
+    if at == list.len() {
+        list.push_back(one);
+    } else {
+        list.insert(at, one);
+    }
+}
+
+/// Takes out what stands there, mostly before all others.
+#[inline]
+fn remove<T>(list: &mut VecDeque<T>, at: usize) {
+    steps::count(1 + at.min(list.len() - at));
+    if at == 0 {
+        list.pop_front();
+    } else {
+        list.remove(at);
+    }
 }
 
 impl Lists {
@@ -82,12 +100,14 @@ impl Line {
         self.seat.store(one_more, Ordering::Release);
     }
 
+    #[inline]
     pub(super) fn seat(&self) -> Option<u32> {
         let seat = self.seat.load(Ordering::Acquire).checked_sub(1)?;
         u32::try_from(seat).ok()
     }
 
     /// True for a queue's own timeline.
+    #[inline]
     pub(crate) fn is_a_queues(&self) -> bool {
         self.seat().is_some()
     }
@@ -128,9 +148,7 @@ impl Line {
         let mut lists = self.lists.lock();
         let at = lists.wait_at(value, by);
         if lists.waits.get(at) != Some(&(value, by)) {
-            lists.waits.grow();
-            count_moved(&lists.waits, at);
-            lists.waits.insert(at, (value, by));
+            insert(&mut lists.waits, at, (value, by));
         }
     }
 
@@ -138,8 +156,7 @@ impl Line {
         let mut lists = self.lists.lock();
         let at = lists.wait_at(value, by);
         if lists.waits.get(at) == Some(&(value, by)) {
-            count_moved(&lists.waits, at);
-            lists.waits.remove(at);
+            remove(&mut lists.waits, at);
         }
     }
 
@@ -150,11 +167,7 @@ impl Line {
         match lists.claims.get_mut(at) {
             // What was withdrawn and has not left yet.
             Some(old) if old.claim.upto == claim.upto => *old = one,
-            _ => {
-                lists.claims.grow();
-                count_moved(&lists.claims, at);
-                lists.claims.insert(at, one);
-            }
+            _ => insert(&mut lists.claims, at, one),
         }
     }
 
@@ -164,8 +177,7 @@ impl Line {
         let at = lists.claims_from(claim.upto);
         let known = lists.claims.get(at);
         if known.is_some_and(|one| one.claim.upto == claim.upto && one.by == by) {
-            count_moved(&lists.claims, at);
-            lists.claims.remove(at);
+            remove(&mut lists.claims, at);
         }
     }
 }

@@ -107,13 +107,17 @@ fn go_on(runs: &mut VecDeque<Run>, old: Run, numbers: Range<u64>) {
 
 /// Moves all of `from` behind `to`, which has the room.
 fn push_all<T, const N: usize>(to: &mut VecDeque<T>, from: &mut SmallVec<[T; N]>) {
-    // Mostly it is one, which to drain costs several times as much.
-    if from.len() == 1 {
-        if let Some(one) = from.pop() {
-            to.push_back(one);
-        }
-    } else {
+    // Mostly it is one or two, which to drain costs several times as much.
+    if from.len() > 2 {
         to.extend(from.drain(..));
+        return;
+    }
+    let last = from.pop();
+    if let Some(first) = from.pop() {
+        to.push_back(first);
+    }
+    if let Some(last) = last {
+        to.push_back(last);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backend::{
     self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, Recycled, Submitted, Waker,
 };
 use crate::host::device::Device;
-use crate::host::tasks::{self, Closures, Lot, Step, Tasks};
+use crate::host::tasks::{self, Closures, Lot, Step, Tasks, Usual};
 use crate::host::timing::Stamp;
 use crate::lane::panic_message;
 use crate::once::Job;
@@ -105,6 +105,12 @@ impl Recorder {
     pub fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
         self.keep.push(object);
     }
+
+    /// True if nothing is in it, nor has it room to be given back.
+    #[inline]
+    fn has_no_room(&self) -> bool {
+        self.closures.have_no_room() && self.keep.has_no_room()
+    }
 }
 
 impl std::fmt::Debug for Recorder {
@@ -171,6 +177,10 @@ impl Enqueue for Worker {
         keep.append(&mut recorder.keep);
         // There is nobody who could refuse it behind this: it goes to where the worker finds it at once.
         if self.tasks.push(batch, &mut recorder.closures) {
+            if recorder.has_no_room() {
+                // Mostly there is nothing left in it, and nobody has to find that out list by list.
+                std::mem::forget(recorder);
+            }
             return Ok(());
         }
         Err(Error::DeviceLost {
@@ -211,6 +221,9 @@ fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
     let mut done = Ok(());
     let mut waited = KeptPoint::default();
     while tasks.take(&mut lot) {
+        while let Some(usual) = lot.usual.pop_front() {
+            do_usual(queue, own, usual);
+        }
         while let Some(step) = lot.steps.pop_front() {
             match step {
                 // The signal is on its way: this ends, in success or failure.
@@ -249,6 +262,25 @@ fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
             }
         }
     }
+}
+
+/// Does a submission as most are.
+fn do_usual(queue: &Object, own: &Shared, usual: Usual) {
+    let Usual {
+        of,
+        wait,
+        job,
+        signal,
+        number,
+    } = usual;
+    let point = KeptPoint { of, value: wait };
+    // The signal is on its way: this ends, in success or failure.
+    let waited = point.point().wait(Duration::MAX);
+    let done = called(queue, waited, job);
+    if let Some(of) = point.of.filter(|_| signal > 0) {
+        made(&done, Completion::of(of, signal));
+    }
+    own.advance(number);
 }
 
 /// Makes a signal, or fails it, as the submission is `done`.

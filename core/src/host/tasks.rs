@@ -1,8 +1,9 @@
 //! The way of submissions to a worker thread: two lots of them in turn, which keep the room for the usual few.
 //!
-//! A submission is not kept as one thing, which would have to be as large as the largest: it is a few steps, and closures
-//! beside them. So what waits behind a closure that takes long needs little memory, and little is moved: each step and each
-//! closure once, from who submits to where the worker finds it.
+//! What costs most on this way are the cache lines that go from one thread to the other. So a submission as most are is kept
+//! as one thing, beside others like it. Any other is not, as that would have to be as large as the largest: it is a few steps,
+//! and closures beside them. So what waits behind a closure that takes long needs little memory, and little is moved: each step
+//! and each closure once, from who submits to where the worker finds it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,12 +16,14 @@ use crate::backend::Batch;
 use crate::once::{Job, LITTLE, Little, Small};
 use crate::point::{Completion, KeptPoint, NativePoint};
 use crate::run::quietly;
+use crate::state::Shared;
 use crate::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering, yield_now};
 
 /// How long the worker looks for more before it sleeps: about what waking it costs.
 pub(super) const SPIN: Duration = Duration::from_micros(10);
 
 /// A list that has held more than so many gives its room back: it is used again when it is empty.
+const KEPT_USUAL: usize = 128;
 const KEPT_STEPS: usize = 512;
 const KEPT_CLOSURES: usize = 128;
 
@@ -30,7 +33,45 @@ const ALONE: Duration = crate::WaitMode::ALONE;
 /// How often it looks for each time that it looks at the clock.
 const LOOKS: u32 = 8;
 
-/// What a worker does next. Submissions follow each other, each up to its [`Step::End`].
+/// A submission that has one closure, which captures little, and to do with one timeline at most.
+pub(super) struct Usual {
+    /// One reference for what is waited for and for what is signalled: to count it takes a cache line from one thread to the other.
+    pub(super) of: Option<Arc<Shared>>,
+    /// What to wait for, on its way; 0 for nothing.
+    pub(super) wait: u64,
+    pub(super) job: Little<dyn Job>,
+    /// What to signal behind it; 0 for nothing.
+    pub(super) signal: u64,
+    pub(super) number: u64,
+}
+
+impl Usual {
+    /// Takes the closure out, if the submission is such a one.
+    #[inline]
+    fn new(batch: &Batch<'_>, closures: &mut Closures) -> Option<Self> {
+        let (of, wait, signal) = match (batch.waits, batch.signals) {
+            ([], []) => (None, 0, 0),
+            ([wait], []) => (Some(wait.of), wait.value, 0),
+            ([], [signal]) => (Some(signal.of), 0, signal.value),
+            ([wait], [signal]) if Arc::ptr_eq(wait.of, signal.of) => {
+                (Some(wait.of), wait.value, signal.value)
+            }
+            _ => return None,
+        };
+        let is_usual =
+            batch.order.is_empty() && batch.relayed.is_empty() && closures.others.is_empty();
+        let job = closures.first.take_if(|_| is_usual)?;
+        Some(Self {
+            of: of.cloned(),
+            wait,
+            job,
+            signal,
+            number: batch.end.value(),
+        })
+    }
+}
+
+/// What a worker does next, of any other submission. They follow each other, each up to its [`Step::End`].
 pub(super) enum Step {
     /// Wait for a point whose signal is on its way; if that fails the submission does.
     Wait(KeptPoint),
@@ -40,8 +81,7 @@ pub(super) enum Step {
     Call(usize),
     /// Make a signal, or fail it.
     Signal(Completion),
-    /// The same, of the timeline that the last wait was for: counting its references once more would take their cache line
-    /// from one thread to the other and back.
+    /// The same, of the timeline that the last wait was for: without a reference of its own.
     SignalWaited(u64),
     /// Fail a signal if the submission has failed; the engine makes it otherwise.
     Relayed(Completion),
@@ -74,6 +114,13 @@ impl Closures {
         self.others.push_back(smallbox!(Some(job)));
     }
 
+    /// True if there are none, and nothing is to be given back.
+    #[inline]
+    pub(super) fn have_no_room(&self) -> bool {
+        self.first.is_none() && self.others.capacity() == 0
+    }
+
+    #[inline]
     pub(super) fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.others.len()
     }
@@ -100,9 +147,15 @@ const SPARES: usize = 4;
 
 std::thread_local! { static SPARE: RefCell<Vec<VecDeque<Small<dyn Job>>>> = const { RefCell::new(Vec::new()) } }
 
-/// Submissions on their way, and in the worker's hands.
+/// Submissions on their way, and in the worker's hands. In this order, so that with those that are as most are nobody needs
+/// more than one cache line of it.
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct Lot {
+    /// There are others.
+    stepped: bool,
+    /// They come first: from the first other one on, all are.
+    pub(super) usual: VecDeque<Usual>,
     pub(super) steps: VecDeque<Step>,
     /// In the order in which the steps call them.
     pub(super) little: VecDeque<Little<dyn Job>>,
@@ -111,7 +164,20 @@ pub(super) struct Lot {
 
 impl Lot {
     /// Adds a submission behind all others; its closures are taken out.
+    #[inline]
     fn add(&mut self, batch: &Batch<'_>, closures: &mut Closures) {
+        if !self.stepped
+            && let Some(usual) = Usual::new(batch, closures)
+        {
+            self.usual.push_back(usual);
+        } else {
+            self.add_steps(batch, closures);
+        }
+    }
+
+    #[inline(never)]
+    fn add_steps(&mut self, batch: &Batch<'_>, closures: &mut Closures) {
+        self.stepped = true;
         let steps = &mut self.steps;
         for wait in batch.waits {
             steps.push_back(Step::Wait(wait.keep()));
@@ -142,8 +208,29 @@ impl Lot {
         steps.push_back(Step::End(batch.end.value()));
     }
 
-    /// Gives the room of a burst back.
+    /// True if there is nothing in it.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.usual.is_empty() && !self.stepped
+    }
+
+    /// Changes it for another, which is empty.
+    fn take(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.usual, &mut other.usual);
+        if self.stepped {
+            std::mem::swap(&mut self.stepped, &mut other.stepped);
+            std::mem::swap(&mut self.steps, &mut other.steps);
+            std::mem::swap(&mut self.little, &mut other.little);
+            std::mem::swap(&mut self.closures, &mut other.closures);
+        }
+    }
+
+    /// Everything in it has been done. Gives the room of a burst back.
     fn trim(&mut self) {
+        self.stepped = false;
+        if self.usual.capacity() > KEPT_USUAL {
+            self.usual = VecDeque::new();
+        }
         if self.steps.capacity() > KEPT_STEPS {
             self.steps = VecDeque::new();
         }
@@ -157,10 +244,11 @@ impl Lot {
 }
 
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct Tasks {
     state: Mutex<State>,
-    more: Condvar,
     ready: Ready,
+    more: Condvar,
 }
 
 /// There are tasks, or the queue is gone: to be looked at without the lock, in a cache line that changes when this does.
@@ -174,12 +262,13 @@ impl Default for Ready {
 }
 
 #[derive(Default)]
+#[repr(C)]
 struct State {
-    tasks: Lot,
     asleep: bool,
     closed: bool,
     /// There is no worker any more.
     ended: bool,
+    tasks: Lot,
 }
 
 impl Tasks {
@@ -191,7 +280,7 @@ impl Tasks {
             if state.ended {
                 return false;
             }
-            let first = state.tasks.steps.is_empty();
+            let first = state.tasks.is_empty();
             state.tasks.add(batch, closures);
             (first, std::mem::take(&mut state.asleep))
         };
@@ -222,13 +311,13 @@ impl Tasks {
         quietly(|| drop(left));
     }
 
-    /// Puts what there is into `lot`, which is empty; waits until there is something. False at the end.
+    /// Puts what there is into `lot`, of which everything is done; waits until there is something. False at the end.
     pub(super) fn take(&self, lot: &mut Lot) -> bool {
         lot.trim();
         loop {
             let looked_up = self.look();
             let mut state = self.state.lock();
-            while state.tasks.steps.is_empty() {
+            while state.tasks.is_empty() {
                 if state.closed {
                     return false;
                 }
@@ -242,8 +331,8 @@ impl Tasks {
             // Who adds the next says so after he has had the lock, so that this is never lost; but it may come when
             // what he has added has been taken already.
             self.ready.0.store(state.closed, Ordering::Relaxed);
-            if !state.tasks.steps.is_empty() {
-                std::mem::swap(&mut state.tasks, lot);
+            if !state.tasks.is_empty() {
+                state.tasks.take(lot);
                 return true;
             }
         }
@@ -276,6 +365,8 @@ impl Tasks {
 
 impl std::fmt::Debug for Tasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} steps", self.state.lock().tasks.steps.len())
+        let state = self.state.lock();
+        let Lot { usual, steps, .. } = &state.tasks;
+        write!(f, "{} submissions, {} steps", usual.len(), steps.len())
     }
 }

@@ -10,13 +10,14 @@ use super::entry::{Entry, Front, InRow, Job, Works, parts};
 use super::places::Places;
 use super::send::{Handed, Sent, signalled};
 use super::{Lane, fail_all};
-use crate::backend::{Enqueue, Keep, Port, Room};
+use crate::backend::{Enqueue, Keep, Room};
 use crate::error::Failure;
 use crate::graph::{Holder, Lists, OwnedClaim, Parts, Place, Turn};
+use crate::known::Known;
 use crate::point::KeptPoint;
-use crate::run::{Wake, quietly};
+use crate::run::{ForOthers, Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
-use crate::sync::{MutexGuard, Ordering, ThreadId, fence, this_thread};
+use crate::sync::{Briefly, Ordering, ThreadId, fence, this_thread};
 use crate::waiters::Stage;
 
 pub(super) struct State<E: Enqueue> {
@@ -87,14 +88,21 @@ impl<E: Enqueue> State<E> {
         }
     }
 
-    #[inline(never)]
-    fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
+    /// Takes out the room that submissions up to `reached` have taken.
+    pub(super) fn take_finished_room(&mut self, reached: u64) -> u64 {
+        let mut all = 0;
         while let Some(&(number, units)) = self.taken.front()
             && number <= reached
         {
-            finished.units += units;
+            all += units;
             self.taken.pop_front();
         }
+        all
+    }
+
+    #[inline(never)]
+    fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
+        finished.units += self.take_finished_room(reached);
         let objects = &mut finished.objects;
         while objects.len() < objects.inline_size()
             && let Some((number, _)) = self.kept.front()
@@ -136,7 +144,7 @@ pub(super) struct Awaited<'s> {
     pub(super) of: &'s Arc<Shared>,
     pub(super) value: u64,
     /// Of the queue's device. None: the wait is for the host.
-    pub(super) port: Option<&'s dyn Port>,
+    pub(super) port: Option<&'s Known>,
 }
 
 /// What a submission waits for, without what is reached; as many as most have, in place.
@@ -172,7 +180,7 @@ pub(super) struct Taken<'s> {
     pub(super) of: &'s Arc<Shared>,
     pub(super) claim: Interval,
     /// Of the queue's device. None: the host makes the signal.
-    pub(super) port: Option<&'s dyn Port>,
+    pub(super) port: Option<&'s Known>,
 }
 
 /// What a submission has claimed; as much as most do, in place.
@@ -355,7 +363,7 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// As [`Lane::drive`], for a caller who has the lock.
-    fn drive_with<'l>(self: &'l Arc<Self>, me: ThreadId, state: MutexGuard<'l, State<E>>) {
+    fn drive_with<'l>(self: &'l Arc<Self>, me: ThreadId, state: Briefly<'l, State<E>>) {
         let mut locked = Some(state);
         // What the last one of those let go leaves for the next that is held.
         let mut spare = None;
@@ -555,6 +563,8 @@ impl<E: Enqueue> Lane<E> {
         entry: Entry<'l, E>,
         spare: &mut Option<Box<Lists>>,
     ) -> bool {
+        // Whoever releases it may have nothing to do with it.
+        let _for_others = ForOthers::new();
         let mut work = self.take_apart(&entry.job);
         let Entry {
             number,

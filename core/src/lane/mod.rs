@@ -28,7 +28,7 @@ use crate::room::{Room, Sharer, Taken as TakenRoom};
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::{Interval, Shared};
 use crate::sync::{
-    AtomicBool, AtomicU64, Mutex, Ordering, ThreadId, behind_a_change, fence, this_thread,
+    AtomicBool, AtomicU64, Brief, Ordering, ThreadId, behind_a_change, fence, this_thread,
 };
 use crate::timeline::Timeline;
 use crate::trace::Followed;
@@ -101,7 +101,7 @@ pub struct Lane<E: Enqueue> {
     followed: AtomicBool,
     driving: Driving,
     aside: Aside,
-    state: Mutex<State<E>>,
+    state: Brief<State<E>>,
     followed_by: Followed,
 }
 
@@ -132,7 +132,7 @@ impl<E: Enqueue> Lane<E> {
                 followed: AtomicBool::new(false),
                 driving: Driving::new(),
                 aside: Aside::new(),
-                state: Mutex::new(State::default()),
+                state: Brief::new(State::default()),
                 followed_by: Followed::default(),
             }
         });
@@ -193,8 +193,7 @@ impl<E: Enqueue> Lane<E> {
     pub fn record(self: &Arc<Self>, fence: &Fence) -> Result<()> {
         fence.require_recordable(self.device, &self.object)?;
         if !fence.is_timed() {
-            let position = self.submit(&[], |_| Ok(()), &[])?.end;
-            fence.mark(position, None);
+            fence.mark(self.record_untimed()?.end, None);
             return Ok(());
         }
         let stamp = self.driver.stamp(fence.timing())?;
@@ -203,14 +202,25 @@ impl<E: Enqueue> Lane<E> {
             fence,
         };
         let submitted = if self.followed_by.is_taken() {
-            self.submit_traced(&[], write.kept(), &[])
+            self.submit_traced(&[], write.kept(), &[])?
         } else {
-            self.submit_work(&[], &mut write, &[])
-                .map_err(|error| *error)
+            match self.submit_work(&[], &mut write, &[], true) {
+                Ok(submitted) => submitted,
+                Err(error) => return Err(*error),
+            }
         };
-        let position = submitted?.end;
-        fence.mark(position, Some(stamp as Arc<dyn Stamp>));
+        fence.mark(submitted.end, Some(stamp as Arc<dyn Stamp>));
         Ok(())
+    }
+
+    #[inline]
+    fn record_untimed(self: &Arc<Self>) -> Result<Submitted<'_>> {
+        let nothing = |_: &mut E::Recorder<'_>| Ok(());
+        if self.followed_by.is_taken() {
+            return self.submit_traced(&[], nothing, &[]);
+        }
+        self.submit_work(&[], &mut Some(nothing), &[], true)
+            .map_err(|error| *error)
     }
 
     /// Records `fence` with something of the backend's own instead of a position: `make` is called if the
@@ -259,7 +269,7 @@ impl<E: Enqueue> Lane<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let mut work = Some(work);
-        self.submit_work(waits, &mut work, signals)
+        self.submit_work(waits, &mut work, signals, false)
             .map_err(|error| {
                 // Refused before it was called, perhaps. What it captures is the application's, and may panic.
                 quietly(|| drop(work));
@@ -280,6 +290,7 @@ impl<E: Enqueue> Lane<E> {
         let have_come = self.look_up(waits, &mut awaited)?;
         let waits = &awaited[..];
         self.bring_up_to_date(signals);
+        self.let_go_of_finished();
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
         let mut state = self.state.lock();
@@ -311,14 +322,12 @@ impl<E: Enqueue> Lane<E> {
             state.scratch = Some(lists);
             places = taken.inspect_err(|_| withdraw_all(&claims))?;
         }
-        let mut finished = None;
-        self.take_number(&mut state, number, &mut finished);
+        self.take_number(&mut state, number);
+        let room = state.take_finished_room(self.own_shared().reached());
         if !held {
             self.driving.take(me);
             drop(state);
-            if let Some(finished) = &mut finished {
-                finished.let_go(self.room.as_ref());
-            }
+            self.take_back(room);
             if !self.driver.ready() {
                 self.put_off_new(number, work, waits, &claims, places);
                 return Ok(self.submitted(number));
@@ -340,9 +349,9 @@ impl<E: Enqueue> Lane<E> {
             self.driving.take(me);
         }
         drop(state);
-        // What it waits for or signals may have failed before the graph knew of it: look now. The lock's word has just
-        // been changed.
-        behind_a_change();
+        self.take_back(room);
+        // What it waits for or signals may have failed before the graph knew of it: look now, behind a barrier.
+        fence(Ordering::SeqCst);
         if idle {
             let parks = match verdict {
                 Verdict::Blocked(lacks) => self.are_well(waits, &claims) && self.park(lacks),
@@ -355,21 +364,50 @@ impl<E: Enqueue> Lane<E> {
             // Also leaves a note with whoever drives, if nothing is held before it.
             self.clone().reconsider(number);
         }
-        // Last: it may run what the application does in drops, and the lane must not wait for that.
-        if let Some(finished) = &mut finished {
-            finished.let_go(self.room.as_ref());
-        }
         Ok(self.submitted(number))
     }
 
-    /// Gives the next submission its number, with the lock. What others before it kept comes out, to be let go without.
+    /// Gives the next submission its number, with the lock.
     #[inline]
-    fn take_number(&self, state: &mut State<E>, number: u64, finished: &mut Option<Finished>) {
+    fn take_number(&self, state: &mut State<E>, number: u64) {
         state.last = number;
         self.last.store(number, Ordering::Release);
         state.take_up(&self.aside);
-        state.take_finished(self.own_shared().reached(), finished);
+    }
+
+    /// What earlier submissions kept that are known to have finished comes out, with the lock, to be let go without.
+    #[inline]
+    fn take_finished(&self, state: &mut State<E>, finished: &mut Option<Finished>) {
+        // Otherwise nobody looks how far the queue is: its worker, perhaps, is just writing that.
+        if !(state.taken.is_empty() && state.kept.is_empty()) {
+            state.take_finished(self.own_shared().reached(), finished);
+        }
         self.note_what_is_kept(state);
+    }
+
+    /// Gives so much room back that finished submissions had taken.
+    #[inline]
+    fn take_back(&self, units: u64) {
+        if let Some(room) = &self.room {
+            room.take_back(units);
+        }
+    }
+
+    /// Lets a few objects go that earlier submissions kept, without asking whether more have finished. Before a submission is accepted: to drop
+    /// them may take its time, and what comes next may stand still until the caller goes on.
+    fn let_go_of_finished(&self) {
+        if !self.keeps.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut finished = None;
+        {
+            let mut state = self.state.lock();
+            state.take_up(&self.aside);
+            self.take_finished(&mut state, &mut finished);
+        }
+        if let Some(finished) = &mut finished {
+            finished.let_go(self.room.as_ref());
+        }
     }
 
     /// Drives no more, behind what has been promoted and before the look who waits for that. False if the thread has to go on, as there is
@@ -553,7 +591,10 @@ impl<E: Enqueue> Lane<E> {
     fn note_that_some_is_kept(&self, number: u64) {
         if !self.keeps.load(Ordering::Relaxed) {
             self.keeps.store(true, Ordering::Relaxed);
-            self.look_at.store(number, Ordering::Relaxed);
+            // Whoever looks meanwhile has had the lane's lock since, or puts it off by no more than that.
+            let due = self.look_at.load(Ordering::Relaxed);
+            self.look_at
+                .store(due.min(number + KEPT), Ordering::Relaxed);
         }
     }
 
@@ -627,7 +668,10 @@ impl<E: Enqueue> Drop for Lane<E> {
             _orphan: orphan,
             _taken: taken,
         };
-        let _ = own.register(state.last, Stage::Reached, Arc::new(left));
+        // What goes here is the application's, and nobody who drops a queue expects to wait for a device.
+        quietly(|| {
+            let _ = own.register(state.last, Stage::Reached, Arc::new(left));
+        });
     }
 }
 

@@ -179,7 +179,7 @@ impl<E: Enqueue> Lane<E> {
             signals: &natives[between..],
             relayed: &relayed,
             end: own_point(own, number),
-            finished: own.reached(),
+            is_bare: false,
         };
         let handed = self.hand_over(&batch, work, keep);
         self.take_in(number, handed, claims, places, keep)
@@ -262,7 +262,7 @@ impl<E: Enqueue> Lane<E> {
         if !matches!(handed, Handed::Taken) {
             return Sent::Not(handed);
         }
-        let units = self.keep(number, std::mem::take(keep));
+        let units = self.keep(number, keep);
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
         drop(places.turn.take());
         let promoted = self.promote(signalled(claims));
@@ -283,23 +283,18 @@ impl<E: Enqueue> Lane<E> {
 
     /// Keeps what a submission uses that the driver has taken, until it has finished. Tells what it takes of the room.
     #[inline(always)]
-    pub(super) fn keep(&self, number: u64, keep: Keep) -> u64 {
+    pub(super) fn keep(&self, number: u64, keep: &mut Keep) -> u64 {
         if keep.is_nothing() {
-            // There is nothing in it to be dropped, and nobody has to find that out again.
-            std::mem::forget(keep);
             return 0;
         }
-        self.keep_some(number, keep)
-    }
-
-    fn keep_some(&self, number: u64, keep: Keep) -> u64 {
         let units = if self.room.is_some() { keep.units() } else { 0 };
         if !keep.is_empty() || !(units == 0 || self.aside.put(number, units)) {
-            self.keep_with_the_lock(number, units, keep);
+            self.keep_with_the_lock(number, units, std::mem::take(keep));
         }
         units
     }
 
+    #[inline(never)]
     fn keep_with_the_lock(&self, number: u64, units: u64, keep: Keep) {
         let objects = !keep.is_empty();
         let mut state = self.state.lock();
@@ -380,7 +375,7 @@ impl<E: Enqueue> Lane<E> {
             signals: &[],
             relayed: &[],
             end: own_point(own, number),
-            finished: own.reached(),
+            is_bare: true,
         };
         let handed = match self.driver.record(&batch, &mut kept, |_| Ok(())) {
             Ok(prepared) => self.hand_over_prepared(prepared),

@@ -77,13 +77,13 @@ impl<'s> Straight<'s> {
 pub(super) fn own_point(own: &Arc<Shared>, number: u64) -> NativePoint<'_> {
     NativePoint {
         of: own,
-        port: own.home(),
+        port: own.home_port(),
         value: number,
     }
 }
 
 impl<E: Enqueue> Lane<E> {
-    /// As [`Lane::submit`], for work of any kind, which nobody traces.
+    /// As [`Lane::submit`], for work of any kind, which nobody traces. See [`Batch::is_bare`].
     ///
     /// Knows the work by its functions alone: so this is compiled once for a backend, in one piece.
     ///
@@ -95,6 +95,7 @@ impl<E: Enqueue> Lane<E> {
         waits: &[Point<'_>],
         work: &mut dyn Work<E>,
         signals: &[Signal<'_>],
+        is_bare: bool,
     ) -> Result<Submitted<'q>, Box<Error>> {
         let me = this_thread();
         let mut straight = Straight::new();
@@ -104,11 +105,11 @@ impl<E: Enqueue> Lane<E> {
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
         if let Some(finished) = &mut straight.finished {
-            // Before it goes: to let go may be to wait for all that is with the device, as it is to free CUDA's memory, and this one may
-            // stand there until the host does something.
+            // Before it goes: what goes now may take its time, or wait for a device, and this one may stand there until the host does
+            // something.
             finished.let_go(self.room.as_ref());
         }
-        self.go_straight(me, number, &straight, work)
+        self.go_straight(me, number, &straight, work, is_bare)
     }
 
     /// Gives a submission its number and its claims, and has this thread drive. If not, nothing has changed.
@@ -148,7 +149,8 @@ impl<E: Enqueue> Lane<E> {
             self.stay_behind(straight);
             return None;
         }
-        self.take_number(&mut state, number, &mut straight.finished);
+        self.take_number(&mut state, number);
+        self.take_finished(&mut state, &mut straight.finished);
         self.driving.take(me);
         Some(number)
     }
@@ -193,6 +195,7 @@ impl<E: Enqueue> Lane<E> {
         number: u64,
         straight: &Straight<'_>,
         work: &mut dyn Work<E>,
+        is_bare: bool,
     ) -> Result<Submitted<'q>, Box<Error>> {
         if !self.driver.ready() {
             let (waits, claims) = (straight.awaited(), straight.taken());
@@ -207,7 +210,7 @@ impl<E: Enqueue> Lane<E> {
             signals,
             relayed: &[],
             end: own_point(own, number),
-            finished: own.reached(),
+            is_bare,
         };
         let mut keep = Keep::default();
         let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
@@ -217,7 +220,9 @@ impl<E: Enqueue> Lane<E> {
             self.drive(me);
             return ended.map(|()| self.submitted(number));
         }
-        let units = self.keep(number, keep);
+        let units = self.keep(number, &mut keep);
+        // No object is left in it, and nobody has to find that out again.
+        std::mem::forget(keep);
         let signalled = signals.iter().map(|signal| (signal.of, signal.value));
         let promoted = self.promote(signalled.clone());
         self.promote_own(number, units);

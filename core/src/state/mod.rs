@@ -16,9 +16,10 @@ use crate::error::{Error, Failure, Object, Result};
 use crate::graph::Line;
 use crate::host::HostPort;
 use crate::info::DeviceId;
+use crate::known::Known;
 use crate::point::KeptPoint;
 use crate::run::{Wake, wake_all};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, behind_a_change, fence};
+use crate::sync::{AtomicBool, AtomicU64, Brief, Briefly, Mutex, Ordering, behind_a_change, fence};
 use crate::timeline::Attachment;
 use crate::trace::Slot;
 use crate::wait::Usual;
@@ -81,14 +82,12 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
     }
 
     /// As [`Registered::add`] for a value to be reached, for a thread that watches for itself if nobody else waits for
-    /// anything of the home's device. True if it has to.
-    pub(crate) fn add_to_lead(&mut self, of: S, value: u64, wake: Arc<dyn Wake>) -> bool {
+    /// anything of the home's device. Its ticket if it has to.
+    pub(crate) fn add_to_lead(&mut self, of: S, value: u64, wake: Arc<dyn Wake>) -> Option<Ticket> {
         let registered = of.borrow().register_as(value, Stage::Reached, wake, true);
-        let Some((ticket, leads)) = registered else {
-            return false;
-        };
+        let (ticket, leads) = registered?;
         self.0.push((of, ticket));
-        leads
+        leads.then_some(ticket)
     }
 }
 
@@ -157,19 +156,38 @@ struct Claimed {
 /// What is locked, apart from what changes without.
 #[repr(align(128))]
 struct Locked {
-    state: Mutex<State>,
+    state: Brief<State>,
     /// Keeps host signals in order among themselves across the driver call. Nothing else takes it.
     host_signal: Mutex<()>,
     /// Waits for this timeline, and claims of it, in the graph of held submissions.
     held_waits: AtomicU64,
 }
 
+/// What one device has of it: its [`Attachment`].
+struct Part {
+    device: DeviceId,
+    port: Known,
+    watch: Option<Arc<dyn Watch>>,
+    signalled_elsewhere: bool,
+}
+
+impl From<Attachment> for Part {
+    fn from(attachment: Attachment) -> Self {
+        Self {
+            device: attachment.device,
+            port: Known::new(attachment.port),
+            watch: attachment.watch,
+            signalled_elsewhere: attachment.signalled_elsewhere,
+        }
+    }
+}
+
 /// The host-side state of a timeline, shared by its handles, points and claims.
 pub(crate) struct Shared {
     pub(crate) object: Object,
     /// In here, and not with the others: what is asked for mostly, without another cache line.
-    home: Attachment,
-    others: Box<[Attachment]>,
+    home: Part,
+    others: Box<[Part]>,
     max_difference: u64,
     /// There is no port but one of the host's, behind which there is nothing.
     counts_here: bool,
@@ -211,13 +229,12 @@ impl Shared {
         others: Box<[Attachment]>,
     ) -> Self {
         let all = || [&home].into_iter().chain(&others);
-        let counts_here = others.is_empty() && {
-            let port: &dyn std::any::Any = &*home.port;
-            port.is::<HostPort>()
-        };
         let differences = all().map(|a| a.max_value_difference);
         let max_difference = differences.min().unwrap_or(u64::MAX);
         let foreign = all().any(|a| a.signalled_elsewhere);
+        let (home, others) = (Part::from(home), others.into_iter().map(Part::from));
+        let others: Box<[Part]> = others.collect();
+        let counts_here = others.is_empty() && home.port.downcast::<HostPort>().is_some();
         Self {
             object,
             counts_here,
@@ -242,14 +259,14 @@ impl Shared {
             line: Line::default(),
             trace: Slot::default(),
             locked: Locked {
-                state: Mutex::default(),
+                state: Brief::default(),
                 host_signal: Mutex::new(()),
                 held_waits: AtomicU64::new(0),
             },
         }
     }
 
-    fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+    fn attachments(&self) -> impl Iterator<Item = &Part> {
         [&self.home].into_iter().chain(&self.others)
     }
 
@@ -282,24 +299,35 @@ impl Shared {
         &*self.home.port
     }
 
+    /// The same port, with what it is.
+    #[inline]
+    pub(crate) const fn home_port(&self) -> &Known {
+        &self.home.port
+    }
+
     pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
         self.home.watch.as_ref()
     }
 
     #[inline]
-    pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
+    pub(crate) fn port_on(&self, device: DeviceId) -> Option<&Known> {
         if self.home.device == device {
-            return Some(&*self.home.port);
+            return Some(&self.home.port);
         }
         let mut others = self.others.iter();
-        others.find(|a| a.device == device).map(|a| &*a.port)
+        others.find(|a| a.device == device).map(|a| &a.port)
     }
 
     #[inline]
     pub(crate) fn failure(&self) -> Option<Failure> {
-        if !self.seen.troubled.load(Ordering::Acquire) {
-            return None;
+        if self.is_troubled() {
+            return self.failure_in_trouble();
         }
+        None
+    }
+
+    #[cold]
+    fn failure_in_trouble(&self) -> Option<Failure> {
         self.locked.state.lock().failure.clone()
     }
 
@@ -437,12 +465,18 @@ impl Shared {
     /// Asks the home port for the value, unless nothing can have changed. Returns the value reached.
     #[inline]
     pub(crate) fn refresh(&self) -> u64 {
-        self.refresh_from(0)
+        self.refresh_from(0, Self::advance)
     }
 
-    /// As [`Shared::refresh`], for who wants to hear of `least` and what is above: below that only the home is asked.
-    #[inline]
-    fn refresh_from(&self, least: u64) -> u64 {
+    /// As [`Shared::refresh`], by who waits with this ticket: if nobody else does, he is not told.
+    pub(crate) fn refresh_by(&self, waiter: Ticket) -> u64 {
+        self.refresh_from(0, |of, value| of.advance_by(value, waiter))
+    }
+
+    /// As [`Shared::refresh`], for who wants to hear of `least` and what is above: below that only the home is asked. What mostly is
+    /// news, a higher value, goes to `advance`.
+    #[inline(always)]
+    fn refresh_from(&self, least: u64, advance: impl FnOnce(&Self, u64)) -> u64 {
         let reached = self.reached();
         let outstanding =
             self.pending() > reached || self.seen.raw_claims.load(Ordering::Relaxed) > 0;
@@ -457,11 +491,16 @@ impl Shared {
         match polled {
             // Mostly nothing has happened.
             Ok(Some(value)) if value <= reached => reached,
+            Ok(Some(value)) if value != u64::MAX && !self.line.is_a_queues() => {
+                advance(self, value);
+                self.reached()
+            }
             news => self.take_in(news),
         }
     }
 
-    /// What the ports have told, if that is news.
+    /// What the ports have told, if that is not just a higher value.
+    #[inline(never)]
     fn take_in(&self, polled: Result<Option<u64>>) -> u64 {
         match polled {
             Ok(Some(u64::MAX)) => self.fail_frozen(Arc::new(Error::DeviceLost {
@@ -470,12 +509,11 @@ impl Shared {
                 code: -1,
                 name: "the counter reads all ones".into(),
             })),
-            // A queue's position comes behind the signals of its submission, which may not be known to be with the driver yet,
-            // however fast that is.
-            Ok(Some(value)) if self.line.is_a_queues() => {
+            // Of a queue's position, which comes behind the signals of its submission: and those may not be known to be with the
+            // driver yet, however fast that is.
+            Ok(Some(value)) => {
                 self.advance(value.min(self.claimed.pending.load(Ordering::Acquire)));
             }
-            Ok(Some(value)) => self.advance(value),
             Ok(None) => {}
             Err(error) => self.fail_frozen(error.into_cause()),
         }
@@ -508,8 +546,24 @@ impl Shared {
     #[inline]
     pub(crate) fn refresh_to(&self, value: u64) {
         if self.reached() < value {
-            self.refresh_from(value);
+            self.refresh_from(value, Self::advance);
         }
+    }
+
+    /// Looks whether `value` is reached, once, and asks the driver where there is one to be asked.
+    #[inline]
+    pub(crate) fn looks_reached(&self, value: u64) -> bool {
+        if self.is_worth_a_look(value) {
+            self.refresh_to(value);
+        }
+        self.reached() >= value
+    }
+
+    /// As [`Shared::looks_reached`], in one piece; but nobody is asked about a value that no device can tell from others (T7), and then it is
+    /// `None`.
+    #[inline(never)]
+    pub(crate) fn look_for(&self, value: u64) -> Option<bool> {
+        (value <= self.largest_legal()).then(|| self.looks_reached(value))
     }
 
     /// Makes up for what [`Shared::refresh_to`] leaves out: for who is about to tell how far the timeline is.
@@ -536,22 +590,46 @@ impl Shared {
 
     /// Notes that `value` is reached; wakes and releases whoever waited for it.
     pub(crate) fn advance(&self, value: u64) {
+        if let Some(state) = self.reach(value) {
+            self.tell_settled(state);
+        }
+    }
+
+    /// As [`Shared::advance`], by who waits with this ticket: if nobody else does, nobody is woken.
+    fn advance_by(&self, value: u64, waiter: Ticket) {
+        if let Some(mut state) = self.reach(value) {
+            let Some(own) = state.waiters.take_only(waiter, value) else {
+                return self.tell_settled(state);
+            };
+            self.note_who_waits(&state);
+            drop(state);
+            drop(own);
+        }
+    }
+
+    /// Wakes those whose value has come. Apart, as mostly there is nobody.
+    #[inline(never)]
+    fn tell_settled(&self, mut state: Briefly<'_, State>) {
+        let woken = self.take_settled(&mut state);
+        drop(state);
+        wake_all(woken);
+    }
+
+    /// Notes that `value` is reached. The lock, if there may be somebody to be told.
+    #[inline(always)]
+    fn reach(&self, value: u64) -> Option<Briefly<'_, State>> {
         if value <= self.reached() {
-            return;
+            return None;
         }
         let mut state = self.locked.state.lock();
         if state.failure.is_some() || value <= self.reached() {
-            return;
+            return None;
         }
         // No signal that the host makes without the lock meets this: there is none while anything is outstanding.
         self.seen.reached.store(value, Ordering::Release);
         self.settle(&mut state, value);
         // Mostly nobody waits.
-        if !state.waiters.is_empty() {
-            let woken = self.take_settled(&mut state);
-            drop(state);
-            wake_all(woken);
-        }
+        (!state.waiters.is_empty()).then_some(state)
     }
 
     /// As [`Shared::advance`], for who has claimed `value` and has just signalled it, and wakes the others once he holds no lock: the

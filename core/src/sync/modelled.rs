@@ -252,6 +252,12 @@ impl<T: Default> Default for Mutex<T> {
     }
 }
 
+/// See the native one, whose way to wait is not modelled.
+pub(crate) type Brief<T> = Mutex<T>;
+
+/// See [`Brief`].
+pub(crate) type Briefly<'b, T> = MutexGuard<'b, T>;
+
 /// A condition variable for [`Mutex`].
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(loom::sync::Condvar);

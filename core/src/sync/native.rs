@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+pub(crate) use crate::brief::{Brief, Briefly};
 pub(crate) use std::sync::MutexGuard;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 pub(crate) use std::thread::{Thread, current, park, park_timeout, yield_now};

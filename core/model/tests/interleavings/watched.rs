@@ -216,6 +216,22 @@ fn a_wait_that_leads_against_another() {
     });
 }
 
+/// The value comes past what both wait for: who leads by then tells the other, whichever that is.
+#[test]
+fn a_wait_that_leads_tells_another() {
+    interrupted(2, || {
+        let (line, device) = lent();
+        let mut claim = line.claim(2, 0).unwrap();
+        claim.submitted().unwrap();
+        let point = line.at(1).keep();
+        let other = thread::spawn(move || point.point().wait(FOREVER).unwrap());
+        let executing = thread::spawn(move || device.native.execute(2));
+        line.at(2).wait(FOREVER).unwrap();
+        other.join().unwrap();
+        executing.join().unwrap();
+    });
+}
+
 /// The same with waits for two timelines: he who made way is served by the watching thread.
 #[test]
 fn a_wait_that_leads_against_one_for_another_timeline() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use syncline::{Error, QueueKind};
 
@@ -17,6 +18,7 @@ cases! {
     "work.what_it_records_runs_once": [Q6] => done_once;
     "work.what_it_asks_to_keep_lives_until_done": [Q6] => keeps;
     "work.what_it_keeps_may_call_the_driver_when_it_goes": [Q6] => calls_the_driver;
+    "work.memory_it_had_last_is_not_waited_for": [Q2 Q6] => lets_memory_go;
     "work.what_it_owns_is_dropped_once": [Q6 Q5] => kept;
 }
 
@@ -163,6 +165,48 @@ fn calls_the_driver<S: Subject>(world: &World<S>) -> Verdict {
             }
             Err(_) => return Stop::fail(format!("{how}: what work kept does not go")),
         }
+    }
+    Ok(())
+}
+
+/// A finished submission had the last handles of a buffer and of a timeline, and the device stands still until its caller goes on, who
+/// submits to the same queue first. Some drivers free no memory meanwhile.
+fn lets_memory_go<S: Subject>(world: &World<S>) -> Verdict {
+    for side in [&world.left, &world.right] {
+        let (queue, standing) = (
+            side.queue(QueueKind::Compute, "letting go")?,
+            side.queue(QueueKind::Compute, "standing")?,
+        );
+        let hold = side.timeline("hold")?;
+        for held in [false, true] {
+            let (buffer, line) = (side.buffer(WORDS)?, world.timeline("had last")?);
+            let end = queue.submit(&[], filling::<S>(&buffer, 7), &[line.signal_at(1)])?;
+            drop((buffer, line));
+            end.end().wait(patience())?;
+            let gate = side.gate()?;
+            standing.block(&gate)?;
+            standing.settle(patience())?;
+            let waits = [hold.at(1)];
+            let waits = &waits[..usize::from(held)];
+            let (told, heard) = channel();
+            thread::scope(|scope| {
+                let several =
+                    || (0..8).try_for_each(|_| queue.submit(waits, |_| Ok(()), &[]).map(drop));
+                scope.spawn(move || told.send(several()));
+                let ended = heard.recv_timeout(patience());
+                // Also for the scope, which waits for the thread.
+                gate.open()?;
+                match ended {
+                    Ok(submitted) => Ok(submitted?),
+                    Err(_) => Stop::fail(format!(
+                        "a submission (held: {held}) waits for work of another queue"
+                    )),
+                }
+            })?;
+            standing.idle(patience())?;
+        }
+        hold.signal(1)?;
+        queue.idle(patience())?;
     }
     Ok(())
 }
