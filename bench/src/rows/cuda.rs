@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::Device;
@@ -16,7 +16,7 @@ use super::{Call, Floor, Row, Variant};
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
-use crate::raw::cuda::{Event, Hand};
+use crate::raw::cuda::{Calls, Event, Hand};
 use crate::raw::least::cuda as least;
 
 /// No wait of these rows takes so long.
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "submit a signal, and the host waits for it, looking all the time; or a signal behind a memset. adaptive: with the wait that there is by default",
         raw: "cuEventRecord and cuEventSynchronize, which looks all the time; or cuMemsetD32Async before. On an idle stream the driver completes the event itself, and no device takes part",
         floor: Floor::Side(
-            "cuEventRecord, and cuEventQuery until it is there, as a wait with a time-out has to ask, between two of cuThreadExchangeStreamCaptureMode each time",
+            "the same by a timeline that several threads may use, as little as that takes, and cuEventQuery until it is there, as a wait with a time-out has to ask",
         ),
         bar: Bar::Ratio(1.1),
         on: &[On::Cuda],
@@ -306,7 +306,8 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let timeline = device.timeline("waited for")?;
     let (event, stream) = (hand.event(false)?, hand.stream()?);
     // Of each side's own, as they are on different streams.
-    let [own, by_hand] = [device.buffer(BYTES)?, device.buffer(BYTES)?];
+    let buffer = || device.buffer(BYTES);
+    let [own, by_hand, leasts] = [buffer()?, buffer()?, buffer()?];
     let work = call.n == WORK;
     let value = Cell::new(0);
     let ours = |n, mode| {
@@ -325,33 +326,43 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             Ok(())
         })
     };
-    // The two by hand differ only in how they wait.
-    let calls = |n, wait: &dyn Fn() -> Outcome<()>| {
+    let raw = |n| {
         timed(|| {
             for _ in 0..n {
                 if work {
                     hand.clear(&by_hand, stream)?;
                 }
                 hand.record(event, stream)?;
-                wait()?;
+                hand.synchronize(event)?;
             }
             Ok(())
         })
     };
-    let ask = || {
-        let start = Instant::now();
-        while !hand.ask(event)? {
-            if start.elapsed() > LONG {
-                return Err(Stop::Failed("an event does not complete".into()));
+    let least_queue = least::Queue::new(&hand, hand.stream()?);
+    let least_timeline = least::Timeline::new(&hand);
+    let least_value = Cell::new(0);
+    let floor = |n| {
+        timed(|| {
+            for _ in 0..n {
+                least_value.set(least_value.get() + 1);
+                let value = least_value.get();
+                let signals = [(&least_timeline, value)];
+                if work {
+                    let buffer = leasts.clone();
+                    let work = move |calls: &Calls, stream| calls.clear(&buffer, stream);
+                    least_queue.submit(&[], work, &signals)?;
+                } else {
+                    least_queue.submit(&[], |_, _| Ok(()), &signals)?;
+                }
+                least_timeline.wait(value, LONG)?;
             }
-            std::hint::spin_loop();
-        }
-        Ok(())
+            Ok(())
+        })
     };
     let raced = lab.race(vec![
         Side::ours(|n| ours(n, WaitMode::Spin)),
-        Side::raw(|n| calls(n, &|| hand.synchronize(event))),
-        Side::floor(|n| calls(n, &ask)),
+        Side::raw(raw),
+        Side::floor(floor),
         Side::new("adaptive", |n| ours(n, WaitMode::Adaptive)),
     ]);
     // The buffers go after what writes them.

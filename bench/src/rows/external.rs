@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "a submission to a stream that signals a shared timeline, 64 at a time; their end is not timed",
         raw: "cuSignalExternalSemaphoresAsync, 64 at a time",
         floor: Floor::Side(
-            "the same call, and cuEventRecord: only the event says that what was written is there for the host (Q9)",
+            "the same call, and cuEventRecord, as only the event says that what was written is there for the host (Q9), by a timeline that several threads may use, as little as that takes",
         ),
         bar: Bar::Ratio(1.1),
         on: &[On::Shared(None)],
@@ -41,7 +41,9 @@ pub(super) const ROWS: &[Row] = &[
         id: "cuda.external.wait",
         ours: "a submission to a stream that waits for a shared timeline, 64 at a time; what they wait for is pending, and the host makes it come after what is timed",
         raw: "cuWaitExternalSemaphoresAsync, 64 at a time",
-        floor: Floor::Raw,
+        floor: Floor::Side(
+            "the same call by queues and timelines that several threads may use, as little as that takes, and cuEventRecord: whoever signals what the next one waits for may first wait for the queue to be past this one (Q7)",
+        ),
         bar: Bar::Ratio(1.1),
         on: &[On::Shared(None)],
         variants: &[],
@@ -125,7 +127,8 @@ fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (semaphore, imported) = pair.semaphore()?;
     let (least_semaphore, least_imported) = pair.semaphore()?;
     let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
-    let events = hand.events(BURST, false)?;
+    let least_queue = least::Queue::new(hand, hand.stream()?);
+    let least_timeline = least::Timeline::shared(hand, least_imported);
     let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
     lab.race(vec![
         Side::ours(|n| {
@@ -166,17 +169,16 @@ fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 n,
                 BURST,
                 |count| {
-                    for &event in &events[..count as usize] {
-                        floor.set(floor.get() + 1);
-                        let params = [signal_params(floor.get())];
-                        hand.signal_external(&[least_imported], &params, stream)?;
-                        hand.record(event, stream)?;
+                    for value in floor.get() + 1..=floor.get() + count {
+                        let signals = [(&least_timeline, value)];
+                        least_queue.submit(&[], |_, _| Ok(()), &signals)?;
                     }
+                    floor.set(floor.get() + count);
                     Ok(())
                 },
                 || {
                     pair.vulkan_hand.expect(least_semaphore, floor.get());
-                    hand.finish(stream)
+                    least_queue.idle(LONG)
                 },
             )
         })
@@ -190,8 +192,11 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let timeline = &awaited.timelines[0];
     let queue = pair.cuda.queue(QueueKind::Compute, "waiting")?;
     let (semaphore, imported) = pair.semaphore()?;
+    let (least_semaphore, least_imported) = pair.semaphore()?;
     let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
-    let (ours, raw) = (Cell::new(0), Cell::new(0));
+    let least_queue = least::Queue::new(hand, hand.stream()?);
+    let least_timeline = least::Timeline::shared(hand, least_imported);
+    let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
     lab.race(vec![
         Side::ours(|n| {
             gated_bursts(
@@ -227,6 +232,27 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     pair.vulkan_hand.signal(semaphore.raw, raw.get())?;
                     pair.vulkan_hand.expect(semaphore, raw.get());
                     hand.finish(stream)
+                },
+            )
+        })
+        .step(BURST),
+        Side::floor(|n| {
+            gated_bursts(
+                n,
+                BURST,
+                |count| least_timeline.promise(floor.get() + count),
+                |count| {
+                    for value in floor.get() + 1..=floor.get() + count {
+                        let waits = [(&least_timeline, value)];
+                        least_queue.submit(&waits, |_, _| Ok(()), &[])?;
+                    }
+                    floor.set(floor.get() + count);
+                    Ok(())
+                },
+                || {
+                    pair.vulkan_hand.signal(least_semaphore.raw, floor.get())?;
+                    pair.vulkan_hand.expect(least_semaphore, floor.get());
+                    least_queue.idle(LONG)
                 },
             )
         })

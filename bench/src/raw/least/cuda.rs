@@ -340,6 +340,18 @@ struct Needs {
     shared: SmallVec<[(External, u64); 8]>,
 }
 
+impl Needs {
+    /// True if one of them is not another stream's.
+    #[inline]
+    fn waits_for_others(&self) -> bool {
+        #[cfg(feature = "vulkan")]
+        let any = !self.shared.is_empty();
+        #[cfg(not(feature = "vulkan"))]
+        let any = false;
+        any
+    }
+}
+
 /// A signal, and what was claimed before it.
 type Claimed<T> = (T, u64, u64);
 
@@ -485,8 +497,8 @@ impl Queue {
         }
     }
 
-    /// The driver's calls; the event behind them, if there is one. A submission that only waits needs none: whoever asks where the queue is
-    /// records it then.
+    /// The driver's calls; the event behind them, if there is one. A submission that only waits for other streams needs none: whoever asks where
+    /// the queue is records it then. One that waits for what others signal needs it: they may first wait for the queue to be there (Q7).
     #[inline]
     fn record<T: AsRef<Timeline>>(
         &self,
@@ -511,7 +523,7 @@ impl Queue {
             self.signal_shared(signals)?;
         }
         state.position += 1;
-        if signals.is_empty() {
+        if signals.is_empty() && !needs.waits_for_others() {
             return Ok(None);
         }
         let mark = state.plain.take(&self.calls, false)?;
