@@ -17,8 +17,9 @@ const SLACK: u64 = 2 << 10;
 const HEAP_SLACK: u64 = 64 << 10;
 
 /// How many rounds are tried: what allocators and drivers do by chance does not happen in each of them, a leak
-/// does.
-const ROUNDS: usize = 6;
+/// does. They are many for what drivers keep once they have fallen behind: on busy cores llvmpipe was seen to grow by
+/// up to 1 MB in each of eight rounds, and no more after some 5 MB in all (its scenes are made as they are needed, up to 64).
+const ROUNDS: usize = 24;
 
 /// What the process has at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,7 +218,7 @@ mod tests {
     fn memory_that_stays_is_growth() {
         let mut kept = Vec::new();
         let ended = grows_nothing(|| {
-            kept.push(vec![1_u8; 8 << 20]);
+            kept.push(vec![1_u8; 3 << 20]);
             Ok(())
         });
         assert!(matches!(ended, Err(Stop::Failed(_))), "{ended:?}");
