@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::bar::RAW_HANGS;
+use crate::race::{FLOOR_OVER, FLOOR_OVER_HIGH, FLOOR_OVER_LOW};
 use crate::report::{Record, Report, time};
 
 /// What comes before the tables on a page.
@@ -164,13 +165,30 @@ fn times(ratio: f64) -> String {
     format!("{ratio:.3}")
 }
 
-/// The floor's time, and how many times raw's that is.
+/// The floor's time, and how many times raw's that is, or how much more where that is asked.
 fn floor(record: &Record) -> String {
     let time = spread(record.floor_ns, record.spread.floor_ns, time);
+    let figure = |name: &str| record.figures.get(name).copied();
+    if let Some(over) = figure(FLOOR_OVER).filter(|_| asks_for_a_difference(record)) {
+        let bounds = figure(FLOOR_OVER_LOW).zip(figure(FLOOR_OVER_HIGH));
+        let bounds = bounds.map(|(low, high)| [low, high]);
+        return format!(
+            "{time}, raw {}",
+            spread(Some(over), bounds, nanoseconds_more)
+        );
+    }
     match record.floor_ratio {
         Some(ratio) => format!("{time}, {} × raw", times(ratio)),
         None => time,
     }
+}
+
+fn asks_for_a_difference(record: &Record) -> bool {
+    record.bar.contains("raw +")
+}
+
+fn nanoseconds_more(value: f64) -> String {
+    format!("{value:+.1} ns")
 }
 
 fn raw(record: &Record) -> String {
@@ -183,9 +201,9 @@ fn raw(record: &Record) -> String {
 /// What a bar asks of besides times and ratios: the difference, and figures by name.
 fn judged(record: &Record) -> String {
     let mut words: Vec<String> = Vec::new();
-    if record.bar.contains("raw +") {
-        let difference = |value| format!("{value:+.1} ns");
-        words.push(spread(record.over_ns, record.over_bounds_ns, difference));
+    if asks_for_a_difference(record) {
+        let bounds = record.over_bounds_ns;
+        words.push(spread(record.over_ns, bounds, nanoseconds_more));
     }
     for (name, value) in &record.figures {
         if record.bar.split([' ', ',']).any(|word| word == name) {
@@ -305,6 +323,24 @@ mod tests {
         let cells =
             "| 125.0 ns (120.0 ns..130.0 ns), 1.250 × raw<br> | 1.120 (1.100..1.200)<br> | bytes";
         assert!(text.contains(cells), "{text}");
+    }
+
+    #[test]
+    fn where_a_difference_is_asked_the_floor_tells_its_own() {
+        let mut with = record("a", "host", 140.0, Some(false));
+        with.bar = "≤ raw + 5 ns".into();
+        with.floor_ns = Some(125.0);
+        with.floor_ratio = Some(1.25);
+        for (name, value) in [
+            (FLOOR_OVER, 24.56),
+            (FLOOR_OVER_LOW, 23.0),
+            (FLOOR_OVER_HIGH, 26.0),
+        ] {
+            with.figures.insert(name.into(), value);
+        }
+        let text = of(&report(vec![with]), &report(Vec::new()));
+        let cell = "| 125.0 ns, raw +24.6 ns (+23.0 ns..+26.0 ns)<br>";
+        assert!(text.contains(cell), "{text}");
     }
 
     #[test]

@@ -172,8 +172,18 @@ impl Fence {
     /// The failure of the queue it was recorded on; [`Error::Captured`]; [`Error::CaptureEnded`].
     pub fn is_complete(&self) -> Result<bool> {
         match self.native_mark() {
+            None if self.is_known_complete() => Ok(true),
             None => self.point()?.point().is_reached(),
             Some(mark) => mark.is_complete(self.object()),
+        }
+    }
+
+    /// True if that shows without a reference to what it holds, and without asking anybody.
+    fn is_known_complete(&self) -> bool {
+        match &*self.0.mark.lock() {
+            Mark::Empty => true,
+            Mark::Recorded { point, .. } | Mark::Foreign(point) => point.is_known_reached(),
+            Mark::Native(_) => false,
         }
     }
 

@@ -39,10 +39,15 @@ impl<'t> Point<'t> {
     /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be.
     #[inline]
     pub fn is_reached(self) -> Result<bool> {
-        let Some(of) = self.of else { return Ok(true) };
-        if of.reached() >= self.value {
-            return Ok(true);
+        // A load, with nothing saved before it: what asks further is apart.
+        match self.of {
+            Some(of) if of.reached() < self.value => self.is_reached_by_now(of),
+            _ => Ok(true),
         }
+    }
+
+    #[inline(never)]
+    fn is_reached_by_now(self, of: &Arc<Shared>) -> Result<bool> {
         of.refresh_to(self.value);
         let reached = of.reached() >= self.value;
         if reached || !of.is_troubled() {
@@ -170,6 +175,12 @@ impl KeptPoint {
             (Some(of), Some(other)) => Arc::ptr_eq(of, other),
             _ => false,
         }
+    }
+
+    /// True if it is known to be reached: nobody is asked.
+    #[inline]
+    pub(crate) fn is_known_reached(&self) -> bool {
+        self.of.as_ref().is_none_or(|of| of.reached() >= self.value)
     }
 
     /// The point, for waiting.

@@ -147,6 +147,7 @@ impl backend::Queue for Queue {
         each!(Queue, self, queue => queue.object())
     }
 
+    #[inline]
     fn submit<'q, W>(
         &'q self,
         waits: &[Point<'_>],
@@ -171,6 +172,7 @@ impl backend::Queue for Queue {
         }
     }
 
+    #[inline]
     fn record(&self, fence: &Fence) -> Result<()> {
         each!(Queue, self, queue => queue.record(fence))
     }

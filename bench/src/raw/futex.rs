@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use rustix::thread::futex::Timespec;
 use rustix::thread::futex::{self, Flags};
 
 /// So long a waiting thread spins without letting others run.
@@ -33,8 +34,9 @@ impl Word {
         }
     }
 
-    /// Waits until it is `value` or past it: spins for so long, after a moment letting others run, then sleeps.
-    pub(crate) fn wait(&self, value: u32, spin: Duration) {
+    /// Waits until it is `value` or past it: spins for so long, after a moment letting others run, then sleeps, for so long at the most at
+    /// a time if that is said: what a wait with a time-out asks of the system. (The words are signalled in time.)
+    pub(crate) fn wait(&self, value: u32, spin: Duration, timeout: Option<&Timespec>) {
         if is_past(self.value.load(Ordering::SeqCst), value) {
             return;
         }
@@ -62,7 +64,7 @@ impl Word {
                 break;
             }
             // Interrupted, or another value already: looked at again.
-            let _ = futex::wait(&self.value, Flags::PRIVATE, now, None);
+            let _ = futex::wait(&self.value, Flags::PRIVATE, now, timeout);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
@@ -84,7 +86,7 @@ mod tests {
     fn who_sleeps_is_woken() {
         let word = Word::default();
         thread::scope(|scope| {
-            let sleeper = scope.spawn(|| word.wait(2, Duration::ZERO));
+            let sleeper = scope.spawn(|| word.wait(2, Duration::ZERO, None));
             while word.sleepers.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }

@@ -28,7 +28,9 @@ pub(super) const ROWS: &[Row] = &[Row {
     id: "any.dispatch",
     ours: "submissions with one signal, records of fences, calls of the device, through the enums over all backends",
     raw: "the same on the backend's own types, and the same queue; it is held up meanwhile, so that nothing else runs",
-    floor: Floor::Raw,
+    floor: Floor::Side(
+        "the same on the backend's own types, behind a `match` by hand at each call: the least for who knows the backend only when it runs",
+    ),
     bar: Bar::Over(5.0),
     on: &[On::Each],
     variants: &[
@@ -76,6 +78,55 @@ macro_rules! submit {
     }};
 }
 
+/// As [`submit`], behind a `match` by hand.
+fn by_hand<const COPY: usize>(queue: &Queue, signal: Signal<'_>) -> Outcome<()> {
+    macro_rules! submit_to {
+        ($own:expr) => {
+            $own.submit(
+                &[],
+                |_| {
+                    black_box(COPY);
+                    Ok(())
+                },
+                &[signal],
+            )
+        };
+    }
+    let submitted = match queue {
+        Queue::Host(own) => submit_to!(own),
+        #[cfg(feature = "cuda")]
+        Queue::Cuda(own) => submit_to!(own),
+        #[cfg(feature = "vulkan")]
+        Queue::Vulkan(own) => submit_to!(own),
+    };
+    submitted?;
+    Ok(())
+}
+
+const BY_HAND: [fn(&Queue, Signal<'_>) -> Outcome<()>; COPIES] = [
+    by_hand::<0>,
+    by_hand::<1>,
+    by_hand::<2>,
+    by_hand::<3>,
+    by_hand::<4>,
+    by_hand::<5>,
+    by_hand::<6>,
+    by_hand::<7>,
+];
+
+/// Evaluates `$body` with the backend's own value, by hand.
+macro_rules! matched {
+    ($of:ident, $value:expr, $own:ident => $body:expr) => {
+        match $value {
+            $of::Host($own) => $body,
+            #[cfg(feature = "cuda")]
+            $of::Cuda($own) => $body,
+            #[cfg(feature = "vulkan")]
+            $of::Vulkan($own) => $body,
+        }
+    };
+}
+
 fn dispatch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let equipped = call.machine.equipped(call.subject.indices[0])?;
     match equipped.device() {
@@ -119,6 +170,17 @@ macro_rules! compared {
                                 }
                                 Ok(())
                             })).each(3),
+                            Side::floor(|n| timed(|| {
+                                for _ in 0..n {
+                                    let device = black_box(device);
+                                    let _ = black_box((
+                                        matched!(Device, device, own => own.id()),
+                                        matched!(Device, device, own => own.info()),
+                                        matched!(Queue, black_box(&queue), own => own.position()),
+                                    ));
+                                }
+                                Ok(())
+                            })).each(3),
                         ]);
                     }
                     let timeline = own.timeline("dispatched")?;
@@ -140,11 +202,15 @@ macro_rules! compared {
                         vec![
                             Side::ours(|n| gate.calls(0, n, || Ok(black_box(&queue).record(next())?))).step(PART),
                             Side::raw(|n| gate.calls(1, n, || Ok(black_box(&own_queue).record(next())?))).step(PART),
+                            Side::floor(|n| gate.calls(2, n, || {
+                                Ok(matched!(Queue, black_box(&queue), own => own.record(next()))?)
+                            })).step(PART),
                         ]
                     } else {
                         vec![
                             Side::ours(|n| gate.calls(0, n, || any[copy()](&queue, signal()))).step(PART),
                             Side::raw(|n| gate.calls(1, n, || of_own[copy()](&own_queue, signal()))).step(PART),
+                            Side::floor(|n| gate.calls(2, n, || BY_HAND[copy()](&queue, signal()))).step(PART),
                         ]
                     });
                     let opened = gate.open();

@@ -1,6 +1,7 @@
 //! Many waits and signals in one submission.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ash::vk;
@@ -114,7 +115,7 @@ fn vulkan(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let least_waits = each(|at| least::Timeline::new(least_before[at].raw));
     let least_signals = each(|at| least::Timeline::new(least_after[at].raw));
     let position = hand.semaphore(false)?;
-    let least_queue = least::Queue::new(&hand, position.raw);
+    let least_queue = least::Queue::new(&hand, position.raw, &Arc::default());
     // The host lets come what was waited for.
     let open = |waited: &[Semaphore], signalled: &[Semaphore], value| -> Outcome<()> {
         for semaphore in waited {

@@ -161,8 +161,8 @@ fn hop(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 BURST,
                 |count| {
                     for value in least_value.get() + 1..=least_value.get() + count {
-                        least_from.submit(&[], |_, _| Ok(()), &[(&least_timeline, value)])?;
-                        least_to.submit(&[(&least_timeline, value)], |_, _| Ok(()), &[])?;
+                        least_from.submit(&[], |_, _| Ok(0), &[(&least_timeline, value)])?;
+                        least_to.submit(&[(&least_timeline, value)], |_, _| Ok(0), &[])?;
                     }
                     least_value.set(least_value.get() + count);
                     Ok(())
@@ -176,7 +176,8 @@ fn hop(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
 
 /// Two queues of the floor.
 fn least_queues(hand: &Hand) -> Outcome<[Arc<least::Queue>; 2]> {
-    let queue = || -> Outcome<_> { Ok(least::Queue::new(hand, hand.stream()?)) };
+    let room = Arc::default();
+    let queue = || -> Outcome<_> { Ok(least::Queue::new(hand, hand.stream()?, &room)) };
     Ok([queue()?, queue()?])
 }
 
@@ -215,7 +216,7 @@ fn chain(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     let queue = &least_queues[(hop % 2) as usize];
                     queue.submit(
                         &[(&least_timeline, least_value)],
-                        |_, _| Ok(()),
+                        |_, _| Ok(0),
                         &[(&least_timeline, least_value + 1)],
                     )?;
                     least_value += 1;
@@ -338,7 +339,7 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             Ok(())
         })
     };
-    let least_queue = least::Queue::new(&hand, hand.stream()?);
+    let least_queue = least::Queue::new(&hand, hand.stream()?, &Arc::default());
     let least_timeline = least::Timeline::new(&hand);
     let least_value = Cell::new(0);
     let floor = |n| {
@@ -349,10 +350,11 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 let signals = [(&least_timeline, value)];
                 if work {
                     let buffer = leasts.clone();
-                    let work = move |calls: &Calls, stream| calls.clear(&buffer, stream);
+                    let work =
+                        move |calls: &Calls, stream| calls.clear(&buffer, stream).map(|()| 1);
                     least_queue.submit(&[], work, &signals)?;
                 } else {
-                    least_queue.submit(&[], |_, _| Ok(()), &signals)?;
+                    least_queue.submit(&[], |_, _| Ok(0), &signals)?;
                 }
                 least_timeline.wait(value, LONG)?;
             }
@@ -378,7 +380,7 @@ fn timestamp(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let stream = hand.stream()?;
     let events = hand.events(BURST, true)?;
     let least_fences: Vec<least::Fence> = (0..BURST).map(|_| least::Fence::default()).collect();
-    let least_queue = least::Queue::new(&hand, hand.stream()?);
+    let least_queue = least::Queue::new(&hand, hand.stream()?, &Arc::default());
     lab.race(vec![
         Side::ours(|n| {
             bursts(

@@ -1,6 +1,7 @@
 //! Timelines that CUDA and Vulkan share.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
@@ -127,7 +128,7 @@ fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (semaphore, imported) = pair.semaphore()?;
     let (least_semaphore, least_imported) = pair.semaphore()?;
     let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
-    let least_queue = least::Queue::new(hand, hand.stream()?);
+    let least_queue = least::Queue::new(hand, hand.stream()?, &Arc::default());
     let least_timeline = least::Timeline::shared(hand, least_imported);
     let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
     lab.race(vec![
@@ -171,7 +172,7 @@ fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 |count| {
                     for value in floor.get() + 1..=floor.get() + count {
                         let signals = [(&least_timeline, value)];
-                        least_queue.submit(&[], |_, _| Ok(()), &signals)?;
+                        least_queue.submit(&[], |_, _| Ok(0), &signals)?;
                     }
                     floor.set(floor.get() + count);
                     Ok(())
@@ -194,7 +195,7 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (semaphore, imported) = pair.semaphore()?;
     let (least_semaphore, least_imported) = pair.semaphore()?;
     let (hand, stream) = (&pair.cuda_hand, pair.cuda_hand.stream()?);
-    let least_queue = least::Queue::new(hand, hand.stream()?);
+    let least_queue = least::Queue::new(hand, hand.stream()?, &Arc::default());
     let least_timeline = least::Timeline::shared(hand, least_imported);
     let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
     lab.race(vec![
@@ -244,7 +245,7 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 |count| {
                     for value in floor.get() + 1..=floor.get() + count {
                         let waits = [(&least_timeline, value)];
-                        least_queue.submit(&waits, |_, _| Ok(()), &[])?;
+                        least_queue.submit(&waits, |_, _| Ok(0), &[])?;
                     }
                     floor.set(floor.get() + count);
                     Ok(())
@@ -383,7 +384,7 @@ pub(super) fn batch(call: &Call<'_>, lab: &mut dyn Lab, burst: u64) -> Outcome<(
         |(_, imported): &(Semaphore, External)| least::Timeline::shared(hand, *imported);
     let least_waits: Vec<_> = least_before.iter().map(least_timeline).collect();
     let least_signals: Vec<_> = least_after.iter().map(least_timeline).collect();
-    let least_queue = least::Queue::new(hand, hand.stream()?);
+    let least_queue = least::Queue::new(hand, hand.stream()?, &Arc::default());
     // The host lets come what was waited for.
     let open = |waited: &[(Semaphore, External)],
                 signalled: &[(Semaphore, External)],
@@ -454,7 +455,7 @@ pub(super) fn batch(call: &Call<'_>, lab: &mut dyn Lab, burst: u64) -> Outcome<(
                     for value in floor.get() + 1..=floor.get() + count {
                         let waits = each(|at| (&least_waits[at], value));
                         let signals = each(|at| (&least_signals[at], value));
-                        least_queue.submit(&waits, |_, _| Ok(()), &signals)?;
+                        least_queue.submit(&waits, |_, _| Ok(0), &signals)?;
                     }
                     floor.set(floor.get() + count);
                     Ok(())

@@ -28,7 +28,10 @@ pub(super) fn close(equipped: &Equipped, queue: &Queue) -> Outcome<Latch> {
     Ok(latch)
 }
 
-/// A gate that both sides of a race submit behind in turns, a few calls each, so that both find the queue in the same state. It
+/// So many sides there are at the most.
+const SIDES: usize = 3;
+
+/// A gate that the sides of a race submit behind in turns, a few calls each, so that all find the queue in the same state. It
 /// opens when there is much behind it, and closes again.
 pub(super) struct Gate<'q> {
     equipped: &'q Equipped,
@@ -41,11 +44,11 @@ pub(super) struct Gate<'q> {
     /// How many gates there have been.
     number: Cell<usize>,
     /// Which sides have been warmed up behind this one.
-    warm: Cell<[bool; 2]>,
+    warm: Cell<[bool; SIDES]>,
 }
 
 impl<'q> Gate<'q> {
-    /// The first calls of either side behind a fresh gate find cold caches: so many go untimed.
+    /// The first calls of any side behind a fresh gate find cold caches: so many go untimed.
     const FIRST: u64 = 2;
 
     pub(super) const fn new(equipped: &'q Equipped, queue: &'q Queue, most: u64) -> Self {
@@ -56,7 +59,7 @@ impl<'q> Gate<'q> {
             latch: RefCell::new(None),
             room: Cell::new(0),
             number: Cell::new(0),
-            warm: Cell::new([false; 2]),
+            warm: Cell::new([false; SIDES]),
         }
     }
 
@@ -65,7 +68,7 @@ impl<'q> Gate<'q> {
         self.number.get()
     }
 
-    /// Makes `n` calls of `go`, which is what `side` does, the first or the second, and times them; what else has to be done is not
+    /// Makes `n` calls of `go`, which is what `side` does, counted from 0, and times them; what else has to be done is not
     /// timed.
     pub(super) fn calls(
         &self,

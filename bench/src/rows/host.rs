@@ -15,10 +15,16 @@ use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
-use crate::raw::futex::Word;
+use crate::raw::futex::{Timespec, Word};
 
 /// No wait of these rows takes so long.
 const LONG: Duration = Duration::from_secs(20);
+
+/// The same.
+const TIMEOUT: Timespec = Timespec {
+    tv_sec: 20,
+    tv_nsec: 0,
+};
 
 /// For how long the hand-written wait spins before it sleeps: as long as an adaptive wait of the library does.
 const SPIN: Duration = WaitMode::SPIN;
@@ -28,7 +34,9 @@ pub(super) const ROWS: &[Row] = &[
         id: "host.pingpong",
         ours: "two threads and two host timelines, there and back",
         raw: "two futex words, with a count of sleepers so that nobody is woken in vain, and the same spinning",
-        floor: Floor::Raw,
+        floor: Floor::Side(
+            "the same with a time-out for each wait that sleeps, as every wait has one",
+        ),
         bar: Bar::Ratio(1.2),
         on: &[On::Host],
         variants: &[
@@ -82,8 +90,8 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                                 return;
                             }
                         }
-                        Whose::Raw => {
-                            words[0].wait(value as u32, spin);
+                        Whose::Words(timeout) => {
+                            words[0].wait(value as u32, spin, timeout);
                             words[1].signal(value as u32);
                         }
                     }
@@ -95,7 +103,20 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             order.send((whose, from, to)).map_err(|_| gone(()))?;
             is_ready.recv().map_err(|_| gone(()))
         };
-        let (mut ours, mut raw) = (0, 0);
+        // Raw and the floor use the same words.
+        let (mut ours, word) = (0, Cell::new(0));
+        let by_hand = |n, timeout| {
+            let first = word.get();
+            word.set(first + n);
+            call(Whose::Words(timeout), first, first + n)?;
+            timed(|| {
+                for value in first + 1..=first + n {
+                    words[0].signal(value as u32);
+                    words[1].wait(value as u32, spin, timeout);
+                }
+                Ok(())
+            })
+        };
         let outcome = lab.race(vec![
             Side::ours(|n| {
                 call(Whose::Ours, ours, ours + n)?;
@@ -108,17 +129,8 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     Ok(())
                 })
             }),
-            Side::raw(|n| {
-                call(Whose::Raw, raw, raw + n)?;
-                timed(|| {
-                    for _ in 0..n {
-                        raw += 1;
-                        words[0].signal(raw as u32);
-                        words[1].wait(raw as u32, spin);
-                    }
-                    Ok(())
-                })
-            }),
+            Side::raw(|n| by_hand(n, None)),
+            Side::floor(|n| by_hand(n, Some(&TIMEOUT))),
         ]);
         // The partner ends here, wherever it is.
         ping.fail(Error::work(Stop::Skipped("the race is over".into())));
@@ -131,7 +143,8 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
 #[derive(Clone, Copy)]
 enum Whose {
     Ours,
-    Raw,
+    /// With a time-out for each wait.
+    Words(Option<&'static Timespec>),
 }
 
 fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {

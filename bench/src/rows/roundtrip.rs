@@ -107,7 +107,8 @@ struct Least {
 impl Least {
     /// The hand, whose streams these are, outlives it.
     fn new(hand: &Hand, streams: &[Stream], buffers: &[DeviceBuffer]) -> Self {
-        let queue = |stream: &Stream| least::Queue::new(hand, *stream);
+        let room = Arc::default();
+        let queue = |stream: &Stream| least::Queue::new(hand, *stream, &room);
         let timeline = |_: &Stream| least::Timeline::new(hand);
         Self {
             queues: streams.iter().map(queue).collect(),
@@ -125,7 +126,7 @@ impl Least {
         let last = self.queues.len() - 1;
         for (at, queue) in self.queues.iter().enumerate() {
             let buffer = self.buffers[at].clone();
-            let work = move |calls: &Calls, stream| calls.clear(&buffer, stream);
+            let work = move |calls: &Calls, stream| calls.clear(&buffer, stream).map(|()| 1);
             let done = (&self.done[at], value);
             if at < last {
                 queue.submit(&[(&self.open, value)], work, &[done])?;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let semaphore = hand.semaphore(false)?;
     let (least_semaphore, position) = (hand.semaphore(false)?, hand.semaphore(false)?);
     let least_timeline = least::Timeline::new(least_semaphore.raw);
-    let least_queue = least::Queue::new(&hand, position.raw);
+    let least_queue = least::Queue::new(&hand, position.raw, &Arc::default());
     let (ours, raw, floor) = (Cell::new(0), Cell::new(0), Cell::new(0));
     lab.race(vec![
         Side::ours(|n| {

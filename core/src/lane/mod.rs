@@ -204,10 +204,8 @@ impl<E: Enqueue> Lane<E> {
         let submitted = if self.followed_by.is_taken() {
             self.submit_traced(&[], write.kept(), &[])?
         } else {
-            match self.submit_work(&[], &mut write, &[], true) {
-                Ok(submitted) => submitted,
-                Err(error) => return Err(*error),
-            }
+            let submitted = self.submit_work(&[], &mut write, &[], true);
+            submitted.map_err(out_of)?
         };
         fence.mark(submitted.end, Some(stamp as Arc<dyn Stamp>));
         Ok(())
@@ -220,7 +218,7 @@ impl<E: Enqueue> Lane<E> {
             return self.submit_traced(&[], nothing, &[]);
         }
         self.submit_work(&[], &mut Some(nothing), &[], true)
-            .map_err(|error| *error)
+            .map_err(out_of)
     }
 
     /// Records `fence` with something of the backend's own instead of a position: `make` is called if the
@@ -269,12 +267,14 @@ impl<E: Enqueue> Lane<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let mut work = Some(work);
-        self.submit_work(waits, &mut work, signals, false)
-            .map_err(|error| {
+        match self.submit_work(waits, &mut work, signals, false) {
+            Ok(submitted) => Ok(submitted),
+            Err(error) => {
                 // Refused before it was called, perhaps. What it captures is the application's, and may panic.
                 quietly(|| drop(work));
-                *error
-            })
+                Err(out_of(error))
+            }
+        }
     }
 
     /// The long way, and as [`Lane::submit_work`] tells errors.
@@ -695,6 +695,14 @@ struct Left<E: Enqueue> {
 
 impl<E: Enqueue> Wake for Left<E> {
     fn wake(self: Arc<Self>) {}
+}
+
+/// Out of its box: apart, as mostly there is none, and this is in every call of an application's.
+#[cold]
+#[inline(never)]
+#[expect(clippy::boxed_local, reason = "it comes in one")]
+fn out_of(error: Box<Error>) -> Error {
+    *error
 }
 
 /// True if a submission that waits for these can never run.

@@ -1,12 +1,18 @@
 //! The least that a timeline costs over the driver's calls, if several threads are to use it: the floor of rows whose raw side only calls
 //! the driver.
 //!
-//! This is what an engine would write by hand, with std, to keep the rules T1 to T4, Q1 and Q2 of the contract, and nothing else of
-//! it: values that are claimed once and in order, a wait that reaches the driver only once its signal is pending, and what must
-//! wait for that held in order. There is one lock per queue and one per ring of events, none of a timeline held across a driver's call; a claim
-//! is one atomic exchange, and an event is used again when nobody else has it. Left out are, among others, failures that travel (E), circles (Q4), a bound on
-//! what the driver is given (Q2), waits that park, and claims out of order (T2): a signal claims what lies above everything claimed. All
-//! of those would cost more, never less.
+//! This is what an engine would write by hand, with std, to keep these rules of the contract, and nothing else of it:
+//!
+//! - T1 to T4 and Q1: values that are claimed once and in order, and signals that complete in order, from whichever queue;
+//! - Q2: a wait reaches the driver only once its signal is pending, and what must wait for that is held in order; what is in flight is
+//!   counted, and where it is too much the driver is asked what has finished;
+//! - Q6: an application's work runs without any lock, on one thread at a time;
+//! - E1 and E2: timelines and queues fail, and what would wait for a failed timeline fails its own.
+//!
+//! There is one lock per queue and one per ring of events, none of a timeline held across a driver's call; a claim
+//! is one atomic exchange, and an event is used again when nobody else has it. Left out are, among others, circles (Q4), what is to be held for
+//! lack of room (it goes to the driver all the same, once that was asked), waits that park, and claims out of order (T2): a signal claims what lies above
+//! everything claimed. All of those would cost more, never less.
 //!
 //! The rows use it from one thread, as they use ours.
 
@@ -67,6 +73,28 @@ fn refused(value: u64, claimed: u64) -> Stop {
     Stop::Failed(format!(
         "{value} cannot be signalled: everything up to {claimed} is claimed"
     ))
+}
+
+/// What queues that share a part of the driver have there, in the units that the driver counts.
+#[derive(Default)]
+pub(crate) struct Room(AtomicU64);
+
+/// With more there the driver might block who submits.
+const BOUND: u64 = 480;
+
+impl Room {
+    /// Counts so many units more. True if there is too much now: whoever comes by looks what has finished.
+    #[inline]
+    fn take(&self, units: u64) -> bool {
+        self.0.fetch_add(units, Ordering::Relaxed) + units > BOUND
+    }
+
+    #[inline]
+    fn give_back(&self, units: u64) {
+        if units > 0 {
+            self.0.fetch_sub(units, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A number that no other queue has; 0 is nobody's.

@@ -1,16 +1,16 @@
 //! Vulkan: a timeline is a semaphore, and a few words of what is claimed and pending.
 //!
 //! What would have to be held is refused here, before anything is claimed: no row with this floor holds anything, and to find that
-//! out costs the same.
+//! out costs the same. There is no work (Q6): an engine records its commands before it takes the queue's lock.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ash::vk;
 use smallvec::SmallVec;
 use syncline::vulkan::QueueGuard;
 
-use super::{Claims, lock, number};
+use super::{Claims, Room, lock, number};
 use crate::lab::{Outcome, Stop};
 use crate::raw::vulkan::{Calls, WAITS};
 
@@ -23,6 +23,8 @@ pub(crate) struct Timeline {
     pending: AtomicU64,
     /// The queue that signals that; 0 if nobody does. Written before `pending`, by whoever has claimed.
     by: AtomicUsize,
+    /// A submission that has claimed a value was refused: it never comes (E1).
+    failed: AtomicBool,
 }
 
 impl Timeline {
@@ -32,12 +34,24 @@ impl Timeline {
             claims: Claims::default(),
             pending: AtomicU64::new(0),
             by: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
         }
+    }
+
+    /// # Errors
+    /// It has failed. (An engine accepts the submission, and fails its signals: to find that out costs the same.)
+    #[inline]
+    fn require_sound(&self) -> Outcome<()> {
+        if self.failed.load(Ordering::Acquire) {
+            return Err(Stop::Failed("the timeline has failed".into()));
+        }
+        Ok(())
     }
 
     /// Claims `value` if everything claimed is pending; tells what that is, and who signals it.
     #[inline]
     fn claim(&self, value: u64) -> Outcome<(u64, usize)> {
+        self.require_sound()?;
         let before = self.pending.load(Ordering::Acquire);
         // If `pending` grows in between the claim is refused: so this is who signals `before`.
         let by = self.by.load(Ordering::Relaxed);
@@ -64,24 +78,50 @@ pub(crate) struct Queue {
     calls: Calls,
     number: usize,
     ended: vk::Semaphore,
-    /// How many submissions there have been. Whoever holds the lock submits.
-    position: Mutex<u64>,
+    /// Of the `VkQueue`: others of these may share it.
+    room: Arc<Room>,
+    /// Whoever holds the lock submits.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many submissions there have been, and how many of them are known to have finished.
+    position: u64,
+    finished: u64,
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let state = lock(&self.state);
+        self.room.give_back(state.position - state.finished);
+    }
 }
 
 impl Queue {
-    /// `ended` belongs to the queue alone, and is at 0.
-    pub(crate) fn new(calls: &Calls, ended: vk::Semaphore) -> Self {
+    /// `ended` belongs to the queue alone, and is at 0. All queues of a `VkQueue` share `room`.
+    pub(crate) fn new(calls: &Calls, ended: vk::Semaphore, room: &Arc<Room>) -> Self {
         Self {
             calls: calls.clone(),
             number: number(),
             ended,
-            position: Mutex::new(0),
+            room: room.clone(),
+            state: Mutex::default(),
         }
+    }
+
+    /// There may be too much in flight: asks the driver what has finished.
+    #[cold]
+    fn look(&self, state: &mut State) -> Outcome<()> {
+        let finished = self.calls.value(self.ended)?;
+        self.room.give_back(finished - state.finished);
+        state.finished = finished;
+        Ok(())
     }
 
     /// How many submissions there have been.
     pub(crate) fn position(&self) -> u64 {
-        *lock(&self.position)
+        lock(&self.state).position
     }
 
     /// One submission to the `VkQueue`, which nobody else uses meanwhile.
@@ -94,12 +134,13 @@ impl Queue {
         waits: &[(&Timeline, u64)],
         signals: &[(&Timeline, u64)],
     ) -> Outcome<()> {
-        let mut position = lock(&self.position);
+        let mut state = lock(&self.state);
         let (mut awaited, mut awaited_values) = (
             SmallVec::<[vk::Semaphore; WAITS]>::new(),
             SmallVec::<[u64; WAITS]>::new(),
         );
         for (timeline, value) in waits {
+            timeline.require_sound()?;
             if timeline.pending.load(Ordering::Acquire) < *value {
                 return Err(Stop::Failed(format!("{value} is not pending")));
             }
@@ -109,8 +150,10 @@ impl Queue {
         let mut claimed = SmallVec::<[u64; 8]>::new();
         let withdraw = |claimed: &[u64]| {
             for ((timeline, value), before) in signals.iter().zip(claimed) {
-                // Nobody claims above a value that is not pending.
-                let _ = timeline.claims.withdraw(*before, *value);
+                if !timeline.claims.withdraw(*before, *value) {
+                    // Somebody has claimed above it, and waits for what never comes.
+                    timeline.failed.store(true, Ordering::Release);
+                }
             }
         };
         let (mut signalled, mut values) = (
@@ -135,7 +178,7 @@ impl Queue {
             values.push(*value);
         }
         signalled.push(self.ended);
-        values.push(*position + 1);
+        values.push(state.position + 1);
         if awaited.len() > WAITS {
             withdraw(&claimed);
             return Err(Stop::Failed(format!("{} waits", awaited.len())));
@@ -148,9 +191,12 @@ impl Queue {
             withdraw(&claimed);
             return Err(stop);
         }
-        *position += 1;
+        state.position += 1;
         for (timeline, value) in signals {
             timeline.submitted(*value, self.number);
+        }
+        if self.room.take(1) {
+            self.look(&mut state)?;
         }
         Ok(())
     }

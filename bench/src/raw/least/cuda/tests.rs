@@ -1,0 +1,209 @@
+//! The least timelines over a driver in memory.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::super::Room;
+use super::timeline::Found;
+use super::*;
+use crate::lab::{Outcome, Stop};
+use crate::raw::cuda::emulated::{calls, driver, stream};
+
+/// The driver is there once, and so is its log: from here on work is of another test than that of the circle.
+const APART: u64 = 1 << 32;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Does `what` while the driver goes on.
+fn going_on<T>(what: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                if !driver().step() {
+                    thread::yield_now();
+                }
+            }
+        });
+        let done = what();
+        over.store(true, Ordering::Release);
+        done
+    })
+}
+
+#[test]
+fn an_event_that_somebody_may_wait_for_is_not_recorded_again() {
+    let (calls, stream) = (calls(), stream(100));
+    let (queue, timeline) = (
+        Queue::new(&calls, stream, &Arc::default()),
+        Timeline::new(&calls),
+    );
+    let signal = |value| {
+        let submitted = queue.submit(&[], |_, _| Ok(0), &[(&timeline, value)]);
+        assert_eq!(submitted, Ok(()));
+        match timeline.event(value) {
+            Found::Event(mark, _) => mark,
+            _ => panic!("{value} is not pending"),
+        }
+    };
+    // Nobody has asked for the value: the ring has the event of 1, which is complete, as the queue knows.
+    let first = Arc::as_ptr(&signal(1));
+    assert_eq!(going_on(|| queue.idle(LONG)), Ok(()));
+    assert_eq!(queue.free(), 2);
+    let second = signal(2);
+    assert_ne!(
+        Arc::as_ptr(&second),
+        first,
+        "the event of 1 is still in the ring"
+    );
+    // Now nobody has, but the queue.
+    assert_eq!(going_on(|| timeline.wait(2, LONG)), Ok(()));
+    assert_eq!(going_on(|| queue.idle(LONG)), Ok(()));
+    assert_eq!(Arc::as_ptr(&signal(3)), first);
+}
+
+#[test]
+fn what_cannot_be_claimed_changes_nothing() {
+    let (calls, stream) = (calls(), stream(101));
+    let queue = Queue::new(&calls, stream, &Arc::default());
+    let (one, other) = (Timeline::new(&calls), Timeline::new(&calls));
+    let submit = |signals: &[(&Arc<Timeline>, u64)]| queue.submit(&[], |_, _| Ok(0), signals);
+    assert_eq!(submit(&[(&one, 3)]), Ok(()));
+    assert!(submit(&[(&other, 1), (&one, 3)]).is_err());
+    assert!(submit(&[(&other, 1), (&one, u64::MAX)]).is_err());
+    assert!(one.signal(4).is_err(), "a queue's signal is outstanding");
+    assert_eq!(submit(&[(&other, 1), (&one, 4)]), Ok(()));
+    assert_eq!(
+        going_on(|| one.wait(4, LONG).and(other.wait(1, LONG))),
+        Ok(())
+    );
+    assert_eq!(one.signal(5), Ok(()));
+    let missing = one.wait(6, Duration::from_millis(5));
+    assert!(missing.is_err_and(|stop| stop.to_string() == "timed out"));
+}
+
+/// Queues in a circle, each with a thread of its own: each step of one waits for that of the one before it, mostly before
+/// that is submitted.
+#[test]
+fn threads_that_wait_for_each_other_go_in_order_and_share_events() {
+    const QUEUES: u64 = 4;
+    const STEPS: u64 = 3000;
+    let (calls, room) = (calls(), Arc::new(Room::default()));
+    let queues: Vec<_> = (1..=QUEUES)
+        .map(|number| Queue::new(&calls, stream(number as usize), &room))
+        .collect();
+    let timelines: Vec<_> = (0..QUEUES).map(|_| Timeline::new(&calls)).collect();
+    let go = Timeline::new(&calls);
+    let threads = || {
+        thread::scope(|scope| {
+            let submitting: Vec<_> = (0..QUEUES)
+                .map(|number| {
+                    let (queues, timelines, go) = (&queues, &timelines, &go);
+                    scope.spawn(move || -> Outcome<()> {
+                        let before = (number + QUEUES - 1) % QUEUES;
+                        for step in 1..=STEPS {
+                            let wait = match (number, step) {
+                                (0, 1) => (go, 1),
+                                (0, _) => (&timelines[before as usize], step - 1),
+                                _ => (&timelines[before as usize], step),
+                            };
+                            let mark = step * QUEUES + number;
+                            queues[number as usize].submit(
+                                &[wait],
+                                move |_, stream| {
+                                    driver().work(stream, mark);
+                                    Ok(1)
+                                },
+                                &[(&timelines[number as usize], step)],
+                            )?;
+                            if step.is_multiple_of(100) {
+                                // Others go on meanwhile, and nobody is more than 160 steps ahead of the driver, however slow
+                                // that is.
+                                timelines[number as usize].wait(step - 60, LONG)?;
+                            }
+                        }
+                        timelines[number as usize].wait(STEPS, LONG)
+                    })
+                })
+                .collect();
+            thread::sleep(Duration::from_millis(5));
+            let opened = go.signal(1);
+            let ended = submitting
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .fold(opened, Outcome::and);
+            ended.and(queues.iter().try_for_each(|queue| queue.idle(LONG)))
+        })
+    };
+    assert_eq!(going_on(threads), Ok(()));
+    let driver = driver();
+    assert_eq!(driver.misuse, Vec::<String>::new());
+    // Each waits for the one before: there is one order.
+    let expected: Vec<u64> = (QUEUES..QUEUES * (STEPS + 1)).collect();
+    let log: Vec<u64> = driver
+        .log
+        .iter()
+        .copied()
+        .filter(|mark| *mark < APART)
+        .collect();
+    assert!(log == expected, "{:?}", &log[..20]);
+    let most = QUEUES * STEPS / 2;
+    let events = driver.events() as u64;
+    assert!(events < most, "events are used again: {events}");
+}
+
+/// What is submitted from within the work of the same queue, or of another thread meanwhile, goes behind it.
+#[test]
+fn work_runs_without_the_lock() {
+    let (calls, stream) = (calls(), stream(102));
+    let room = Arc::new(Room::default());
+    let queue = Queue::new(&calls, stream, &room);
+    let timeline = Timeline::new(&calls);
+    let (inner, signalled) = (queue.clone(), timeline.clone());
+    let submitted = queue.submit(
+        &[],
+        move |_, stream| {
+            let nested = move |_: &Calls, stream| {
+                driver().work(stream, APART + 2);
+                Ok(1)
+            };
+            inner.submit(&[], nested, &[(&signalled, 2)])?;
+            driver().work(stream, APART + 1);
+            Ok(1)
+        },
+        &[(&timeline, 1)],
+    );
+    assert_eq!(submitted, Ok(()));
+    assert_eq!(room.0.load(Ordering::Relaxed), 2);
+    assert_eq!(going_on(|| timeline.wait(2, LONG)), Ok(()));
+    let log: Vec<u64> = driver()
+        .log
+        .iter()
+        .copied()
+        .filter(|mark| *mark > APART)
+        .collect();
+    assert_eq!(log, [APART + 1, APART + 2]);
+    assert_eq!(going_on(|| queue.idle(LONG)), Ok(()));
+    assert_eq!(room.0.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn failure_travels_along_waits_and_holds_nobody_up() {
+    let calls = calls();
+    let room = Arc::default();
+    let [bad, other] = [103, 104].map(|number| Queue::new(&calls, stream(number), &room));
+    let [first, second, third] = [(); 3].map(|()| Timeline::new(&calls));
+    // Held behind what never comes, and told when that is so.
+    let held = other.submit(&[(&first, 1)], |_, _| Ok(0), &[(&second, 1)]);
+    assert_eq!(held, Ok(()));
+    let refuse = |_: &Calls, _| Err(Stop::Failed("no".into()));
+    assert!(bad.submit(&[], refuse, &[(&first, 1)]).is_err());
+    assert!(first.wait(1, LONG).is_err() && second.wait(1, LONG).is_err());
+    assert!(bad.submit(&[], |_, _| Ok(0), &[]).is_err());
+    // A failed timeline is waited for, in vain; the queue goes on.
+    let after = other.submit(&[(&second, 2)], |_, _| Ok(0), &[(&third, 1)]);
+    assert_eq!(after, Ok(()));
+    assert!(third.wait(1, LONG).is_err());
+    assert_eq!(going_on(|| other.idle(LONG)), Ok(()));
+}
