@@ -12,7 +12,8 @@ use syncline_core::{BinaryFd, Error, Fence, HandleKind, Object, QueueKind, Rejec
 
 use crate::device::Device;
 use crate::lock;
-use crate::queue::{EXTERNAL, Queue, Recorder};
+use crate::queue::{EXTERNAL, Queue};
+use crate::recorder::Recorder;
 use crate::semaphore::{Kind, Semaphore, signal_binary, wait_binary};
 
 /// A binary semaphore of another API, which this device waits for and signals. Cheap to clone.

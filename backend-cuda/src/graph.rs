@@ -14,7 +14,8 @@ use syncline_core::{Error, Fence, KeptPoint, Object, QueueKind, Result};
 use crate::device::Device;
 use crate::event::Mark;
 use crate::lock;
-use crate::queue::{Queue, Recorder};
+use crate::queue::Queue;
+use crate::recorder::Recorder;
 use crate::stream::Capture;
 
 /// The driver need not wait for a destructor.

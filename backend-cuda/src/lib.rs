@@ -7,13 +7,14 @@
 //! | `device` | an opened device, and the watch over its events |
 //! | `context`, `stream`, `event` | the driver's objects, owned or borrowed |
 //! | `turn` | who has a stream to himself: the engine, or the application |
-//! | `queue` | how one submission becomes driver calls |
-//! | `port` | a timeline as a ring of events |
+//! | `queue`, `recorder` | how one submission becomes driver calls; what its work is given |
+//! | `port`, `row` | a timeline as a ring of events; the signals in it, in order |
 //! | `capture`, `graph` | fences in a graph capture; fences that each launch of a graph records or waits for |
 //! | `timing` | times written by streams |
 //! | `clock` | the GPU's clock, read together with the host's |
 //! | `external`, `external_memory`, `semaphore`, `binary` | timelines and memory imported from other APIs; the semaphores under them; binary ones, as fences |
 //! | `memory`, `module` | what demonstrations and tests need: buffers and kernels |
+//! | `put_by` | memory that is due to be freed, until somebody may wait for that |
 //! | `raw` | adoption of what an application already has, and raw handles out |
 //!
 //! CUDA has no timeline object. A timeline that has its home here is a ring of pooled events, because an
@@ -42,6 +43,7 @@ mod probe;
 mod put_by;
 mod queue;
 mod raw;
+mod recorder;
 mod row;
 mod semaphore;
 mod stream;
@@ -56,8 +58,9 @@ pub use memory::DeviceBuffer;
 pub use module::{Function, Module};
 pub use port::EventPort;
 pub use probe::Candidate;
-pub use queue::{Queue, Recorder};
+pub use queue::Queue;
 pub use raw::{EventGuard, StreamGuard};
+pub use recorder::Recorder;
 
 /// The raw types that appear in this crate's `unsafe` functions and raw handles.
 pub use cudarc::driver::sys;

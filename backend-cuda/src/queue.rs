@@ -1,17 +1,13 @@
 //! Queues: one submission becomes waits, work, external signals and an event on a stream, or less where that says the same.
-#![allow(unsafe_code, reason = "launches work, which the driver cannot check")]
+#![allow(
+    unsafe_code,
+    reason = "knows more of what it borrows than its types say"
+)]
 
-use std::any::Any;
-use std::cell::Cell;
-use std::ffi::c_void;
-use std::mem::ManuallyDrop;
-use std::ops::Deref;
-use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cudarc::driver::sys;
 use syncline_core::backend::{
     self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Port, Recycled,
     Room, Submitted, Timing, Waker,
@@ -21,12 +17,10 @@ use syncline_core::{Error, Fence, Object, Point, Result, Signal};
 
 use crate::context::Owner;
 use crate::device::Device;
-use crate::driver::Code;
 use crate::event::Mark;
 use crate::external::{External, ExternalPort, external};
-use crate::memory::DeviceBuffer;
-use crate::module::Function;
 use crate::port::{EventPort, Marks, no_event};
+use crate::recorder::{Left, Put, Recorder};
 use crate::semaphore::Semaphore;
 use crate::stream::{Capture, Stream};
 use crate::timing::Stamp;
@@ -132,225 +126,6 @@ impl backend::Queue for Queue {
     }
 }
 
-/// What work is given: the stream, and a few things to put into it.
-///
-/// While work runs, the device's context is current on the thread, so that other libraries can launch
-/// into [`Recorder::stream`] too.
-pub struct Recorder {
-    line: Lent,
-    keep: LentKeep,
-    /// Said by the work, for what it puts into the stream by itself.
-    said: u64,
-    raw: Cell<bool>,
-    /// It has launched a kernel, which waits for all that stands before it.
-    launched: bool,
-    put: Put,
-}
-
-/// A line that somebody else keeps, without a reference of its own: to count one for each submission costs as much as
-/// some of the driver's calls.
-struct Lent(ManuallyDrop<Arc<Line>>);
-
-impl Lent {
-    /// # Safety
-    /// `line` lives longer than the result.
-    unsafe fn new(line: &Arc<Line>) -> Self {
-        // SAFETY: never dropped, so the count stays right; and not used any more once `line` is gone, as the caller promises.
-        Self(ManuallyDrop::new(unsafe { std::ptr::read(line) }))
-    }
-}
-
-impl Deref for Lent {
-    type Target = Line;
-
-    fn deref(&self) -> &Line {
-        &self.0
-    }
-}
-
-/// As [`Lent`], what the submission keeps: to make another list and to move it is more than most submissions keep.
-struct LentKeep(NonNull<Keep>);
-
-// SAFETY: as for a mutable reference, which this stands for.
-unsafe impl Send for LentKeep {}
-// SAFETY: as for sending.
-unsafe impl Sync for LentKeep {}
-
-impl LentKeep {
-    /// # Safety
-    /// `keep` lives longer than the result, and nobody else uses it meanwhile.
-    const unsafe fn new(keep: &mut Keep) -> Self {
-        Self(NonNull::from_mut(keep))
-    }
-
-    fn push(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        // SAFETY: as promised where it was made.
-        unsafe { self.0.as_mut() }.push(object);
-    }
-
-    #[inline]
-    fn take_room(&mut self, units: u64) {
-        // SAFETY: as above.
-        unsafe { self.0.as_mut() }.take_room(units);
-    }
-}
-
-/// What the work has put into the stream, as far as that matters to what comes behind it.
-enum Put {
-    Nothing,
-    /// An event, and nothing behind it.
-    Event(Mark),
-    Something,
-}
-
-impl Recorder {
-    /// The stream. The work that is put there runs after the submission's waits and before its signals. If it
-    /// is captured into a graph there, that ends before the work returns.
-    ///
-    /// If more than four commands are put there, [say so](Recorder::commands).
-    #[must_use]
-    pub fn stream(&self) -> sys::CUstream {
-        self.raw.set(true);
-        self.line.stream.lend();
-        self.line.stream.raw()
-    }
-
-    /// Says that the work puts so many commands into the [stream](Recorder::stream) by itself: launches, copies,
-    /// fills, memory operations, each node of a launched graph. What goes through the methods of this type is counted by them.
-    ///
-    /// CUDA blocks whoever submits while about a thousand commands stand on one of its hardware connections, which
-    /// all streams of a process share. So further submissions are held on the host while 480 commands of the
-    /// device's queues are in flight. For that, one submission has 500 commands at most; a larger one is
-    /// split, or never sent behind work that waits for this thread.
-    pub const fn commands(&mut self, commands: u64) {
-        self.said = self.said.saturating_add(commands);
-    }
-
-    /// The stream, to put something into it.
-    #[inline]
-    pub(crate) fn line_stream(&mut self) -> &Stream {
-        self.put = Put::Something;
-        &self.line.stream
-    }
-
-    pub(crate) fn queue_object(&self) -> &Object {
-        &self.line.object
-    }
-
-    /// The device.
-    #[must_use]
-    pub fn device(&self) -> &Device {
-        &self.line.device
-    }
-
-    /// Keeps `object` alive until the submission has finished.
-    pub fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        self.keep.push(object);
-    }
-
-    /// Sets every word of `buffer` to `value`.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`]; a driver error.
-    pub fn memset_d32(&mut self, buffer: &DeviceBuffer, value: u32) -> Result<()> {
-        buffer.require_device(self.device().id(), &self.line.object)?;
-        self.keep.push(buffer.keep());
-        let stream = self.line_stream();
-        let driver = stream.context().driver();
-        // SAFETY: that many words of memory that lives until the submission has finished.
-        let done = unsafe {
-            driver.memset_d32_async(buffer.pointer(), value, buffer.words(), stream.raw())
-        };
-        self.done(done)
-    }
-
-    /// Copies the whole of `from` to the start of `to`.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if it does not fit; [`Error::WrongDevice`]; a driver error.
-    pub fn copy(&mut self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<()> {
-        for buffer in [from, to] {
-            buffer.require_device(self.device().id(), &self.line.object)?;
-        }
-        if from.bytes() > to.bytes() {
-            return Err(Error::Unsupported {
-                object: to.object().clone(),
-                asked: format!("take the {} bytes of {}", from.bytes(), from.object()),
-                reason: format!("it holds {}", to.bytes()),
-            });
-        }
-        self.keep.push(from.keep());
-        self.keep.push(to.keep());
-        let stream = self.line_stream();
-        let driver = stream.context().driver();
-        // SAFETY: both hold that many bytes, and live until the submission has finished.
-        let done = unsafe {
-            driver.memcpy_dtod_async(to.pointer(), from.pointer(), from.words() * 4, stream.raw())
-        };
-        self.done(done)
-    }
-
-    /// Launches `function` over `grid` blocks of `block` threads. `params` point to its parameters, in
-    /// order, which are read during the call.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`]; a driver error.
-    ///
-    /// # Safety
-    /// `params` are as many and of such types as the function declares, and what the function does with
-    /// them on the device is sound until the submission has finished: buffers it uses are
-    /// [kept](Recorder::keep).
-    pub unsafe fn launch(
-        &mut self,
-        function: &Function,
-        grid: [u32; 3],
-        block: [u32; 3],
-        params: &mut [*mut c_void],
-    ) -> Result<()> {
-        function.require_device(self.device().id(), &self.line.object)?;
-        self.keep.push(function.keep());
-        let stream = self.line_stream();
-        let driver = stream.context().driver();
-        // SAFETY: the caller's promise. The driver copies the parameters during the call.
-        let done = unsafe {
-            driver.launch_kernel(
-                function.raw(),
-                grid[0],
-                grid[1],
-                grid[2],
-                block[0],
-                block[1],
-                block[2],
-                0,
-                stream.raw(),
-                params.as_mut_ptr(),
-                null_mut(),
-            )
-        };
-        self.launched |= done.is_ok();
-        self.done(done)
-    }
-
-    /// One command more, if the driver took it.
-    fn done(&mut self, result: Result<(), Code>) -> Result<()> {
-        result.map_err(|code| self.line.stream.error(code))?;
-        self.count(1);
-        Ok(())
-    }
-
-    /// So many commands more are in the stream.
-    #[inline]
-    pub(crate) fn count(&mut self, commands: u64) {
-        self.keep.take_room(commands);
-    }
-}
-
-impl std::fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cuda Recorder ({})", self.line.object)
-    }
-}
-
 /// The event of another stream that a stream waits for.
 type Waited = Option<Mark>;
 
@@ -358,7 +133,7 @@ type Waited = Option<Mark>;
 pub(crate) struct Feed(Arc<Line>);
 
 pub(crate) struct Line {
-    object: Object,
+    pub(crate) object: Object,
     pub(crate) stream: Arc<Stream>,
     owner: Owner,
     pub(crate) device: Device,
@@ -603,19 +378,11 @@ impl Enqueue for Feed {
         let marked = !line.unmarked.load(Ordering::Relaxed);
         line.unmarked.store(true, Ordering::Relaxed);
         let waited = line.wait(batch, keep)?;
-        let mut recorder = Recorder {
-            // SAFETY: `line` is borrowed for longer than the recorder lives, and work, which is given a mutable borrow of it
-            // alone, and which has none of another's, cannot make it live longer.
-            line: unsafe { Lent::new(line) },
-            // SAFETY: so is `keep`, which is not used again before the recorder is gone.
-            keep: unsafe { LentKeep::new(keep) },
-            said: 0,
-            raw: Cell::new(false),
-            launched: false,
-            put: Put::Nothing,
-        };
+        // SAFETY: both are borrowed for longer than the recorder lives, and `keep` is not used again before it is gone. Work, which is given
+        // a mutable borrow of it alone, and which has none of another's, cannot make it live longer.
+        let mut recorder = unsafe { Recorder::new(line, keep) };
         let worked = work(&mut recorder);
-        let (said, raw, put) = (recorder.said, recorder.raw.get(), recorder.put);
+        let Left { said, raw, put } = recorder.leave();
         if raw || said > 0 {
             // Also if it failed: the driver may have taken a part.
             keep.take_room(if said > 0 { said } else { UNSAID });
@@ -669,20 +436,6 @@ impl Enqueue for Feed {
 
     #[inline]
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
-        let line = &recorder.line;
-        // A capture that the work has left open gets no node of ours.
-        line.stream.refuse_capture("write a time")?;
-        if let Some(mark) = stamp.event(line.device.timed_events())? {
-            line.stream.record(&mark)?;
-            recorder.put = Put::Event(mark);
-        } else {
-            // Before the call, which may fail with the kernel in the stream.
-            recorder.keep.push(stamp.clone());
-            // A kernel that the application has put there itself may have been let in before what stands before that has ended.
-            let early = recorder.launched && !recorder.raw.get();
-            stamp.launch(recorder.line_stream(), early)?;
-        }
-        recorder.count(1);
-        Ok(())
+        recorder.write(stamp)
     }
 }
