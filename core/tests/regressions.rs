@@ -10,7 +10,7 @@ use syncline_core::backend::{
     Attachment, Batch, Completion, Device as _, Enqueue, Flush, Keep, Lane, Port, Queue as _,
     Stamp, Waker,
 };
-use syncline_core::host::Device;
+use syncline_core::host::{self, Device};
 use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -551,4 +551,45 @@ fn a_host_signal_that_a_failure_overtakes_is_no_success() {
     let refused = line.signal(1);
     assert!(matches!(refused, Err(Error::Failed { .. })), "{refused:?}");
     assert_eq!(line.frozen_value(), 0);
+}
+
+/// What a submission kept may wait for its queue, and submit to it, where it is dropped: the next submission has not taken
+/// its turn by then.
+#[test]
+fn what_is_let_go_before_a_submission_may_use_its_queue() {
+    struct Uses(host::Queue, Arc<Mutex<Vec<Result<()>>>>);
+    impl Drop for Uses {
+        fn drop(&mut self) {
+            let idle = self.0.idle(SHORT);
+            let submitted = self.0.submit(&[], nothing, &[]);
+            let submitted = submitted.map(|_| ());
+            self.1.lock().unwrap().extend([idle, submitted]);
+        }
+    }
+    for held in [false, true] {
+        let device = Device::new();
+        let queue = device.queue(QueueKind::Compute, "q").unwrap();
+        let gate = device.timeline("gate").unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::new(Uses(queue.clone(), told.clone()));
+        let first = queue.submit(
+            &[],
+            move |recorder| {
+                recorder.keep(kept);
+                Ok(())
+            },
+            &[],
+        );
+        first.unwrap().end().wait(LONG).unwrap();
+        let waits = [gate.at(1)];
+        let next = queue.submit(&waits[..usize::from(held)], nothing, &[]);
+        let next = next.unwrap().end();
+        gate.signal(1).unwrap();
+        next.wait(LONG).unwrap();
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        assert!(
+            told.len() == 2 && told.iter().all(Result::is_ok),
+            "held: {held}: {told:?}"
+        );
+    }
 }

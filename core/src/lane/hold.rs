@@ -132,6 +132,16 @@ impl Finished {
         }
     }
 
+    /// The room that they had taken, for who gives it back himself.
+    pub(super) const fn take_room(&mut self) -> u64 {
+        std::mem::replace(&mut self.units, 0)
+    }
+
+    /// True if they kept nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
     /// There may be more.
     pub(super) fn is_full(&self) -> bool {
         self.objects.len() == self.objects.inline_size()

@@ -323,6 +323,7 @@ impl<E: Enqueue> Lane<E> {
             places = taken.inspect_err(|_| withdraw_all(&claims))?;
         }
         self.take_number(&mut state, number);
+        state.take_up(&self.aside);
         let room = state.take_finished_room(self.own_shared().reached());
         if !held {
             self.driving.take(me);
@@ -372,7 +373,6 @@ impl<E: Enqueue> Lane<E> {
     fn take_number(&self, state: &mut State<E>, number: u64) {
         state.last = number;
         self.last.store(number, Ordering::Release);
-        state.take_up(&self.aside);
     }
 
     /// What earlier submissions kept that are known to have finished comes out, with the lock, to be let go without.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::entry::Work;
-use super::hold::{AllAwaited, AllTaken, Awaited, Finished, Taken};
+use super::hold::{AllAwaited, AllTaken, Awaited, Taken};
 use super::places::Places;
 use super::send::Handed;
 use super::{Lane, Submitted, withdraw_all};
@@ -27,8 +27,8 @@ struct Straight<'s> {
     signals: Few<NativePoint<'s>, FEW>,
     /// Where the claims of these begin, as far as they are claimed.
     above: Few<u64, FEW>,
-    /// What others before it kept, to be let go without the lock: it may run what the application does in drops.
-    finished: Option<Finished>,
+    /// The room that others before it had taken, and which have finished: to be given back without the lock.
+    room: u64,
 }
 
 impl<'s> Straight<'s> {
@@ -38,7 +38,7 @@ impl<'s> Straight<'s> {
             waits: Few::new(),
             signals: Few::new(),
             above: Few::new(),
-            finished: None,
+            room: 0,
         }
     }
 
@@ -100,15 +100,12 @@ impl<E: Enqueue> Lane<E> {
         let me = this_thread();
         let mut straight = Straight::new();
         let Some(number) = self.set_out(me, waits, signals, &mut straight) else {
+            self.take_back(straight.room);
             return self.submit_with_care(waits, work, signals);
         };
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
-        if let Some(finished) = &mut straight.finished {
-            // Before it goes: what goes now may take its time, or wait for a device, and this one may stand there until the host does
-            // something.
-            finished.let_go(self.room.as_ref());
-        }
+        self.take_back(straight.room);
         self.go_straight(me, number, &straight, work, is_bare)
     }
 
@@ -138,7 +135,21 @@ impl<E: Enqueue> Lane<E> {
             }
         }
         self.look_if_due();
+        let mut finished = None;
         let mut state = self.state.lock();
+        state.take_up(&self.aside);
+        self.take_finished(&mut state, &mut finished);
+        if let Some(finished) = &mut finished {
+            straight.room = finished.take_room();
+            if !finished.is_empty() {
+                drop(state);
+                // Before it goes: what is dropped may take its time, or wait for a device, and this one may stand there until the host
+                // does something. And before it has its turn: what is dropped is the application's, and may wait for this queue, or
+                // submit to it.
+                finished.let_go(None);
+                state = self.state.lock();
+            }
+        }
         let number = state.last + 1;
         // Claims are decided in the queue's order: under its lock.
         let fine = state.held.is_empty()
@@ -150,7 +161,6 @@ impl<E: Enqueue> Lane<E> {
             return None;
         }
         self.take_number(&mut state, number);
-        self.take_finished(&mut state, &mut straight.finished);
         self.driving.take(me);
         Some(number)
     }
