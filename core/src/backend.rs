@@ -382,6 +382,9 @@ pub struct Keep {
 
 type Kept = Arc<dyn Any + Send + Sync>;
 
+/// What fills every room, and of which tens of thousands together are still far from the end of the numbers.
+const MOST_UNITS: u64 = 1 << 48;
+
 impl Keep {
     /// Adds one object.
     #[inline]
@@ -392,10 +395,11 @@ impl Keep {
         }
     }
 
-    /// Takes so many more units of the queue's [room](Enqueue::room), for what has gone or will go to the driver.
+    /// Takes so many more units of the queue's [room](Enqueue::room), for what has gone or will go to the driver: all together
+    /// 2^48 at the most, which stand for any larger number. So what is in flight can be counted, whatever work says of itself.
     #[inline]
     pub fn take_room(&mut self, units: u64) {
-        self.units = self.units.saturating_add(units);
+        self.units = self.units.saturating_add(units).min(MOST_UNITS);
     }
 
     /// True if no object is kept.

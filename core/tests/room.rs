@@ -52,7 +52,8 @@ impl Enqueue for Slow {
         let mut units = Units(0);
         let worked = work(&mut units);
         keep.take_room(units.0);
-        let now = self.total.0.fetch_add(units.0, Ordering::SeqCst) + units.0;
+        let before = self.total.0.fetch_add(units.0, Ordering::SeqCst);
+        let now = before.wrapping_add(units.0);
         self.total.1.fetch_max(now, Ordering::SeqCst);
         worked?;
         self.handed.store(batch.end.value(), Ordering::SeqCst);
@@ -226,6 +227,24 @@ fn what_is_larger_than_the_room_goes_while_there_is_some() {
     until("the empty one goes", || queue.handed() == 4);
     queue.finish(1, 0);
     queue.lane.idle(LONG).unwrap();
+}
+
+/// Work may say anything of itself.
+#[test]
+fn what_says_that_it_is_beyond_all_numbers_fills_the_room_and_no_more() {
+    let setup = Setup::new();
+    let queues = [setup.queue(1), setup.queue(2)];
+    for units in [u64::MAX, 1 << 63, 1 << 62] {
+        assert!(!queues[0].submit(units));
+        assert!(queues[0].submit(units) && queues[1].submit(units));
+        until("all of them go", || {
+            for queue in &queues {
+                queue.finish(queue.handed() - queue.word.load(Ordering::SeqCst), 0);
+            }
+            let mut ends = queues.iter().map(|queue| queue.lane.position());
+            ends.all(|end| end.is_reached().unwrap())
+        });
+    }
 }
 
 #[test]
