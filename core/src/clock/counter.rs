@@ -82,7 +82,8 @@ impl Counter {
         let product = ticks.saturating_mul(mantissa);
         let shift = exponent.unsigned_abs();
         let whole = if exponent >= 0 {
-            product.saturating_mul(1_i128.checked_shl(shift).unwrap_or(i128::MAX))
+            let factor = if shift < 127 { 1 << shift } else { i128::MAX };
+            product.saturating_mul(factor)
         } else if shift < 127 {
             // Halves go away from zero, so that the way back is as long.
             let rounded = (product.unsigned_abs() + (1 << (shift - 1))) >> shift;
@@ -192,7 +193,7 @@ impl Rounds {
         // The clocks have parted by less than that.
         let earliest = earliest.saturating_sub(round / 16);
         let shown = i128::from(self.counter.valid(reading));
-        let ahead = (shown - earliest).rem_euclid(round);
+        let ahead = shown.saturating_sub(earliest).rem_euclid(round);
         Some(self.counter.nanoseconds(earliest.saturating_add(ahead)))
     }
 
@@ -331,6 +332,25 @@ mod tests {
         let mut rounds = Rounds::new(Counter::NANOSECONDS);
         assert_eq!(rounds.follow(u64::MAX, 0), -1);
         assert_eq!(rounds.follow(4, 5), 4);
+    }
+
+    #[test]
+    fn whatever_cannot_be_counted_saturates() {
+        let hosts = [i64::MIN, -1, 0, 1, i64::MAX];
+        let periods = (-1022..=1023).map(|power| 2_f64.powi(power));
+        for counter in periods.filter_map(|period| Counter::new(64, period)) {
+            for (start, then) in hosts.iter().flat_map(|&at| hosts.map(|then| (at, then))) {
+                let mut rounds = Rounds::new(counter);
+                rounds.follow(5, start);
+                assert!(rounds.time_after(4, then).is_some());
+                let told = rounds.follow(4, then);
+                assert!(rounds.time_after(u64::MAX, start).is_some());
+                assert_eq!(rounds.time_of(4), Some(told), "{counter:?}");
+                let _ = (rounds.are_stale(start), rounds.may_have_parted(start));
+            }
+            let (to, from) = (counter.elapsed(7, 1_007), counter.elapsed(1_007, 7));
+            assert!(to >= 0 && from <= 0, "{counter:?}: {to}, {from}");
+        }
     }
 
     fn any_counter(least: u32) -> impl Strategy<Value = Counter> {

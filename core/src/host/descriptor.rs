@@ -202,16 +202,20 @@ impl Descriptor {
             rustix::ioctl::ioctl(&self.fd, call)
         };
         match asked {
-            Ok(()) if info.status < 0 => {
-                let errno = Errno::from_raw_os_error(-info.status);
-                Err(Error::Native {
-                    object: self.object.clone(),
-                    call: "SYNC_IOC_FILE_INFO",
-                    code: i64::from(info.status),
-                    name: format!("the sync file was signalled with an error: {errno}"),
-                })
-            }
+            Ok(()) if info.status < 0 => Err(self.signalled_with(info.status)),
             _ => Ok(()),
+        }
+    }
+
+    /// The error with which a sync file was signalled. Drivers choose it, and need not choose one that the system has a number
+    /// for: so it is no [`Errno`] here, which takes no other.
+    fn signalled_with(&self, status: i32) -> Error {
+        let error = std::io::Error::from_raw_os_error(status.saturating_neg());
+        Error::Native {
+            object: self.object.clone(),
+            call: "SYNC_IOC_FILE_INFO",
+            code: i64::from(status),
+            name: format!("the sync file was signalled with an error: {error}"),
         }
     }
 
@@ -345,6 +349,25 @@ mod tests {
         // Drained after the watch and before the engine asks.
         rustix::io::read(&theirs, &mut [0; 8]).unwrap();
         assert_eq!(port.poll().unwrap(), Some(1));
+    }
+
+    #[test]
+    fn any_status_of_a_sync_file_is_told() {
+        let port = Descriptor {
+            object: Object::new("descriptor", "odd"),
+            kind: Kind::Anonymous,
+            end: OnceLock::new(),
+            fd: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+        };
+        for status in [-5, -4095, -4096, -0x10000, i32::MIN] {
+            let told = port.signalled_with(status);
+            assert!(
+                matches!(&told, Error::Native { code, .. } if *code == status.into()),
+                "{told}"
+            );
+        }
+        let told = port.signalled_with(-62).to_string();
+        assert!(told.contains("os error 62"), "{told}");
     }
 
     #[test]
