@@ -347,6 +347,18 @@ fn flows_that_run_backwards() {
         events[TO]["args"][field] = value;
         assert!(check(&events).is_ok());
     }
+    // Numbers at the end of all numbers.
+    let farthest = i128::MAX.to_string();
+    for (ended, began) in [
+        (&farthest[..], i128::MIN.to_string()),
+        ("0", farthest.clone()),
+    ] {
+        let mut events = sound();
+        events[FROM]["args"] = json!({"ended_ns": ended, "ended_error_ns": "-1"});
+        events[TO]["args"] = json!({"began_ns": began, "began_error_ns": began});
+        let problems = check(&events).map_or_else(|problems| problems.len(), |_| 0);
+        assert_eq!(problems, usize::from(ended != "0"));
+    }
 }
 
 #[test]

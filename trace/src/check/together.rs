@@ -168,7 +168,9 @@ fn backwards(from: Option<&Value>, to: Option<&Value>) -> Option<i128> {
         Value::String(number) => number.parse().ok(),
         _ => None,
     };
-    let ended = number(from, "ended_ns")? - number(from, "ended_error_ns").unwrap_or(0);
-    let began = number(to, "began_ns")? + number(to, "began_error_ns").unwrap_or(0);
-    (ended > began).then(|| ended - began)
+    // Saturates: a document may say anything.
+    let error = |args, field| number(args, field).unwrap_or(0);
+    let ended = number(from, "ended_ns")?.saturating_sub(error(from, "ended_error_ns"));
+    let began = number(to, "began_ns")?.saturating_add(error(to, "began_error_ns"));
+    (ended > began).then(|| ended.saturating_sub(began))
 }
