@@ -161,6 +161,38 @@ impl Drop for ForOthers {
     }
 }
 
+// How many of `LettingGo` there are.
+per_thread! { static LETTING_GO: Cell<u32> = Cell::new(0) }
+
+/// So deep what finished submissions kept is dropped inside of itself.
+const DEEPEST: u32 = 4;
+
+/// While it lives, this thread drops what finished submissions kept. That is the application's, and may submit where it is dropped; what
+/// that lets go may, too. So it is let go by others where this [is deep](LettingGo::is_deep) already, and no stack overflows.
+#[must_use]
+pub(crate) struct LettingGo;
+
+impl LettingGo {
+    pub(crate) fn new() -> Self {
+        let _ = LETTING_GO.try_with(|depth| depth.set(depth.get() + 1));
+        Self
+    }
+
+    /// True if this thread is to let go of nothing more for now: who is further up its stack does, or the next one.
+    pub(crate) fn is_deep() -> bool {
+        matches!(
+            LETTING_GO.try_with(|depth| depth.get() >= DEEPEST),
+            Ok(true)
+        )
+    }
+}
+
+impl Drop for LettingGo {
+    fn drop(&mut self) {
+        let _ = LETTING_GO.try_with(|depth| depth.set(depth.get() - 1));
+    }
+}
+
 /// True while the engine runs what belongs to others on this thread: drops what finished submissions kept, or runs and drops work that it has
 /// just released, inside a call of somebody who may have nothing to do with that. A backend's object that
 /// goes meanwhile must not wait for a device, which may stand still until that caller goes on: what would wait is put by, for

@@ -593,3 +593,53 @@ fn what_is_let_go_before_a_submission_may_use_its_queue() {
         );
     }
 }
+
+/// What a submission kept may submit where it is dropped, and so may what that submission lets go, and so on: no stack is as deep as
+/// there are submissions.
+#[test]
+fn what_is_let_go_by_what_is_let_go_does_not_recurse() {
+    const MANY: u64 = 5_000;
+    #[derive(Default)]
+    struct Seen {
+        inside: AtomicU64,
+        deepest: AtomicU64,
+        gone: AtomicU64,
+    }
+    struct Submits(host::Queue, Arc<Seen>);
+    impl Drop for Submits {
+        fn drop(&mut self) {
+            let seen = &self.1;
+            let deep = seen.inside.fetch_add(1, Ordering::SeqCst) + 1;
+            seen.deepest.fetch_max(deep, Ordering::SeqCst);
+            self.0.submit(&[], nothing, &[]).unwrap();
+            seen.inside.fetch_sub(1, Ordering::SeqCst);
+            seen.gone.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let seen = Arc::new(Seen::default());
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let blocks = move |recorder: &mut host::Recorder| {
+        recorder.run(move || {
+            let _ = gate.recv();
+        });
+        Ok(())
+    };
+    queue.submit(&[], blocks, &[]).unwrap();
+    for _ in 0..MANY {
+        let kept = Arc::new(Submits(queue.clone(), seen.clone()));
+        let keeps = move |recorder: &mut host::Recorder| {
+            recorder.keep(kept);
+            Ok(())
+        };
+        queue.submit(&[], keeps, &[]).unwrap();
+    }
+    drop(go);
+    queue.position().wait(LONG).unwrap();
+    queue.submit(&[], nothing, &[]).unwrap();
+    queue.idle(LONG).unwrap();
+    assert_eq!(seen.gone.load(Ordering::SeqCst), MANY);
+    let deepest = seen.deepest.load(Ordering::SeqCst);
+    assert!(deepest <= 4, "{deepest} deep");
+}

@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::graph::{Holder, Lists, OwnedClaim, Parts, Place, Turn};
 use crate::known::Known;
 use crate::point::KeptPoint;
-use crate::run::{ForOthers, Wake, quietly};
+use crate::run::{ForOthers, LettingGo, Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
 use crate::sync::{Briefly, Ordering, ThreadId, fence, this_thread};
 use crate::waiters::Stage;
@@ -103,6 +103,9 @@ impl<E: Enqueue> State<E> {
     #[inline(never)]
     fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
         finished.units += self.take_finished_room(reached);
+        if LettingGo::is_deep() {
+            return;
+        }
         let objects = &mut finished.objects;
         while objects.len() < objects.inline_size()
             && let Some((number, _)) = self.kept.front()
@@ -127,6 +130,7 @@ impl Finished {
         if let Some(room) = room {
             room.take_back(std::mem::take(&mut self.units));
         }
+        let _letting_go = LettingGo::new();
         for kept in self.objects.drain(..) {
             quietly(|| drop(kept));
         }
