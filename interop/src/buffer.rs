@@ -210,13 +210,16 @@ impl fmt::Debug for SharedBuffer {
 fn words(device: &Device, bytes: u64) -> Result<Arc<[AtomicU32]>> {
     let count = usize::try_from(bytes / 4)
         .map_err(|_| unsupported(device.object(), bytes, "more than the host can address"))?;
-    let mut words = Vec::new();
-    words
-        .try_reserve_exact(count)
+    // What is shared is allocated once, in a way that ends the process where there is no memory: so that is asked for first. With
+    // the counts of references that come before the words.
+    Vec::<AtomicU32>::new()
+        .try_reserve_exact(count.saturating_add(COUNTS))
         .map_err(|error| unsupported(device.object(), bytes, &error.to_string()))?;
-    words.resize_with(count, || AtomicU32::new(0));
-    Ok(words.into())
+    Ok((0..count).map(|_| AtomicU32::new(0)).collect())
 }
+
+/// More words than the counts of an `Arc` take.
+const COUNTS: usize = 16;
 
 fn unsupported(object: &Object, bytes: u64, reason: &str) -> Error {
     Error::Unsupported {
