@@ -193,7 +193,7 @@ impl DeviceBuffer {
     /// A copy of the words as they are now. Blocks for the copy; not ordered with any queue.
     ///
     /// # Errors
-    /// A driver error.
+    /// [`Error::Unsupported`] if the host has no memory for so many; a driver error.
     pub fn read_words(&self) -> Result<Vec<u32>> {
         if let Some(words) = self.as_words() {
             return Ok(words
@@ -201,7 +201,16 @@ impl DeviceBuffer {
                 .map(|word| word.load(Ordering::Relaxed))
                 .collect());
         }
-        let mut words = vec![0_u32; self.words()];
+        // Devices may have more memory than the host.
+        let mut words = Vec::new();
+        words
+            .try_reserve_exact(self.words())
+            .map_err(|error| Error::Unsupported {
+                object: self.object().clone(),
+                asked: format!("be copied, all {} bytes", self.bytes()),
+                reason: error.to_string(),
+            })?;
+        words.resize(self.words(), 0_u32);
         self.transfer(|memory| {
             let (to, bytes) = (words.as_mut_ptr().cast(), words.len() * 4);
             // SAFETY: both sides hold `bytes` bytes.
@@ -281,5 +290,18 @@ impl Drop for Memory {
 impl std::fmt::Debug for DeviceBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.0.object, self.0.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::emulated;
+
+    #[test]
+    fn what_the_host_has_no_memory_for_is_not_read() {
+        let device = emulated::device();
+        let buffer = device.buffer(u64::MAX - 3).unwrap();
+        let error = buffer.read_words().unwrap_err().to_string();
+        assert!(error.contains("be copied, all"), "{error}");
     }
 }
