@@ -220,7 +220,12 @@ fn wait_from(
         quantity,
         usual: single.map(|(of, _)| &of.usual),
     };
-    let answer = wait_until(how, is_worth_a_look, look, register)?;
+    let tend = || {
+        for of in points.iter().filter_map(|point| point.of) {
+            of.tend_unwatched();
+        }
+    };
+    let answer = wait_until(how, is_worth_a_look, look, tend, register)?;
     if let Some(index) = answer {
         return Ok(index);
     }
@@ -319,11 +324,12 @@ struct How<'w> {
 }
 
 /// Spins, then parks, until `look` has an answer or the time is over (`None`). While it spins it looks only where
-/// that is worth it. `register` tells whether this thread cannot rely on being woken, and whether it has to watch itself.
+/// that is worth it. `tend` does what nobody else may do for it meanwhile. `register` tells whether this thread cannot rely on being woken, and whether it has to watch itself.
 fn wait_until<'p, T>(
     how: How<'_>,
     is_worth_a_look: impl Fn() -> bool,
     mut look: impl FnMut() -> Result<Option<T>>,
+    tend: impl Fn(),
     register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> (bool, Option<Lead<'p>>),
 ) -> Result<Option<T>> {
     if let Some(answer) = look()? {
@@ -357,6 +363,9 @@ fn wait_until<'p, T>(
             }
             if mode != WaitMode::Spin && spun > ALONE {
                 yield_now();
+            }
+            if spun > SPIN {
+                tend();
             }
             let mut asks = if usual.is_some() { ASKS } else { 1 };
             for _ in 0..LOOKS {
@@ -414,6 +423,7 @@ fn wait_until<'p, T>(
         }
         let mut left = deadline.map(|deadline| deadline - now);
         if alone {
+            tend();
             left = Some(left.map_or(OWN_LOOK, |left| left.min(OWN_LOOK)));
         }
         parker.park(left);

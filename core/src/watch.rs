@@ -109,6 +109,12 @@ impl Watcher {
         });
     }
 
+    /// Wakes the lanes that are to be tried again by now, in the place of a thread that could not be started.
+    pub(crate) fn tend(&self) {
+        let due = self.0.state.lock().take_due();
+        wake_all(due);
+    }
+
     fn tell(&self, device: &dyn Watch, change: impl FnOnce(&mut State)) {
         let mut state = self.0.state.lock();
         change(&mut state);

@@ -82,6 +82,13 @@ impl Shared {
             .is_some_and(|device| device.watcher().is_blind())
     }
 
+    /// Does what the home's watcher would do for its lanes, if that cannot be started: for who waits meanwhile.
+    pub(crate) fn tend_unwatched(&self) {
+        if let Some(device) = self.watch().filter(|_| self.is_unwatched()) {
+            device.watcher().tend();
+        }
+    }
+
     /// Asked by the watcher each round: the value to look for, or `None` to forget this timeline.
     pub(crate) fn watch_target(&self) -> Option<u64> {
         let mut state = self.locked.state.lock();
