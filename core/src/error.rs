@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::backend::Timing;
 use crate::blockers::Blockers;
 use crate::info::{BackendKind, next_id};
+use crate::sync::contain;
 use crate::waiters::Stage;
 
 /// The result of every fallible call.
@@ -79,8 +80,34 @@ impl fmt::Debug for Object {
 /// found by its type, and not something that wraps it.
 #[derive(Clone)]
 pub struct WorkError {
-    error: Arc<dyn std::error::Error + Send + Sync>,
+    error: Arc<dyn Kept>,
     queue: Option<Object>,
+}
+
+/// What is kept of an application's error.
+trait Kept: Send + Sync {
+    fn error(&self) -> &(dyn std::error::Error + Send + Sync + 'static);
+}
+
+/// The error itself, until it is dropped. Whoever drops the last of many may have nothing to do with it, and be a queue's worker or have a
+/// queue in his hands: so a panic there, reported by the panic hook, goes no further.
+struct Own<E>(Option<E>);
+
+impl<E: std::error::Error + Send + Sync + 'static> Kept for Own<E> {
+    fn error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        match &self.0 {
+            Some(error) => error,
+            // Nobody has it any more.
+            None => &fmt::Error,
+        }
+    }
+}
+
+impl<E> Drop for Own<E> {
+    fn drop(&mut self) {
+        let error = self.0.take();
+        contain(|| drop(error));
+    }
 }
 
 impl WorkError {
@@ -100,19 +127,19 @@ impl std::ops::Deref for WorkError {
     type Target = dyn std::error::Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
-        &*self.error
+        self.error.error()
     }
 }
 
 impl fmt::Display for WorkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
+        fmt::Display::fmt(&**self, f)
     }
 }
 
 impl fmt::Debug for WorkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.error, f)
+        fmt::Debug::fmt(&**self, f)
     }
 }
 
@@ -425,10 +452,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps an application's own error, for work to return.
+    /// Wraps an application's own error, for work to return. A panic of that where the last of these is dropped goes no further than the panic
+    /// hook.
     pub fn work(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Work(WorkError {
-            error: Arc::new(error),
+            error: Arc::new(Own(Some(error))),
             queue: None,
         })
     }
