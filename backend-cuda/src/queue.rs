@@ -147,6 +147,14 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    #[inline]
+    const fn stamps(&self, timing: Timing) -> &Recycled<Stamp> {
+        match timing {
+            Timing::Clock => &self.clock_stamps,
+            _ => &self.stamps,
+        }
+    }
+
     /// True if the stream lives as long as this.
     pub(crate) fn keeps_stream(&self) -> bool {
         self.stream.is_owned() || self.owner.is_some()
@@ -426,12 +434,15 @@ impl Enqueue for Feed {
     #[inline]
     fn stamp(&self, timing: Timing) -> Result<Arc<Stamp>> {
         let line = &self.0;
-        let stamps = match timing {
-            Timing::Clock => &line.clock_stamps,
-            _ => &line.stamps,
-        };
         let make = || Stamp::new(&line.device, &line.object, timing);
-        stamps.take_fit(Stamp::renew, make)
+        line.stamps(timing).take_fit(Stamp::renew, make)
+    }
+
+    #[inline]
+    fn stamp_again(&self, timing: Timing, before: Arc<Stamp>) -> Result<Arc<Stamp>> {
+        let stamps = self.0.stamps(timing);
+        let again = stamps.take_again(before, Stamp::renew);
+        again.map_or_else(|| self.stamp(timing), Ok)
     }
 
     #[inline]

@@ -365,9 +365,14 @@ impl Enqueue for Submitter {
     }
 
     fn stamp(&self, _timing: Timing) -> Result<Arc<Stamp>> {
-        self.stamps.take(Stamp::renew, || {
+        self.stamps.take_fit(Stamp::renew, || {
             timing::new_stamp(&self.commands, self.driver.family)
         })
+    }
+
+    fn stamp_again(&self, timing: Timing, before: Arc<Stamp>) -> Result<Arc<Stamp>> {
+        let again = self.stamps.take_again(before, Stamp::renew);
+        again.map_or_else(|| self.stamp(timing), Ok)
     }
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {

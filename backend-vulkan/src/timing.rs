@@ -1,8 +1,8 @@
 //! Timestamp queries.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ash::vk;
 use syncline_core::backend;
@@ -73,9 +73,10 @@ pub(crate) struct Stamp {
     /// What the clock's clock of the host showed when its writing was recorded, if the counter may come round; otherwise any
     /// number but [`NEVER`]: an untouched query must not be read.
     recorded: AtomicI64,
-    /// What was read. Once is enough, and some drivers (Mesa's llvmpipe 22) wait for the whole device at
+    /// What was read, once `was_read`. Once is enough, and some drivers (Mesa's llvmpipe 22) wait for the whole device at
     /// each reading.
-    read: OnceLock<u64>,
+    read: AtomicU64,
+    was_read: AtomicBool,
 }
 
 /// A place for a time on the queue of `commands`, which is of `family`.
@@ -97,7 +98,8 @@ pub(crate) fn new_stamp(commands: &Commands, family: Family) -> Result<Stamp> {
         slot,
         bits: family.timestamp_bits,
         recorded: AtomicI64::new(NEVER),
-        read: OnceLock::new(),
+        read: AtomicU64::new(0),
+        was_read: AtomicBool::new(false),
     })
 }
 
@@ -126,16 +128,17 @@ impl Stamp {
         self.recorded.store(now, Ordering::Release);
     }
 
-    /// For the next record.
-    pub(crate) fn renew(&mut self) {
-        self.recorded = AtomicI64::new(NEVER);
-        self.read = OnceLock::new();
+    /// For the next record. Nobody else has the stamp.
+    pub(crate) fn renew(&self) -> bool {
+        self.recorded.store(NEVER, Ordering::Relaxed);
+        self.was_read.store(false, Ordering::Relaxed);
+        true
     }
 
     /// What was written, its valid bits and whatever is in the others: `vkGetQueryPoolResults`, without waiting.
     pub(crate) fn ticks(&self) -> Result<u64> {
-        if let Some(&ticks) = self.read.get() {
-            return Ok(ticks);
+        if self.was_read.load(Ordering::Acquire) {
+            return Ok(self.read.load(Ordering::Relaxed));
         }
         let not_ready = || Error::NotReady {
             fence: self.queue.clone(),
@@ -154,7 +157,12 @@ impl Stamp {
             )
         };
         match read {
-            Ok(()) => Ok(*self.read.get_or_init(|| ticks[0])),
+            Ok(()) => {
+                // Whoever else reads it now reads the same.
+                self.read.store(ticks[0], Ordering::Relaxed);
+                self.was_read.store(true, Ordering::Release);
+                Ok(ticks[0])
+            }
             Err(vk::Result::NOT_READY) => Err(not_ready()),
             Err(code) => Err(self
                 .device

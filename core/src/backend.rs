@@ -346,6 +346,16 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// [`Error::Unsupported`](crate::Error::Unsupported) on queues without timestamps.
     fn stamp(&self, timing: Timing) -> Result<Arc<Self::Stamp>>;
 
+    /// As [`Enqueue::stamp`], by who has `before`, which this queue has handed out for the same timing, and which is nobody's place any
+    /// more: but somebody may have it still, and it may not be written yet. [`Recycled::take_again`] says whether it can be used again.
+    ///
+    /// # Errors
+    /// As there.
+    fn stamp_again(&self, timing: Timing, before: Arc<Self::Stamp>) -> Result<Arc<Self::Stamp>> {
+        drop(before);
+        self.stamp(timing)
+    }
+
     /// Records the writing of `stamp`.
     ///
     /// # Errors

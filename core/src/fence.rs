@@ -51,6 +51,8 @@ enum Mark {
     Recorded {
         point: KeptPoint,
         stamp: Option<Arc<dyn Stamp>>,
+        /// That of the record before, if it was on the same queue: to be used again.
+        spare: Option<Arc<dyn Stamp>>,
     },
     /// What only its backend understands, such as a place in a graph that is being captured.
     Native(Arc<dyn NativeMark>),
@@ -275,20 +277,41 @@ impl Fence {
     pub(crate) fn mark(&self, at: Point<'_>, stamp: Option<Arc<dyn Stamp>>) {
         let mut mark = self.0.mark.lock();
         // Mostly it was recorded on the same queue before: then no reference is counted up, and none down.
-        if let Mark::Recorded { point, stamp: held } = &mut *mark
+        if let Mark::Recorded {
+            point,
+            stamp: held,
+            spare,
+        } = &mut *mark
             && point.is_of(at)
         {
             point.value = at.value;
-            let before = std::mem::replace(held, stamp);
+            let mut before = std::mem::replace(held, stamp);
+            if before.is_some() {
+                before = std::mem::replace(spare, before);
+            }
             drop(mark);
-            // The old stamp goes back to its pool outside the lock.
+            // A stamp goes back to its pool outside of the lock.
             drop(before);
             return;
         }
-        let point = at.keep();
-        let before = std::mem::replace(&mut *mark, Mark::Recorded { point, stamp });
+        let recorded = Mark::Recorded {
+            point: at.keep(),
+            stamp,
+            spare: None,
+        };
+        let before = std::mem::replace(&mut *mark, recorded);
         drop(mark);
         drop(before);
+    }
+
+    /// Where the time of the record before the last one was written, if both were on the queue of which `position` is one: for the
+    /// next.
+    #[inline]
+    pub(crate) fn take_spare(&self, position: Point<'_>) -> Option<Arc<dyn Stamp>> {
+        match &mut *self.0.mark.lock() {
+            Mark::Recorded { point, spare, .. } if point.is_of(position) => spare.take(),
+            _ => None,
+        }
     }
 
     pub(crate) fn mark_natively(&self, mark: Arc<dyn NativeMark>) {
@@ -321,7 +344,7 @@ impl Fence {
         }
         let mark = self.0.mark.lock().clone();
         let (complete, stamp) = match mark {
-            Mark::Recorded { point, stamp } => (point.point().is_reached()?, stamp),
+            Mark::Recorded { point, stamp, .. } => (point.point().is_reached()?, stamp),
             // It tells why there is no time, or has none to tell.
             Mark::Native(mark) => (mark.is_complete(self.object())?, None),
             Mark::Empty | Mark::Foreign(_) => return Err(Error::NotRecorded { fence: fence() }),
@@ -408,6 +431,40 @@ mod tests {
         // Each new one has let the one before go.
         assert!(dropped.swap(false, Ordering::SeqCst));
         fence.mark(other.at(1), None);
+        assert!(fence.take_spare(one.at(1)).is_none());
+        drop(fence);
         assert!(dropped.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn the_place_of_a_time_is_used_again_on_the_same_queue() {
+        let device = crate::host::Device::new();
+        let (one, other) = (
+            device.timeline("one").unwrap(),
+            device.timeline("other").unwrap(),
+        );
+        let fence = device.timed_fence("fence");
+        let stamps: Vec<_> = (0..4)
+            .map(|_| Arc::new(Noted(Arc::default())) as Arc<dyn Stamp>)
+            .collect();
+        assert!(fence.take_spare(one.at(1)).is_none());
+        for (value, stamp) in (1..).zip(&stamps[..2]) {
+            fence.mark(one.at(value), Some(stamp.clone()));
+        }
+        // That of another queue is none of this one's.
+        assert!(fence.take_spare(other.at(1)).is_none());
+        let spare = fence.take_spare(one.at(9)).unwrap();
+        assert!(Arc::ptr_eq(&spare, &stamps[0]) && fence.take_spare(one.at(9)).is_none());
+        // Of three there is one in use, and one spare.
+        for (value, stamp) in (3..).zip([&stamps[0], &stamps[2]]) {
+            fence.mark(one.at(value), Some(stamp.clone()));
+        }
+        let spare = fence.take_spare(one.at(9)).unwrap();
+        assert!(Arc::ptr_eq(&spare, &stamps[0]));
+        assert_eq!(Arc::strong_count(&stamps[1]), 1);
+        // Another queue's record lets go of both.
+        fence.mark(other.at(1), Some(stamps[3].clone()));
+        assert_eq!(Arc::strong_count(&stamps[2]), 1);
+        assert!(fence.take_spare(other.at(1)).is_none());
     }
 }

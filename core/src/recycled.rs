@@ -115,6 +115,19 @@ impl<T> Recycled<T> {
         self.take_or_make(|object| renew(object), make)
     }
 
+    /// `object`, which this has handed out, after `renew`, if nobody else has it and that says that it can be used again: for who brings
+    /// one back when he takes one, and so needs no lock. As for [`Recycled::take_fit`], nobody has a [`Weak`](std::sync::Weak) of it.
+    #[inline]
+    pub fn take_again(&self, object: Arc<T>, renew: impl FnOnce(&T) -> bool) -> Option<Arc<T>> {
+        /// It is in the list, too.
+        const ALONE: usize = 2;
+        let alone = Arc::strong_count(&object) == ALONE;
+        if alone {
+            fence(Ordering::Acquire);
+        }
+        (alone && renew(&object)).then_some(object)
+    }
+
     #[inline]
     fn take_or_make<E>(
         &self,
@@ -208,6 +221,23 @@ mod tests {
         let _two = even(9);
         assert_eq!(*even(7), 7);
         assert_eq!(pool.list().objects.len(), 3);
+    }
+
+    #[test]
+    fn one_that_is_brought_back_is_used_again_if_nobody_else_has_it() {
+        let pool = Recycled::default();
+        let (one, two) = (take(&pool, 1), take(&pool, 2));
+        let also = two.clone();
+        assert!(pool.take_again(two, |_| true).is_none());
+        let again = pool.take_again(one, |_| true).unwrap();
+        assert_eq!(*again, 1);
+        // While somebody has it, it is nobody else's; refused, it is the next one's.
+        assert_eq!(*take(&pool, 3), 3);
+        assert!(pool.take_again(again, |_| false).is_none());
+        assert!(pool.take_again(also, |_| false).is_none());
+        let mut all: Vec<_> = (0..3).map(|_| take(&pool, 9)).collect();
+        all.sort();
+        assert_eq!(all.iter().map(|n| **n).collect::<Vec<_>>(), [101, 102, 103]);
     }
 
     #[test]

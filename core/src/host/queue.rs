@@ -197,7 +197,12 @@ impl Enqueue for Worker {
 
     fn stamp(&self, _timing: backend::Timing) -> Result<Arc<Stamp>> {
         self.stamps
-            .take(Stamp::renew, || Ok(Stamp::new(&self.object)))
+            .take_fit(Stamp::renew, || Ok(Stamp::new(&self.object)))
+    }
+
+    fn stamp_again(&self, timing: backend::Timing, before: Arc<Stamp>) -> Result<Arc<Stamp>> {
+        let again = self.stamps.take_again(before, Stamp::renew);
+        again.map_or_else(|| self.stamp(timing), Ok)
     }
 
     fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {

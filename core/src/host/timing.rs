@@ -1,41 +1,52 @@
 //! Times written by worker threads.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::backend;
 use crate::clock::HostClock;
 use crate::{Error, Object, Result};
 
+/// It is not written yet. No clock of today shows that.
+const NEVER: i64 = i64::MIN;
+
 /// What the monotonic clock showed, in nanoseconds, whatever the timing it was made for.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     object: Object,
-    nanoseconds: OnceLock<i64>,
+    /// Or [`NEVER`].
+    nanoseconds: AtomicI64,
 }
 
 impl Stamp {
     pub(crate) fn new(queue: &Object) -> Self {
         Self {
             object: queue.clone(),
-            nanoseconds: OnceLock::new(),
+            nanoseconds: AtomicI64::new(NEVER),
         }
     }
 
-    /// For the next record.
-    pub(crate) fn renew(&mut self) {
-        self.nanoseconds = OnceLock::new();
+    /// For the next record. Nobody else has the stamp.
+    pub(crate) fn renew(&self) -> bool {
+        self.nanoseconds.store(NEVER, Ordering::Relaxed);
+        true
     }
 
     /// Called once, by the worker.
     pub(crate) fn write(&self) {
-        let _ = self.nanoseconds.set(HostClock::Monotonic.now());
+        let now = HostClock::Monotonic.now();
+        self.nanoseconds.store(now, Ordering::Release);
     }
 
     fn read(&self) -> Result<i64> {
         let not_written = || Error::NotReady {
             fence: self.object.clone(),
         };
-        self.nanoseconds.get().copied().ok_or_else(not_written)
+        self.written().ok_or_else(not_written)
+    }
+
+    fn written(&self) -> Option<i64> {
+        let nanoseconds = self.nanoseconds.load(Ordering::Acquire);
+        (nanoseconds != NEVER).then_some(nanoseconds)
     }
 }
 
@@ -57,6 +68,6 @@ impl backend::Stamp for Stamp {
     }
 
     fn time_if_written(&self) -> Option<i64> {
-        self.nanoseconds.get().copied()
+        self.written()
     }
 }
