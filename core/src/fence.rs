@@ -445,7 +445,7 @@ mod tests {
         );
         let fence = device.timed_fence("fence");
         let stamps: Vec<_> = (0..4)
-            .map(|_| Arc::new(Noted(Arc::default())) as Arc<dyn Stamp>)
+            .map(|_| Arc::new(Noted(Arc::new(AtomicBool::new(false)))) as Arc<dyn Stamp>)
             .collect();
         assert!(fence.take_spare(one.at(1)).is_none());
         for (value, stamp) in (1..).zip(&stamps[..2]) {
