@@ -67,6 +67,7 @@ mod workers;
 
 use std::cell::Cell;
 use std::io::Write;
+use std::process::Command;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -87,6 +88,9 @@ std::thread_local! {
 /// they block or end.
 fn interrupted(interruptions: usize, case: impl Fn() + Sync + Send + 'static) {
     static TELL: Once = Once::new();
+    if runs_apart() {
+        return;
+    }
     TELL.call_once(tell_before_unwinding);
     let case = Arc::new(case);
     for memory in [Memory::Weak, Memory::Strong] {
@@ -104,6 +108,38 @@ fn interrupted(interruptions: usize, case: impl Fn() + Sync + Send + 'static) {
     }
 }
 
+/// Set to the name of the case in a process that runs nothing else.
+const APART: &str = "SYNCLINE_MODEL_CASE";
+
+/// Has the present case run in a process of its own, once, and says true; false in that process, and where nothing runs beside it
+/// (`--test-threads=1`). Loom gives each of a model's threads a new stack, a million times, and the system then stops
+/// all threads of the process for each: two models in one process take twice as long as in two.
+fn runs_apart() -> bool {
+    std::thread_local! { static HAS_RUN: Cell<bool> = const { Cell::new(false) } }
+    let thread = std::thread::current();
+    let name = thread.name().filter(|name| *name != "main");
+    let Some(name) = name.filter(|_| std::env::var_os(APART).is_none()) else {
+        return false;
+    };
+    if HAS_RUN.replace(true) {
+        // With all that the case runs.
+        return true;
+    }
+    let ran = Command::new(std::env::current_exe().expect("this program"))
+        .args([name, "--exact", "--test-threads=1", "--nocapture"])
+        .env(APART, name)
+        .output()
+        .expect("a process for the case");
+    let [out, err] = [&ran.stdout, &ran.stderr].map(|said| String::from_utf8_lossy(said));
+    assert!(
+        ran.status.success() && out.contains("test result: ok. 1 passed"),
+        "{}\n{out}{err}",
+        ran.status
+    );
+    print!("{out}");
+    true
+}
+
 /// A model that has failed cannot always be unwound: what the engine does in drops needs loom, which is at its
 /// end. The process is aborted then, so what there is to say is said first, past the capture of the test's output.
 fn tell_before_unwinding() {
@@ -111,7 +147,8 @@ fn tell_before_unwinding() {
     std::panic::set_hook(Box::new(move |panic| {
         let (order, memory) = RUN.get();
         let thread = std::thread::current();
-        let case = thread.name().unwrap_or("?");
+        let apart = std::env::var(APART).ok();
+        let case = apart.as_deref().or(thread.name()).unwrap_or("?");
         let mut out = std::io::stderr().lock();
         let _ = writeln!(out, "{case}: order {order}, {memory:?} memory: {panic}");
         drop(out);
