@@ -1,8 +1,8 @@
 //! Q6: work runs once, and what it owns lives until then and is dropped once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use syncline::{Error, QueueKind};
@@ -10,14 +10,15 @@ use syncline::{Error, QueueKind};
 use super::super::{DELAY, WORDS, cause, filling, is_filled};
 use super::unheard;
 use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::user::Device;
-use crate::{Subject, World, patience};
+use crate::user::{Device, Queue};
+use crate::{RecorderOf, Subject, World, patience};
 
 cases! {
     "work.is_called_once": [Q6] => called_once;
     "work.what_it_records_runs_once": [Q6] => done_once;
     "work.what_it_asks_to_keep_lives_until_done": [Q6] => keeps;
     "work.what_it_keeps_may_call_the_driver_when_it_goes": [Q6] => calls_the_driver;
+    "work.what_it_keeps_may_use_its_queue_when_it_goes": [Q6] => uses_its_queue;
     "work.memory_it_had_last_is_not_waited_for": [Q2 Q6] => lets_memory_go;
     "work.what_it_owns_is_dropped_once": [Q6 Q5] => kept;
 }
@@ -162,6 +163,58 @@ fn calls_the_driver<S: Subject>(world: &World<S>) -> Verdict {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 return Stop::fail(format!("{how}: what goes cannot call the driver: {error}"));
+            }
+            Err(_) => return Stop::fail(format!("{how}: what work kept does not go")),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for its queue, and submits to it, when it is dropped, and tells how that went.
+struct Uses<S: Subject> {
+    queue: Weak<Queue<S>>,
+    told: Sender<syncline::Result<()>>,
+}
+
+impl<S: Subject> Drop for Uses<S> {
+    fn drop(&mut self) {
+        let Some(queue) = self.queue.upgrade() else {
+            return;
+        };
+        let used = queue
+            .idle(patience())
+            .and_then(|()| queue.submit(&[], |_| Ok(()), &[]).map(drop));
+        // As for what calls the driver.
+        let _ = self.told.send(used);
+    }
+}
+
+/// Whoever lets it go: a submission that goes, one that is held, or who waits for the queue.
+fn uses_its_queue<S: Subject>(world: &World<S>) -> Verdict {
+    for how in ["a submission", "a held submission", "idle"] {
+        let gate = world.timeline("gate")?;
+        let queue = Arc::new(world.left_queue("left")?);
+        let (told, heard) = channel();
+        let uses = Arc::new(Uses {
+            queue: Arc::downgrade(&queue),
+            told,
+        });
+        let keeps = move |recorder: &mut RecorderOf<'_, S>| {
+            S::keep(recorder, uses);
+            Ok(())
+        };
+        queue.submit(&[], keeps, &[])?.end().wait(patience())?;
+        match how {
+            "a submission" => drop(queue.submit(&[], |_| Ok(()), &[])?),
+            "a held submission" => drop(queue.submit(&[gate.at(1)], |_| Ok(()), &[])?),
+            _ => queue.idle(patience())?,
+        }
+        gate.signal(1)?;
+        queue.idle(patience())?;
+        match heard.recv_timeout(patience()) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                return Stop::fail(format!("{how}: what goes cannot use its queue: {error}"));
             }
             Err(_) => return Stop::fail(format!("{how}: what work kept does not go")),
         }
