@@ -66,7 +66,7 @@ pub(crate) fn next_id() -> u64 {
 }
 
 /// A 16-byte device or driver identity, as both CUDA and Vulkan report it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uuid(pub [u8; 16]);
 
 impl fmt::Display for Uuid {
@@ -147,7 +147,7 @@ pub struct Capabilities {
 }
 
 /// The kinds of handle that carry a semaphore or memory between APIs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum HandleKind {
     /// An opaque file descriptor holding a timeline semaphore.
@@ -156,6 +156,8 @@ pub enum HandleKind {
     BinaryOpaqueFd,
     /// An opaque file descriptor holding device memory.
     MemoryOpaqueFd,
+    /// A file of shared memory that holds a counter: memfd_create(2).
+    CounterMemfd,
     /// A file descriptor that can be polled: an eventfd, a sync file, a pidfd and the like.
     PollableFd,
 }
@@ -168,6 +170,7 @@ impl HandleKind {
             Self::TimelineOpaqueFd => "timeline-opaque-fd",
             Self::BinaryOpaqueFd => "binary-opaque-fd",
             Self::MemoryOpaqueFd => "memory-opaque-fd",
+            Self::CounterMemfd => "counter-memfd",
             Self::PollableFd => "pollable-fd",
         }
     }

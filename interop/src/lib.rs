@@ -37,6 +37,7 @@ pub use syncline_vulkan as vulkan;
 mod any;
 mod buffer;
 mod foreign;
+pub mod negotiate;
 mod probe;
 mod share;
 

@@ -1,0 +1,113 @@
+//! Needs that do not go together.
+
+use std::fmt;
+
+use super::{Mechanism, Needs, Party, PartyId, Requirements};
+
+/// What keeps a mechanism from serving everybody, or every mechanism.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Who it is about: those between whom it stands, or nobody in particular.
+    pub parties: Vec<PartyId>,
+    /// What it is, in words.
+    pub reason: String,
+}
+
+impl Obstacle {
+    pub(super) fn of<'p>(
+        parties: impl IntoIterator<Item = &'p Party>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            parties: parties.into_iter().map(Party::id).collect(),
+            reason: reason.into(),
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// A need without which there would be a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// Whose need.
+    pub party: PartyId,
+    /// Which.
+    pub need: Needs,
+    /// How it would be done then.
+    pub mechanism: Mechanism,
+}
+
+/// Why there is no plan: the needs side by side, what stands between them, and what would have to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    pub(super) requirements: Requirements,
+    pub(super) clashes: Vec<Obstacle>,
+    pub(super) refused: Vec<(Mechanism, Vec<Obstacle>)>,
+    pub(super) ways: Vec<Way>,
+}
+
+impl Conflict {
+    /// All parties with their needs.
+    #[must_use]
+    pub fn parties(&self) -> &[Party] {
+        self.requirements.parties()
+    }
+
+    /// What no mechanism can serve.
+    #[must_use]
+    pub fn clashes(&self) -> &[Obstacle] {
+        &self.clashes
+    }
+
+    /// What keeps each mechanism from serving everybody; empty if there are [clashes](Conflict::clashes).
+    #[must_use]
+    pub fn refused(&self) -> &[(Mechanism, Vec<Obstacle>)] {
+        &self.refused
+    }
+
+    /// Needs each of which is alone in the way: without it there would be a plan.
+    #[must_use]
+    pub fn ways(&self) -> &[Way] {
+        &self.ways
+    }
+
+    fn name(&self, id: PartyId) -> String {
+        let mut parties = self.parties().iter();
+        let party = parties.find(|party| party.id() == id);
+        party.map_or_else(|| id.process.to_string(), ToString::to_string)
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no synchronization object serves all parties:")?;
+        for party in self.parties() {
+            write!(f, "\n    {party}: {}", party.needs())?;
+        }
+        for clash in &self.clashes {
+            write!(f, "\n  {clash}")?;
+        }
+        for (mechanism, obstacles) in &self.refused {
+            write!(f, "\n  {mechanism}: ")?;
+            for (at, obstacle) in obstacles.iter().enumerate() {
+                write!(f, "{}{obstacle}", if at > 0 { "; " } else { "" })?;
+            }
+        }
+        for way in &self.ways {
+            let (party, need) = (self.name(way.party), way.need);
+            let mechanism = way.mechanism;
+            write!(
+                f,
+                "\n  it would go, by {mechanism}, if it were not for this: {party} {need}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Conflict {}

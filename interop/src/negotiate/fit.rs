@@ -1,0 +1,436 @@
+//! Which mechanism serves which parties, and what keeps the others from it.
+
+use syncline_core::{BackendKind, HandleKind};
+
+use super::conflict::Obstacle;
+use super::party::{Needs, Party};
+use super::{Mechanism, Requirements};
+
+/// A mechanism that serves everybody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fit {
+    /// The party whose device makes the object. Where each has one of its own, that of the first who signals.
+    pub(super) home: usize,
+    /// Why it fits, in words.
+    pub(super) why: String,
+}
+
+type Obstacles = Vec<Obstacle>;
+
+/// What no mechanism can serve.
+pub(super) fn clashes(all: &Requirements) -> Obstacles {
+    let parties = all.parties();
+    let asking = |needs: Needs| -> Vec<&Party> {
+        let asking = parties.iter().filter(|party| party.needs_any(needs));
+        asking.collect()
+    };
+    let mut clashes = Obstacles::new();
+    if parties.is_empty() {
+        clashes.push(Obstacle::of([], "nobody takes part"));
+        return clashes;
+    }
+    for (at, party) in parties.iter().enumerate() {
+        if let Some(other) = parties[..at].iter().find(|p| p.id() == party.id()) {
+            let reason = format!("one party is described in two ways: as {other} and as {party}");
+            clashes.push(Obstacle::of([other, party], reason));
+        }
+    }
+    let signallers = asking(Needs::SIGNAL);
+    if signallers.is_empty() {
+        clashes.push(Obstacle::of(parties, "nobody signals"));
+    }
+    if asking(Needs::WAIT | Needs::HOST_ACCESS).is_empty() {
+        clashes.push(Obstacle::of(parties, "nobody waits, or asks for the value"));
+    }
+    let (timelines, binaries) = (asking(Needs::TIMELINE), asking(Needs::BINARY));
+    if let (Some(timeline), Some(binary)) = (timelines.first(), binaries.first()) {
+        let reason = format!(
+            "{timeline} wants a timeline, and {binary} a binary semaphore: make one of each"
+        );
+        clashes.push(Obstacle::of(timelines.into_iter().chain(binaries), reason));
+    }
+    if let Some(asks) = asking(Needs::TIMESTAMPS).first() {
+        for silent in signallers.iter().filter(|party| !party.writes_times()) {
+            let reason = format!(
+                "{asks} wants to know when values were reached, and {silent}, which signals, writes no times"
+            );
+            clashes.push(Obstacle::of([*asks, silent], reason));
+        }
+    }
+    if let Some(first) = signallers.first()
+        && let Some(other) = elsewhere(&signallers, first)
+    {
+        let reason = format!(
+            "{first} and {other} both signal: across processes one process does; make one timeline for each direction"
+        );
+        clashes.push(Obstacle::of([*first, other], reason));
+    }
+    clashes
+}
+
+/// The first that lives in another process than `than`.
+fn elsewhere<'p>(parties: &[&'p Party], than: &Party) -> Option<&'p Party> {
+    let mut parties = parties.iter();
+    parties
+        .find(|party| party.id().process != than.id().process)
+        .copied()
+}
+
+/// The mechanisms, the one to be taken first if it fits coming first.
+pub(super) fn by_preference(all: &Requirements) -> [Mechanism; Mechanism::ALL.len()] {
+    let mut order = Mechanism::ALL;
+    let driven = all.parties().iter().filter(|p| p.is_driven()).count();
+    let stays = all.parties().first().is_some() && !leaves(all.parties());
+    if stays && driven < 2 {
+        // The host looks at memory no sooner than at an event, and a stream writes an event at a fifth of the cost.
+        let memory = order.iter().position(|m| *m == Mechanism::SharedMemory);
+        let engine = order.iter().position(|m| *m == Mechanism::Engine);
+        if let (Some(memory), Some(engine)) = (memory, engine) {
+            order.swap(memory, engine);
+        }
+    }
+    order
+}
+
+impl Mechanism {
+    /// How it serves everybody, or everything that keeps it from that. There are no [`clashes`].
+    pub(super) fn fit(self, all: &Requirements) -> Result<Fit, Obstacles> {
+        let parties = all.parties();
+        let mut obstacles = Obstacles::new();
+        let binary = parties.iter().find(|p| p.needs_any(Needs::BINARY));
+        match (binary, self) {
+            (None, Self::ExternalBinary) => {
+                obstacles.push(Obstacle::of([], "nobody wants a binary semaphore"));
+            }
+            (
+                Some(binary),
+                Self::SharedMemory | Self::ExternalTimeline | Self::Engine | Self::Bridge,
+            ) => {
+                let reason = format!("it is a timeline, and {binary} wants a binary semaphore");
+                obstacles.push(Obstacle::of([binary], reason));
+            }
+            _ => {}
+        }
+        if !self.is_native() {
+            for party in parties.iter().filter(|p| p.needs_any(Needs::NATIVE)) {
+                let reason = format!("{party} wants no host in between");
+                obstacles.push(Obstacle::of([party], reason));
+            }
+        }
+        let fit = match self {
+            Self::SameDevice => same_device(parties, binary.is_some()),
+            Self::ExternalTimeline => external(parties, HandleKind::TimelineOpaqueFd),
+            Self::ExternalBinary => external(parties, HandleKind::BinaryOpaqueFd)
+                .and_then(|fit| one_to_one(parties).map(|()| fit)),
+            Self::SharedMemory => shared_memory(parties),
+            Self::Engine => engine(parties),
+            Self::Bridge => bridge(parties),
+        };
+        match fit {
+            Ok(fit) if obstacles.is_empty() => Ok(fit),
+            Ok(_) => Err(obstacles),
+            Err(further) => {
+                obstacles.extend(further);
+                Err(obstacles)
+            }
+        }
+    }
+}
+
+/// Where the object is made if any device can: with the first who signals, as his signals are the ones without a detour.
+fn first_signaller(parties: &[Party]) -> usize {
+    let signals = |party: &&Party| party.needs_any(Needs::SIGNAL);
+    let on_a_device = |party: &Party| party.is_device() && signals(&party);
+    let mut places = parties.iter();
+    let place = places.position(on_a_device);
+    let device = || parties.iter().position(Party::is_device);
+    place.or_else(device).unwrap_or(0)
+}
+
+fn require(
+    fits: bool,
+    parties: &[&Party],
+    reason: impl FnOnce() -> String,
+) -> Result<(), Obstacles> {
+    if fits {
+        Ok(())
+    } else {
+        Err(vec![Obstacle::of(parties.iter().copied(), reason())])
+    }
+}
+
+/// No party lives elsewhere, and none goes there.
+fn in_one_process(parties: &[Party], what: &str) -> Result<(), Obstacles> {
+    let all: Vec<&Party> = parties.iter().collect();
+    if let Some(other) = elsewhere(&all, &parties[0]) {
+        let first = &parties[0];
+        let reason = format!("{what} stays in its process, and {first} and {other} are in two");
+        return Err(vec![Obstacle::of([first, other], reason)]);
+    }
+    let leaving = parties.iter().find(|p| p.needs_any(Needs::CROSS_PROCESS));
+    leaving.map_or(Ok(()), |party| {
+        let reason = format!("{what} stays in its process, and {party} hands it to others");
+        Err(vec![Obstacle::of([party], reason)])
+    })
+}
+
+fn same_device(parties: &[Party], binary: bool) -> Result<Fit, Obstacles> {
+    in_one_process(parties, "a device's own object")?;
+    let devices: Vec<_> = parties.iter().filter(|p| p.is_device()).collect();
+    if let [first, second, ..] = devices[..] {
+        let reason = format!("{} and {} are two devices", first.name(), second.name());
+        return Err(vec![Obstacle::of([first, second], reason)]);
+    }
+    if binary {
+        let makes = devices
+            .first()
+            .filter(|p| p.backend() == Some(BackendKind::Vulkan));
+        require(makes.is_some(), &devices, || {
+            "only Vulkan's devices make binary semaphores".into()
+        })?;
+        one_to_one(parties)?;
+    }
+    let why = match devices.first() {
+        Some(_) => "both sides are one device",
+        None => "all sides are threads of one process",
+    };
+    Ok(Fit {
+        home: first_signaller(parties),
+        why: why.into(),
+    })
+}
+
+/// A signal of a binary semaphore is there for one wait, by one device.
+fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
+    let mut obstacles = Obstacles::new();
+    for (need, verb) in [(Needs::SIGNAL, "signals"), (Needs::WAIT, "waits for")] {
+        let doing: Vec<_> = parties.iter().filter(|p| p.needs_any(need)).collect();
+        if let [first, second, ..] = doing[..] {
+            let reason =
+                format!("one party {verb} a binary semaphore, and {first} and {second} are two");
+            obstacles.push(Obstacle::of([first, second], reason));
+        }
+    }
+    for party in parties {
+        if party.needs_any(Needs::HOST_ACCESS)
+            || (!party.is_driven() && party.needs_any(Needs::SIGNAL | Needs::WAIT))
+        {
+            let reason = format!("the host cannot ask a binary semaphore, and {party} would");
+            obstacles.push(Obstacle::of([party], reason));
+        }
+    }
+    if obstacles.is_empty() {
+        Ok(())
+    } else {
+        Err(obstacles)
+    }
+}
+
+/// Exported by a Vulkan device, and imported by every other that has a driver.
+fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
+    let driven: Vec<_> = parties.iter().filter(|p| p.is_driven()).collect();
+    let leaves = leaves(parties);
+    let what = match kind {
+        HandleKind::BinaryOpaqueFd => "binary semaphores",
+        _ => "timeline semaphores",
+    };
+    let workers = parties.iter().find(|p| p.is_device() && !p.is_driven());
+    let native = parties.iter().any(|p| p.needs_any(Needs::NATIVE));
+    if let Some(workers) = workers.filter(|_| native || driven.len() < 2) {
+        let others: Vec<_> = parties.iter().filter(|p| p.is_device()).collect();
+        return Err(vec![Obstacle::of([workers], no_common_handle(&others))]);
+    }
+    let importing = |party: &Party| driven.iter().any(|p| p.id().process == party.id().process);
+    if let Some(without) = parties.iter().find(|party| !importing(party)) {
+        let reason = format!("{without} has no device there to import it with");
+        return Err(vec![Obstacle::of([without], reason)]);
+    }
+    if !leaves && driven.len() < 2 {
+        return Err(vec![Obstacle::of(
+            parties,
+            "it takes two devices, each with a driver",
+        )]);
+    }
+    let exporters = || {
+        driven
+            .iter()
+            .filter(|p| p.backend() == Some(BackendKind::Vulkan))
+    };
+    if exporters().next().is_none() {
+        return Err(vec![Obstacle::of(
+            driven.iter().copied(),
+            no_common_handle(&driven),
+        )]);
+    }
+    // Who signals exports, if he can.
+    let (signalling, other): (Vec<_>, Vec<_>) = exporters()
+        .copied()
+        .partition(|p| p.needs_any(Needs::SIGNAL));
+    let mut obstacles = Obstacles::new();
+    for exporter in signalling.into_iter().chain(other) {
+        let before = obstacles.len();
+        if !exporter.exports(kind) {
+            let reason = format!("Vulkan's {} exports no {what}", bare(exporter));
+            obstacles.push(Obstacle::of([exporter], reason));
+        }
+        for importer in driven.iter().filter(|p| p.id() != exporter.id()) {
+            obstacles.extend(passes(exporter, importer, kind, what));
+        }
+        if obstacles.len() == before {
+            let home = parties.iter().position(|p| p.id() == exporter.id());
+            let uuid = uuid(exporter);
+            let why = match driven.len() {
+                1 => format!("it leaves GPU {uuid} as a handle"),
+                2 => format!("both are GPU {uuid}"),
+                _ => format!("all are GPU {uuid}"),
+            };
+            return Ok(Fit {
+                home: home.unwrap_or(0),
+                why,
+            });
+        }
+    }
+    Err(obstacles)
+}
+
+/// True if the object may come to another process.
+pub(super) fn leaves(parties: &[Party]) -> bool {
+    let first = parties[0].id().process;
+    let goes = |party: &Party| party.id().process != first || party.needs_any(Needs::CROSS_PROCESS);
+    parties.iter().any(goes)
+}
+
+/// What keeps a semaphore of `exporter` from `importer`.
+fn passes(exporter: &Party, importer: &Party, kind: HandleKind, what: &str) -> Obstacles {
+    let mut obstacles = Obstacles::new();
+    let mut tell = |reason: String| obstacles.push(Obstacle::of([exporter, importer], reason));
+    let (api, backend) = (spelled(importer), bare(importer));
+    if exporter.uuid().is_none() || exporter.uuid() != importer.uuid() {
+        // Named in one order, whoever exports.
+        tell(format!(
+            "they are different GPUs: {api}'s {backend} is {}, Vulkan's {} is {}",
+            uuid(importer),
+            bare(exporter),
+            uuid(exporter)
+        ));
+        return obstacles;
+    }
+    if let (Some(ours), Some(theirs)) = (exporter.driver_uuid(), importer.driver_uuid())
+        && ours != theirs
+    {
+        tell(format!(
+            "they run under different drivers: {ours} and {theirs}"
+        ));
+    }
+    if importer.is_partition() {
+        tell(format!(
+            "{api}'s {backend} is a partition, which Vulkan cannot reach"
+        ));
+    }
+    if !importer.imports(kind) {
+        tell(format!("{api}'s {backend} imports no {what}"));
+    }
+    if exporter.needs_any(Needs::MEMORY) || importer.needs_any(Needs::MEMORY) {
+        let memory = HandleKind::MemoryOpaqueFd;
+        if !exporter.exports(memory) {
+            tell(format!("Vulkan's {} exports no memory", bare(exporter)));
+        }
+        if !importer.imports(memory) {
+            tell(format!("{api}'s {backend} imports no memory"));
+        }
+    }
+    obstacles
+}
+
+fn shared_memory(parties: &[Party]) -> Result<Fit, Obstacles> {
+    let kind = HandleKind::CounterMemfd;
+    let mut obstacles = Obstacles::new();
+    for party in parties.iter().filter(|p| p.is_device() && !p.imports(kind)) {
+        let reason = match party.is_driven() {
+            true => format!("no queue of {} waits for memory", party.name()),
+            false => format!("{} takes no counter in shared memory", party.name()),
+        };
+        obstacles.push(Obstacle::of([party], reason));
+    }
+    let memory = parties
+        .iter()
+        .find(|p| p.needs_any(Needs::MEMORY) && leaves(parties));
+    if let Some(party) = memory {
+        let reason = format!("no memory of a device travels with it, and {party} shares some");
+        obstacles.push(Obstacle::of([party], reason));
+    }
+    let two = parties.iter().filter(|p| p.is_device()).count() > 1 || leaves(parties);
+    if !two {
+        obstacles.push(Obstacle::of(parties, "nobody is there to share it with"));
+    }
+    if !obstacles.is_empty() {
+        return Err(obstacles);
+    }
+    Ok(Fit {
+        home: first_signaller(parties),
+        why: "every queue that takes part waits for memory".into(),
+    })
+}
+
+fn engine(parties: &[Party]) -> Result<Fit, Obstacles> {
+    in_one_process(parties, "the engine's timeline")?;
+    let raw = |party: &&Party| party.needs_any(Needs::RAW) && party.is_driven();
+    let wanting: Vec<_> = parties.iter().filter(raw).collect();
+    if let [first, second, ..] = wanting[..] {
+        let reason = format!("it is one device's own, and {first} and {second} want theirs");
+        return Err(vec![Obstacle::of([first, second], reason)]);
+    }
+    let home = parties.iter().position(|party| raw(&party));
+    Ok(Fit {
+        home: home.unwrap_or_else(|| first_signaller(parties)),
+        why: "it holds every wait that is not on the device itself".into(),
+    })
+}
+
+fn bridge(parties: &[Party]) -> Result<Fit, Obstacles> {
+    let memory = parties
+        .iter()
+        .find(|p| p.needs_any(Needs::MEMORY) && leaves(parties));
+    memory.map_or(Ok(()), |party| {
+        let reason = format!("no memory of a device travels with it, and {party} shares some");
+        Err(vec![Obstacle::of([party], reason)])
+    })?;
+    Ok(Fit {
+        home: first_signaller(parties),
+        why: "each device has a timeline of its own, whatever lies under it".into(),
+    })
+}
+
+fn no_common_handle(parties: &[&Party]) -> String {
+    let mut backends: Vec<_> = parties.iter().filter_map(|p| p.backend()).collect();
+    backends.sort_unstable();
+    match backends[..] {
+        [one] => format!("a {one} device has no handle to leave by"),
+        [a, b] if a == b => format!("two {a} devices share no native timeline"),
+        _ => {
+            backends.dedup();
+            let names: Vec<_> = backends.iter().map(|kind| kind.name()).collect();
+            format!("{} have no handle in common", names.join(" and "))
+        }
+    }
+}
+
+fn uuid(party: &Party) -> String {
+    let uuid = party.uuid();
+    uuid.map_or_else(|| "without a UUID".into(), |uuid| uuid.to_string())
+}
+
+/// The device's name without its API.
+fn bare(party: &Party) -> &str {
+    party.name().split_once(' ').map_or("", |(_, name)| name)
+}
+
+/// The API as it spells itself.
+fn spelled(party: &Party) -> &'static str {
+    match party.backend() {
+        Some(BackendKind::Cuda) => "CUDA",
+        Some(BackendKind::Vulkan) => "Vulkan",
+        Some(other) => other.name(),
+        None => "the host",
+    }
+}

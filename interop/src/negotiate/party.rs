@@ -1,0 +1,360 @@
+//! Who takes part, and what each party needs.
+
+use std::fmt;
+
+use bitflags::bitflags;
+use syncline_core::backend::Device as _;
+use syncline_core::{BackendKind, HandleKind, Info, Uuid};
+
+use crate::any::Device;
+
+/// One process of this machine, as long as it lives: process ids are given again, together with the time of the start they are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Process {
+    /// Its id, in the namespace of whoever told it.
+    pub id: u32,
+    /// When it started, in the kernel's clock ticks since boot; 0 where that is not known. See proc_pid_stat(5), field 22.
+    pub started: u64,
+}
+
+impl Process {
+    /// The calling process.
+    #[must_use]
+    pub fn this() -> Self {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The second field is a file's name in brackets, and may hold anything.
+        let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let started = behind_name.split_whitespace().nth(19);
+        Self {
+            id: std::process::id(),
+            started: started.and_then(|ticks| ticks.parse().ok()).unwrap_or(0),
+        }
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.id)
+    }
+}
+
+/// Which party that is: a process, and its number for one of its devices, or 0 for its threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartyId {
+    /// Where it lives.
+    pub process: Process,
+    /// [`DeviceId::get`](syncline_core::DeviceId::get) there; 0: no device, but the threads of the process.
+    pub device: u64,
+}
+
+bitflags! {
+    /// What a party needs of the object that is to be made.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    pub struct Needs: u32 {
+        /// It signals.
+        const SIGNAL = 1 << 0;
+        /// It waits.
+        const WAIT = 1 << 1;
+        /// Threads of its process ask for the value, and wait for it, beside the device's queues.
+        const HOST_ACCESS = 1 << 2;
+        /// It wants to know when a value was reached: so whoever signals has to write times.
+        const TIMESTAMPS = 1 << 3;
+        /// It may have to be handed to a process that is not known yet.
+        const CROSS_PROCESS = 1 << 4;
+        /// No signal may go through the host.
+        const NATIVE = 1 << 5;
+        /// It wants its device's own object in its hands, for waits and signals that it submits itself.
+        const RAW = 1 << 6;
+        /// Memory is to travel along.
+        const MEMORY = 1 << 7;
+        /// It has to be a timeline. So it is, too, where nobody asks for anything.
+        const TIMELINE = 1 << 8;
+        /// It has to be a binary semaphore.
+        const BINARY = 1 << 9;
+    }
+}
+
+impl Needs {
+    /// Each need, in the words that plans and conflicts use: "it …".
+    pub(super) const WORDS: [(Self, &'static str); 10] = [
+        (Self::SIGNAL, "signals"),
+        (Self::WAIT, "waits"),
+        (Self::HOST_ACCESS, "asks for the value on the host"),
+        (Self::TIMESTAMPS, "wants to know when a value was reached"),
+        (Self::CROSS_PROCESS, "hands it to other processes"),
+        (Self::NATIVE, "wants no host in between"),
+        (Self::RAW, "wants the device's own object"),
+        (Self::MEMORY, "shares memory, too"),
+        (Self::TIMELINE, "wants a timeline"),
+        (Self::BINARY, "wants a binary semaphore"),
+    ];
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = Self::WORDS.iter().filter(|(need, _)| self.contains(*need));
+        let Some((_, first)) = said.next() else {
+            return f.write_str("needs nothing");
+        };
+        f.write_str(first)?;
+        said.try_for_each(|(_, words)| write!(f, ", {words}"))
+    }
+}
+
+/// One party: what it is, and what it needs. Plain data, which a message can carry.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Party {
+    id: PartyId,
+    /// `None`: threads, and no device.
+    backend: Option<BackendKind>,
+    name: String,
+    uuid: Option<Uuid>,
+    partition: bool,
+    driver_uuid: Option<Uuid>,
+    exports: Vec<HandleKind>,
+    imports: Vec<HandleKind>,
+    timestamps: bool,
+    needs: Needs,
+}
+
+impl Party {
+    /// A device of this process.
+    pub fn of<D: Clone + Into<Device>>(device: &D) -> Self {
+        let device = device.clone().into();
+        let process = Process::this();
+        let id = PartyId {
+            process,
+            device: device.id().get(),
+        };
+        Self::described(id, device.info())
+    }
+
+    /// A device that `info` describes, in this process or another.
+    #[must_use]
+    pub fn described(id: PartyId, info: &Info) -> Self {
+        let sorted = |kinds: &[HandleKind]| {
+            let mut kinds = kinds.to_vec();
+            kinds.sort_unstable();
+            kinds.dedup();
+            kinds
+        };
+        let can = &info.capabilities;
+        Self {
+            id,
+            backend: Some(info.backend),
+            name: format!("{} {}", info.backend, info.name),
+            uuid: info.uuid,
+            partition: info.parent_uuid.is_some(),
+            driver_uuid: info.driver_uuid,
+            exports: sorted(&can.exports),
+            imports: sorted(&can.imports),
+            timestamps: can.timestamp_bits > 0,
+            needs: Needs::empty(),
+        }
+    }
+
+    /// The threads of `process`, without a device.
+    #[must_use]
+    pub fn threads_of(process: Process) -> Self {
+        Self {
+            id: PartyId { process, device: 0 },
+            backend: None,
+            name: "threads".into(),
+            uuid: None,
+            partition: false,
+            driver_uuid: None,
+            exports: Vec::new(),
+            imports: Vec::new(),
+            timestamps: true,
+            needs: Needs::empty(),
+        }
+    }
+
+    /// The threads of this process.
+    #[must_use]
+    pub fn threads() -> Self {
+        Self::threads_of(Process::this())
+    }
+
+    /// It needs these, too.
+    #[must_use]
+    pub fn needing(mut self, needs: Needs) -> Self {
+        self.needs |= needs;
+        self
+    }
+
+    /// It signals: [`Needs::SIGNAL`].
+    #[must_use]
+    pub fn signals(self) -> Self {
+        self.needing(Needs::SIGNAL)
+    }
+
+    /// It waits: [`Needs::WAIT`].
+    #[must_use]
+    pub fn waits(self) -> Self {
+        self.needing(Needs::WAIT)
+    }
+
+    /// No signal may go through the host: [`Needs::NATIVE`].
+    #[must_use]
+    pub fn natively(self) -> Self {
+        self.needing(Needs::NATIVE)
+    }
+
+    /// The same party without some of its needs.
+    #[must_use]
+    pub fn without(mut self, needs: Needs) -> Self {
+        self.needs -= needs;
+        self
+    }
+
+    /// Which party it is.
+    #[must_use]
+    pub const fn id(&self) -> PartyId {
+        self.id
+    }
+
+    /// What it needs.
+    #[must_use]
+    pub const fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// The API of its device; `None` for threads.
+    #[must_use]
+    pub const fn backend(&self) -> Option<BackendKind> {
+        self.backend
+    }
+
+    /// The device, without its process.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) const fn uuid(&self) -> Option<Uuid> {
+        self.uuid
+    }
+
+    pub(super) const fn driver_uuid(&self) -> Option<Uuid> {
+        self.driver_uuid
+    }
+
+    pub(super) const fn is_partition(&self) -> bool {
+        self.partition
+    }
+
+    pub(super) fn exports(&self, kind: HandleKind) -> bool {
+        self.exports.contains(&kind)
+    }
+
+    pub(super) fn imports(&self, kind: HandleKind) -> bool {
+        self.imports.contains(&kind)
+    }
+
+    pub(super) const fn writes_times(&self) -> bool {
+        self.timestamps
+    }
+
+    pub(super) const fn needs_any(&self, needs: Needs) -> bool {
+        self.needs.intersects(needs)
+    }
+
+    /// True for queues: of a GPU, or of the host's workers.
+    pub(super) const fn is_device(&self) -> bool {
+        self.backend.is_some()
+    }
+
+    /// True for what lies behind a driver, where native objects are.
+    pub(super) fn is_driven(&self) -> bool {
+        !matches!(self.backend, None | Some(BackendKind::Host))
+    }
+
+    /// What stands beside its id, for two that claim to be the same party.
+    pub(super) fn is_described_as(&self, other: &Self) -> bool {
+        self.clone().without(Needs::all()) == other.clone().without(Needs::all())
+    }
+
+    /// Where it comes in every list: what lies behind a driver first, and nothing depends on who named it when.
+    fn rank(&self) -> impl Ord + '_ {
+        (!self.is_driven(), !self.is_device(), self.id, self)
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.name, self.id.process)
+    }
+}
+
+/// What all parties need: a set, whichever way it has come together.
+///
+/// What one party says in several places counts as said in one. Sets of sets are the same set, so requirements can be collected
+/// from any number of places, in any order, before anybody [negotiates](super::negotiate).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Requirements(Vec<Party>);
+
+impl Requirements {
+    /// Nobody's.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(mut self, others: impl Into<Self>) -> Self {
+        let others: Self = others.into();
+        for party in others.0 {
+            self.add(party);
+        }
+        self
+    }
+
+    fn add(&mut self, party: Party) {
+        // One that is described in two ways stands here twice, so that it shows.
+        let mut known = self.0.iter_mut();
+        if let Some(same) = known.find(|known| known.is_described_as(&party)) {
+            same.needs |= party.needs;
+        } else {
+            self.0.push(party);
+        }
+        self.0.sort_by(|a, b| a.rank().cmp(&b.rank()));
+    }
+
+    /// The parties, each once, in an order that does not depend on how they came.
+    #[must_use]
+    pub fn parties(&self) -> &[Party] {
+        &self.0
+    }
+
+    /// The same parties, one of them without some of its needs.
+    pub(super) fn without(&self, of: PartyId, needs: Needs) -> Self {
+        let parties = self.0.iter().cloned();
+        let eased = |party: Party| match party.id == of {
+            true => party.without(needs),
+            false => party,
+        };
+        parties.map(eased).collect()
+    }
+}
+
+impl From<Party> for Requirements {
+    fn from(party: Party) -> Self {
+        Self(vec![party])
+    }
+}
+
+impl FromIterator<Party> for Requirements {
+    fn from_iter<I: IntoIterator<Item = Party>>(parties: I) -> Self {
+        let mut all = Self::new();
+        parties.into_iter().for_each(|party| all.add(party));
+        all
+    }
+}
+
+impl<const N: usize> From<[Party; N]> for Requirements {
+    fn from(parties: [Party; N]) -> Self {
+        parties.into_iter().collect()
+    }
+}

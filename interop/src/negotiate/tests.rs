@@ -1,0 +1,419 @@
+//! What holds for every answer, whoever asks for what.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+use proptest::prelude::*;
+use syncline_core::{BackendKind, Capabilities, HandleKind, Info, Uuid};
+
+use super::*;
+
+/// A device that would be found somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Threads,
+    Workers,
+    Cuda(u8),
+    Partition(u8),
+    Vulkan(u8),
+    /// A Vulkan device that neither exports nor imports.
+    Software,
+    /// A driver that writes no times and knows no handles.
+    Silent,
+}
+
+const TIMELINE: HandleKind = HandleKind::TimelineOpaqueFd;
+const BINARY: HandleKind = HandleKind::BinaryOpaqueFd;
+const MEMORY: HandleKind = HandleKind::MemoryOpaqueFd;
+const COUNTER: HandleKind = HandleKind::CounterMemfd;
+
+fn process(id: u32) -> Process {
+    Process { id, started: 7 }
+}
+
+fn party(kind: Kind, in_process: u32, device: u64) -> Party {
+    let (backend, gpu, exports, imports, times): (_, Option<u8>, &[_], &[_], u32) = match kind {
+        Kind::Threads => return Party::threads_of(process(in_process)),
+        Kind::Workers => (BackendKind::Host, None, &[COUNTER], &[COUNTER], 64),
+        Kind::Cuda(gpu) | Kind::Partition(gpu) => (
+            BackendKind::Cuda,
+            Some(gpu),
+            &[],
+            &[MEMORY, TIMELINE, BINARY, COUNTER],
+            64,
+        ),
+        Kind::Vulkan(gpu) => (
+            BackendKind::Vulkan,
+            Some(gpu),
+            &[TIMELINE, BINARY, MEMORY],
+            &[BINARY, TIMELINE, MEMORY],
+            64,
+        ),
+        Kind::Software => (BackendKind::Vulkan, Some(99), &[], &[], 64),
+        Kind::Silent => (BackendKind::Other("silent"), None, &[], &[], 0),
+    };
+    let info = Info {
+        backend,
+        name: format!("{kind:?}"),
+        vendor: String::new(),
+        uuid: gpu.map(|gpu| Uuid([gpu; 16])),
+        parent_uuid: matches!(kind, Kind::Partition(_)).then_some(Uuid([1; 16])),
+        driver_uuid: (backend == BackendKind::Vulkan).then_some(Uuid([2; 16])),
+        luid: None,
+        driver: String::new(),
+        capabilities: Capabilities {
+            timestamp_bits: times,
+            exports: exports.to_vec(),
+            imports: imports.to_vec(),
+            ..Capabilities::default()
+        },
+    };
+    let id = PartyId {
+        process: process(in_process),
+        device,
+    };
+    Party::described(id, &info)
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        2 => Just(Kind::Threads),
+        2 => Just(Kind::Workers),
+        4 => (1..3_u8).prop_map(Kind::Cuda),
+        1 => Just(Kind::Partition(1)),
+        4 => (1..3_u8).prop_map(Kind::Vulkan),
+        1 => Just(Kind::Software),
+        1 => Just(Kind::Silent),
+    ]
+}
+
+fn needs() -> impl Strategy<Value = Needs> {
+    let rarely = |need: Needs| {
+        proptest::bool::weighted(0.15)
+            .prop_map(move |asks| if asks { need } else { Needs::empty() })
+    };
+    let doing = prop_oneof![
+        3 => Just(Needs::SIGNAL),
+        3 => Just(Needs::WAIT),
+        2 => Just(Needs::SIGNAL | Needs::WAIT),
+        1 => Just(Needs::HOST_ACCESS),
+        1 => Just(Needs::empty()),
+    ];
+    let others = [
+        Needs::HOST_ACCESS,
+        Needs::TIMESTAMPS,
+        Needs::CROSS_PROCESS,
+        Needs::NATIVE,
+        Needs::RAW,
+        Needs::MEMORY,
+        Needs::TIMELINE,
+        Needs::BINARY,
+    ];
+    (doing, others.map(rarely))
+        .prop_map(|(doing, others)| others.into_iter().fold(doing, |a, b| a | b))
+}
+
+/// Statements, of which several may be of one party.
+fn statements() -> impl Strategy<Value = Vec<Party>> {
+    let fleet = proptest::collection::vec((kinds(), 1..4_u32), 1..5);
+    let said = proptest::collection::vec((0..5_usize, needs()), 0..7);
+    (fleet, said).prop_map(|(fleet, said)| {
+        let of = |(which, needs): (usize, Needs)| {
+            let at = which % fleet.len();
+            let (kind, process) = fleet[at];
+            // Mostly all live in one process.
+            let process = if process == 3 { 2 } else { 1 };
+            party(kind, process, at as u64 + 1).needing(needs)
+        };
+        said.into_iter().map(of).collect()
+    })
+}
+
+/// As an easing leaves it: somebody still waits.
+fn still_waits(plan: &Plan, of: PartyId, without: Needs) -> bool {
+    let asks = Needs::WAIT | Needs::HOST_ACCESS;
+    plan.parties().iter().any(|party| {
+        let left = match party.id() == of {
+            true => party.needs() - without,
+            false => party.needs(),
+        };
+        left.intersects(asks)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn order_and_grouping_change_nothing(said in statements(), shuffled in any::<u64>(), cut in any::<u64>()) {
+        let whole: Requirements = said.iter().cloned().collect();
+        let mut order: Vec<usize> = (0..said.len()).collect();
+        order.sort_by_key(|at| (shuffled.rotate_left(*at as u32 * 7)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (mut left, mut right) = (Requirements::new(), Requirements::new());
+        for at in order {
+            let one = said[at].clone();
+            // Some say it twice, in both groups.
+            let word = cut >> (2 * at);
+            if word & 1 == 0 { left = left.and(one.clone()); } else { right = Requirements::from(one.clone()).and(right); }
+            if word & 2 != 0 { left = left.and(one); }
+        }
+        let (there, back) = (left.clone().and(right.clone()), right.and(left));
+        prop_assert_eq!(&there, &whole);
+        prop_assert_eq!(&back, &whole);
+        prop_assert_eq!(negotiate(there), negotiate(whole));
+    }
+
+    #[test]
+    fn a_plan_serves_everybody_and_nobody_can_change_it(said in statements()) {
+        let whole: Requirements = said.iter().cloned().collect();
+        let Ok(plan) = negotiate(whole.clone()) else { return Ok(()) };
+        for asked in &said {
+            let part = plan.part(asked.id()).unwrap();
+            prop_assert!(part.party.needs().contains(asked.needs()));
+            let may = |permission: &[Permission]| permission.contains(&part.permission);
+            if asked.needs().contains(Needs::SIGNAL) {
+                prop_assert!(may(&[Permission::SignalOnly, Permission::Both]));
+            }
+            if asked.needs().intersects(Needs::WAIT | Needs::HOST_ACCESS) {
+                prop_assert!(may(&[Permission::WaitOnly, Permission::Both]));
+            }
+            if asked.needs().contains(Needs::NATIVE) {
+                prop_assert!(plan.mechanism().is_native());
+                prop_assert!(!asked.backend().is_some_and(|_| part.duty == Duty::Nothing), "{}", plan);
+            }
+            if asked.needs().contains(Needs::BINARY) {
+                prop_assert!(matches!(plan.mechanism(), Mechanism::ExternalBinary | Mechanism::SameDevice));
+            }
+            if asked.needs().contains(Needs::RAW) && asked.backend().is_some_and(|b| b != BackendKind::Host) {
+                prop_assert!(part.duty != Duty::Nothing, "{}", plan);
+            }
+            if asked.needs().contains(Needs::TIMESTAMPS) {
+                prop_assert!(plan.has_timestamps());
+            }
+        }
+        let makers = plan.parts().filter(|part| matches!(part.duty, Duty::Make | Duty::Export(_))).count();
+        prop_assert!(makers == 1 || plan.mechanism() == Mechanism::Bridge, "{} makers: {}", makers, plan);
+        for importer in plan.parts().filter(|part| matches!(part.duty, Duty::Import(_))) {
+            if plan.mechanism() != Mechanism::SharedMemory {
+                prop_assert_eq!(importer.party.uuid(), plan.home().uuid());
+            }
+        }
+        let home = plan.home().id();
+        for party in plan.parties() {
+            prop_assert!(plan.check(party).is_ok());
+            // With another need, it is not the party that the plan was made for.
+            let other = party.clone().needing(Needs::all() - party.needs());
+            prop_assert!(plan.check(&other).is_err());
+            let (needs, id) = (party.needs(), party.id());
+            for easing in [Needs::NATIVE, Needs::RAW, Needs::TIMESTAMPS, Needs::MEMORY, Needs::CROSS_PROCESS, Needs::HOST_ACCESS, Needs::BINARY] {
+                if needs.contains(easing) && still_waits(&plan, id, easing) {
+                    let eased = whole.without(id, easing);
+                    prop_assert!(negotiate(eased).is_ok(), "without {} of {}, nothing does: {}", easing, party, plan);
+                }
+            }
+        }
+        // A forger who changes one word is found out by everybody.
+        for mechanism in Mechanism::ALL.into_iter().filter(|m| *m != plan.mechanism()) {
+            let forged = plan.clone().forged(mechanism);
+            prop_assert!(forged.check(forged.home()).is_err());
+        }
+        prop_assert_eq!(plan.home().id(), home);
+    }
+
+    #[test]
+    fn a_conflict_tells_what_stands_in_the_way(said in statements()) {
+        let whole: Requirements = said.iter().cloned().collect();
+        let Err(conflict) = negotiate(whole.clone()) else { return Ok(()) };
+        prop_assert_eq!(conflict.parties(), whole.parties());
+        let text = conflict.to_string();
+        for party in whole.parties() {
+            let side = format!("{party}: {}", party.needs());
+            prop_assert!(text.contains(&side));
+        }
+        if conflict.clashes().is_empty() {
+            prop_assert_eq!(conflict.refused().len(), Mechanism::ALL.len());
+            for (mechanism, obstacles) in conflict.refused() {
+                prop_assert!(!obstacles.is_empty(), "{} is refused for nothing", mechanism);
+            }
+        }
+        for way in conflict.ways() {
+            let plan = negotiate(whole.without(way.party, way.need));
+            prop_assert_eq!(plan.map(|plan| plan.mechanism()), Ok(way.mechanism));
+        }
+    }
+}
+
+fn expect(parties: impl Into<Requirements>, mechanism: Mechanism) -> Plan {
+    let plan = negotiate(parties).unwrap_or_else(|conflict| panic!("{conflict}"));
+    assert_eq!(plan.mechanism(), mechanism, "{plan}");
+    plan
+}
+
+fn refused(parties: impl Into<Requirements>) -> Conflict {
+    negotiate(parties).map_or_else(|conflict| conflict, |plan| panic!("{plan}"))
+}
+
+#[test]
+fn each_mechanism_where_it_belongs() {
+    let cuda = party(Kind::Cuda(1), 1, 1);
+    let vulkan = party(Kind::Vulkan(1), 1, 2);
+    let workers = party(Kind::Workers, 1, 3);
+    let threads = party(Kind::Threads, 1, 0);
+    let software = party(Kind::Software, 1, 4);
+
+    let one = expect(
+        [cuda.clone().signals(), threads.clone().waits()],
+        Mechanism::SameDevice,
+    );
+    assert_eq!(one.home().id(), cuda.id());
+    assert_eq!(one.part(threads.id()).unwrap().duty, Duty::Nothing);
+
+    let shared = expect(
+        [cuda.clone().signals(), vulkan.clone().waits()],
+        Mechanism::ExternalTimeline,
+    );
+    assert_eq!(
+        shared.home().id(),
+        vulkan.id(),
+        "Vulkan exports, whoever signals"
+    );
+    assert_eq!(shared.part(cuda.id()).unwrap().duty, Duty::Import(TIMELINE));
+    assert_eq!(
+        shared.part(cuda.id()).unwrap().permission,
+        Permission::SignalOnly
+    );
+    assert_eq!(
+        shared.part(vulkan.id()).unwrap().permission,
+        Permission::WaitOnly
+    );
+    assert_eq!(shared.enforcement(), Enforcement::Types);
+    assert_eq!(shared.next_best().unwrap().mechanism, Mechanism::Engine);
+
+    let once = vulkan.clone().signals().needing(Needs::BINARY);
+    expect([once, cuda.clone().waits()], Mechanism::ExternalBinary);
+    expect(
+        [software.clone().signals(), cuda.clone().waits()],
+        Mechanism::Engine,
+    );
+    expect(
+        [workers.clone().signals(), cuda.clone().waits()],
+        Mechanism::Engine,
+    );
+    let native = cuda.clone().waits().natively();
+    expect([workers.clone().signals(), native], Mechanism::SharedMemory);
+    let far = party(Kind::Cuda(2), 1, 5).waits();
+    expect([cuda.clone().signals(), far], Mechanism::SharedMemory);
+    let raw = |party: &Party| party.clone().needing(Needs::RAW);
+    expect(
+        [raw(&software).signals(), raw(&vulkan).waits()],
+        Mechanism::Bridge,
+    );
+
+    let elsewhere = party(Kind::Vulkan(1), 2, 1);
+    let far = expect(
+        [cuda.clone().signals(), elsewhere.waits()],
+        Mechanism::ExternalTimeline,
+    );
+    assert!(far.crosses_processes());
+    assert_eq!(far.enforcement(), Enforcement::TypesOfEachProcess);
+    let hosts = [threads.signals(), party(Kind::Threads, 2, 0).waits()];
+    expect(hosts, Mechanism::SharedMemory);
+    let hosts = [software.signals(), party(Kind::Threads, 2, 0).waits()];
+    expect(hosts, Mechanism::Bridge);
+}
+
+#[test]
+fn what_does_not_go_together_is_told_side_by_side() {
+    assert!(refused([]).to_string().contains("nobody takes part"));
+    let cuda = party(Kind::Cuda(1), 1, 1);
+    assert!(
+        refused([cuda.clone().signals()])
+            .to_string()
+            .contains("nobody waits")
+    );
+    assert!(
+        refused([cuda.clone().waits()])
+            .to_string()
+            .contains("nobody signals")
+    );
+
+    let other = party(Kind::Vulkan(2), 1, 2).waits().natively();
+    let conflict = refused([cuda.clone().signals(), other.clone()]);
+    let text = conflict.to_string();
+    for part in [
+        "they are different GPUs",
+        "wants no host in between",
+        "it would go, by through the engine",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+    let ways: Vec<_> = conflict
+        .ways()
+        .iter()
+        .map(|way| (way.party, way.need))
+        .collect();
+    assert_eq!(ways, [(other.id(), Needs::NATIVE)]);
+
+    let silent = party(Kind::Silent, 1, 3).signals();
+    let conflict = refused([silent, cuda.clone().waits().needing(Needs::TIMESTAMPS)]);
+    assert!(
+        conflict.to_string().contains("writes no times"),
+        "{conflict}"
+    );
+
+    let kinds = [
+        cuda.clone().signals().needing(Needs::TIMELINE),
+        party(Kind::Vulkan(1), 1, 2).waits().needing(Needs::BINARY),
+    ];
+    assert_eq!(refused(kinds).ways().len(), 2);
+
+    let two = [
+        cuda.clone().signals(),
+        party(Kind::Cuda(1), 2, 1).signals().waits(),
+    ];
+    assert!(
+        refused(two)
+            .to_string()
+            .contains("one timeline for each direction")
+    );
+
+    let impostor = party(Kind::Vulkan(1), 1, 1).waits();
+    assert!(
+        refused([cuda.signals(), impostor])
+            .to_string()
+            .contains("described in two ways")
+    );
+
+    let partition = party(Kind::Partition(1), 1, 1).signals().natively();
+    let conflict = refused([partition, party(Kind::Vulkan(1), 1, 2).waits()]);
+    assert!(
+        conflict
+            .to_string()
+            .contains("a partition, which Vulkan cannot reach"),
+        "{conflict}"
+    );
+}
+
+/// The properties above say nothing about what is never drawn.
+#[test]
+fn what_is_drawn_comes_to_every_answer() {
+    use std::collections::BTreeMap;
+
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let mut answers = BTreeMap::<String, usize>::new();
+    for _ in 0..4000 {
+        let said = statements().new_tree(&mut runner).unwrap().current();
+        let answer = match negotiate(said.into_iter().collect::<Requirements>()) {
+            Ok(plan) => format!("{:?}", plan.mechanism()),
+            Err(conflict) if conflict.clashes().is_empty() => "refused by each".into(),
+            Err(_) => "clash".into(),
+        };
+        *answers.entry(answer).or_default() += 1;
+    }
+    let known = Mechanism::ALL.iter().map(|mechanism| format!("{mechanism:?}"));
+    for answer in known.chain(["refused by each".into(), "clash".into()]) {
+        let drawn = answers.get(&answer).copied().unwrap_or(0);
+        assert!(drawn >= 10, "{answer} came {drawn} times: {answers:?}");
+    }
+}
