@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use syncline::negotiate::{Conflict, Party, PartyId, Plan, Process, negotiate};
 use syncline::{Found, Info, Inventory};
 
 use crate::failure::Failure;
@@ -13,16 +14,94 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// How two devices would share a timeline, in each direction: the plan and its reasons, or the conflict. Opens and makes
+    /// nothing
+    #[arg(long, num_args = 2, value_names = ["DEVICE", "DEVICE"])]
+    pair: Option<Vec<String>>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let inventory = crate::probe(false)?;
-    if args.json {
+    if let Some([left, right]) = args.pair.as_deref() {
+        let answers = ask(inventory.select(left)?, inventory.select(right)?);
+        if args.json {
+            say!(
+                "{}",
+                serde_json::to_string_pretty(&answers_to_json(&answers))?
+            );
+        } else {
+            answers.iter().for_each(print_answer);
+        }
+    } else if args.json {
         say!("{}", serde_json::to_string_pretty(&to_json(&inventory))?);
     } else {
         print(&inventory);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is asked about two devices, and the answer.
+type Answer = (String, Result<Plan, Conflict>);
+
+/// Who signals and who waits, each way and both.
+fn ask(left: &Found, right: &Found) -> [Answer; 3] {
+    let party = |found: &Found| {
+        let id = PartyId {
+            process: Process::this(),
+            device: found.index() as u64 + 1,
+        };
+        Party::described(id, found.info())
+    };
+    let (left, right) = (party(left), party(right));
+    let way = |from: &Party, to: &Party| {
+        let asked = format!("{} signals, {} waits", from.name(), to.name());
+        (
+            asked,
+            negotiate([from.clone().signals(), to.clone().waits()]),
+        )
+    };
+    let both = [&left, &right].map(|side| side.clone().signals().waits());
+    [
+        way(&left, &right),
+        way(&right, &left),
+        ("both signal and wait".into(), negotiate(both)),
+    ]
+}
+
+fn print_answer((asked, answer): &Answer) {
+    say!("{asked}:");
+    let text = match answer {
+        Ok(plan) => plan.to_string(),
+        Err(conflict) => conflict.to_string(),
+    };
+    text.lines().for_each(|line| say!("  {line}"));
+    say!("");
+}
+
+fn answers_to_json(answers: &[Answer]) -> Value {
+    let all = answers.iter().map(|(asked, answer)| match answer {
+        Ok(plan) => json!({
+            "asked": asked,
+            "mechanism": plan.mechanism().name(),
+            "handle": plan.mechanism().handle().map(syncline::HandleKind::name),
+            "native": plan.mechanism().is_native(),
+            "why": plan.why(),
+            "home": plan.home().name(),
+            "parts": plan.parts().map(|part| json!({
+                "party": part.party.name(),
+                "permission": part.permission.to_string(),
+                "duty": part.duty.to_string(),
+            })).collect::<Vec<_>>(),
+            "next_best": plan.next_best().map(|next| next.mechanism.name()),
+        }),
+        Err(conflict) => json!({ "asked": asked, "conflict": conflict.to_string() }),
+    });
+    json!({
+        "commit": syncline_conformance::COMMIT,
+        "date": syncline_conformance::report::now(),
+        "command": syncline_conformance::report::command(),
+        "answers": all.collect::<Vec<_>>(),
+    })
 }
 
 /// The indices of the other devices that are the same GPU.

@@ -106,6 +106,26 @@ fn info_gives_the_reasons_for_what_is_absent() {
 }
 
 #[test]
+fn info_tells_how_a_pair_would_share() {
+    let (out, _) = ends_with(0, &["info", "--pair", "host", "host"]);
+    for part in ["both signal and wait", "may signal and wait; makes it"] {
+        assert!(out.contains(part), "no {part:?} in: {out}");
+    }
+    let (out, _) = ends_with(0, &["info", "--json", "--pair", "host", "0"]);
+    let told = json(&out);
+    let answers = told["answers"].as_array().expect("a list");
+    assert_eq!(answers.len(), 3);
+    for answer in answers {
+        assert_eq!(
+            answer["mechanism"], "the device's own timelines",
+            "{answer}"
+        );
+    }
+    let (_, error) = ends_with(2, &["info", "--pair", "host", "nobody"]);
+    assert!(error.contains("nobody"), "{error}");
+}
+
+#[test]
 fn the_demo_runs_on_the_host_alone() {
     let (out, _) = ends_with(0, &["--frames", "9", "--size", "40", "--json"]);
     let report = json(&out);

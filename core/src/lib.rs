@@ -18,6 +18,7 @@ pub mod future;
 pub mod host;
 pub mod trace;
 
+mod access;
 mod blockers;
 mod brief;
 mod claim;
@@ -48,6 +49,7 @@ mod wait;
 mod waiters;
 mod watch;
 
+pub use access::{SignalOnly, WaitOnly};
 pub use blockers::{Blockers, Signaller, Step};
 pub use claim::Claim;
 pub use error::{Error, Failure, Object, Result, WorkError};

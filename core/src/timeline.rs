@@ -81,15 +81,7 @@ impl Timeline {
     /// [`Error::Failed`]: the timeline failed; the value it froze at is in [`Timeline::frozen_value`].
     #[inline]
     pub fn value(&self) -> Result<u64> {
-        let value = self.0.0.refresh();
-        match self.0.0.failure() {
-            None => Ok(value),
-            Some(cause) => Err(Error::Failed {
-                timeline: self.object().clone(),
-                value: value + 1,
-                cause,
-            }),
-        }
+        self.0.0.value()
     }
 
     /// The value that the engine knows to be reached, whether or not the timeline has failed since. A load.

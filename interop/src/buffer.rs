@@ -10,9 +10,9 @@ use syncline_core::{Error, Object, Result};
 use crate::any::Device;
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::share::Link;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
-use crate::share::Mechanism;
+use crate::negotiate::Mechanism;
+use crate::share::Link;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 

@@ -7,6 +7,7 @@
 //! * [`Device`], [`Queue`] and [`Recorder`] as enums, so that an application picks at run time.
 //! * [`Inventory`]: what is there, and the reason for what is not.
 //! * [`share`] and [`connect`]: timelines and memory that two devices use together.
+//! * [`negotiate`]: what any number of parties need, reconciled before anything is made.
 //!
 //! ```
 //! use std::time::Duration;
@@ -44,8 +45,9 @@ mod share;
 pub use any::{Device, Queue, Recorder};
 pub use buffer::{Memory, SharedBuffer};
 pub use foreign::BinarySemaphore;
+pub use negotiate::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};
-pub use share::{Link, Mechanism, connect, share};
+pub use share::{Link, connect, share};
 
 /// The examples of the README compile.
 #[cfg(all(doctest, feature = "cuda", feature = "vulkan"))]

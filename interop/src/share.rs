@@ -1,51 +1,19 @@
 //! Timelines that two devices use together: natively on one GPU, through the engine otherwise.
 
-use std::fmt;
-
 use syncline_core::backend::Device as _;
 use syncline_core::{Error, Info, Result, Timeline};
 
 use crate::any::Device;
 use crate::buffer::SharedBuffer;
-
-/// How two devices see each other's signals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Mechanism {
-    /// Both sides are one device: its own timelines.
-    SameDevice,
-    /// A timeline semaphore exported by Vulkan and imported by CUDA: no host in between.
-    ExternalTimeline,
-    /// The engine holds each side's waits until the other side's value is reached.
-    Engine,
-}
-
-impl Mechanism {
-    /// The name that reports use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SameDevice => "the device's own timelines",
-            Self::ExternalTimeline => {
-                "external timeline semaphore (exported by Vulkan, imported by CUDA)"
-            }
-            Self::Engine => "through the engine on the host",
-        }
-    }
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, negotiate};
 
 /// Two devices, and how they synchronize.
 #[derive(Debug, Clone)]
 pub struct Link {
     left: Device,
     right: Device,
-    mechanism: Mechanism,
+    /// `None`: through the engine.
+    native: Option<Plan>,
     why: String,
 }
 
@@ -59,44 +27,68 @@ where
     B: Clone + Into<Device>,
 {
     let (left, right) = (left.clone().into(), right.clone().into());
-    match native(&left, &right) {
-        Ok((mechanism, why)) => Ok(Link {
-            left,
-            right,
-            mechanism,
-            why,
-        }),
-        Err(reason) => Err(Error::CannotShare {
+    match negotiate(sides(&left, &right, Needs::NATIVE)) {
+        Ok(plan) => Ok(Link::native(left, right, plan)),
+        Err(conflict) => Err(Error::CannotShare {
             left: describe(left.info()),
             right: describe(right.info()),
             what: "timelines",
-            reason,
+            reason: reason(conflict.refused()),
         }),
     }
 }
 
-/// Links two devices natively if they can be, else through the engine. [`Link::why`] tells the reason.
+/// Links two devices natively if that is the shorter way, else through the engine. [`Link::why`] tells the reason.
 pub fn connect<A, B>(left: &A, right: &B) -> Link
 where
     A: Clone + Into<Device>,
     B: Clone + Into<Device>,
 {
     let (left, right) = (left.clone().into(), right.clone().into());
-    let (mechanism, why) =
-        native(&left, &right).unwrap_or_else(|reason| (Mechanism::Engine, reason));
+    let why = match negotiate(sides(&left, &right, Needs::empty())) {
+        Ok(plan) if plan.mechanism().is_native() => return Link::native(left, right, plan),
+        Ok(plan) => reason(plan.better()),
+        // Two devices of a process always have the engine.
+        Err(conflict) => reason(conflict.refused()),
+    };
     Link {
         left,
         right,
-        mechanism,
+        native: None,
         why,
     }
 }
 
+/// Both sides signal, wait, and share memory.
+fn sides(left: &Device, right: &Device, besides: Needs) -> Requirements {
+    let needs = Needs::SIGNAL | Needs::WAIT | Needs::MEMORY | besides;
+    Requirements::from([left, right].map(|side| Party::of(side).needing(needs)))
+}
+
+/// What keeps two devices from a native timeline: what keeps one from exporting it to the other.
+fn reason(refused: &[(Mechanism, Vec<Obstacle>)]) -> String {
+    let mut refused = refused.iter();
+    let external = refused.find(|(mechanism, _)| *mechanism == Mechanism::ExternalTimeline);
+    let obstacles = external.map_or(&[][..], |(_, obstacles)| obstacles);
+    let reasons: Vec<_> = obstacles.iter().map(ToString::to_string).collect();
+    reasons.join("; ")
+}
+
 impl Link {
+    fn native(left: Device, right: Device, plan: Plan) -> Self {
+        Self {
+            left,
+            right,
+            why: plan.why().to_owned(),
+            native: Some(plan),
+        }
+    }
+
     /// How the two sides synchronize.
     #[must_use]
-    pub const fn mechanism(&self) -> Mechanism {
-        self.mechanism
+    pub fn mechanism(&self) -> Mechanism {
+        let native = self.native.as_ref();
+        native.map_or(Mechanism::Engine, Plan::mechanism)
     }
 
     /// Why this mechanism and no other, in words.
@@ -130,18 +122,10 @@ impl Link {
     /// # Errors
     /// [`Error::ValueOutOfRange`] for `u64::MAX`; a driver error.
     pub fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline> {
-        #[cfg(all(feature = "cuda", feature = "vulkan"))]
-        if let (Device::Cuda(cuda), Device::Vulkan(vulkan))
-        | (Device::Vulkan(vulkan), Device::Cuda(cuda)) = (&self.left, &self.right)
-            && self.mechanism == Mechanism::ExternalTimeline
-        {
-            return Timeline::new(label, initial, |initial| {
-                // The exporter is the home: its counter can be read by the host, an import cannot.
-                let (home, handle) = vulkan.export_timeline(initial)?;
-                Ok(smallvec::smallvec![home, cuda.import_timeline(handle)?])
-            });
+        match &self.native {
+            Some(plan) => plan.timeline(label, initial, &[&self.left, &self.right]),
+            None => self.left.timeline_from(label, initial),
         }
-        self.left.timeline_from(label, initial)
     }
 
     /// Memory that both sides use.
@@ -151,63 +135,6 @@ impl Link {
     pub fn buffer(&self, bytes: u64) -> Result<SharedBuffer> {
         SharedBuffer::new(self, bytes)
     }
-}
-
-/// The native mechanism between two devices, or why there is none.
-fn native(left: &Device, right: &Device) -> Result<(Mechanism, String), String> {
-    if left.id() == right.id() {
-        return Ok((Mechanism::SameDevice, "both sides are one device".into()));
-    }
-    #[cfg(all(feature = "cuda", feature = "vulkan"))]
-    if let (Device::Cuda(cuda), Device::Vulkan(vulkan))
-    | (Device::Vulkan(vulkan), Device::Cuda(cuda)) = (left, right)
-    {
-        return external_timeline(cuda.info(), vulkan.info());
-    }
-    Err(match (left.info().backend, right.info().backend) {
-        (a, b) if a == b => format!("two {a} devices share no native timeline"),
-        (a, b) => format!("{} and {} have no handle in common", a.min(b), a.max(b)),
-    })
-}
-
-#[cfg(all(feature = "cuda", feature = "vulkan"))]
-fn external_timeline(cuda: &Info, vulkan: &Info) -> Result<(Mechanism, String), String> {
-    use syncline_core::HandleKind::{MemoryOpaqueFd, TimelineOpaqueFd};
-
-    let uuid = |info: &Info| {
-        info.uuid
-            .map_or_else(|| "no UUID".into(), |uuid| uuid.to_string())
-    };
-    if !cuda.same_gpu(vulkan) {
-        return Err(format!(
-            "they are different GPUs: CUDA's {} is {}, Vulkan's {} is {}",
-            cuda.name,
-            uuid(cuda),
-            vulkan.name,
-            uuid(vulkan)
-        ));
-    }
-    if cuda.parent_uuid.is_some() {
-        return Err(format!(
-            "CUDA's {} is a partition, which Vulkan cannot reach",
-            cuda.name
-        ));
-    }
-    for (kind, what) in [
-        (TimelineOpaqueFd, "timeline semaphores"),
-        (MemoryOpaqueFd, "memory"),
-    ] {
-        if !vulkan.capabilities.exports.contains(&kind) {
-            return Err(format!("Vulkan's {} exports no {what}", vulkan.name));
-        }
-        if !cuda.capabilities.imports.contains(&kind) {
-            return Err(format!("CUDA's {} imports no {what}", cuda.name));
-        }
-    }
-    Ok((
-        Mechanism::ExternalTimeline,
-        format!("both are GPU {}", uuid(cuda)),
-    ))
 }
 
 fn describe(info: &Info) -> String {

@@ -15,6 +15,20 @@ impl Shared {
         self.refresh_from(0, Self::advance)
     }
 
+    /// The value by now, or the failure.
+    #[inline]
+    pub(crate) fn value(&self) -> Result<u64> {
+        let value = self.refresh();
+        match self.failure() {
+            None => Ok(value),
+            Some(cause) => Err(Error::Failed {
+                timeline: self.object.clone(),
+                value: value + 1,
+                cause,
+            }),
+        }
+    }
+
     /// As [`Shared::refresh`], by who waits with this ticket: if nobody else does, he is not told.
     pub(crate) fn refresh_by(&self, waiter: Ticket) -> u64 {
         self.refresh_from(0, |of, value| of.advance_by(value, waiter))

@@ -9,11 +9,13 @@
 
 mod conflict;
 mod fit;
+mod make;
 mod mechanism;
 mod party;
 mod plan;
 
 pub use conflict::{Conflict, Obstacle, Way};
+pub use make::{Granted, Made};
 pub use mechanism::Mechanism;
 pub use party::{Needs, Party, PartyId, Process, Requirements};
 pub use plan::{Duty, Enforcement, NextBest, Part, Permission, Plan};

@@ -411,7 +411,9 @@ fn what_is_drawn_comes_to_every_answer() {
         };
         *answers.entry(answer).or_default() += 1;
     }
-    let known = Mechanism::ALL.iter().map(|mechanism| format!("{mechanism:?}"));
+    let known = Mechanism::ALL
+        .iter()
+        .map(|mechanism| format!("{mechanism:?}"));
     for answer in known.chain(["refused by each".into(), "clash".into()]) {
         let drawn = answers.get(&answer).copied().unwrap_or(0);
         assert!(drawn >= 10, "{answer} came {drawn} times: {answers:?}");

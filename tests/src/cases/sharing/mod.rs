@@ -1,4 +1,4 @@
-//! X2, X5, X8, Q3: counters and memory that two devices share, and the engine where they cannot.
+//! X1, X2, X5, X7, X8, Q3: what two devices need, counters and memory that they share, and the engine where they cannot.
 
 /// Lists cases of two devices that are run in two forms: where the two have a native mechanism in common,
 /// which is then what the rules of sharing are shown of, and where the engine carries the signals (Q3).
@@ -27,6 +27,7 @@ mod counter;
 mod life;
 mod mechanism;
 mod memory;
+mod plans;
 
 use syncline::{Mechanism, connect};
 
@@ -42,6 +43,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
         mechanism::cases(),
         memory::cases(),
         life::cases(),
+        plans::cases(),
     ];
     files.into_iter().flatten().collect()
 }

@@ -1,0 +1,311 @@
+//! X1, X7: what devices need of a timeline, reconciled before it exists, and what each may do with it then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::negotiate::{
+    Conflict, Granted, Mechanism, Needs, Party, PartyId, Permission, Plan, Process, Requirements,
+    negotiate,
+};
+use syncline::{Device, Error, QueueKind, Recorder, share};
+
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::footprint::Footprint;
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "plan.the_same_however_it_is_asked": [X1] => same_answer;
+    "plan.asking_changes_nothing": [X1] => asking;
+    "plan.native_or_a_conflict": [X1 X5] => native;
+    "plan.carried_out": [X1 X7] => carried_out;
+    "plan.each_has_what_it_may": [X7] => permissions;
+    "plan.a_view_is_no_handle": [X7 T9] => views;
+    "plan.checked_by_its_receiver": [X1] => checked;
+    "plan.what_cannot_be_made": [X1 E5] => cannot;
+}
+
+impl From<Conflict> for Stop {
+    /// A conflict where none is due is a failure.
+    fn from(conflict: Conflict) -> Self {
+        Self::Failed(conflict.to_string())
+    }
+}
+
+fn sides(world: &World<Equipped>) -> (Party, Party) {
+    (
+        Party::of(world.left.library()),
+        Party::of(world.right.library()),
+    )
+}
+
+fn devices(world: &World<Equipped>) -> [Device; 2] {
+    [world.left.library().clone(), world.right.library().clone()]
+}
+
+/// The left side signals, the right side waits.
+fn one_way(world: &World<Equipped>) -> Result<Plan, Stop> {
+    let (left, right) = sides(world);
+    Ok(negotiate([left.signals(), right.waits()])?)
+}
+
+/// One after the other, the other first, in one piece, in two, with half of it said again.
+fn same_answer(world: &World<Equipped>) -> Verdict {
+    let (left, right) = sides(world);
+    for doing in [Needs::SIGNAL, Needs::WAIT, Needs::SIGNAL | Needs::WAIT] {
+        for besides in [
+            Needs::empty(),
+            Needs::HOST_ACCESS,
+            Needs::RAW,
+            Needs::NATIVE,
+            Needs::MEMORY,
+        ] {
+            let left = left.clone().needing(doing | besides);
+            let right = right.clone().signals().waits();
+            let there = negotiate([left.clone(), right.clone()]);
+            let back = negotiate([right.clone(), left.clone()]);
+            let pieces = Requirements::from(right.clone().without(Needs::WAIT))
+                .and(left)
+                .and(right);
+            check!(there == back, "two answers: {there:?} and {back:?}");
+            let pieces = negotiate(pieces);
+            check!(there == pieces, "two answers: {there:?} and {pieces:?}");
+        }
+    }
+    Ok(())
+}
+
+fn asking(world: &World<Equipped>) -> Verdict {
+    let (left, right) = sides(world);
+    let needs = Requirements::from([left.signals().waits(), right.signals().waits()]);
+    let before = Footprint::now()?;
+    for _ in 0..1000 {
+        let _ = std::hint::black_box(negotiate(needs.clone()));
+    }
+    let after = Footprint::now()?;
+    check!(!after.exceeds(&before), "{before} became {after}");
+    Ok(())
+}
+
+/// Without the host where that can be, and else the needs side by side, with what would have to go.
+fn native(world: &World<Equipped>) -> Verdict {
+    let (left, right) = sides(world);
+    let needs = Needs::SIGNAL | Needs::WAIT | Needs::MEMORY;
+    let asked = [
+        left.clone().needing(needs).natively(),
+        right.clone().needing(needs),
+    ];
+    let shared = share(world.left.library(), world.right.library());
+    match negotiate(asked) {
+        Ok(plan) => {
+            check!(plan.mechanism().is_native(), "{plan}");
+            let link = shared?;
+            check!(
+                link.mechanism() == plan.mechanism(),
+                "{} and {plan}",
+                link.mechanism()
+            );
+        }
+        Err(conflict) => {
+            check_error!(shared, Error::CannotShare { .. });
+            let text = conflict.to_string();
+            for side in [&left, &right] {
+                check!(text.contains(&side.to_string()), "{side} is not in: {text}");
+            }
+            let way = conflict.ways().first();
+            let Some(way) = way else {
+                return Stop::fail(format!("nothing is said to help: {text}"));
+            };
+            check!(
+                way.need == Needs::NATIVE && way.mechanism == Mechanism::Engine,
+                "{way:?} would help"
+            );
+            let eased = negotiate([left.needing(needs), right.needing(needs)])?;
+            check!(eased.mechanism() == way.mechanism, "{eased}");
+        }
+    }
+    Ok(())
+}
+
+fn carried_out(world: &World<Equipped>) -> Verdict {
+    let plan = one_way(world)?;
+    let (left, right) = sides(world);
+    let made = plan.make("planned", 7, &devices(world))?;
+    let (signals, waits) = match world.is_pair() {
+        true => (made.signal_only(left.id())?, made.wait_only(right.id())?),
+        // One party, which does both.
+        false => match made.auto(left.id())? {
+            Granted::Both(line) => (line.signal_only(), line.wait_only()),
+            other => return Stop::fail(format!("{left} has {other:?}")),
+        },
+    };
+    let producer = world.left.library().queue(QueueKind::Compute, "producer")?;
+    let consumer = world
+        .right
+        .library()
+        .queue(QueueKind::Compute, "consumer")?;
+    for value in 8..40 {
+        // The consumer comes first.
+        consumer.submit(&[waits.at(value)], |_| Ok(()), &[])?;
+        let early = consumer.position().is_reached()?;
+        check!(!early, "{value} was not waited for");
+        producer.submit(&[], |_| Ok(()), &[signals.signal_at(value)])?;
+        consumer.idle(patience())?;
+        check!(waits.value()? == value, "{} after {value}", waits.value()?);
+    }
+    signals.signal(50)?;
+    waits.at(50).wait(patience())?;
+    signals.fail(Error::NothingToWaitFor);
+    check_error!(waits.at(51).wait(patience()), Error::Failed { .. });
+    Ok(())
+}
+
+fn permissions(world: &World<Equipped>) -> Verdict {
+    let plan = one_way(world)?;
+    let (left, right) = sides(world);
+    let made = plan.make("planned", 0, &devices(world))?;
+    let part = |party: &Party| {
+        let part = plan.part(party.id());
+        part.map_or_else(|| Stop::fail(format!("{party} has no part")), Ok)
+    };
+    if !world.is_pair() {
+        check!(part(&left)?.permission == Permission::Both, "{plan}");
+        return Ok(());
+    }
+    check!(part(&left)?.permission == Permission::SignalOnly, "{plan}");
+    check!(part(&right)?.permission == Permission::WaitOnly, "{plan}");
+    for (party, refused) in [
+        (&left, made.wait_only(left.id()).err()),
+        (&right, made.signal_only(right.id()).err()),
+    ] {
+        let Some(error @ Error::Unsupported { .. }) = refused else {
+            return Stop::fail(format!(
+                "{party} has more than the plan grants: {refused:?}"
+            ));
+        };
+        let text = error.to_string();
+        check!(
+            text.contains(&party.to_string()) && text.contains("planned"),
+            "it is not said who may not do what: {text}"
+        );
+    }
+    check!(
+        matches!(made.auto(left.id())?, Granted::SignalOnly(_)),
+        "the left side has more"
+    );
+    check!(
+        matches!(made.auto(right.id())?, Granted::WaitOnly(_)),
+        "the right side has more"
+    );
+    let stranger = PartyId {
+        device: u64::MAX,
+        ..left.id()
+    };
+    check_error!(made.auto(stranger), Error::Unsupported { .. });
+    Ok(())
+}
+
+/// Who may only wait does not keep anybody's right to signal alive.
+fn views(world: &World<Equipped>) -> Verdict {
+    let line = world.left.library().timeline("line")?;
+    let (waits, signals) = (line.wait_only(), line.signal_only());
+    drop(line);
+    signals.signal(3)?;
+    check!(waits.value()? == 3, "{}", waits.value()?);
+    check!(!waits.at(4).is_reached()?, "4 is reached");
+    let queue = world
+        .right
+        .library()
+        .queue(QueueKind::Compute, "consumer")?;
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = ran.clone();
+    let work = move |_: &mut Recorder<'_>| {
+        runs.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    queue.submit(&[waits.at(4)], work, &[])?;
+    drop(signals);
+    check_error!(
+        waits.at(4).wait(patience()),
+        Error::Cancelled {
+            value: 4,
+            reached: 3,
+            ..
+        }
+    );
+    queue.idle(patience())?;
+    check!(!ran.load(Ordering::Relaxed), "what waited for nothing ran");
+    waits.at(3).wait(patience())?;
+    Ok(())
+}
+
+/// Nobody has to believe a plan that he did not make.
+fn checked(world: &World<Equipped>) -> Verdict {
+    let plan = one_way(world)?;
+    let (left, right) = sides(world);
+    for party in plan.parties() {
+        plan.check(party)?;
+        let text = plan.check(&party.clone().needing(Needs::BINARY)).err();
+        check!(
+            text.as_ref()
+                .is_some_and(|text| text.to_string().contains("binary semaphore")),
+            "a plan for other needs passed: {text:?}"
+        );
+    }
+    if world.is_pair() {
+        let alone = negotiate([left.clone().signals().waits()])?;
+        check!(alone.check(&right).is_err(), "a plan of others passed");
+    }
+    Ok(())
+}
+
+fn cannot(world: &World<Equipped>) -> Verdict {
+    let plan = one_way(world)?;
+    let (left, right) = sides(world);
+    let devices = devices(world);
+    let before = Footprint::now()?;
+    check_error!(plan.make("planned", 0, &[]), Error::Unsupported { .. });
+    if world.is_pair() {
+        let missing = plan.make("planned", 0, &devices[..1]);
+        check!(
+            missing
+                .as_ref()
+                .is_err_and(|e| e.to_string().contains(right.name())),
+            "it is not said who is missing: {missing:?}"
+        );
+    }
+    check_error!(
+        plan.make("planned", u64::MAX, &devices),
+        Error::ValueOutOfRange { .. }
+    );
+    let elsewhere = Process {
+        id: u32::MAX,
+        started: 1,
+    };
+    let far = negotiate([left.clone().signals(), Party::threads_of(elsewhere).waits()])?;
+    let refused = far.make("planned", 0, &devices);
+    check!(
+        refused
+            .as_ref()
+            .is_err_and(|e| e.to_string().contains(&elsewhere.to_string())),
+        "it is not said who is elsewhere: {refused:?}"
+    );
+    check!(
+        negotiate([left.clone()]).is_err(),
+        "one that needs nothing has a plan"
+    );
+    check!(
+        negotiate([left.clone().waits(), right.waits()]).is_err(),
+        "nobody signals, and there is a plan"
+    );
+    let after = Footprint::now()?;
+    check!(
+        !after.exceeds(&before),
+        "refusals left something: {before} became {after}"
+    );
+    // What was refused has harmed nothing.
+    let made = plan.make("planned", 0, &devices)?;
+    let _ = made.auto(left.id())?;
+    Ok(())
+}
