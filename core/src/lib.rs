@@ -20,6 +20,7 @@ pub mod trace;
 
 mod access;
 mod blockers;
+mod bridge;
 mod brief;
 mod claim;
 mod error;

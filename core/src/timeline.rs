@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::backend::{Port, Watch};
+use crate::bridge::Joined;
 use crate::claim::Claim;
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
@@ -23,11 +24,17 @@ use crate::state::Shared;
 #[derive(Clone)]
 pub struct Timeline(Arc<Owner>);
 
-struct Owner(Arc<Shared>);
+struct Owner {
+    of: Arc<Shared>,
+    /// Where it is one side of a bridge, which closes as one.
+    joined: Option<Arc<Joined>>,
+}
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.0.close();
+        if self.joined.is_none() {
+            self.of.close();
+        }
     }
 }
 
@@ -59,7 +66,10 @@ impl Timeline {
             }
             Some(home) => {
                 let shared = Shared::new(object, initial, home, attachments.collect());
-                return Ok(Self(Arc::new(Owner(Arc::new(shared)))));
+                return Ok(Self(Arc::new(Owner {
+                    of: Arc::new(shared),
+                    joined: None,
+                })));
             }
         };
         Err(Error::Unsupported {
@@ -72,7 +82,7 @@ impl Timeline {
     /// Its name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
-        &self.0.0.object
+        &self.0.of.object
     }
 
     /// The value reached by now. A driver call if something is outstanding, else a load.
@@ -81,21 +91,21 @@ impl Timeline {
     /// [`Error::Failed`]: the timeline failed; the value it froze at is in [`Timeline::frozen_value`].
     #[inline]
     pub fn value(&self) -> Result<u64> {
-        self.0.0.value()
+        self.0.of.value()
     }
 
     /// The value that the engine knows to be reached, whether or not the timeline has failed since. A load.
     #[must_use]
     #[inline]
     pub fn frozen_value(&self) -> u64 {
-        self.0.0.reached()
+        self.0.of.reached()
     }
 
     /// The point at `value`: something to wait for.
     #[inline]
     pub fn at(&self, value: u64) -> Point<'_> {
         Point {
-            of: Some(&self.0.0),
+            of: Some(&self.0.of),
             value,
         }
     }
@@ -104,7 +114,7 @@ impl Timeline {
     #[inline]
     pub fn signal_at(&self, value: u64) -> Signal<'_> {
         Signal {
-            of: &self.0.0,
+            of: &self.0.of,
             value,
         }
     }
@@ -116,7 +126,7 @@ impl Timeline {
     /// with the numbers and nothing changed; [`Error::Failed`]; a driver error, which fails the timeline.
     #[inline]
     pub fn signal(&self, value: u64) -> Result<()> {
-        let shared = &self.0.0;
+        let shared = &self.0.of;
         if !shared.trace.is_taken() {
             return shared.signal_from_host(value);
         }
@@ -127,7 +137,7 @@ impl Timeline {
     /// Fails the timeline: it freezes at the value it has, and every present and future wait above
     /// that ends with `cause`. The first failure stays. Work already with a driver still runs.
     pub fn fail(&self, cause: Error) {
-        self.0.0.fail(cause.into_cause());
+        self.0.of.fail(cause.into_cause());
     }
 
     /// Claims `value` for a submission that the application makes itself.
@@ -137,7 +147,7 @@ impl Timeline {
     /// As for a signal in [`Queue::submit`](crate::backend::Queue::submit); [`Error::Unsupported`] for a
     /// timeline with its home on the host, which no driver signals.
     pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
-        if self.0.0.watch().is_none() {
+        if self.0.of.watch().is_none() {
             return Err(Error::Unsupported {
                 object: self.object().clone(),
                 asked: format!("be claimed up to {value} for a raw submission"),
@@ -145,33 +155,50 @@ impl Timeline {
                     .into(),
             });
         }
-        self.0.0.refresh_if_far(value);
-        let interval = self.0.0.claim(value, own_wait)?;
-        self.0.0.add_raw_claim();
-        Ok(Claim::new(self.0.0.clone(), interval))
+        self.0.of.refresh_if_far(value);
+        let interval = self.0.of.claim(value, own_wait)?;
+        self.0.of.add_raw_claim();
+        Ok(Claim::new(self.0.of.clone(), interval))
     }
 
     /// The port of this timeline on `device`, if it has one and it is of type `P`. Backends use this
     /// to hand raw semaphores out.
     #[must_use]
     pub fn port<P: Port>(&self, device: DeviceId) -> Option<&P> {
-        self.0.0.port_on(device)?.downcast()
+        self.0.of.port_on(device)?.downcast()
+    }
+
+    /// The same timeline as one side of a bridge. Nobody else has a handle of it yet.
+    pub(crate) fn joined(self, joined: &Arc<Joined>) -> Self {
+        let of = self.0.of.clone();
+        if let Some(mut owner) = Arc::into_inner(self.0) {
+            // It is not the last handle that goes here.
+            owner.joined = Some(joined.clone());
+        }
+        let joined = Some(joined.clone());
+        Self(Arc::new(Owner { of, joined }))
+    }
+
+    /// The names of all sides, its own among them, if it is one side of a [bridge](Timeline::bridged): then what another side's device
+    /// signals reaches this one's through the host. Nothing for any other timeline.
+    pub fn bridge(&self) -> impl Iterator<Item = &Object> {
+        self.0.joined.iter().flat_map(|joined| joined.objects())
     }
 
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0.0
+        &self.0.of
     }
 
     /// The devices on which queues wait for it and signal it natively; its home comes first.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        self.0.0.devices()
+        self.0.of.devices()
     }
 }
 
 impl fmt::Debug for Timeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0.0, f)
+        fmt::Debug::fmt(&self.0.of, f)
     }
 }
 

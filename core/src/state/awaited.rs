@@ -124,9 +124,16 @@ impl Shared {
         self.list(state);
         let pending = self.pending();
         let State {
-            claims, waiters, ..
+            claims,
+            waiters,
+            elsewhere,
+            ..
         } = &mut *state;
-        let woken = waiters.take_unserved(|value| value <= pending || claims.covers(value));
+        let woken = waiters.take_unserved(|value| {
+            value <= pending
+                || claims.covers(value)
+                || elsewhere.iter().any(|claim| claim.covers(value))
+        });
         self.unlist(state);
         self.note_who_waits(state);
         woken

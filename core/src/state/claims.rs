@@ -11,6 +11,12 @@ pub(crate) struct Interval {
     pub(crate) upto: u64,
 }
 
+impl Interval {
+    pub(super) const fn covers(&self, value: u64) -> bool {
+        self.above < value && value <= self.upto
+    }
+}
+
 /// The claims of one timeline that are not pending yet, lowest first, never overlapping. What is
 /// pending needs no entry: it lies without a gap between the reached and the pending value. There may be very many, which
 /// go one by one from the front.
@@ -53,6 +59,11 @@ impl Claims {
         self.intervals.grow();
         self.intervals.insert(at, claim);
         Ok(claim)
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = Interval> + '_ {
+        self.intervals.iter().copied()
     }
 
     /// Adds a claim that was made elsewhere and is the only one. All of it may be reached; its owner does not know

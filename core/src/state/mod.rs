@@ -8,9 +8,10 @@ mod signals;
 mod watching;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::backend::{Port, Watch};
+use crate::bridge::Sides;
 use crate::error::{Error, Failure, Object, Result};
 use crate::graph::Line;
 use crate::host::HostPort;
@@ -21,7 +22,7 @@ use crate::sync::{AtomicBool, AtomicU64, Brief, Mutex, Ordering, fence};
 use crate::timeline::Attachment;
 use crate::trace::Slot;
 use crate::wait::Usual;
-use crate::waiters::{Stage, Ticket, Waiters};
+use crate::waiters::{Stage, Ticket, Waiters, Woken};
 
 pub(crate) use awaited::Registered;
 use claims::Claims;
@@ -58,6 +59,8 @@ struct State {
     claims: Claims,
     failure: Option<Failure>,
     closed: bool,
+    /// What may still come from other sides of a bridge, if it is closed: less and less.
+    elsewhere: Vec<Interval>,
     waiters: Waiters,
     /// The value that the home device's watcher is looking for; `None` if it never was, see `watching`.
     watched: Option<u64>,
@@ -141,6 +144,8 @@ pub(crate) struct Shared {
     pub(crate) line: Line,
     /// The trace that is told of the host's signals.
     pub(crate) trace: Slot,
+    /// The bridge that it is a side of, once that is made and before anybody else has it.
+    bridge: OnceLock<Weak<Sides>>,
     seen: Seen,
     claimed: Claimed,
     locked: Locked,
@@ -202,6 +207,7 @@ impl Shared {
             usual: Usual::default(),
             line: Line::default(),
             trace: Slot::default(),
+            bridge: OnceLock::new(),
             locked: Locked {
                 state: Brief::default(),
                 host_signal: Mutex::new(()),
@@ -325,6 +331,37 @@ impl Shared {
         }
     }
 
+    /// Makes it a side of a bridge.
+    pub(crate) fn join(&self, sides: &Arc<Sides>) {
+        let _ = self.bridge.set(Arc::downgrade(sides));
+    }
+
+    /// True if a value that is not pending may still come after the last handle has gone.
+    fn may_come(&self, state: &mut State, value: u64) -> bool {
+        self.with_claims(state, |claims| claims.covers(value))
+            || state.elsewhere.iter().any(|claim| claim.covers(value))
+    }
+
+    /// What may still come from here to another side of a bridge: what is claimed, and what is there.
+    pub(crate) fn outstanding(&self) -> Vec<Interval> {
+        let mut state = self.locked.state.lock();
+        let mut all: Vec<_> = self.with_claims(&mut state, |claims| claims.all().collect());
+        // Only now: a claim that has left the list for good is pending.
+        all.push(Interval {
+            above: 0,
+            upto: self.pending(),
+        });
+        all
+    }
+
+    /// The last handle of any side of its bridge has gone. It is closed to all but what may come from the others, which
+    /// is less with each call.
+    pub(crate) fn close_to(&self, elsewhere: Vec<Interval>) -> Closing<'_> {
+        let mut state = self.locked.state.lock();
+        state.elsewhere = elsewhere;
+        self.close_locked(&mut state)
+    }
+
     /// True if it has failed or lost its last handle.
     #[inline]
     pub(crate) fn is_troubled(&self) -> bool {
@@ -394,7 +431,7 @@ impl Shared {
         } else if let Some(cause) = &state.failure {
             Standing::Failed(cause.clone())
         } else {
-            let claimed = !state.closed || self.with_claims(state, |claims| claims.covers(value));
+            let claimed = !state.closed || self.may_come(state, value);
             // Only now: a claim that has left the list for good is pending.
             if self.pending() >= value {
                 Standing::Pending
@@ -433,15 +470,35 @@ impl Shared {
 
     /// The last handle has gone: nobody can make new claims.
     pub(crate) fn close(&self) {
-        let (woken, watched) = {
-            let mut state = self.locked.state.lock();
-            state.closed = true;
-            self.seen.troubled.store(true, Ordering::Release);
-            (self.take_cancelled(&mut state), state.watched.is_some())
-        };
-        wake_all(woken);
-        self.tell_holders();
-        if let Some(device) = self.watch().filter(|_| watched) {
+        let closing = self.close_locked(&mut self.locked.state.lock());
+        closing.end();
+    }
+
+    fn close_locked(&self, state: &mut State) -> Closing<'_> {
+        let closed_before = std::mem::replace(&mut state.closed, true);
+        self.seen.troubled.store(true, Ordering::Release);
+        Closing {
+            woken: self.take_cancelled(state),
+            is_watched: !closed_before && state.watched.is_some(),
+            of: self,
+        }
+    }
+}
+
+/// A timeline that has just been closed, and whom that concerns.
+#[must_use = "they wait"]
+pub(crate) struct Closing<'s> {
+    of: &'s Shared,
+    woken: Woken,
+    is_watched: bool,
+}
+
+impl Closing<'_> {
+    /// Tells them. No lock may be held.
+    pub(crate) fn end(self) {
+        wake_all(self.woken);
+        self.of.tell_holders();
+        if let Some(device) = self.of.watch().filter(|_| self.is_watched) {
             device.watcher().let_go(&**device);
         }
     }

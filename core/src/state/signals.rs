@@ -1,6 +1,6 @@
 //! Who signals what: claims, their way to the driver, and signals from the host.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::claims::Claims;
 use super::{Interval, Shared, State, promotion};
@@ -144,6 +144,7 @@ impl Shared {
     /// Takes a claim back. Whoever relied on it alone now finds out.
     pub(crate) fn withdraw(&self, claim: Interval) {
         if self.withdraw_quickly(claim) && !self.is_closed() {
+            self.tell_bridge();
             return;
         }
         let woken = {
@@ -154,6 +155,14 @@ impl Shared {
         wake_all(woken);
         if self.is_closed() {
             self.tell_holders();
+        }
+        self.tell_bridge();
+    }
+
+    /// Its bridge may have waited for nothing but this claim to close.
+    fn tell_bridge(&self) {
+        if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
+            sides.close();
         }
     }
 

@@ -80,7 +80,7 @@ fn elsewhere<'p>(parties: &[&'p Party], than: &Party) -> Option<&'p Party> {
 pub(super) fn by_preference(all: &Requirements) -> [Mechanism; Mechanism::ALL.len()] {
     let mut order = Mechanism::ALL;
     let driven = all.parties().iter().filter(|p| p.is_driven()).count();
-    let stays = all.parties().first().is_some() && !leaves(all.parties());
+    let stays = !all.parties().is_empty() && !leaves(all.parties());
     if stays && driven < 2 {
         // The host looks at memory no sooner than at an event, and a stream writes an event at a fifth of the cost.
         let memory = order.iter().position(|m| *m == Mechanism::SharedMemory);
@@ -266,9 +266,10 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
     let (signalling, other): (Vec<_>, Vec<_>) = exporters()
         .copied()
         .partition(|p| p.needs_any(Needs::SIGNAL));
-    let mut obstacles = Obstacles::new();
+    // Of several exporters that cannot, the one that comes nearest is told of.
+    let mut nearest: Option<Obstacles> = None;
     for exporter in signalling.into_iter().chain(other) {
-        let before = obstacles.len();
+        let mut obstacles = Obstacles::new();
         if !exporter.exports(kind) {
             let reason = format!("Vulkan's {} exports no {what}", bare(exporter));
             obstacles.push(Obstacle::of([exporter], reason));
@@ -276,7 +277,7 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
         for importer in driven.iter().filter(|p| p.id() != exporter.id()) {
             obstacles.extend(passes(exporter, importer, kind, what));
         }
-        if obstacles.len() == before {
+        if obstacles.is_empty() {
             let home = parties.iter().position(|p| p.id() == exporter.id());
             let uuid = uuid(exporter);
             let why = match driven.len() {
@@ -289,8 +290,14 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
                 why,
             });
         }
+        if nearest
+            .as_ref()
+            .is_none_or(|nearest| obstacles.len() < nearest.len())
+        {
+            nearest = Some(obstacles);
+        }
     }
-    Err(obstacles)
+    Err(nearest.unwrap_or_default())
 }
 
 /// True if the object may come to another process.

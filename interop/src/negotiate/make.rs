@@ -3,14 +3,25 @@
 use syncline_core::backend::Device as _;
 use syncline_core::{Error, Object, Result, SignalOnly, Timeline, WaitOnly};
 
-use super::{Duty, Mechanism, PartyId, Permission, Plan, Process};
+use super::{Duty, Mechanism, Party, PartyId, Permission, Plan, Process};
 use crate::any::Device;
 
-/// What a plan has come to: a timeline, and for each party as much of it as the plan grants.
+/// What a plan has come to: a timeline, or one for each device, and for each party as much of it as the plan grants.
 #[derive(Debug, Clone)]
 pub struct Made {
     plan: Plan,
-    timeline: Timeline,
+    lines: Lines,
+}
+
+/// What was made.
+#[derive(Debug, Clone)]
+enum Lines {
+    One(Timeline),
+    /// The sides of a bridge.
+    Each {
+        home: Timeline,
+        all: Vec<(PartyId, Timeline)>,
+    },
 }
 
 /// As much of a timeline as a party may have.
@@ -35,9 +46,38 @@ impl Plan {
     /// a driver error.
     pub fn make(&self, label: &str, initial: u64, devices: &[Device]) -> Result<Made> {
         let devices: Vec<&Device> = devices.iter().collect();
-        let timeline = self.timeline(label, initial, &devices)?;
+        let lines = match self.mechanism() {
+            Mechanism::Bridge => self.bridge(label, initial, &devices)?,
+            _ => Lines::One(self.timeline(label, initial, &devices)?),
+        };
         let plan = self.clone();
-        Ok(Made { plan, timeline })
+        Ok(Made { plan, lines })
+    }
+
+    /// A timeline on each device.
+    fn bridge(&self, label: &str, initial: u64, devices: &[&Device]) -> Result<Lines> {
+        self.require_present(label, devices)?;
+        let home = self.home().id();
+        let mut sides: Vec<_> = self
+            .parties()
+            .iter()
+            .filter(|party| party.is_device())
+            .collect();
+        sides.sort_by_key(|party| party.id() != home);
+        let sides = sides
+            .iter()
+            .filter_map(|side| Some((side.id(), find(devices, side.id())?)));
+        let (ids, devices): (Vec<_>, Vec<_>) = sides.unzip();
+        let ports = devices.iter().map(|device| device.port(initial));
+        let made = Timeline::bridged(label, initial, ports)?;
+        let all: Vec<_> = ids.into_iter().zip(made).collect();
+        match all.first() {
+            Some((_, home)) => Ok(Lines::Each {
+                home: home.clone(),
+                all,
+            }),
+            None => Err(self.cannot(label, "it has no side".into())),
+        }
     }
 
     /// What [`Plan::make`] makes, to be used by anybody.
@@ -47,31 +87,8 @@ impl Plan {
         initial: u64,
         devices: &[&Device],
     ) -> Result<Timeline> {
-        let refuse = |reason: String| {
-            Err(Error::Unsupported {
-                object: Object::new("timeline", label),
-                asked: format!("be made by {}", self.mechanism()),
-                reason,
-            })
-        };
-        let here = Process::this();
-        if let Some(other) = self.parties().iter().find(|p| p.id().process != here) {
-            return refuse(format!("{other} has to take part, and this is {here}"));
-        }
-        if self.is_binary() {
-            return refuse("a binary semaphore is none".into());
-        }
-        let find = |id: PartyId| {
-            let mut devices = devices.iter().copied();
-            devices.find(|device| device.id().get() == id.device)
-        };
-        let present = |id: PartyId| id.device == 0 || find(id).is_some();
-        if let Some(missing) = self.parties().iter().find(|party| !present(party.id())) {
-            return refuse(format!(
-                "{missing} is not among the devices that were given"
-            ));
-        }
-        let Some(home) = find(self.home().id()) else {
+        self.require_present(label, devices)?;
+        let Some(home) = find(devices, self.home().id()) else {
             // Threads among themselves.
             return syncline_core::host::Device::new().timeline_from(label, initial);
         };
@@ -80,13 +97,46 @@ impl Plan {
             Mechanism::ExternalTimeline => {
                 let importing = |duty: Duty| matches!(duty, Duty::Import(_));
                 let importers = self.parts().filter(|part| importing(part.duty));
-                let importers: Vec<&Device> =
-                    importers.filter_map(|part| find(part.party.id())).collect();
+                let importers: Vec<&Device> = importers
+                    .filter_map(|part| find(devices, part.party.id()))
+                    .collect();
                 external(home, &importers, label, initial)
             }
-            other => refuse(format!("nothing here makes {other}")),
+            other => Err(self.cannot(label, format!("no one timeline comes of {other}"))),
         }
     }
+
+    fn cannot(&self, label: &str, reason: String) -> Error {
+        Error::Unsupported {
+            object: Object::new("timeline", label),
+            asked: format!("be made by {}", self.mechanism()),
+            reason,
+        }
+    }
+
+    /// Everybody is here whose device has a part in it.
+    fn require_present(&self, label: &str, devices: &[&Device]) -> Result<()> {
+        let here = Process::this();
+        let reason = if let Some(other) = self.parties().iter().find(|p| p.id().process != here) {
+            format!("{other} has to take part, and this is {here}")
+        } else if self.is_binary() {
+            "a binary semaphore is none".into()
+        } else if self.has_timestamps() {
+            "no timeline writes times yet: record a clocked fence beside each signal".into()
+        } else {
+            let missing = |party: &&Party| party.is_device() && find(devices, party.id()).is_none();
+            match self.parties().iter().find(missing) {
+                Some(missing) => format!("{missing} is not among the devices that were given"),
+                None => return Ok(()),
+            }
+        };
+        Err(self.cannot(label, reason))
+    }
+}
+
+fn find<'d>(devices: &[&'d Device], id: PartyId) -> Option<&'d Device> {
+    let mut devices = devices.iter().copied();
+    devices.find(|device| device.id().get() == id.device)
 }
 
 /// A timeline of `home` that is exported once for each importer.
@@ -136,7 +186,7 @@ impl Made {
     /// # Errors
     /// [`Error::Unsupported`] if `party` takes no part in the plan.
     pub fn auto(&self, party: PartyId) -> Result<Granted> {
-        let timeline = &self.timeline;
+        let timeline = self.line(party);
         match self.permission(party, "be used")? {
             Permission::WaitOnly => Ok(Granted::WaitOnly(timeline.wait_only())),
             Permission::SignalOnly => Ok(Granted::SignalOnly(timeline.signal_only())),
@@ -154,7 +204,7 @@ impl Made {
             Permission::SignalOnly => {
                 Err(self.refuse(party, asked, "the plan lets it signal only"))
             }
-            _ => Ok(self.timeline.wait_only()),
+            _ => Ok(self.line(party).wait_only()),
         }
     }
 
@@ -166,7 +216,18 @@ impl Made {
         let asked = "be signalled";
         match self.permission(party, asked)? {
             Permission::WaitOnly => Err(self.refuse(party, asked, "the plan lets it wait only")),
-            _ => Ok(self.timeline.signal_only()),
+            _ => Ok(self.line(party).signal_only()),
+        }
+    }
+
+    /// The timeline that is `party`'s. Threads have the home's.
+    fn line(&self, party: PartyId) -> &Timeline {
+        match &self.lines {
+            Lines::One(line) => line,
+            Lines::Each { home, all } => {
+                let own = all.iter().find(|(id, _)| *id == party);
+                own.map_or(home, |(_, line)| line)
+            }
         }
     }
 
@@ -183,7 +244,7 @@ impl Made {
             |part| part.party.to_string(),
         );
         Error::Unsupported {
-            object: self.timeline.object().clone(),
+            object: self.line(id).object().clone(),
             asked: format!("{asked} by {party}"),
             reason: reason.into(),
         }

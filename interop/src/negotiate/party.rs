@@ -142,7 +142,10 @@ impl Party {
         Self {
             id,
             backend: Some(info.backend),
-            name: format!("{} {}", info.backend, info.name),
+            name: match info.backend {
+                BackendKind::Host => info.name.clone(),
+                backend => format!("{backend} {}", info.name),
+            },
             uuid: info.uuid,
             partition: info.parent_uuid.is_some(),
             driver_uuid: info.driver_uuid,

@@ -6,6 +6,7 @@ use crate::case::{Verdict, check, note};
 use crate::subject::RecorderOf;
 use crate::{Case, Subject, World};
 
+mod bridges;
 mod clocks;
 mod cost;
 mod cycles;
@@ -54,6 +55,7 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         futures::cases(),
         cycles::cases(),
         queues::cases(),
+        bridges::cases(),
         rejections::cases(),
         work::cases(),
         time::cases(),

@@ -24,6 +24,7 @@ equipped_cases! {
     "plan.a_view_is_no_handle": [X7 T9] => views;
     "plan.checked_by_its_receiver": [X1] => checked;
     "plan.what_cannot_be_made": [X1 E5] => cannot;
+    "plan.a_bridge_for_who_wants_their_own": [X1 X6] => bridge;
 }
 
 impl From<Conflict> for Stop {
@@ -307,5 +308,42 @@ fn cannot(world: &World<Equipped>) -> Verdict {
     // What was refused has harmed nothing.
     let made = plan.make("planned", 0, &devices)?;
     let _ = made.auto(left.id())?;
+    Ok(())
+}
+
+/// Two devices that share nothing, and whose applications want semaphores of their own: each has its own timeline, which says so.
+fn bridge(world: &World<Equipped>) -> Verdict {
+    let (left, right) = sides(world);
+    let raw = |party: Party| party.needing(Needs::RAW);
+    let plan = negotiate([raw(left.clone()).signals(), raw(right.clone()).waits()])?;
+    if plan.mechanism() != Mechanism::Bridge {
+        return Stop::skip(format!("the two have {}", plan.mechanism()));
+    }
+    let made = plan.make("planned", 0, &devices(world))?;
+    let (signals, waits) = (made.signal_only(left.id())?, made.wait_only(right.id())?);
+    drop(made);
+    check!(
+        signals.object().id() != waits.object().id(),
+        "both sides have one timeline"
+    );
+    let at_home: Vec<_> = waits.devices().collect();
+    check!(
+        at_home == [world.right.id()],
+        "the right side's is at home on {at_home:?}"
+    );
+    let producer = world.left.library().queue(QueueKind::Compute, "producer")?;
+    let consumer = world
+        .right
+        .library()
+        .queue(QueueKind::Compute, "consumer")?;
+    consumer.submit(&[waits.at(1)], |_| Ok(()), &[])?;
+    check!(!consumer.position().is_reached()?, "1 came by itself");
+    producer.submit(&[], |_| Ok(()), &[signals.signal_at(1)])?;
+    consumer.idle(patience())?;
+    drop(signals);
+    check_error!(
+        waits.at(2).wait(patience()),
+        Error::Cancelled { value: 2, .. }
+    );
     Ok(())
 }

@@ -1,0 +1,246 @@
+//! X6: timelines of two devices that a relay makes one, where nothing native does.
+
+use syncline::{Error, QueueKind, Timeline as Library};
+
+use super::{cause, filling, is_filled};
+use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::footprint::grows_nothing;
+use crate::user::{Device, Timeline};
+use crate::{Subject, World, patience};
+
+cases! {
+    "bridge.carries_signals_both_ways": [X6 Q2 Q7] => both_ways;
+    "bridge.the_host_signals_any_side": [X6 T4] => from_the_host;
+    "bridge.failure_on_either_side": [X6 E1 E2] => failure;
+    "bridge.two_signals_of_one_value": [X6 T2 E5] => twice;
+    "bridge.of_many_sides": [X6] => many;
+    "bridge.says_what_it_is": [X6] => says;
+    "bridge.closes_as_one": [X6 T9] => closing;
+    "bridge.leaves_nothing": [X6 T9] => leftovers;
+}
+
+/// A timeline on each of these devices, one to who uses them.
+fn bridged<S: Subject>(sides: &[&Device<S>], initial: u64) -> Result<Vec<Timeline<S>>, Error> {
+    let ports = sides.iter().map(|side| side.port(initial));
+    let made = Library::bridged("bridge", initial, ports)?;
+    Ok(sides
+        .iter()
+        .zip(made)
+        .map(|(side, line)| side.own(line))
+        .collect())
+}
+
+fn pair<S: Subject>(world: &World<S>, initial: u64) -> Result<[Timeline<S>; 2], Stop> {
+    let made = bridged(&[&world.left, &world.right], initial)?;
+    made.try_into()
+        .map_err(|made: Vec<_>| Stop::Failed(format!("{} sides", made.len())))
+}
+
+/// Each side waits for the other's last value, on its own counter. The consumer comes first, and reads what the other side has
+/// written before it signalled.
+fn both_ways<S: Subject>(world: &World<S>) -> Verdict {
+    let [here, there] = pair(world, 5)?;
+    let one = world.left.queue(QueueKind::Compute, "one")?;
+    let other = world.right.queue(QueueKind::Compute, "other")?;
+    let memory = world.left.buffer(16)?;
+    for round in 0..40 {
+        let value = 6 + 2 * round;
+        let written = 1000 + value as u32;
+        other.submit(
+            &[there.at(value)],
+            |_| Ok(()),
+            &[there.signal_at(value + 1)],
+        )?;
+        check!(!there.at(value).is_reached()?, "{value} came by itself");
+        one.submit(
+            &[here.at(value - 1)],
+            filling::<S>(&memory, written),
+            &[here.signal_at(value)],
+        )?;
+        there.at(value).wait(patience())?;
+        check!(
+            is_filled::<S>(&memory, written),
+            "{value} came over before what it was to follow"
+        );
+        here.at(value + 1).wait(patience())?;
+    }
+    for line in [&here, &there] {
+        check!(line.value()? == 85, "one side is at {}", line.value()?);
+    }
+    Ok(())
+}
+
+fn from_the_host<S: Subject>(world: &World<S>) -> Verdict {
+    let [here, there] = pair(world, 0)?;
+    let other = world.right.queue(QueueKind::Compute, "other")?;
+    other.submit(&[there.at(3)], |_| Ok(()), &[])?;
+    here.signal(1)?;
+    there.at(1).wait(patience())?;
+    there.signal(2)?;
+    here.at(2).wait(patience())?;
+    check!(!there.at(3).is_reached()?, "3 came by itself");
+    // Past what is waited for.
+    here.signal(10)?;
+    other.idle(patience())?;
+    there.at(10).wait(patience())?;
+    check_error!(
+        there.signal(10),
+        Error::SignalNotAboveReached { asked: 10, .. }
+    );
+    Ok(())
+}
+
+fn failure<S: Subject>(world: &World<S>) -> Verdict {
+    for fails_here in [true, false] {
+        let [here, there] = pair(world, 0)?;
+        let (failing, other, side) = match fails_here {
+            true => (&here, &there, &world.right),
+            false => (&there, &here, &world.left),
+        };
+        let behind = side.timeline("behind")?;
+        let queue = side.queue(QueueKind::Compute, "waits")?;
+        queue.submit(&[other.at(2)], |_| Ok(()), &[behind.signal_at(1)])?;
+        failing.signal(1)?;
+        failing.fail(cause("it broke"));
+        for line in [failing, other, &behind] {
+            let ended = line.at(2).wait(patience());
+            check!(
+                ended
+                    .as_ref()
+                    .is_err_and(|e| e.to_string().contains("it broke")),
+                "a wait behind the failure ended with {ended:?}"
+            );
+        }
+        // What was reached before stays so, on both sides.
+        other.at(1).wait(patience())?;
+        check!(
+            other.frozen_value() == 1,
+            "frozen at {}",
+            other.frozen_value()
+        );
+    }
+    Ok(())
+}
+
+/// Both sides claim one value. Each could not know of the other: but nobody waits for good, and it is said what was asked of whom.
+fn twice<S: Subject>(world: &World<S>) -> Verdict {
+    let [here, there] = pair(world, 0)?;
+    let gate = world.left.timeline("gate")?;
+    let one = world.left.queue(QueueKind::Compute, "one")?;
+    let other = world.right.queue(QueueKind::Compute, "other")?;
+    one.submit(&[gate.at(1)], |_| Ok(()), &[here.signal_at(2)])?;
+    other.submit(&[], |_| Ok(()), &[there.signal_at(1)])?;
+    for line in [&here, &there] {
+        let ended = line.at(3).wait(patience());
+        let Err(Error::Failed { cause, .. }) = &ended else {
+            return Stop::fail(format!("two signallers ended with {ended:?}"));
+        };
+        check!(
+            matches!(
+                **cause,
+                Error::SignalOverlapsClaim { .. } | Error::SignalNotAboveReached { .. }
+            ),
+            "the cause is {cause}"
+        );
+    }
+    gate.signal(1)?;
+    one.idle(patience())?;
+    other.idle(patience())?;
+    Ok(())
+}
+
+fn many<S: Subject>(world: &World<S>) -> Verdict {
+    let (left, right) = (&world.left, &world.right);
+    let sides = [left, right, left, right, right];
+    let lines = bridged(&sides, 100)?;
+    let queues = sides
+        .iter()
+        .map(|side| side.queue(QueueKind::Compute, "one of many"))
+        .collect::<syncline::Result<Vec<_>>>()?;
+    // In a circle: each waits for the one before it, and the first for the host.
+    let last = 100 + 4 * lines.len() as u64;
+    for value in 102..=last {
+        let at = value as usize % lines.len();
+        queues[at].submit(
+            &[lines[at].at(value - 1)],
+            |_| Ok(()),
+            &[lines[at].signal_at(value)],
+        )?;
+    }
+    lines[0].signal(101)?;
+    for line in &lines {
+        line.at(last).wait(patience())?;
+    }
+    check_error!(
+        Library::bridged("alone", 0, [left.port(0)]),
+        Error::Unsupported { .. }
+    );
+    Ok(())
+}
+
+fn says<S: Subject>(world: &World<S>) -> Verdict {
+    let [here, there] = pair(world, 0)?;
+    let sides: Vec<u64> = here.library().bridge().map(syncline::Object::id).collect();
+    check!(
+        sides == [here.library().object().id(), there.library().object().id()],
+        "it is said to lead to {sides:?}"
+    );
+    let plain = world.left.timeline("plain")?;
+    check!(
+        plain.library().bridge().next().is_none(),
+        "a plain timeline poses as a bridge"
+    );
+    // No side has the other's native object.
+    for (line, other) in [(&here, &world.right), (&there, &world.left)] {
+        let natively = line.devices().any(|device| device == other.id());
+        check!(!natively || !world.is_pair(), "one side is native to both");
+    }
+    Ok(())
+}
+
+/// The last handle goes while signals are claimed: those still come, and are carried over; then nothing does any more.
+fn closing<S: Subject>(world: &World<S>) -> Verdict {
+    let [here, there] = pair(world, 0)?;
+    let gate = world.left.timeline("gate")?;
+    let one = world.left.queue(QueueKind::Compute, "one")?;
+    let other = world.right.queue(QueueKind::Compute, "other")?;
+    other.submit(&[there.at(1)], |_| Ok(()), &[there.signal_at(2)])?;
+    one.submit(&[gate.at(1)], |_| Ok(()), &[here.signal_at(1)])?;
+    one.submit(&[here.at(2)], |_| Ok(()), &[here.signal_at(3)])?;
+    let (last, beyond) = (there.at(3).keep(), there.at(4).keep());
+    drop(here);
+    check!(!there.at(1).is_reached()?, "1 came by itself");
+    drop(there);
+    check!(!last.point().is_reached()?, "3 came by itself");
+    gate.signal(1)?;
+    last.point().wait(patience())?;
+    check_error!(
+        beyond.point().wait(patience()),
+        Error::Cancelled {
+            value: 4,
+            reached: 3,
+            ..
+        }
+    );
+    Ok(())
+}
+
+fn leftovers<S: Subject>(world: &World<S>) -> Verdict {
+    let one = world.left.queue(QueueKind::Compute, "one")?;
+    grows_nothing(|| {
+        for ending in 0..3 {
+            let [here, there] = pair(world, 0)?;
+            one.submit(&[here.at(1)], |_| Ok(()), &[here.signal_at(2)])?;
+            match ending {
+                0 => there.signal(1)?,
+                1 => there.fail(cause("it broke")),
+                // Nobody ever signals it: the last handle goes.
+                _ => {}
+            }
+        }
+        one.idle(patience()).or_else(|error| match error {
+            Error::Failed { .. } | Error::Cancelled { .. } => Ok(()),
+            other => Err(other.into()),
+        })
+    })
+}
