@@ -93,6 +93,18 @@ impl Context {
         self.raw.0
     }
 
+    /// The device that it is a context of.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn device(&self) -> Result<sys::CUdevice> {
+        let _bound = self.bind()?;
+        let mut device = 0;
+        // SAFETY: writes one number; the context is current.
+        unsafe { self.driver.ctx_get_device(&raw mut device) }.map_err(|code| self.error(code))?;
+        Ok(device)
+    }
+
     /// What is to be freed in it later.
     pub(crate) const fn put_by(&self) -> &PutBy {
         &self.put_by

@@ -188,6 +188,7 @@ symbols! {
         device_primary_ctx_retain(context: *mut sys::CUcontext, device: sys::CUdevice)
             = "cuDevicePrimaryCtxRetain";
         device_primary_ctx_release(device: sys::CUdevice) = "cuDevicePrimaryCtxRelease_v2";
+        ctx_get_device(device: *mut sys::CUdevice) = "cuCtxGetDevice";
         ctx_get_current(context: *mut sys::CUcontext) = "cuCtxGetCurrent";
         ctx_set_current(context: sys::CUcontext) = "cuCtxSetCurrent";
         ctx_push_current(context: sys::CUcontext) = "cuCtxPushCurrent_v2";

@@ -52,6 +52,31 @@ impl Device {
         Self::new(context, object, info)
     }
 
+    /// As [`Device::adopt_raw`], of an application that has no more than the context: its device is asked for.
+    ///
+    /// # Errors
+    /// As there, and for a null context.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn adopt_context(context: sys::CUcontext, owner: Owner) -> Result<Self> {
+        let driver = Driver::load()?;
+        let unnamed = Object::new("device", "cuda, adopted");
+        if context.is_null() {
+            return Err(Error::Unsupported {
+                object: unnamed,
+                asked: "adopt a context".into(),
+                reason: "it is null".into(),
+            });
+        }
+        // SAFETY: the caller's promise. It only lives for this call.
+        let borrowed = unsafe { Context::adopted(&driver, context, &unnamed, None) };
+        let device = borrowed.device()?;
+        drop(borrowed);
+        // SAFETY: the caller's promise.
+        unsafe { Self::adopt_raw(context, device, owner) }
+    }
+
     /// The raw context. It lives as long as the device.
     #[must_use]
     pub fn raw_context(&self) -> sys::CUcontext {

@@ -183,7 +183,11 @@ impl Device {
             .iter()
             .map(|queue| format!("{}.{}", queue.family.index, queue.index))
             .collect();
-        let reason = format!("its queues, by family and index, are {}", have.join(", "));
+        let reason = if have.is_empty() {
+            "it was adopted without queues".to_owned()
+        } else {
+            format!("its queues, by family and index, are {}", have.join(", "))
+        };
         unsupported(&self.0.object, asked, reason)
     }
 }

@@ -52,12 +52,7 @@ impl Instance {
     /// # Errors
     /// As [`Instance::load`], and if validation was asked for and the layer is not installed.
     pub fn load_with(options: &InstanceOptions) -> Result<Self> {
-        // SAFETY: the loader's initialisers are trusted, as they are by every Vulkan program.
-        let entry = unsafe { ash::Entry::load() }.map_err(|error| {
-            unavailable(format!(
-                "the Vulkan loader cannot be used ({error}); install it (Debian: libvulkan1) and a driver"
-            ))
-        })?;
+        let entry = loader()?;
         // SAFETY: no preconditions.
         let version = unsafe { entry.try_enumerate_instance_version() }
             .map_err(|code| unavailable(format!("the loader failed: {}", name(code))))?
@@ -193,6 +188,19 @@ impl Instance {
     pub fn raw(&self) -> &ash::Instance {
         &self.0.raw
     }
+}
+
+/// The Vulkan loader of this machine.
+///
+/// # Errors
+/// [`Error::Unavailable`], if there is none.
+pub(crate) fn loader() -> Result<ash::Entry> {
+    // SAFETY: the loader's initialisers are trusted, as they are by every Vulkan program.
+    unsafe { ash::Entry::load() }.map_err(|error| {
+        unavailable(format!(
+            "the Vulkan loader cannot be used ({error}); install it (Debian: libvulkan1) and a driver"
+        ))
+    })
 }
 
 /// What `vkCreateInstance` said, in words.

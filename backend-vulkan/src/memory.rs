@@ -19,6 +19,11 @@ pub(crate) const TRANSFERS: vk::BufferUsageFlags = vk::BufferUsageFlags::from_ra
     vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
 );
 
+/// Whatever a shader or a transfer does to a buffer.
+const EVERYTHING: vk::AccessFlags = vk::AccessFlags::from_raw(
+    vk::AccessFlags::MEMORY_READ.as_raw() | vk::AccessFlags::MEMORY_WRITE.as_raw(),
+);
+
 /// A `VkBuffer` bound to a `VkDeviceMemory` of its own; all queue families may use it at once, so no
 /// ownership is transferred. Cheap to clone; freed with the last handle.
 #[derive(Clone)]
@@ -100,11 +105,56 @@ impl Buffer {
         &self.0.device
     }
 
-    /// True if another API may hold it: an application's own commands take it from `VK_QUEUE_FAMILY_EXTERNAL` first and
-    /// give it back, as [`Recorder::acquire`](crate::Recorder::acquire) does.
+    /// True if another API may hold it: an application's own commands take it from `VK_QUEUE_FAMILY_EXTERNAL` first
+    /// ([`Buffer::acquire_barrier`]) and give it back ([`Buffer::release_barrier`]), as
+    /// [`Recorder::acquire`](crate::Recorder::acquire) does.
     #[must_use]
     pub fn is_exported(&self) -> bool {
         self.0.exported
+    }
+
+    /// What takes the buffer from the other API, at the beginning of an application's own commands for a queue of this
+    /// family: for `vkCmdPipelineBarrier`, with all commands as the stages on both sides. `None` for a buffer that is not
+    /// exported, which needs nothing.
+    ///
+    /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
+    #[must_use]
+    pub fn acquire_barrier(&self, family: u32) -> Option<vk::BufferMemoryBarrier<'static>> {
+        let barrier = self.transfer_barrier()?;
+        Some(
+            barrier
+                .dst_access_mask(EVERYTHING)
+                .src_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
+                .dst_queue_family_index(self.family_in_transfers(family)),
+        )
+    }
+
+    /// What gives it back at the end; see [`Buffer::acquire_barrier`].
+    #[must_use]
+    pub fn release_barrier(&self, family: u32) -> Option<vk::BufferMemoryBarrier<'static>> {
+        let barrier = self.transfer_barrier()?;
+        Some(
+            barrier
+                .src_access_mask(EVERYTHING)
+                .src_queue_family_index(self.family_in_transfers(family))
+                .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL),
+        )
+    }
+
+    fn transfer_barrier(&self) -> Option<vk::BufferMemoryBarrier<'static>> {
+        let whole = vk::BufferMemoryBarrier::default()
+            .buffer(self.0.buffer)
+            .size(vk::WHOLE_SIZE);
+        self.0.exported.then_some(whole)
+    }
+
+    /// A buffer of several families belongs to none of them.
+    fn family_in_transfers(&self, family: u32) -> u32 {
+        if self.0.concurrent {
+            vk::QUEUE_FAMILY_IGNORED
+        } else {
+            family
+        }
     }
 
     /// True if queues of several families use it without handing it over: in a transfer of ownership its own family is

@@ -55,7 +55,8 @@ impl Drop for Native {
     }
 }
 
-/// A `VkDevice` that an engine already has, for [`Device::adopt`].
+/// A `VkDevice` that an engine already has, for [`Device::adopt`]. [`Offer`](crate::Offer) tells what to make one with,
+/// and [`AdoptInfo::from_handles`] begins with bare handles.
 #[derive(Clone)]
 pub struct AdoptInfo {
     /// The loader.
@@ -66,7 +67,8 @@ pub struct AdoptInfo {
     pub physical: vk::PhysicalDevice,
     /// The device, made with the feature `timelineSemaphore`.
     pub device: ash::Device,
-    /// The queues to use: family, index within the family, and handle.
+    /// The queues to use: family, index within the family, and handle. None at all is fine for an application that submits
+    /// by itself: timelines, semaphores and memory need no queue, and Syncline never touches a `VkQueue` then.
     pub queues: Vec<(u32, u32, vk::Queue)>,
     /// Kept alive for as long as anything made from the adopted device; `None`: the caller sees to it.
     pub owner: Option<Arc<dyn Any + Send + Sync>>,

@@ -314,26 +314,12 @@ impl Recorder {
     }
 
     fn transfer(&self, commands: vk::CommandBuffer, buffer: &Buffer, direction: Direction) {
-        let all = vk::AccessFlags::MEMORY_READ | vk::AccessFlags::MEMORY_WRITE;
-        // A buffer of several families belongs to none of them.
-        let ours = if buffer.is_concurrent() {
-            vk::QUEUE_FAMILY_IGNORED
-        } else {
-            self.commands.family
-        };
-        let barrier = vk::BufferMemoryBarrier::default()
-            .buffer(buffer.raw())
-            .size(vk::WHOLE_SIZE);
+        let family = self.commands.family;
         let barrier = match direction {
-            Direction::Acquire => barrier
-                .dst_access_mask(all)
-                .src_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
-                .dst_queue_family_index(ours),
-            Direction::Release => barrier
-                .src_access_mask(all)
-                .src_queue_family_index(ours)
-                .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL),
+            Direction::Acquire => buffer.acquire_barrier(family),
+            Direction::Release => buffer.release_barrier(family),
         };
+        let Some(barrier) = barrier else { return };
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
         // SAFETY: the command buffer is begun, outside any render pass of ours; the buffer is of this
         // device and kept until the submission has finished.

@@ -11,7 +11,7 @@ use common::{SOON, all_words, on_each_device, words};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind, Timeline};
 use syncline_vulkan::ash::{self, vk};
-use syncline_vulkan::{AdoptInfo, Device, Enabled};
+use syncline_vulkan::{AdoptInfo, Device, Enabled, Handles, Offer};
 
 fn a_queue_that_the_application_holds_defers_submissions() {
     on_each_device(|device| {
@@ -231,6 +231,69 @@ fn an_engine_keeps_its_device_and_submits_by_itself() {
     common::wait_until_alone(&engine);
 }
 
+/// What an application written in C hands over; its own submissions alone touch the queue.
+fn bare_handles_without_queues_are_enough() {
+    let _turn = common::turn();
+    let Some(engine) = Engine::new().map(Arc::new) else {
+        return common::skip("the engine of the test cannot be made");
+    };
+    // SAFETY: the engine's own, made for Vulkan 1.2.
+    let offer = unsafe { Offer::of(&engine.entry, &engine.instance, engine.physical) }.unwrap();
+    for loader in [None, Some(engine.entry.static_fn().get_instance_proc_addr)] {
+        let handles = Handles {
+            get_instance_proc_addr: loader,
+            instance: engine.instance.handle(),
+            physical: engine.physical,
+            device: engine.device.handle(),
+        };
+        // SAFETY: live handles that belong together; the owner is added.
+        let device = unsafe {
+            let mut info = AdoptInfo::from_handles(handles).unwrap();
+            info.owner = Some(engine.clone());
+            Device::adopt(info).unwrap()
+        };
+        assert_eq!(device.info().uuid, offer.info.uuid);
+        let refused = device.queue(QueueKind::Compute, "none").unwrap_err();
+        assert!(refused.to_string().contains("without queues"), "{refused}");
+
+        let frames = device.timeline("frames").unwrap();
+        let mut claim = frames.claim(1, 0).unwrap();
+        let semaphores = [device.semaphore_of(&frames).unwrap()];
+        let values = [claim.value()];
+        let mut timeline =
+            vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
+        let batch = vk::SubmitInfo::default()
+            .signal_semaphores(&semaphores)
+            .push_next(&mut timeline);
+        // SAFETY: nobody but this thread uses the queue, and the value is claimed.
+        unsafe {
+            engine
+                .device
+                .queue_submit(engine.queue, &[batch], vk::Fence::null())
+        }
+        .unwrap();
+        claim.submitted().unwrap();
+        frames.at(1).wait(SOON).unwrap();
+        drop((claim, frames, device));
+        common::wait_until_alone(&engine);
+    }
+}
+
+fn null_handles_are_refused() {
+    let handles = Handles {
+        get_instance_proc_addr: None,
+        instance: vk::Instance::null(),
+        physical: vk::PhysicalDevice::null(),
+        device: vk::Device::null(),
+    };
+    // SAFETY: null is refused before it is used.
+    let refused = unsafe { AdoptInfo::from_handles(handles) };
+    assert!(
+        matches!(&refused, Err(Error::Unavailable { reason, .. }) if reason.contains("VkInstance")),
+        "{refused:?}"
+    );
+}
+
 fn an_adopted_semaphore_starts_at_the_value_it_has() {
     on_each_device(|device| {
         let mut kind = vk::SemaphoreTypeCreateInfo::default()
@@ -398,6 +461,8 @@ fn main() -> std::process::ExitCode {
         a_queue_that_the_application_holds_defers_submissions,
         guards_and_submissions_race,
         an_engine_keeps_its_device_and_submits_by_itself,
+        bare_handles_without_queues_are_enough,
+        null_handles_are_refused,
         an_adopted_semaphore_starts_at_the_value_it_has,
         binary_semaphores_and_fences_are_passed_along,
         own_command_buffers_run_between_recorded_ones,

@@ -13,6 +13,7 @@ use crate::setup::gpu;
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     trials![
         cudarcs_context_and_streams_are_adopted,
+        a_bare_context_is_adopted_by_itself,
         a_captured_stream_is_refused_and_not_harmed,
         the_callers_context_survives_work_that_sets_none,
         an_applications_event_becomes_a_fence,
@@ -58,6 +59,36 @@ fn cudarcs_context_and_streams_are_adopted() {
         .submit(&[], |_| Ok(()), &[timeline.signal_at(1)])
         .unwrap();
     timeline.at(1).wait(LIMIT).unwrap();
+}
+
+fn a_bare_context_is_adopted_by_itself() {
+    let _gpu = gpu();
+    let context = cudarc::driver::CudaContext::new(0).unwrap();
+    // SAFETY: it lives as long as cudarc's handle, which is kept.
+    let device = unsafe { Device::adopt_context(context.cu_ctx(), Some(context.clone())) }.unwrap();
+    assert_eq!(device.raw_context(), context.cu_ctx());
+    assert_eq!(
+        device.info().uuid.unwrap().0,
+        // C's `char`, which has a sign on some machines.
+        context
+            .uuid()
+            .unwrap()
+            .bytes
+            .map(|byte| byte.to_ne_bytes()[0])
+    );
+    let (queue, done) = (
+        device.queue(QueueKind::Compute, "bare").unwrap(),
+        device.timeline("done").unwrap(),
+    );
+    queue.submit(&[], |_| Ok(()), &[done.signal_at(1)]).unwrap();
+    done.at(1).wait(LIMIT).unwrap();
+    queue.idle(LIMIT).unwrap();
+    // SAFETY: null is refused before it is used.
+    let refused = unsafe { Device::adopt_context(std::ptr::null_mut(), None) };
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
 }
 
 fn a_captured_stream_is_refused_and_not_harmed() {

@@ -147,29 +147,12 @@ impl Recording {
 
     /// Takes a buffer that CUDA has too, or gives it back.
     fn hand_over(&self, commands: vk::CommandBuffer, buffer: &Buffer, taking: bool) {
-        if !buffer.is_exported() {
-            return;
-        }
-        let all = vk::AccessFlags::MEMORY_READ | vk::AccessFlags::MEMORY_WRITE;
-        let ours = if buffer.is_concurrent() {
-            vk::QUEUE_FAMILY_IGNORED
-        } else {
-            self.family
-        };
-        let barrier = vk::BufferMemoryBarrier::default()
-            .buffer(buffer.raw())
-            .size(vk::WHOLE_SIZE);
         let barrier = if taking {
-            barrier
-                .dst_access_mask(all)
-                .src_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
-                .dst_queue_family_index(ours)
+            buffer.acquire_barrier(self.family)
         } else {
-            barrier
-                .src_access_mask(all)
-                .src_queue_family_index(ours)
-                .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
+            buffer.release_barrier(self.family)
         };
+        let Some(barrier) = barrier else { return };
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
         // SAFETY: the buffer is being recorded; the memory is the pipeline's.
         unsafe {

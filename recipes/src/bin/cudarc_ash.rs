@@ -1,0 +1,218 @@
+//! An application with a cudarc context and a renderer on `ash`, both its own: CUDA makes frames, the renderer's own
+//! `vkQueueSubmit` uses them, and neither side waits on the host for the other.
+//!
+//! What to copy: `adopt` and `Compute::adopt`, which hand both to Syncline, and the loop in `run`.
+#![allow(unsafe_code, reason = "adopts, launches and submits")]
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use clap::Parser;
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+use cudarc::nvrtc::Ptx;
+use syncline::backend::{Device as _, Queue as _};
+use syncline::vulkan::ash::vk;
+use syncline::{Memory, Point, Signal, cuda, vulkan};
+use syncline_recipes::{
+    Arguments, BLOCK, BYTES, Draw, Host, LIMIT, PTX, Renderer, SLOTS, Stop, Verdict, WORDS, end,
+    link, produced, slot,
+};
+
+fn main() -> ExitCode {
+    end(run(&Arguments::parse()))
+}
+
+fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
+    // What the application has: its compute, if there is CUDA, and its renderer on the same GPU.
+    let compute = Compute::new().map_err(|error| error.to_string());
+    let cuda = compute.as_ref().map(|compute| &compute.device);
+    let uuid = cuda.ok().and_then(|cuda| cuda.info().uuid);
+    let renderer = Arc::new(Renderer::new(arguments.device.as_deref(), uuid)?);
+
+    // What Syncline makes of it: a device each, and what both share.
+    let vulkan = adopt(&renderer)?;
+    let link = link(&vulkan, cuda.map_err(String::as_str), arguments.producer)?;
+    let producer = match Host::new(link.right())? {
+        Some(host) => Producer::Host(host),
+        None => Producer::Cuda(compute?),
+    };
+    let slots = (0..SLOTS)
+        .map(|_| link.buffer(BYTES))
+        .collect::<Result<Vec<_>, _>>()?;
+    println!("memory: {}", slots[0].how());
+    // One timeline for each direction, signalled by one side: `n` is frame `n`.
+    let (drawable, drawn) = (link.timeline("drawable")?, link.timeline("drawn")?);
+    let graphics = vulkan.queue_on(renderer.family, 0, "the renderer's")?;
+    let readbacks = (0..SLOTS)
+        .map(|_| vulkan.host_buffer(BYTES, vk::BufferUsageFlags::empty()))
+        .collect::<Result<Vec<_>, _>>()?;
+
+    let mut verdict = Verdict::default();
+    let mut verify = |frame: u64| {
+        // A draw that has finished has written what the host reads.
+        drawn.at(frame).wait(LIMIT)?;
+        let words = readbacks[slot(frame)].as_words().unwrap_or_default();
+        let words = words.iter().map(|word| word.load(Ordering::Relaxed));
+        verdict.compare(frame as u32, words, produced);
+        Ok::<_, Stop>(())
+    };
+    let frames = u64::from(arguments.frames);
+    for frame in 1..=frames {
+        let buffer = &slots[slot(frame)];
+
+        // The producer waits until the frame that was in this buffer is drawn: before the first it is.
+        let free = [drawn.at(frame.saturating_sub(SLOTS))];
+        let waits = if arguments.no_sync { &[] } else { &free[..] };
+        producer.produce(
+            frame,
+            buffer.right(),
+            arguments,
+            waits,
+            drawable.signal_at(frame),
+        )?;
+
+        // The renderer's own submission. It waits for this frame, and says that it is going to signal one.
+        let Memory::Vulkan(from) = buffer.left() else {
+            return Err("the renderer's side of the memory is not Vulkan's".into());
+        };
+        let commands = renderer.record(&Draw {
+            slot: slot(frame),
+            from: from.raw(),
+            to: readbacks[slot(frame)].raw(),
+            bytes: BYTES,
+            take: from.acquire_barrier(renderer.family),
+            give: from.release_barrier(renderer.family),
+        })?;
+        let wait = if arguments.no_sync {
+            None
+        } else {
+            // A raw wait goes to the driver only once its signal is on the way: CUDA's is at once, the host's when it is done.
+            drawable.at(frame).wait_pending(LIMIT)?;
+            Some((vulkan.semaphore(drawable.at(frame))?, frame))
+        };
+        let mut claim = drawn.claim(frame, 0)?;
+        claim.wait_ready(LIMIT)?;
+        let signal = (vulkan.semaphore_of(&drawn)?, claim.value());
+        let guard = graphics.lock(); // the VkQueue, to this thread alone
+        renderer.submit(guard.raw(), commands, wait, signal)?;
+        drop(guard);
+        claim.submitted()?;
+
+        // Some frames behind, so that all three work at once.
+        if frame >= SLOTS {
+            verify(frame + 1 - SLOTS)?;
+        }
+    }
+    for frame in (frames + 2).saturating_sub(SLOTS).max(1)..=frames {
+        verify(frame)?;
+    }
+    // Before the program ends, so does everything that it has given to a driver.
+    producer.idle()?;
+    graphics.idle(LIMIT)?;
+    Ok(verdict)
+}
+
+/// The renderer's device and queue, as Syncline sees them. Both stay the renderer's: nothing of them is destroyed, and
+/// the renderer lives until the last object of the adopted device is gone.
+fn adopt(renderer: &Arc<Renderer>) -> syncline::Result<vulkan::Device> {
+    let info = vulkan::AdoptInfo {
+        entry: renderer.entry.clone(),
+        instance: renderer.instance.clone(),
+        physical: renderer.physical,
+        device: renderer.device.clone(),
+        queues: vec![(renderer.family, 0, renderer.queue)],
+        owner: Some(renderer.clone()),
+        enabled: renderer.enabled,
+    };
+    // SAFETY: the renderer made all of it, with what it says, and is kept. It submits under the queue's guard alone.
+    unsafe { vulkan::Device::adopt(info) }
+}
+
+/// The application's CUDA, and what Syncline sees of it.
+struct Compute {
+    stream: Arc<CudaStream>,
+    kernel: CudaFunction,
+    device: cuda::Device,
+    queue: cuda::Queue,
+}
+
+impl Compute {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        // cudarc panics where there is no driver, so somebody else asks first.
+        cuda::Driver::load()?;
+        let context = CudaContext::new(0)?;
+        let stream = context.new_stream()?;
+        let kernel = context
+            .load_module(Ptx::from_src(PTX))?
+            .load_function("produce")?;
+        Self::adopt(&context, stream, kernel)
+    }
+
+    /// The context and the stream are kept by what is made of them, and stay the application's.
+    fn adopt(
+        context: &Arc<CudaContext>,
+        stream: Arc<CudaStream>,
+        kernel: CudaFunction,
+    ) -> Result<Self, Box<dyn Error>> {
+        let device = cuda::Device::adopt(context)?;
+        let queue = device.adopt_stream(&stream, "the application's stream")?;
+        Ok(Self {
+            stream,
+            kernel,
+            device,
+            queue,
+        })
+    }
+}
+
+enum Producer {
+    Cuda(Compute),
+    Host(Host),
+}
+
+impl Producer {
+    fn produce(
+        &self,
+        frame: u64,
+        memory: &Memory,
+        arguments: &Arguments,
+        waits: &[Point<'_>],
+        signal: Signal<'_>,
+    ) -> Result<(), Stop> {
+        let (frame, late) = (frame as u32, arguments.late());
+        match (self, memory) {
+            (Self::Cuda(compute), Memory::Cuda(words)) => {
+                let (stream, kernel) = (compute.stream.clone(), compute.kernel.clone());
+                let words = words.clone();
+                let launch = move |recorder: &mut cuda::Recorder| {
+                    let config = LaunchConfig {
+                        grid_dim: (WORDS.div_ceil(BLOCK), 1, 1),
+                        block_dim: (BLOCK, 1, 1),
+                        shared_mem_bytes: 0,
+                    };
+                    let (pointer, late) = (words.pointer(), late.as_nanos() as u64);
+                    // Syncline does not know what a pointer points to: it has to be told what the kernel uses.
+                    recorder.keep(Arc::new(words.clone()));
+                    let mut launch = stream.launch_builder(&kernel);
+                    launch.arg(&pointer).arg(&WORDS).arg(&frame).arg(&late);
+                    // SAFETY: these are the kernel's parameters, and it writes WORDS words of memory that is kept.
+                    unsafe { launch.launch(config) }.map_err(syncline::Error::work)?;
+                    Ok(())
+                };
+                compute.queue.submit(waits, launch, &[signal])?;
+            }
+            (Self::Host(host), memory) => host.produce(frame, memory, late, waits, signal)?,
+            _ => return Err("the producer's side of the memory is not its own".into()),
+        }
+        Ok(())
+    }
+
+    fn idle(&self) -> syncline::Result<()> {
+        match self {
+            Self::Cuda(compute) => compute.queue.idle(LIMIT),
+            Self::Host(host) => host.idle(LIMIT),
+        }
+    }
+}

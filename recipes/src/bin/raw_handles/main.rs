@@ -1,0 +1,222 @@
+//! An application that has bare handles only, as C has them, and calls both drivers by itself: Syncline borrows the handles, and
+//! gives back the semaphore and the value that each of its submissions waits for and signals.
+//!
+//! What to copy: `Borrowed::adopt`, `next_frame`, and how `run` finds out when the handles are no longer in use. `engine.rs` is the application.
+#![allow(unsafe_code, reason = "adopts bare handles")]
+
+mod engine;
+
+use std::convert::Infallible;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+
+use clap::Parser;
+use syncline::backend::Queue as _;
+use syncline::vulkan::ash::vk::{self, Handle as _};
+use syncline::vulkan::{AdoptInfo, Enabled};
+use syncline::{Memory, Timeline, cuda, vulkan};
+use syncline_recipes::{
+    Arguments, BYTES, Draw, Host, LIMIT, SLOTS, Stop, Verdict, end, link, produced, slot,
+};
+
+use engine::{Engine, Handles, Semaphore};
+
+fn main() -> ExitCode {
+    end(run(&Arguments::parse()))
+}
+
+fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
+    let engine = Engine::start(arguments.device.as_deref())?;
+    // Nothing is ever sent: the channel closes when the last object is gone that uses the engine's handles.
+    let (in_use, unused) = channel();
+    let verdict = frames(&engine, in_use, arguments);
+    // A thread of Syncline's may still be on its way out with one, so this is what tells that they may be destroyed.
+    match unused.recv_timeout(LIMIT) {
+        Err(RecvTimeoutError::Disconnected) => verdict,
+        _ => {
+            std::mem::forget(engine);
+            Err("the engine's handles are still in use".into())
+        }
+    }
+}
+
+fn frames(
+    engine: &Engine,
+    in_use: Sender<Infallible>,
+    arguments: &Arguments,
+) -> Result<Verdict, Stop> {
+    let borrowed = Borrowed::adopt(&engine.handles(), &in_use)?;
+    drop(in_use);
+    let cuda = borrowed.cuda.as_ref().map(|(device, _)| device);
+    let cuda = cuda.ok_or_else(|| engine.without_cuda().unwrap_or("not adopted"));
+    let link = link(&borrowed.vulkan, cuda, arguments.producer)?;
+    let host = Host::new(link.right())?;
+    let (drawable, drawn) = (link.timeline("drawable")?, link.timeline("drawn")?);
+    let slots = (0..SLOTS)
+        .map(|_| link.buffer(BYTES))
+        .collect::<Result<Vec<_>, _>>()?;
+    println!("memory: {}", slots[0].how());
+    let readbacks = (0..SLOTS)
+        .map(|_| {
+            let usage = vk::BufferUsageFlags::empty();
+            borrowed.vulkan.host_buffer(BYTES, usage)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+
+    let mut verdict = Verdict::default();
+    let mut verify = |frame: u64| {
+        drawn.at(frame).wait(LIMIT)?;
+        let words = readbacks[slot(frame)].as_words().unwrap_or_default();
+        let words = words.iter().map(|word| word.load(Ordering::Relaxed));
+        verdict.compare(frame as u32, words, produced);
+        Ok::<_, Stop>(())
+    };
+    let last = u64::from(arguments.frames);
+    for frame in 1..=last {
+        let buffer = &slots[slot(frame)];
+        let free = [drawn.at(frame.saturating_sub(SLOTS))];
+        let waits = if arguments.no_sync { &[] } else { &free[..] };
+        match (&host, &borrowed.cuda, buffer.right()) {
+            (None, Some((device, stream)), Memory::Cuda(words)) => {
+                // The stream waits: an empty submission through Syncline, which is in the stream once it has settled. What the
+                // engine puts there next comes behind it.
+                stream.submit(waits, |_| Ok(()), &[])?;
+                stream.settle(LIMIT)?;
+                engine.launch(words.pointer(), frame as u32, arguments.late())?;
+                // The stream signals: behind what the engine has put there.
+                let mut claim = drawable.claim(frame, 0)?;
+                claim.wait_ready(LIMIT)?;
+                let guard = stream.stream();
+                // SAFETY: a claim of this timeline, which is kept, and the engine's live stream.
+                unsafe { device.submit_claimed(&drawable, &mut claim, guard.raw()) }?;
+            }
+            (Some(host), ..) => {
+                let signal = drawable.signal_at(frame);
+                host.produce(
+                    frame as u32,
+                    buffer.right(),
+                    arguments.late(),
+                    waits,
+                    signal,
+                )?;
+            }
+            _ => return Err("the producer's side of the memory is not its own".into()),
+        }
+
+        let Memory::Vulkan(from) = buffer.left() else {
+            return Err("the engine's side of the memory is not Vulkan's".into());
+        };
+        let draw = Draw {
+            slot: slot(frame),
+            from: from.raw(),
+            to: readbacks[slot(frame)].raw(),
+            bytes: BYTES,
+            take: from.acquire_barrier(borrowed.family),
+            give: from.release_barrier(borrowed.family),
+        };
+        let wait = (!arguments.no_sync).then_some(&drawable);
+        borrowed.next_frame(frame, wait, &drawn, |wait, signal| {
+            engine.draw(&draw, wait, signal)
+        })?;
+
+        if frame >= SLOTS {
+            verify(frame + 1 - SLOTS)?;
+        }
+    }
+    for frame in (last + 2).saturating_sub(SLOTS).max(1)..=last {
+        verify(frame)?;
+    }
+    if let Some(host) = &host {
+        host.idle(LIMIT)?;
+    }
+    // The engine's launches are its own, but every signal behind them says that they have finished.
+    drawable.at(last).wait(LIMIT)?;
+    Ok(verdict)
+}
+
+/// What Syncline makes of the engine's handles. All of it is lent; nothing of it is destroyed here.
+struct Borrowed {
+    vulkan: vulkan::Device,
+    family: u32,
+    queue: vulkan::Queue,
+    cuda: Option<(cuda::Device, cuda::Queue)>,
+}
+
+impl Borrowed {
+    /// `in_use` stands for the owner of each handle: it is kept for as long as the handle is used.
+    fn adopt(handles: &Handles, in_use: &Sender<Infallible>) -> Result<Self, Stop> {
+        // A handle of C's is an address (or a number, for `VkSemaphore` and all others that are not dispatchable).
+        let raw = |pointer: *mut std::ffi::c_void| pointer.addr() as u64;
+        let family = handles.queue_family;
+        let queue = vk::Queue::from_raw(raw(handles.queue));
+        // SAFETY: the engine's handles belong together, were made with what is said, and outlive what says that they are in
+        // use. The engine uses the queue under the guard alone.
+        let vulkan = unsafe {
+            let mut info = AdoptInfo::from_handles(vulkan::Handles {
+                get_instance_proc_addr: Some(handles.get_instance_proc_addr),
+                instance: vk::Instance::from_raw(raw(handles.instance)),
+                physical: vk::PhysicalDevice::from_raw(raw(handles.physical_device)),
+                device: vk::Device::from_raw(raw(handles.device)),
+            })?;
+            info.queues = vec![(family, handles.queue_index, queue)];
+            info.owner = Some(Arc::new(in_use.clone()));
+            info.enabled = Enabled {
+                host_query_reset: handles.has_host_query_reset,
+                external_semaphore_fd: handles.has_external_semaphore_fd,
+                external_memory_fd: handles.has_external_memory_fd,
+                calibrated_timestamps: handles.has_calibrated_timestamps,
+            };
+            vulkan::Device::adopt(info)?
+        };
+        let cuda = if handles.cuda_context.is_null() {
+            None
+        } else {
+            let (context, stream) = (handles.cuda_context.cast(), handles.cuda_stream.cast());
+            // SAFETY: as above; the stream is one of the context.
+            unsafe {
+                let device = cuda::Device::adopt_context(context, Some(Arc::new(in_use.clone())))?;
+                let owner = Some(Arc::new(in_use.clone()) as _);
+                let stream = device.adopt_raw_stream(stream, owner, "the engine's stream")?;
+                Some((device, stream))
+            }
+        };
+        Ok(Self {
+            queue: vulkan.queue_on(family, handles.queue_index, "the engine's queue")?,
+            vulkan,
+            family,
+            cuda,
+        })
+    }
+
+    /// Lets `submit` make a submission of its own, with the semaphores of `frame`: it waits for that of `wait`, if there is one, and
+    /// signals that of `signal`.
+    fn next_frame(
+        &self,
+        frame: u64,
+        wait: Option<&Timeline>,
+        signal: &Timeline,
+        submit: impl FnOnce(Option<Semaphore>, Semaphore) -> Result<(), vk::Result>,
+    ) -> Result<(), Stop> {
+        let bare = |semaphore: vk::Semaphore| Semaphore {
+            semaphore: semaphore.as_raw(),
+            value: frame,
+        };
+        let wait = match wait {
+            Some(timeline) => {
+                // A raw wait goes to the driver only once its signal is on the way: CUDA's is at once, the host's when it is done.
+                timeline.at(frame).wait_pending(LIMIT)?;
+                Some(bare(self.vulkan.semaphore(timeline.at(frame))?))
+            }
+            None => None,
+        };
+        let mut claim = signal.claim(frame, 0)?;
+        claim.wait_ready(LIMIT)?;
+        let signal = bare(self.vulkan.semaphore_of(signal)?);
+        let guard = self.queue.lock(); // the VkQueue, to this thread alone
+        submit(wait, signal)?;
+        drop(guard);
+        Ok(claim.submitted()?)
+    }
+}

@@ -1,0 +1,73 @@
+//! An application on wgpu: CUDA makes frames, and a wgpu submission waits for each and shades it, without the host in
+//! between. wgpu owns its Vulkan device and queue; Syncline only makes semaphores and memory on that device.
+//!
+//! What to copy: `gpu.rs`, which has wgpu open its device with what sharing needs, has it adopted, makes wgpu's of a shared
+//! buffer, and adds a wait and a signal to a wgpu submission; and the loop in `run`. `shader.rs` is wgpu as everybody writes it.
+
+mod gpu;
+mod producer;
+mod shader;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use syncline::backend::Device as _;
+use syncline_recipes::{Arguments, BYTES, SLOTS, Stop, Verdict, end, link, slot};
+
+use gpu::Gpu;
+use producer::{Producer, first_cuda};
+use shader::{Frame, Shader, shaded};
+
+fn main() -> ExitCode {
+    end(run(&Arguments::parse()))
+}
+
+fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
+    let cuda = first_cuda().map_err(|error| error.to_string());
+    let uuid = cuda.as_ref().ok().and_then(|cuda| cuda.info().uuid);
+    let gpu = Gpu::open(arguments.device.as_deref(), uuid)?;
+    let cuda = cuda.as_ref().map_err(String::as_str);
+    let link = link(&gpu.adopted, cuda, arguments.producer)?;
+    let producer = Producer::new(link.right())?;
+    let (drawable, drawn) = (link.timeline("drawable")?, link.timeline("drawn")?);
+    // Dropped before the device is: wgpu's share of the memory, then ours.
+    let slots = (0..SLOTS)
+        .map(|_| link.buffer(BYTES))
+        .collect::<Result<Vec<_>, _>>()?;
+    println!("memory: {}", slots[0].how());
+    let frames = slots
+        .iter()
+        .map(|buffer| Frame::new(&gpu, buffer.left()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let shader = Shader::new(&gpu, &frames);
+
+    let mut verdict = Verdict::default();
+    let mut submissions = Vec::new();
+    let mut verify = |frame: u64, submission: wgpu::SubmissionIndex| {
+        let words = frames[slot(frame)].read(&gpu, submission)?;
+        verdict.compare(frame as u32, words.into_iter(), shaded);
+        Ok::<_, Stop>(())
+    };
+    for frame in 1..=u64::from(arguments.frames) {
+        // The producer waits until the frame that was in this buffer is shaded: before the first it is.
+        let free = [drawn.at(frame.saturating_sub(SLOTS))];
+        let waits = if arguments.no_sync { &[] } else { &free[..] };
+        let memory = slots[slot(frame)].right();
+        producer.produce(frame, memory, arguments, waits, drawable.signal_at(frame))?;
+
+        let commands = shader.commands(&gpu, frame, &frames[slot(frame)])?;
+        let wait = (!arguments.no_sync).then(|| drawable.at(frame));
+        let mut claim = drawn.claim(frame, 0)?;
+        submissions.push(gpu.submit(commands, wait, &drawn, &mut claim)?);
+
+        if submissions.len() == SLOTS as usize {
+            verify(frame + 1 - SLOTS, submissions.remove(0))?;
+        }
+    }
+    let left = submissions.len() as u64;
+    for (place, submission) in (0..).zip(submissions) {
+        verify(u64::from(arguments.frames) + 1 - left + place, submission)?;
+    }
+    producer.idle()?;
+    Ok(verdict)
+}

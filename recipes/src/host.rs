@@ -1,0 +1,67 @@
+//! A producer for machines without CUDA.
+
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Device, Memory, Point, QueueKind, Result, Signal, host};
+
+use crate::produced;
+
+/// A worker thread that writes frames where the kernel of `produce.ptx` would.
+#[derive(Debug)]
+pub struct Host(host::Queue);
+
+impl Host {
+    /// A queue of the host, if that is what `device` is.
+    ///
+    /// # Errors
+    /// None that is expected.
+    pub fn new(device: &Device) -> Result<Option<Self>> {
+        match device {
+            Device::Host(host) => host
+                .queue(QueueKind::Compute, "produce")
+                .map(|q| Some(Self(q))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes a frame, `late`, once `waits` are reached, and then makes `signal`.
+    ///
+    /// # Errors
+    /// Those of [`Queue::submit`](syncline::backend::Queue::submit).
+    pub fn produce(
+        &self,
+        frame: u32,
+        memory: &Memory,
+        late: Duration,
+        waits: &[Point<'_>],
+        signal: Signal<'_>,
+    ) -> Result<()> {
+        let memory = memory.clone();
+        let write = move || {
+            sleep(late);
+            for (index, word) in (0..).zip(memory.words().unwrap_or_default()) {
+                word.store(produced(frame, index), Ordering::Relaxed);
+            }
+        };
+        let submitted = self.0.submit(
+            waits,
+            |recorder| {
+                recorder.run(write);
+                Ok(())
+            },
+            &[signal],
+        );
+        submitted.map(|_| ())
+    }
+
+    /// Waits for all of it.
+    ///
+    /// # Errors
+    /// Those of [`Queue::idle`](syncline::backend::Queue::idle).
+    pub fn idle(&self, timeout: Duration) -> Result<()> {
+        self.0.idle(timeout)
+    }
+}

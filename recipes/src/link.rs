@@ -1,0 +1,40 @@
+//! Who produces for the Vulkan device.
+
+use syncline::backend::Device as _;
+use syncline::{Link, connect, cuda, host, share, vulkan};
+
+use crate::{Stop, Who};
+
+/// Links the Vulkan device with CUDA where both are one GPU, else with the host, and says which, and why.
+///
+/// Vulkan is the left side, so that timelines have their home there: the application's own submissions find their semaphore
+/// whoever the producer is.
+///
+/// # Errors
+/// Why CUDA cannot produce, if it was asked for.
+pub fn link(
+    vulkan: &vulkan::Device,
+    cuda: Result<&cuda::Device, &str>,
+    asked: Option<Who>,
+) -> Result<Link, Stop> {
+    let native = match (asked, cuda) {
+        (Some(Who::Host), _) => Err("asked for".to_owned()),
+        (_, Ok(cuda)) => share(vulkan, cuda).map_err(|error| error.to_string()),
+        (_, Err(reason)) => Err(reason.to_owned()),
+    };
+    let (link, because) = match native {
+        Ok(link) => (link, String::new()),
+        Err(reason) if asked == Some(Who::Cuda) => return Err(reason.into()),
+        Err(reason) => {
+            let link = connect(vulkan, &host::Device::new());
+            (link, format!(" ({reason})"))
+        }
+    };
+    println!("consumer: Vulkan on {}", vulkan.info().name);
+    match link.right() {
+        syncline::Device::Host(_) => println!("producer: host{because}"),
+        other => println!("producer: CUDA on {}", other.info().name),
+    }
+    println!("ordered by: {} ({})", link.mechanism(), link.why());
+    Ok(link)
+}
