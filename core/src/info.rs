@@ -158,6 +158,8 @@ pub enum HandleKind {
     MemoryOpaqueFd,
     /// A file descriptor that can be polled: an eventfd, a sync file, a pidfd and the like.
     PollableFd,
+    /// A sealed memfd whose page holds a timeline's counter: see [`CounterFd`](crate::CounterFd).
+    CounterMemfd,
 }
 
 impl HandleKind {
@@ -169,6 +171,7 @@ impl HandleKind {
             Self::BinaryOpaqueFd => "binary-opaque-fd",
             Self::MemoryOpaqueFd => "memory-opaque-fd",
             Self::PollableFd => "pollable-fd",
+            Self::CounterMemfd => "counter-memfd",
         }
     }
 }
