@@ -226,6 +226,8 @@ impl Counter {
                 return Err(self.overtaken(before, value));
             }
         }
+        // Less than this it must never show again.
+        self.seen.fetch_max(value, Ordering::AcqRel);
         if self.page.sleepers.load(Ordering::SeqCst) > 0 {
             self.ring();
         }
