@@ -16,6 +16,8 @@ pub enum Mechanism {
     SameDevice,
     /// A timeline semaphore exported by Vulkan and imported by CUDA: no host in between.
     ExternalTimeline,
+    /// A counter in memory of the host, which CUDA's streams wait for and write: threads of the host see it as the streams do.
+    SharedMemory,
     /// The engine holds each side's waits until the other side's value is reached.
     Engine,
 }
@@ -29,6 +31,7 @@ impl Mechanism {
             Self::ExternalTimeline => {
                 "external timeline semaphore (exported by Vulkan, imported by CUDA)"
             }
+            Self::SharedMemory => "a counter in shared memory",
             Self::Engine => "through the engine on the host",
         }
     }
@@ -141,6 +144,16 @@ impl Link {
                 Ok(smallvec::smallvec![home, cuda.import_timeline(handle)?])
             });
         }
+        #[cfg(feature = "cuda")]
+        if let (Device::Cuda(cuda), Device::Host(host)) | (Device::Host(host), Device::Cuda(cuda)) =
+            (&self.left, &self.right)
+            && self.mechanism == Mechanism::SharedMemory
+        {
+            return Timeline::new(label, initial, |initial| {
+                let (home, handle) = host.export_timeline(initial)?;
+                Ok(smallvec::smallvec![home, cuda.import_counter(handle)?])
+            });
+        }
         self.left.timeline_from(label, initial)
     }
 
@@ -163,6 +176,12 @@ fn native(left: &Device, right: &Device) -> Result<(Mechanism, String), String> 
     | (Device::Vulkan(vulkan), Device::Cuda(cuda)) = (left, right)
     {
         return external_timeline(cuda.info(), vulkan.info());
+    }
+    #[cfg(feature = "cuda")]
+    if let (Device::Cuda(cuda), Device::Host(host)) | (Device::Host(host), Device::Cuda(cuda)) =
+        (left, right)
+    {
+        return shared_memory(cuda.info(), host.info());
     }
     Err(match (left.info().backend, right.info().backend) {
         (a, b) if a == b => format!("two {a} devices share no native timeline"),
@@ -207,6 +226,34 @@ fn external_timeline(cuda: &Info, vulkan: &Info) -> Result<(Mechanism, String), 
     Ok((
         Mechanism::ExternalTimeline,
         format!("both are GPU {}", uuid(cuda)),
+    ))
+}
+
+#[cfg(feature = "cuda")]
+fn shared_memory(cuda: &Info, host: &Info) -> Result<(Mechanism, String), String> {
+    use syncline_core::HandleKind::CounterMemfd;
+
+    let lacks = |info: &Info, limit: &str| {
+        let limits = &mut info.capabilities.limits.iter();
+        let reason = limits.find(|(known, _)| *known == limit);
+        reason.map_or_else(String::new, |(_, reason)| reason.clone())
+    };
+    if !cuda.capabilities.imports.contains(&CounterMemfd) {
+        let reason = lacks(cuda, "stream memory operations");
+        return Err(format!(
+            "CUDA's {} shares no counters with the host: {reason}",
+            cuda.name
+        ));
+    }
+    if !host.capabilities.exports.contains(&CounterMemfd) {
+        return Err(lacks(host, "exports"));
+    }
+    Ok((
+        Mechanism::SharedMemory,
+        format!(
+            "streams of CUDA's {} wait for memory of the host and write it",
+            cuda.name
+        ),
     ))
 }
 

@@ -37,8 +37,8 @@ fn says_how(world: &World<Equipped>) -> Verdict {
                 );
             }
             check!(
-                world.left.info().same_gpu(world.right.info()),
-                "two GPUs share {}",
+                could_share(world.left.info(), world.right.info()),
+                "by what the two say of themselves, they do not share {}",
                 native.mechanism()
             );
         }
@@ -55,7 +55,7 @@ fn says_how(world: &World<Equipped>) -> Verdict {
             );
             check!(
                 !could_share(world.left.info(), world.right.info()),
-                "one GPU, which exports and imports timelines, is refused: {reason}"
+                "what one exports the other imports, and they are refused: {reason}"
             );
             let names = (&world.left.info().name, &world.right.info().name);
             check!(
@@ -74,7 +74,7 @@ fn says_how(world: &World<Equipped>) -> Verdict {
 }
 
 /// What devices tell of themselves is enough for a native timeline: one GPU, no partition, and one
-/// API that exports what the other imports.
+/// API that exports what the other imports; or memory of the host, which is no GPU's.
 fn could_share(left: &Info, right: &Info) -> bool {
     let pass = |from: &Info, to: &Info| {
         from.backend == BackendKind::Vulkan
@@ -89,7 +89,19 @@ fn could_share(left: &Info, right: &Info) -> bool {
                 .contains(&HandleKind::TimelineOpaqueFd)
             && to.parent_uuid.is_none()
     };
-    left.same_gpu(right) && (pass(left, right) || pass(right, left))
+    let memory = |from: &Info, to: &Info| {
+        from.backend == BackendKind::Host
+            && to.backend == BackendKind::Cuda
+            && to.capabilities.stream_memory_ops
+            && from
+                .capabilities
+                .exports
+                .contains(&HandleKind::CounterMemfd)
+            && to.capabilities.imports.contains(&HandleKind::CounterMemfd)
+    };
+    memory(left, right)
+        || memory(right, left)
+        || left.same_gpu(right) && (pass(left, right) || pass(right, left))
 }
 
 /// It makes no difference which device is named first.
