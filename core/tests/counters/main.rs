@@ -1,6 +1,12 @@
 //! Timelines in shared memory, as an application has them: handles that are none, pages that lie, threads that sleep, and a second process.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unsafe_code, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unsafe_code,
+    missing_docs
+)]
 
 mod handles;
 mod pages;
