@@ -287,11 +287,6 @@ impl Completion {
         self.0.advance(self.1);
     }
 
-    /// The work of a host queue is done: signals the value through the timeline's home, if there is anything behind that.
-    pub(crate) fn make(self) {
-        self.0.signal_for_queue(self.1);
-    }
-
     /// The value never will be reached: fails the timeline.
     pub fn fail(self, cause: Error) {
         self.0.fail(cause.into_cause());

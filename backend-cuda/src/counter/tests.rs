@@ -185,7 +185,7 @@ fn what_has_failed_is_not_written() {
 
     let (theirs, counter) = shared(&device, 0);
     memory_calls();
-    counter.fail(9, "elsewhere");
+    counter.fail(0, 9, "elsewhere");
     let refused = from
         .submit(&[], |_| Ok(()), &[theirs.signal_at(1)])
         .map(drop);

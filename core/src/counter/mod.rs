@@ -142,16 +142,17 @@ impl Counter {
                 "signals up to {announced} were announced, and none above"
             )));
         }
-        if value > seen {
-            self.seen.fetch_max(value, Ordering::AcqRel);
-            return Ok(value);
+        // Values that were reached before it failed stay so; what a device has written since does not count.
+        let counts = self.page.frozen().map_or(value, |frozen| value.min(frozen));
+        if counts > seen {
+            self.seen.fetch_max(counts, Ordering::AcqRel);
+            return Ok(counts);
         }
-        // Only now: values that were reached before it failed stay reached.
         self.check()?;
         Ok(value)
     }
 
-    /// Whether it can still be signalled: two loads.
+    /// Whether it can still be signalled: a load.
     ///
     /// # Errors
     /// [`Error::FailedElsewhere`].
@@ -234,9 +235,10 @@ impl Counter {
         Ok(())
     }
 
-    /// Fails it for every process that has it, unless somebody has before. Of the cause's words 512 bytes go. Values that were reached stay so.
-    pub fn fail(&self, code: i64, cause: &str) {
-        if self.page.fail(code, cause) {
+    /// Fails it for every process that has it, unless somebody has before. What is above `frozen` does not count from then on, but for who has seen it
+    /// already: a device that still writes to it lets nobody think that it goes on. Of the cause's words 512 bytes go.
+    pub fn fail(&self, frozen: u64, code: i64, cause: &str) {
+        if self.page.fail(frozen, code, cause) {
             self.ring();
         }
     }

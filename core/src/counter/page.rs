@@ -13,7 +13,8 @@
 //! | 512..516 | failed: 0, 1 while the cause is being written, 2 once it is there | who fails it first |
 //! | 516..520 | length of the cause, in bytes | the same |
 //! | 520..528 | code of the cause, signed | the same |
-//! | 528..1040 | the cause, UTF-8 | the same |
+//! | 528..536 | frozen: what is above this does not count, although devices may still write it | the same |
+//! | 536..1048 | the cause, UTF-8 | the same |
 //!
 //! Numbers are in the byte order of the machine. What is not listed is 0, and belongs to later versions. What several
 //! processors write at different times lies 128 bytes apart, as they fetch two cache lines together.
@@ -63,8 +64,9 @@ pub(super) struct Page {
     failed: AtomicU32,
     length: AtomicU32,
     code: AtomicI64,
+    frozen: AtomicU64,
     cause: [AtomicU8; CAUSE],
-    _rest: Gap<3056>,
+    _rest: Gap<3048>,
 }
 
 const _: () = {
@@ -74,7 +76,8 @@ const _: () = {
     assert!(offset_of!(Page, announced) == 256 && offset_of!(Page, pending) == 264);
     assert!(offset_of!(Page, sleepers) == 384 && offset_of!(Page, bell) == 388);
     assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, length) == 516);
-    assert!(offset_of!(Page, code) == 520 && offset_of!(Page, cause) == 528);
+    assert!(offset_of!(Page, code) == 520 && offset_of!(Page, frozen) == 528);
+    assert!(offset_of!(Page, cause) == 536);
 };
 
 /// Nobody has failed it.
@@ -107,8 +110,8 @@ impl Page {
         self.failed.load(Ordering::Acquire) != SOUND
     }
 
-    /// Notes the first failure. False if there was one.
-    pub(super) fn fail(&self, code: i64, words: &str) -> bool {
+    /// Notes the first failure, behind which no value above `frozen` counts. False if there was one.
+    pub(super) fn fail(&self, frozen: u64, code: i64, words: &str) -> bool {
         let failed = &self.failed;
         let first = failed.compare_exchange(SOUND, FAILING, Ordering::AcqRel, Ordering::Relaxed);
         if first.is_err() {
@@ -123,9 +126,20 @@ impl Page {
         }
         self.length.store(length as u32, Ordering::Relaxed);
         self.code.store(code, Ordering::Relaxed);
+        self.frozen.store(frozen, Ordering::Relaxed);
         // Sequentially consistent, against who counts himself among the sleepers and then looks.
         failed.store(FAILED, Ordering::SeqCst);
         true
+    }
+
+    /// The last value that counts, if it has failed. 0 while that is being written.
+    #[inline]
+    pub(super) fn frozen(&self) -> Option<u64> {
+        match self.failed.load(Ordering::Acquire) {
+            SOUND => None,
+            FAILED => Some(self.frozen.load(Ordering::Relaxed)),
+            _ => Some(0),
+        }
     }
 
     /// Why it failed, as far as that can be read: bounded, and whatever bytes there are.

@@ -93,8 +93,8 @@ fn who_is_overtaken_stores_nothing() {
 fn a_failure_comes_with_its_cause_and_behind_what_was_reached() {
     let (ours, theirs) = two(0);
     ours.signal(2).unwrap();
-    ours.fail(-7, "it broke");
-    ours.fail(-8, "again");
+    ours.fail(2, -7, "it broke");
+    ours.fail(9, -8, "again");
     assert_eq!(theirs.value().unwrap(), 2);
     for answer in [theirs.value().map(|_| ()), theirs.signal(3)] {
         match answer {
@@ -105,13 +105,23 @@ fn a_failure_comes_with_its_cause_and_behind_what_was_reached() {
         }
     }
     assert_eq!(ours.page.reached.load(Ordering::SeqCst), 2, "stored");
+    // What a device still writes does not count.
+    ours.page.announced.store(3, Ordering::SeqCst);
+    ours.page.reached.store(3, Ordering::SeqCst);
+    for counter in [&ours, &theirs] {
+        let told = counter.value();
+        assert!(
+            matches!(told, Err(Error::FailedElsewhere { code: -7, .. })),
+            "{told:?}"
+        );
+    }
 }
 
 #[test]
 fn a_cause_is_bounded_whatever_is_written() {
     let (ours, theirs) = two(0);
     // Two bytes each, so that what fits does not end between two.
-    ours.fail(1, &"aé".repeat(1000));
+    ours.fail(0, 1, &"aé".repeat(1000));
     let Err(Error::FailedElsewhere { cause, .. }) = theirs.value() else {
         panic!("it has not failed");
     };
@@ -123,9 +133,9 @@ fn a_cause_is_bounded_whatever_is_written() {
         let object = Object::new("device", "theirs");
         (file, Counter::open(&handle, &object).unwrap())
     };
-    let mut hostile = [0xff; 528];
+    let mut hostile = [0xff; 536];
     hostile[..4].copy_from_slice(&2_u32.to_ne_bytes());
-    hostile[16..20].copy_from_slice(b"\n\x1b[m");
+    hostile[24..28].copy_from_slice(b"\n\x1b[m");
     rustix::io::pwrite(file.as_fd(), &hostile, 512).unwrap();
     let Err(Error::FailedElsewhere { code, cause, .. }) = theirs.value() else {
         panic!("it has not failed");

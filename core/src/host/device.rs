@@ -26,7 +26,9 @@ struct Inner {
     clock: Clock,
     /// Made with the first descriptor.
     poller: Mutex<Option<Arc<Poller>>>,
-    /// Made with the first counter in shared memory.
+    /// What ports of counters in shared memory belong to, in the place of this device.
+    memory: DeviceId,
+    /// Made with the first of them.
     bells: Mutex<Option<Arc<Bells>>>,
 }
 
@@ -93,8 +95,16 @@ impl Device {
             info,
             clock: Clock::new(Object::new("clock", "host"), SameClock),
             poller: Mutex::default(),
+            memory: DeviceId::new(),
             bells: Mutex::default(),
         }))
+    }
+
+    /// What ports of counters in shared memory belong to. Not this device: its queues would have ports for them then, and what a worker thread is to
+    /// signal would be pending while application's code has yet to run. Streams would be parked for that, and code which frees memory of their
+    /// context would wait for them. So what queues of the host signal is pending when it is reached.
+    pub(crate) fn memory(&self) -> DeviceId {
+        self.0.memory
     }
 
     /// What watches the counters in shared memory.

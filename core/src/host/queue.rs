@@ -291,7 +291,7 @@ fn do_usual(queue: &Object, own: &Shared, usual: Usual) {
 /// Makes a signal, or fails it, as the submission is `done`.
 fn made(done: &Result<()>, signal: Completion) {
     match done {
-        Ok(()) => signal.make(),
+        Ok(()) => signal.complete(),
         Err(cause) => signal.fail(cause.clone()),
     }
 }

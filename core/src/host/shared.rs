@@ -36,6 +36,14 @@ impl Exporter {
     }
 }
 
+impl Exporter {
+    /// The counter.
+    #[must_use]
+    pub const fn counter(&self) -> &Arc<Counter> {
+        &self.counter
+    }
+}
+
 impl Device {
     /// A fresh counter at `initial`, for a timeline with its home here, and a handle of it.
     ///
@@ -49,7 +57,8 @@ impl Device {
     /// A fresh counter at `initial` in a sealed page of shared memory, for a timeline with its home here, and what makes handles of it.
     ///
     /// Other processes, and devices with [stream memory operations](crate::Capabilities::stream_memory_ops), signal and wait for it
-    /// without this process. If somebody outside this timeline is to signal it, set the attachment's `signalled_elsewhere`. A timeline fails with
+    /// without this process. Queues of the host wait until a value is reached, and what they signal is pending when it is: a device never
+    /// waits for code that has yet to run on a thread. If somebody outside this timeline is to signal it, set the attachment's `signalled_elsewhere`. A timeline fails with
     /// [`Error::Corrupted`] once the page shows what no signaller leaves there.
     ///
     /// See memfd_create(2) and futex(2).
@@ -103,7 +112,7 @@ impl Device {
 
     fn attach(&self, counter: Arc<Counter>) -> Attachment {
         Attachment {
-            device: self.id(),
+            device: self.memory(),
             port: Box::new(CounterPort(counter)),
             watch: Some(self.bells()),
             max_value_difference: self.info().capabilities.max_value_difference,
@@ -112,7 +121,8 @@ impl Device {
     }
 }
 
-/// A counter in shared memory, as the host signals it and waits for it.
+/// A counter in shared memory, as threads of the host signal it and wait for it: the home of its timeline, so to be found on the first of
+/// [`Timeline::devices`](crate::Timeline::devices).
 #[derive(Debug)]
 pub struct CounterPort(Arc<Counter>);
 

@@ -236,23 +236,6 @@ impl Shared {
         }
     }
 
-    /// Makes a signal of a host queue, which is on its way and perhaps promoted already: so its claim is left to who promotes it.
-    #[inline]
-    pub(crate) fn signal_for_queue(&self, value: u64) {
-        if !self.counts_here {
-            let order = self.locked.host_signal.lock();
-            if self.is_failed() {
-                return;
-            }
-            let signalled = self.home().signal(value);
-            drop(order);
-            if let Err(error) = signalled {
-                return self.fail_frozen(error.into_cause());
-            }
-        }
-        self.advance(value);
-    }
-
     /// Signals through the home port if `check` allows it, one host signal at a time. Whoever waited
     /// is woken after that: what they do may signal this timeline again.
     fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {

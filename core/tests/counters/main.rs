@@ -21,7 +21,7 @@ use syncline_core::backend::{Attachment, Device as _, Queue as _};
 use syncline_core::{CounterFd, QueueKind, Timeline, host};
 
 /// Longer than anything takes.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(20);
 
 /// Where the counter, what was announced, and the failure lie in the page.
 const REACHED: u64 = 128;

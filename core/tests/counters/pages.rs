@@ -123,7 +123,8 @@ fn a_failure_in_the_page_is_told_with_its_cause() {
     let (ours, theirs, hostile) = two();
     ours.signal(30).unwrap();
     let cause = b"the renderer was \xff\xfe lost";
-    hostile.write(FAILED + 16, cause);
+    hostile.write(FAILED + 24, cause);
+    hostile.write_word(FAILED + 16, 30);
     hostile.write(FAILED + 8, &(-4_i64).to_ne_bytes());
     hostile.write(FAILED + 4, &(cause.len() as u32).to_ne_bytes());
     hostile.write(FAILED, &2_u32.to_ne_bytes());

@@ -121,7 +121,8 @@ fn the_page_says_what_is_pending() {
     let queue = right.queue(QueueKind::Compute, "queue").unwrap();
     let waits = queue.submit(&[theirs.at(1)], |_| Ok(()), &[]).unwrap();
     assert!(waits.is_held());
-    let port = ours.port::<host::CounterPort>(left.id()).unwrap();
+    let home = ours.devices().next().unwrap();
+    let port = ours.port::<host::CounterPort>(home).unwrap();
     port.counter().announce(1).unwrap();
     port.counter().note_pending(1);
     claim.submitted().unwrap();

@@ -122,7 +122,7 @@ fn a_failure_and_a_corruption_end_a_sleep() {
                     std::thread::yield_now();
                 }
                 if fails {
-                    counter.fail(1, "it broke");
+                    counter.fail(0, 1, "it broke");
                 } else {
                     counter.page.reached.store(9, Ordering::SeqCst);
                     counter.ring();

@@ -204,7 +204,8 @@ fn ahead(world: &World<Equipped>) -> Verdict {
 /// A failure that stands in the page, with more words than there is room for.
 fn failed_there(world: &World<Equipped>) -> Verdict {
     let (lines, hostile) = two(world)?;
-    hostile.write(FAILED + 16, &[b'\n'; 512])?;
+    hostile.write(FAILED + 24, &[b'\n'; 512])?;
+    hostile.write_word(FAILED + 16, 20)?;
     hostile.write_word(FAILED + 8, 77)?;
     hostile.write(FAILED + 4, &u32::MAX.to_ne_bytes())?;
     hostile.write(FAILED, &2_u32.to_ne_bytes())?;
