@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 
 fn far() -> Instant {
-    Instant::now() + Duration::from_secs(60)
+    Instant::now() + Duration::from_secs(20)
 }
 
 fn counter() -> Arc<Counter> {
@@ -36,7 +36,7 @@ fn a_nudge_ends_the_present_sleep_or_the_next() {
     }
 }
 
-/// Each side sleeps until the other has signalled; a wakeup that is lost ends the sleep after a minute, with nothing there.
+/// Each side sleeps until the other has signalled; a wakeup that is lost ends the sleep after 20 s, with nothing there.
 fn to_and_fro(sleeper: fn() -> Sleeper, rounds: u64, beside: usize) {
     let counter = counter();
     let others: Vec<_> = (0..beside).map(|_| self::counter()).collect();
@@ -152,4 +152,23 @@ fn who_signals_rings_only_if_somebody_sleeps() {
     drop(counted);
     counter.signal(101).unwrap();
     assert_eq!(counter.page.bell.load(Ordering::SeqCst), 1);
+}
+
+/// A bell that has been rung since it was looked at lets nobody sleep.
+#[test]
+fn a_ring_before_the_sleep_is_not_missed() {
+    let (first, second) = (counter(), counter());
+    let on = [(&*first, 1), (&*second, 1)];
+    let counted = Counted::new(&on);
+    for rung in [&first, &second] {
+        let bells: Vec<u32> = counted.bells().collect();
+        rung.ring();
+        let begun = Instant::now();
+        let left = Duration::from_secs(20);
+        Sleeper::new().on_bells(&on, &bells, left);
+        assert!(
+            begun.elapsed() < left,
+            "it slept although the bell had rung"
+        );
+    }
 }
