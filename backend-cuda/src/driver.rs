@@ -52,6 +52,15 @@ impl Code {
     const NO_DEVICE: u32 = 100;
     const NOT_READY: u32 = 600;
     const CAPTURE_IMPLICIT: u32 = 906;
+    const NOT_SUPPORTED: u32 = 801;
+
+    /// Of a function that the driver does not have.
+    pub(crate) const fn not_supported(call: &'static str) -> Self {
+        Self {
+            call,
+            code: Self::NOT_SUPPORTED,
+        }
+    }
 
     /// The work asked about has not finished.
     pub(crate) const fn is_not_ready(self) -> bool {
@@ -88,8 +97,8 @@ macro_rules! symbols {
             $(pub(crate) $name: unsafe extern "system" fn($($type),*) -> u32,)*
         }
 
-        struct Optional {
-            $($may: Option<unsafe extern "system" fn($($may_type),*) -> u32>,)*
+        pub(crate) struct Optional {
+            $(pub(crate) $may: Option<unsafe extern "system" fn($($may_type),*) -> u32>,)*
         }
 
         impl Symbols {
@@ -126,7 +135,7 @@ macro_rules! symbols {
 
         #[cfg(test)]
         impl Optional {
-            fn none() -> Self {
+            pub(crate) fn none() -> Self {
                 Self { $($may: None,)* }
             }
         }
@@ -230,6 +239,8 @@ symbols! {
         mem_free(pointer: sys::CUdeviceptr) = "cuMemFree_v2";
         mem_host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) = "cuMemHostAlloc";
         mem_free_host(pointer: *mut c_void) = "cuMemFreeHost";
+        mem_host_register(memory: *mut c_void, bytes: usize, flags: c_uint) = "cuMemHostRegister_v2";
+        mem_host_unregister(memory: *mut c_void) = "cuMemHostUnregister";
         mem_host_get_device_pointer(to: *mut sys::CUdeviceptr, of: *mut c_void, flags: c_uint)
             = "cuMemHostGetDevicePointer_v2";
         memcpy_dtoh(to: *mut c_void, from: sys::CUdeviceptr, bytes: usize) = "cuMemcpyDtoH_v2";
@@ -281,11 +292,64 @@ symbols! {
         whole_device_get_uuid(uuid: *mut sys::CUuuid, device: sys::CUdevice) = "cuDeviceGetUuid";
         device_get_luid(luid: *mut c_char, mask: *mut c_uint, device: sys::CUdevice)
             = "cuDeviceGetLuid";
+        stream_wait_value64(
+            stream: sys::CUstream, address: sys::CUdeviceptr, value: u64, flags: c_uint,
+        ) = "cuStreamWaitValue64_v2";
+        stream_write_value64(
+            stream: sys::CUstream, address: sys::CUdeviceptr, value: u64, flags: c_uint,
+        ) = "cuStreamWriteValue64_v2";
+        stream_batch_mem_op(
+            stream: sys::CUstream, count: c_uint, ops: *mut MemOp, flags: c_uint,
+        ) = "cuStreamBatchMemOp_v2";
         func_load(function: sys::CUfunction) = "cuFuncLoad";
         launch_kernel_ex(
             config: *const LaunchConfig, function: sys::CUfunction,
             params: *mut *mut c_void, extra: *mut *mut c_void,
         ) = "cuLaunchKernelEx";
+    }
+}
+
+/// `CUstreamBatchMemOpParams`, of a wait or a write of 64 bits: no `union` of cudarc's, which differs between versions.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemOp {
+    pub(crate) operation: c_uint,
+    _padding: c_uint,
+    pub(crate) address: sys::CUdeviceptr,
+    pub(crate) value: u64,
+    pub(crate) flags: c_uint,
+    _padding_too: c_uint,
+    _unused: [u64; 2],
+}
+
+const _: () = assert!(size_of::<MemOp>() == 48, "six words, as cuda.h has it");
+
+impl MemOp {
+    /// `CU_STREAM_MEM_OP_WAIT_VALUE_64`.
+    pub(crate) const WAIT: c_uint = 4;
+    /// `CU_STREAM_MEM_OP_WRITE_VALUE_64`.
+    pub(crate) const WRITE: c_uint = 5;
+
+    /// Waits for the value, or one behind it (`CU_STREAM_WAIT_VALUE_GEQ` is 0).
+    pub(crate) const fn wait(address: sys::CUdeviceptr, value: u64, flags: c_uint) -> Self {
+        Self::new(Self::WAIT, address, value, flags)
+    }
+
+    /// Writes the value, behind a fence.
+    pub(crate) const fn write(address: sys::CUdeviceptr, value: u64) -> Self {
+        Self::new(Self::WRITE, address, value, 0)
+    }
+
+    const fn new(operation: c_uint, address: sys::CUdeviceptr, value: u64, flags: c_uint) -> Self {
+        Self {
+            operation,
+            _padding: 0,
+            address,
+            value,
+            flags,
+            _padding_too: 0,
+            _unused: [0; 2],
+        }
     }
 }
 
@@ -355,8 +419,7 @@ impl Driver {
 
     /// A driver of these functions.
     #[cfg(test)]
-    pub(crate) fn of(symbols: Symbols) -> Self {
-        let optional = Optional::none();
+    pub(crate) fn of(symbols: Symbols, optional: Optional) -> Self {
         Self(Arc::new(Loaded { symbols, optional }))
     }
 
@@ -482,6 +545,14 @@ impl Driver {
         unsafe { self.device_get_luid(luid.as_mut_ptr().cast(), &raw mut mask, device) }?.ok()?;
         // Elsewhere than on Windows some drivers succeed with nothing.
         Some(luid).filter(|luid| *luid != [0; 8])
+    }
+
+    /// True if streams can be made to wait for 64 bits of memory and to write them, each and several in one call.
+    pub(crate) fn has_memory_ops(&self) -> bool {
+        let has = &self.0.optional;
+        has.stream_wait_value64.is_some()
+            && has.stream_write_value64.is_some()
+            && has.stream_batch_mem_op.is_some()
     }
 
     /// An attribute; 0 if the driver does not know it, which then cannot do what it stands for.

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use syncline_core::{Info, Object, Origin, TimelineFd};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver::{Driver, Symbols};
+use crate::driver::{Driver, MemOp, Optional, Symbols};
 use crate::queue::Queue;
 
 /// A stream: how much was put there, and how much of that has finished. An event is put there, and so is a wait, which is
@@ -26,6 +26,8 @@ use crate::queue::Queue;
 struct Stream {
     put: AtomicU64,
     finished: AtomicU64,
+    /// Writes of words that were put there, and not made yet.
+    writes: Mutex<Vec<MemOp>>,
 }
 
 /// An event: the stream that it was recorded in last, and where. Never freed, so that its use after its end shows.
@@ -168,6 +170,126 @@ pub(crate) fn external_calls() -> Vec<(&'static str, Vec<u64>)> {
     EXTERNAL.take()
 }
 
+/// A call for words of memory, or for the page that they lie in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Call {
+    Register(usize),
+    Unregister(usize),
+    /// A call of its own, or part of one.
+    Wait(u64),
+    Write(u64),
+    Batch(Vec<Call>),
+}
+
+std::thread_local! {
+    static MEMORY: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
+    /// So many more writes of words are refused.
+    static UNWRITTEN: Cell<u32> = const { Cell::new(0) };
+}
+
+fn note_call(call: Call) {
+    MEMORY.with_borrow_mut(|calls| calls.push(call));
+}
+
+/// The calls for words of memory that this thread has made since the last time.
+pub(crate) fn memory_calls() -> Vec<Call> {
+    MEMORY.take()
+}
+
+/// So many more calls that write words are refused by the driver.
+pub(crate) fn refuse_writes(times: u32) {
+    UNWRITTEN.set(times);
+}
+
+/// Makes the writes in the queue's stream, whether or not an event has come so far that the host can see what was before them.
+pub(crate) fn write(queue: &Queue) {
+    let stream: &Stream = unsafe { stream(queue.line().stream.raw()) };
+    for op in std::mem::take(&mut *stream.writes.lock().unwrap()) {
+        // The device's addresses are the host's.
+        let word = std::ptr::with_exposed_provenance_mut::<u64>(op.address as usize);
+        unsafe { AtomicU64::from_ptr(word) }.store(op.value, Ordering::SeqCst);
+    }
+}
+
+unsafe extern "system" fn host_register(at: *mut c_void, bytes: usize, flags: c_uint) -> u32 {
+    // The page must be there: a byte of it is.
+    let there = unsafe { at.cast::<u64>().read_volatile() } != 0;
+    note_call(Call::Register(bytes));
+    u32::from(flags != 3 || !there)
+}
+
+unsafe extern "system" fn host_unregister(at: *mut c_void) -> u32 {
+    // Still mapped.
+    let _ = unsafe { at.cast::<u64>().read_volatile() };
+    note_call(Call::Unregister(4096));
+    0
+}
+
+unsafe extern "system" fn device_pointer(
+    to: *mut sys::CUdeviceptr,
+    of: *mut c_void,
+    _: c_uint,
+) -> u32 {
+    unsafe { to.write(of.expose_provenance() as u64) };
+    0
+}
+
+unsafe fn one_op(on: sys::CUstream, op: MemOp) -> Result<Call, u32> {
+    let stream: &Stream = unsafe { stream(on) };
+    let call = match op.operation {
+        MemOp::WAIT => Call::Wait(op.value),
+        MemOp::WRITE => {
+            if let Some(left) = UNWRITTEN.get().checked_sub(1) {
+                UNWRITTEN.set(left);
+                return Err(1);
+            }
+            stream.writes.lock().unwrap().push(op);
+            Call::Write(op.value)
+        }
+        _ => return Err(1),
+    };
+    stream.put.fetch_add(1, Ordering::SeqCst);
+    Ok(call)
+}
+
+unsafe fn single(on: sys::CUstream, op: MemOp) -> u32 {
+    match unsafe { one_op(on, op) } {
+        Ok(call) => {
+            note_call(call);
+            0
+        }
+        Err(code) => code,
+    }
+}
+
+unsafe extern "system" fn wait_value(on: sys::CUstream, at: u64, value: u64, flags: c_uint) -> u32 {
+    unsafe { single(on, MemOp::wait(at, value, flags)) }
+}
+
+unsafe extern "system" fn write_value(on: sys::CUstream, at: u64, value: u64, _: c_uint) -> u32 {
+    unsafe { single(on, MemOp::write(at, value)) }
+}
+
+unsafe extern "system" fn batch(
+    on: sys::CUstream,
+    count: c_uint,
+    ops: *mut MemOp,
+    _: c_uint,
+) -> u32 {
+    if count == 0 || count >= 256 {
+        return 1;
+    }
+    let ops = unsafe { std::slice::from_raw_parts(ops, count as usize) };
+    let calls = ops.iter().map(|&op| unsafe { one_op(on, op) });
+    match calls.collect() {
+        Ok(calls) => {
+            note_call(Call::Batch(calls));
+            0
+        }
+        Err(code) => code,
+    }
+}
+
 std::thread_local! {
     static CURRENT: AtomicPtr<sys::CUctx_st> = const { AtomicPtr::new(null_mut()) };
 }
@@ -223,7 +345,17 @@ pub(crate) fn freed() -> Vec<sys::CUdeviceptr> {
 
 /// A device of such a driver.
 pub(crate) fn device() -> Device {
-    let driver = Driver::of(Symbols {
+    device_with(Optional {
+        stream_wait_value64: Some(wait_value),
+        stream_write_value64: Some(write_value),
+        stream_batch_mem_op: Some(batch),
+        ..Optional::none()
+    })
+}
+
+/// A device of a driver with these of the functions that not every driver has.
+pub(crate) fn device_with(optional: Optional) -> Device {
+    let symbols = Symbols {
         stream_create,
         event_create,
         event_destroy,
@@ -239,8 +371,12 @@ pub(crate) fn device() -> Device {
         ctx_set_current: set_current,
         ctx_push_current: set_current,
         ctx_pop_current: pop_current,
+        mem_host_register: host_register,
+        mem_host_unregister: host_unregister,
+        mem_host_get_device_pointer: device_pointer,
         ..Symbols::idle()
-    });
+    };
+    let driver = Driver::of(symbols, optional);
     let object = Object::new("device", "emulated");
     let info = driver.info(0).unwrap();
     let context = std::ptr::without_provenance_mut(64);

@@ -1,16 +1,17 @@
 //! Timelines of other APIs, imported.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Attachment, Brief, Briefly, Device as _, NativePoint, Port};
+use syncline_core::backend::{Attachment, Device as _, Port};
 use syncline_core::{Error, HandleKind, Object, Origin, Rejected, Result, TimelineFd};
 
+use crate::context::Context;
 use crate::device::Device;
-use crate::event::Mark;
-use crate::port::EventPort;
+use crate::imported::Imported;
+use crate::probe::MEMORY_OPS_LIMIT;
 use crate::semaphore::{Kind, Semaphore, signal_all, wait_all};
+use crate::shown::Shown;
 use crate::stream::Stream;
 
 /// A timeline semaphore of another API, as this device waits for it and signals it. The host cannot
@@ -18,94 +19,10 @@ use crate::stream::Stream;
 pub struct ExternalPort {
     semaphore: Arc<Semaphore>,
     device: Object,
-    signals: Brief<Signals>,
+    shown: Shown,
 }
-
-/// The signals that this device has made or is making, values in rising order.
-#[derive(Default)]
-struct Signals {
-    entries: VecDeque<Signalled>,
-    /// The highest of the values that have left the ring, their events being complete.
-    shown: u64,
-    /// The length at which the next signal looks for completed ones.
-    trim_at: usize,
-}
-
-/// One of them.
-#[derive(Clone)]
-struct Signalled {
-    value: u64,
-    /// The event behind it, perhaps to be recorded yet, and the stream of both.
-    behind: Mark,
-    stream: u64,
-}
-
-impl Signals {
-    /// How many of those up to `reached`, from the first on, stand in one stream: if one event of these is complete, so
-    /// are those before it.
-    fn in_one_stream(&self, reached: u64) -> usize {
-        let first = self.entries.front().map(|entry| entry.stream);
-        let same = |entry: &&Signalled| entry.value <= reached && Some(entry.stream) == first;
-        self.entries.iter().take_while(same).count()
-    }
-}
-
-/// Signals of which nobody asks are looked through when this many have come together, as in the rings of events.
-const TRIM: usize = 256;
 
 impl ExternalPort {
-    #[inline]
-    pub(crate) const fn semaphore(&self) -> &Arc<Semaphore> {
-        &self.semaphore
-    }
-
-    #[inline]
-    fn signals(&self) -> Briefly<'_, Signals> {
-        self.signals.lock()
-    }
-
-    /// A signal of `value` is about to be made in this stream, with an event behind it: the counter may show it from now
-    /// on. True if it is time to [look](ExternalPort::trim) for those that are complete.
-    fn announce(&self, value: u64, behind: Mark, stream: u64) -> bool {
-        let mut signals = self.signals();
-        // What queues have found out about their own positions costs nothing to know.
-        while let Some(front) = signals.entries.front()
-            && front.behind.known_done()
-        {
-            signals.shown = signals.shown.max(front.value);
-            signals.entries.pop_front();
-        }
-        signals.entries.push_back(Signalled {
-            value,
-            behind,
-            stream,
-        });
-        signals.entries.len() >= signals.trim_at.max(TRIM)
-    }
-
-    /// The announced signal was not made.
-    #[cold]
-    fn withdraw(&self, value: u64) {
-        let mut signals = self.signals();
-        let at = signals
-            .entries
-            .partition_point(|earlier| earlier.value < value);
-        let there = signals.entries.get(at);
-        if there.is_some_and(|entry| entry.value == value) {
-            let withdrawn = signals.entries.remove(at);
-            drop(signals);
-            drop(withdrawn);
-        }
-    }
-
-    #[cold]
-    fn trim(&self) {
-        // Whoever asks for the value next gets the error too.
-        let _ = self.visible(u64::MAX);
-        let mut signals = self.signals();
-        signals.trim_at = 2 * signals.entries.len();
-    }
-
     /// The raw semaphore, for waits that the application submits itself. To signal it, claim the value and use
     /// [`Device::submit_claimed`]: behind a bare `cuSignalExternalSemaphoresAsync` the host would take a value
     /// for reached whose memory it cannot see yet.
@@ -132,52 +49,58 @@ impl Port for ExternalPort {
         })
     }
 
-    /// The counter, which another API reads, runs ahead of what the host sees of this device's writes to
-    /// host memory (on an H200 by enough to read old data once in some hundred times). An event that
-    /// has completed does not, so a value counts once the event behind its signal has.
     fn visible(&self, reached: u64) -> Result<u64> {
-        // Of those in one stream the first is asked, then the last, then how far it goes by halves.
-        let (mut first, mut within) = (true, 1);
-        loop {
-            let asked = {
-                let signals = self.signals();
-                match signals.entries.front() {
-                    Some(front) if front.value <= reached => {}
-                    _ => return Ok(reached),
-                }
-                let last = signals.in_one_stream(reached).min(within).checked_sub(1);
-                last.and_then(|last| Some((last, signals.entries.get(last).cloned()?)))
-            };
-            let done = match &asked {
-                Some((_, entry)) => {
-                    // The driver is asked without the lock.
-                    let _mode = self.semaphore.context().allow_during_capture();
-                    entry.behind.is_done()?
-                }
-                None => false,
-            };
-            let mut signals = self.signals();
-            match asked {
-                Some((_, entry)) if done => {
-                    signals.shown = signals.shown.max(entry.value);
-                    let through = |earlier: &Signalled| earlier.value <= entry.value;
-                    let count = signals.entries.partition_point(through);
-                    for passed in signals.entries.drain(..count) {
-                        // Rings that have it need not ask.
-                        passed.behind.note_done();
-                    }
-                    within = if first {
-                        usize::MAX
-                    } else {
-                        within.div_ceil(2)
-                    };
-                    first = false;
-                }
-                Some((last, _)) if last > 0 => within = last.div_ceil(2),
-                _ => return Ok(signals.shown),
-            }
-        }
+        self.shown.visible(reached, self.semaphore.context())
     }
+}
+
+impl Imported for ExternalPort {
+    type Object = Semaphore;
+
+    #[inline]
+    fn object(&self) -> &Arc<Semaphore> {
+        &self.semaphore
+    }
+
+    fn context(&self) -> &Context {
+        self.semaphore.context()
+    }
+
+    #[inline]
+    fn shown(&self) -> &Shown {
+        &self.shown
+    }
+
+    #[inline]
+    fn announce(&self, _value: u64) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn note_pending(&self, _value: u64) {}
+
+    #[inline]
+    fn wait_all<'p>(
+        stream: &Stream,
+        count: usize,
+        ports: impl Iterator<Item = (&'p Self, u64)>,
+    ) -> Result<()> {
+        wait_all(stream, count, ports.map(raw))
+    }
+
+    #[inline]
+    fn signal_all<'p>(
+        stream: &Stream,
+        count: usize,
+        ports: impl Iterator<Item = (&'p Self, u64)>,
+    ) -> Result<()> {
+        signal_all(stream, count, ports.map(raw))
+    }
+}
+
+#[inline]
+fn raw((port, value): (&ExternalPort, u64)) -> (sys::CUexternalSemaphore, u64) {
+    (port.raw(), value)
 }
 
 impl std::fmt::Debug for ExternalPort {
@@ -186,102 +109,6 @@ impl std::fmt::Debug for ExternalPort {
     }
 }
 
-/// Waits or signals of imported semaphores, to be made in one driver call.
-#[derive(Clone)]
-pub(crate) struct External<I> {
-    ports: I,
-    count: usize,
-}
-
-/// Those of `points` that are imported.
-///
-/// # Errors
-/// The first that is of another backend's making.
-#[inline]
-pub(crate) fn external<'p>(
-    points: &'p [NativePoint<'p>],
-) -> Result<External<impl Iterator<Item = (&'p ExternalPort, u64)> + Clone>, NativePoint<'p>> {
-    let mut count = 0;
-    for point in points {
-        if point.port::<ExternalPort>().is_some() {
-            count += 1;
-        } else if point.port::<EventPort>().is_none() {
-            return Err(*point);
-        }
-    }
-    let port = |point: &'p NativePoint<'p>| Some((point.port()?, point.value()));
-    let ports = points.iter().filter_map(port);
-    Ok(External { ports, count })
-}
-
-impl<'p> External<std::iter::Once<(&'p ExternalPort, u64)>> {
-    /// A single one.
-    pub(crate) fn one(port: &'p ExternalPort, value: u64) -> Self {
-        Self {
-            ports: std::iter::once((port, value)),
-            count: 1,
-        }
-    }
-}
-
-impl<'p, I: Iterator<Item = (&'p ExternalPort, u64)> + Clone> External<I> {
-    /// How many there are.
-    pub(crate) const fn count(&self) -> usize {
-        self.count
-    }
-
-    #[inline]
-    fn each(&self) -> I {
-        self.ports.clone()
-    }
-
-    /// The semaphores.
-    #[inline]
-    pub(crate) fn used(&self) -> impl Iterator<Item = &'p Arc<Semaphore>> + use<'p, I> {
-        self.each().map(|(port, _)| port.semaphore())
-    }
-
-    #[inline]
-    fn raw(&self) -> impl Iterator<Item = (sys::CUexternalSemaphore, u64)> + use<'p, I> {
-        self.each().map(|(port, value)| (port.raw(), value))
-    }
-
-    /// Signals all of them, of which there are some, once what was submitted to `stream` before is finished, and
-    /// records `mark` behind that.
-    ///
-    /// # Errors
-    /// A driver error; no signal has been made then, unless it is the stream itself that has failed between them and
-    /// the mark.
-    pub(crate) fn make(&self, stream: &Stream, mark: &Mark) -> Result<()> {
-        let mut crowded = false;
-        for (port, value) in self.each() {
-            crowded |= port.announce(value, mark.clone(), stream.domain());
-        }
-        let made = self.signal(stream).and_then(|()| stream.record(mark));
-        if made.is_err() {
-            self.each().for_each(|(port, value)| port.withdraw(value));
-        } else if crowded {
-            self.each().for_each(|(port, _)| port.trim());
-        }
-        made
-    }
-
-    /// Makes what is submitted to `stream` later wait for all of them, of which there are some.
-    ///
-    /// # Errors
-    /// A driver error; no part of the call has happened then.
-    pub(crate) fn wait(&self, stream: &Stream) -> Result<()> {
-        wait_all(stream, self.count, self.raw())
-    }
-
-    /// Signals all of them once what was submitted to `stream` before is finished.
-    ///
-    /// # Errors
-    /// A driver error; no part of the call has happened then.
-    fn signal(&self, stream: &Stream) -> Result<()> {
-        signal_all(stream, self.count, self.raw())
-    }
-}
 impl Device {
     /// This device's part in a timeline whose semaphore `handle` carries.
     ///
@@ -306,7 +133,7 @@ impl Device {
         let port = ExternalPort {
             semaphore: Arc::new(self.import_semaphore(handle, Kind::Timeline)?),
             device: self.object().clone(),
-            signals: Brief::default(),
+            shown: Shown::default(),
         };
         Ok(Attachment {
             device: self.id(),
@@ -316,6 +143,7 @@ impl Device {
             signalled_elsewhere: false,
         })
     }
+
     /// Refuses handles of other GPUs, and of kinds that this one does not take. Drivers do not check the first, and
     /// what comes of it is undefined.
     pub(crate) fn require(
@@ -334,11 +162,20 @@ impl Device {
                 reason: "an opaque handle works only on the GPU that exported it".into(),
             });
         }
-        if info.capabilities.imports.contains(&kind) {
+        self.require_kind(kind, what)
+    }
+
+    /// Refuses kinds of handles that the device does not take.
+    pub(crate) fn require_kind(&self, kind: HandleKind, what: &'static str) -> Result<()> {
+        let can = &self.info().capabilities;
+        if can.imports.contains(&kind) {
             return Ok(());
         }
-        let mut limits = info.capabilities.limits.iter();
-        let reason = limits.find(|(limit, _)| *limit == "imports");
+        let limit = match kind {
+            HandleKind::CounterMemfd => MEMORY_OPS_LIMIT,
+            _ => "imports",
+        };
+        let reason = can.limits.iter().find(|(known, _)| *known == limit);
         Err(Error::Unsupported {
             object: self.object().clone(),
             asked: format!("import {what}"),

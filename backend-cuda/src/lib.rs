@@ -13,6 +13,8 @@
 //! | `timing` | times written by streams |
 //! | `clock` | the GPU's clock, read together with the host's |
 //! | `external`, `external_memory`, `semaphore`, `binary` | timelines and memory imported from other APIs; the semaphores under them; binary ones, as fences |
+//! | `counter`, `memory_ops` | timelines in shared memory, and how streams wait for words of it and write them |
+//! | `imported`, `shown` | waits and signals of both in a submission; what of their values the host may act on |
 //! | `memory`, `module` | what demonstrations and tests need: buffers and kernels |
 //! | `put_by` | memory that is due to be freed, until somebody may wait for that |
 //! | `raw` | adoption of what an application already has, and raw handles out |
@@ -28,6 +30,7 @@ mod binary;
 mod capture;
 mod clock;
 mod context;
+mod counter;
 mod device;
 mod driver;
 #[cfg(test)]
@@ -36,7 +39,9 @@ mod event;
 mod external;
 mod external_memory;
 mod graph;
+mod imported;
 mod memory;
+mod memory_ops;
 mod module;
 mod port;
 mod probe;
@@ -46,11 +51,13 @@ mod raw;
 mod recorder;
 mod row;
 mod semaphore;
+mod shown;
 mod stream;
 mod timing;
 mod turn;
 
 pub use binary::BinarySemaphore;
+pub use counter::CounterPort;
 pub use device::Device;
 pub use driver::Driver;
 pub use external::ExternalPort;
@@ -81,6 +88,7 @@ const _: () = {
     shared::<BinarySemaphore>();
     shared::<EventPort>();
     shared::<ExternalPort>();
+    shared::<CounterPort>();
     shared::<DeviceBuffer>();
     shared::<Function>();
 };

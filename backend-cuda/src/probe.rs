@@ -20,6 +20,9 @@ const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
 /// Under which name a device says why its clock cannot be read.
 pub(crate) const CLOCK_LIMIT: &str = "calibrated clock";
 
+/// Under which name a device says why it takes no counters in shared memory.
+pub(crate) const MEMORY_OPS_LIMIT: &str = "stream memory operations";
+
 /// A device that could be opened, or the reason why not.
 #[derive(Debug)]
 pub struct Candidate {
@@ -166,12 +169,27 @@ impl Driver {
                 "the driver takes no timeline semaphores for this device".into(),
             ));
         }
+        let memory_ops = can(CAN_USE_64_BIT_STREAM_MEM_OPS) && self.has_memory_ops();
+        if memory_ops && can(CAN_MAP_HOST_MEMORY) {
+            imports.push(HandleKind::CounterMemfd);
+        } else {
+            let reason = match (self.has_memory_ops(), can(CAN_MAP_HOST_MEMORY)) {
+                (false, _) => {
+                    "the driver is older than CUDA 11.7, and its streams neither wait for 64 bits of memory nor write them"
+                }
+                (true, false) => "the device cannot reach memory of the host",
+                (true, true) => {
+                    "the device's streams neither wait for 64 bits of memory nor write them"
+                }
+            };
+            limits.push((MEMORY_OPS_LIMIT, reason.into()));
+        }
         Capabilities {
             native_timelines: false,
             timestamp_bits: 64,
             timestamp_period_ns: 1.0,
             calibrated_clock,
-            stream_memory_ops: can(CAN_USE_64_BIT_STREAM_MEM_OPS),
+            stream_memory_ops: memory_ops,
             stream_memory_flush: can(CAN_FLUSH_REMOTE_WRITES),
             max_value_difference: u64::MAX,
             exports: Vec::new(),

@@ -8,11 +8,11 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
-use syncline_core::backend::is_letting_go;
+use syncline_core::backend::{Counter, is_letting_go};
 
 use crate::context::Context;
 use crate::driver::{Code, Driver, Raw};
@@ -26,6 +26,8 @@ pub(crate) enum Resource {
     /// Imported, and where it is mapped.
     External(sys::CUdeviceptr, Raw<sys::CUextMemory_st>),
     Module(Raw<sys::CUmod_st>),
+    /// A page of the host's, which is unmapped after that, if nobody else has it.
+    Registered(Arc<Counter>),
 }
 
 impl Resource {
@@ -55,6 +57,7 @@ impl Resource {
                     .mem_free(pointer)
                     .and(driver.destroy_external_memory(memory.0)),
                 Self::Module(module) => driver.module_unload(module.0),
+                Self::Registered(counter) => driver.mem_host_unregister(counter.address()),
             }
         };
     }

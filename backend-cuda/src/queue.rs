@@ -16,16 +16,17 @@ use syncline_core::trace::Trace;
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
 
 use crate::context::Owner;
+use crate::counter::Word;
 use crate::device::Device;
 use crate::event::Mark;
-use crate::external::{External, ExternalPort, external};
+use crate::imported::All;
 use crate::port::{EventPort, Marks, no_event};
 use crate::recorder::{Left, Put, Recorder};
 use crate::semaphore::Semaphore;
 use crate::stream::{Capture, Stream};
 use crate::timing::Stamp;
 
-/// What the wait for an external semaphore, or its signal, takes in commands.
+/// What the wait for an external semaphore or a word of memory, or its signal, takes in commands.
 pub(crate) const EXTERNAL: u64 = 2;
 /// What work that was given the raw stream is taken to have put there, if it does not say.
 const UNSAID: u64 = 4;
@@ -55,6 +56,7 @@ impl Queue {
             stamps: Recycled::default(),
             clock_stamps: Recycled::default(),
             semaphores: InUse::default(),
+            words: InUse::default(),
             unmarked: AtomicBool::new(false),
         }));
         let lane = Lane::new(object, device.id(), own, feed);
@@ -141,6 +143,8 @@ pub(crate) struct Line {
     clock_stamps: Recycled<Stamp>,
     /// Imported timelines.
     semaphores: InUse<Semaphore>,
+    /// Counters in shared memory.
+    words: InUse<Word>,
     /// Something may stand in the stream behind the last event that the queue's position knows of. Only used in
     /// the stream's turn.
     unmarked: AtomicBool,
@@ -319,11 +323,20 @@ impl Line {
         points: &'p [NativePoint<'p>],
         end: NativePoint<'_>,
         keep: &mut Keep,
-    ) -> Result<External<impl Iterator<Item = (&'p ExternalPort, u64)> + Clone + use<'p>>> {
-        let external = external(points).map_err(|point| self.foreign(point))?;
+    ) -> Result<All<'p>> {
+        let external = All::of(points).map_err(|point| self.foreign(point))?;
         keep.take_room(EXTERNAL * external.count() as u64);
-        let reached = Self::own(end).reached();
-        self.semaphores.add(external.used(), end.value(), reached);
+        let (number, reached) = (end.value(), Self::own(end).reached());
+        let All {
+            semaphores,
+            counters,
+        } = &external;
+        if semaphores.count() > 0 {
+            self.semaphores.add(semaphores.used(), number, reached);
+        }
+        if counters.count() > 0 {
+            self.words.add(counters.used(), number, reached);
+        }
         Ok(external)
     }
 }
@@ -429,6 +442,7 @@ impl Enqueue for Feed {
 
     fn rest(&self, reached: u64) {
         self.0.semaphores.let_go(reached);
+        self.0.words.let_go(reached);
     }
 
     #[inline]

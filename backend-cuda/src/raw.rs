@@ -8,10 +8,12 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Claim, Error, Fence, Object, Point, Result, Timeline};
 
 use crate::context::{Context, Owner};
+use crate::counter::CounterPort;
 use crate::device::Device;
 use crate::driver::{Driver, Raw};
 use crate::event::Mark;
-use crate::external::{External, ExternalPort};
+use crate::external::ExternalPort;
+use crate::imported::{Imported, Of};
 use crate::port::{EventPort, Marks, no_event};
 use crate::queue::Queue;
 use crate::row::NO_STREAM;
@@ -205,11 +207,12 @@ impl Device {
         claim: &mut Claim,
         stream: sys::CUstream,
     ) -> Result<()> {
-        let (own, imported) = (
+        let (own, imported, counter) = (
             timeline.port::<EventPort>(self.id()),
             timeline.port::<ExternalPort>(self.id()),
+            timeline.port::<CounterPort>(self.id()),
         );
-        if own.is_none() && imported.is_none() {
+        if own.is_none() && imported.is_none() && counter.is_none() {
             return Err(self.no_events(format!("signal {}", timeline.object())));
         }
         if timeline.at(claim.value()).is_pending()? {
@@ -236,10 +239,9 @@ impl Device {
             // The application's stream may be gone tomorrow: a later wait never skips this event.
             port.push(claim.value(), mark, NO_STREAM);
         } else if let Some(port) = imported {
-            if !before.is_reached()? {
-                External::one(port, before.value()).wait(&stream)?;
-            }
-            External::one(port, claim.value()).make(&stream, &mark)?;
+            signal_claimed(port, before, claim.value(), &stream, &mark)?;
+        } else if let Some(port) = counter {
+            signal_claimed(port, before, claim.value(), &stream, &mark)?;
         }
         claim.submitted()
     }
@@ -251,6 +253,20 @@ impl Device {
             reason: "only timelines with their home on this device are made of its events, and only those imported here besides are signalled by its streams".into(),
         }
     }
+}
+
+/// Signals a claimed value of an imported timeline behind its predecessor.
+fn signal_claimed<P: Imported>(
+    port: &P,
+    before: Point<'_>,
+    value: u64,
+    stream: &Stream,
+    mark: &Mark,
+) -> Result<()> {
+    if !before.is_reached()? {
+        Of::one(port, before.value()).wait(stream)?;
+    }
+    Of::one(port, value).make(stream, mark)
 }
 
 impl Queue {

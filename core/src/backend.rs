@@ -32,6 +32,7 @@ use smallvec::SmallVec;
 use crate::clock::Clock;
 
 pub use crate::brief::{Brief, Briefly};
+pub use crate::counter::Counter;
 pub use crate::front::{Front, Look};
 pub use crate::gate::Gate;
 pub use crate::in_use::InUse;

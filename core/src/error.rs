@@ -439,6 +439,26 @@ pub enum Error {
         /// Why that cannot be.
         reason: String,
     },
+    /// A counter in shared memory shows what no signaller leaves there. Any process that has the page can write to it.
+    #[error("{counter} cannot be trusted any more: it shows {found}: {reason}")]
+    Corrupted {
+        /// The counter.
+        counter: Object,
+        /// The value that it shows.
+        found: u64,
+        /// Why that cannot be.
+        reason: String,
+    },
+    /// Another process, or another timeline over the same memory, has failed what both share.
+    #[error("{counter} was failed by somebody else: {cause} ({code})")]
+    FailedElsewhere {
+        /// The counter.
+        counter: Object,
+        /// The code that they gave.
+        code: i64,
+        /// What they said of it, as they said it: 512 bytes at the most, of one line.
+        cause: String,
+    },
     /// A handle was refused.
     #[error("{object} cannot import {what}: {reason}")]
     Import {

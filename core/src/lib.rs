@@ -23,6 +23,7 @@ mod blockers;
 mod bridge;
 mod brief;
 mod claim;
+mod counter;
 mod error;
 mod fence;
 mod few;
@@ -55,7 +56,7 @@ pub use blockers::{Blockers, Signaller, Step};
 pub use claim::Claim;
 pub use error::{Error, Failure, Object, Result, WorkError};
 pub use fence::Fence;
-pub use handle::{BinaryFd, MemoryFd, Origin, Rejected, TimelineFd};
+pub use handle::{BinaryFd, CounterFd, MemoryFd, Origin, Rejected, TimelineFd};
 pub use info::{
     BackendKind, Capabilities, DeviceId, HandleKind, Info, QueueFamily, QueueKind, Uuid,
 };

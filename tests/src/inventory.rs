@@ -153,6 +153,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
     let mut cases = crate::cases::all();
     cases.extend(crate::cases::devices::cases());
     cases.extend(crate::cases::sharing::cases());
+    cases.extend(crate::cases::counters::cases());
     #[cfg(feature = "vulkan")]
     cases.extend(crate::cases::handles::cases());
     #[cfg(feature = "vulkan")]

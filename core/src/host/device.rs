@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use crate::backend::{self, Attachment};
 use crate::clock::{Clock, SameClock};
+use crate::counter::unavailable;
 use crate::host::descriptor::Poller;
 use crate::host::port::HostPort;
 use crate::host::queue::Queue;
+use crate::host::shared::Bells;
 use crate::sync::Mutex;
 use crate::{
     BackendKind, Capabilities, DeviceId, HandleKind, Info, Object, QueueFamily, QueueKind, Result,
@@ -24,6 +26,10 @@ struct Inner {
     clock: Clock,
     /// Made with the first descriptor.
     poller: Mutex<Option<Arc<Poller>>>,
+    /// What ports of counters in shared memory belong to, in the place of this device.
+    memory: DeviceId,
+    /// Made with the first of them.
+    bells: Mutex<Option<Arc<Bells>>>,
 }
 
 impl Device {
@@ -37,6 +43,23 @@ impl Device {
             index: 0,
             timestamp_bits: 64,
         };
+        let no_counters = unavailable();
+        let mut imports = vec![HandleKind::PollableFd];
+        let mut exports = Vec::new();
+        if no_counters.is_none() {
+            imports.push(HandleKind::CounterMemfd);
+            exports.push(HandleKind::CounterMemfd);
+        }
+        let no_imports = match no_counters {
+            Some(_) => "pollable descriptors only: worker threads wait for no driver's handles",
+            None => {
+                "pollable descriptors and counters in shared memory only: worker threads wait for no driver's handles"
+            }
+        };
+        let no_exports = no_counters.unwrap_or_else(|| {
+            "counters in shared memory only: other timelines of the host are memory of this process"
+                .into()
+        });
         let info = Info {
             backend: BackendKind::Host,
             name: format!("host ({threads} threads)"),
@@ -52,18 +75,12 @@ impl Device {
                 timestamp_period_ns: 1.0,
                 calibrated_clock: true,
                 max_value_difference: u64::MAX,
-                imports: vec![HandleKind::PollableFd],
+                exports,
+                imports,
                 queues: vec![family],
                 limits: vec![
-                    (
-                        "exports",
-                        "host timelines are memory of this process".into(),
-                    ),
-                    (
-                        "imports",
-                        "pollable descriptors only: worker threads wait for no driver's handles"
-                            .into(),
-                    ),
+                    ("exports", no_exports),
+                    ("imports", no_imports.into()),
                     (
                         "stream memory operations",
                         "host work reads and writes memory itself".into(),
@@ -78,7 +95,22 @@ impl Device {
             info,
             clock: Clock::new(Object::new("clock", "host"), SameClock),
             poller: Mutex::default(),
+            memory: DeviceId::new(),
+            bells: Mutex::default(),
         }))
+    }
+
+    /// What ports of counters in shared memory belong to. Not this device: its queues would have ports for them then, and what a worker thread is to
+    /// signal would be pending while application's code has yet to run. Streams would be parked for that, and code which frees memory of their
+    /// context would wait for them. So what queues of the host signal is pending when it is reached.
+    pub(crate) fn memory(&self) -> DeviceId {
+        self.0.memory
+    }
+
+    /// What watches the counters in shared memory.
+    pub(crate) fn bells(&self) -> Arc<Bells> {
+        let mut bells = self.0.bells.lock();
+        bells.get_or_insert_with(|| Arc::new(Bells::new())).clone()
     }
 
     /// What watches the descriptors that were imported.

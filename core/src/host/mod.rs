@@ -7,9 +7,11 @@ mod descriptor;
 mod device;
 mod port;
 mod queue;
+mod shared;
 mod tasks;
 mod timing;
 
 pub use device::Device;
 pub(crate) use port::HostPort;
 pub use queue::{Queue, Recorder};
+pub use shared::{CounterPort, Exporter};

@@ -373,8 +373,10 @@ fn shared_memory(parties: &[Party]) -> Result<Fit, Obstacles> {
     if !obstacles.is_empty() {
         return Err(obstacles);
     }
+    // Memory of the host is made by the host, if that takes part.
+    let host = parties.iter().position(|party| !party.is_driven());
     Ok(Fit {
-        home: first_signaller(parties),
+        home: host.unwrap_or_else(|| first_signaller(parties)),
         why: "every queue that takes part waits for memory".into(),
     })
 }

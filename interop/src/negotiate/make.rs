@@ -102,6 +102,7 @@ impl Plan {
                     .collect();
                 external(home, &importers, label, initial)
             }
+            Mechanism::SharedMemory => shared_memory(devices, self, label, initial),
             other => Err(self.cannot(label, format!("no one timeline comes of {other}"))),
         }
     }
@@ -164,6 +165,51 @@ fn external(home: &Device, importers: &[&Device], label: &str, initial: u64) -> 
 #[cfg(not(feature = "vulkan"))]
 fn external(home: &Device, _: &[&Device], _: &str, _: u64) -> Result<Timeline> {
     Err(exports_nothing(home))
+}
+
+/// A counter in memory of the host, which the CUDA devices of `plan` register. Its home is with the host, whoever asks for it.
+fn shared_memory(devices: &[&Device], plan: &Plan, label: &str, initial: u64) -> Result<Timeline> {
+    let taking = plan.parties().iter().filter(|party| party.is_driven());
+    let importers: Vec<&Device> = taking
+        .filter_map(|party| find(devices, party.id()))
+        .collect();
+    let hosts = devices
+        .iter()
+        .filter(|device| plan.part(id_of(device)).is_some());
+    let host = hosts.into_iter().find_map(|device| match device {
+        Device::Host(host) => Some(host.clone()),
+        #[allow(
+            unreachable_patterns,
+            reason = "reachable with a backend that has a driver"
+        )]
+        _ => None,
+    });
+    Timeline::new(label, initial, |initial| {
+        let (home, exporter) = host.unwrap_or_default().exportable_port(initial)?;
+        let mut ports = smallvec::smallvec![home];
+        for importer in importers {
+            match importer {
+                #[cfg(feature = "cuda")]
+                Device::Cuda(cuda) => ports.push(cuda.import_counter(exporter.export()?)?),
+                other => {
+                    return Err(Error::Unsupported {
+                        object: other.object().clone(),
+                        asked: "wait for a counter in shared memory".into(),
+                        reason: "only CUDA's streams do".into(),
+                    });
+                }
+            }
+        }
+        let _ = &exporter;
+        Ok(ports)
+    })
+}
+
+fn id_of(device: &Device) -> PartyId {
+    PartyId {
+        process: Process::this(),
+        device: device.id().get(),
+    }
 }
 
 fn exports_nothing(home: &Device) -> Error {

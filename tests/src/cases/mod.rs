@@ -30,6 +30,7 @@ mod work;
 pub mod binaries;
 #[cfg(feature = "cuda")]
 pub mod captures;
+pub mod counters;
 pub mod devices;
 #[cfg(feature = "vulkan")]
 pub mod handles;

@@ -16,7 +16,16 @@ equipped_cases! {
 fn promised(world: &World<Equipped>) -> Verdict {
     for side in [&world.left, &world.right] {
         match side.library() {
-            Device::Host(device) => host_imports(device)?,
+            Device::Host(device) => {
+                host_imports(device)?;
+                let promised = device
+                    .info()
+                    .capabilities
+                    .exports
+                    .contains(&HandleKind::CounterMemfd);
+                let answer = device.export_timeline(3);
+                as_promised("to export a counter in shared memory", promised, answer)?;
+            }
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => {
                 let can = &device.info().capabilities;
@@ -25,6 +34,11 @@ fn promised(world: &World<Equipped>) -> Verdict {
                     "CUDA exports nothing here: {:?}",
                     can.exports
                 );
+                let promised = can.imports.contains(&HandleKind::CounterMemfd);
+                let (_home, handle) = host::Device::new().export_timeline(3)?;
+                let answer = device.import_counter(handle);
+                let answer = answer.map_err(|rejected| rejected.error);
+                as_promised("to import a counter in shared memory", promised, answer)?;
             }
             Device::Vulkan(device) => vulkan_exports(device)?,
         }

@@ -1,7 +1,5 @@
 //! X2, T1: one counter for both sides.
 
-use syncline::connect;
-
 use crate::case::{Verdict, check};
 use crate::dice::seeds;
 use crate::user::{Queue, Submitted, Timeline};
@@ -16,7 +14,7 @@ linked_cases! {
 
 /// Signals from left, right and the host in turn: one counter, which each side sees in order.
 fn one_counter(world: &World<Equipped>) -> Verdict {
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     for initial in [0, 5, 1 << 40] {
         let line = world.left.own(link.timeline_from("shared", initial)?);
         let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
@@ -53,7 +51,7 @@ fn one_counter(world: &World<Equipped>) -> Verdict {
 /// Starts just below where 32 bits end, signed and not, and just below the end: both sides and the host
 /// see the same values, in order, and none before its time.
 fn across_32_bits(world: &World<Equipped>) -> Verdict {
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     for initial in [(1 << 31) - 2, (1 << 32) - 2, (1 << 63) - 2, u64::MAX - 8] {
         let line = world.left.own(link.timeline_from("line", initial)?);
@@ -104,7 +102,7 @@ fn signalled<'q>(
 /// each stands where its own signals have brought it.
 fn many_lines(world: &World<Equipped>) -> Verdict {
     const LINES: usize = 64;
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     let lines: Vec<_> = (0..LINES)
         .map(|nth| Ok(world.left.own(link.timeline(&format!("line {nth}"))?)))
         .collect::<syncline::Result<_>>()?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Error, Memory, QueueKind, connect};
+use syncline::{Error, Memory, QueueKind};
 
 use super::super::cause;
 use super::super::devices::{look, open_again};
@@ -29,7 +29,7 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
     let inventory = look();
     let left = open_again(&world.left, &inventory)?;
     let right = open_again(&world.right, &inventory)?;
-    let link = connect(&left, &right);
+    let link = super::linked(&left, &right);
     let (line, gate) = (link.timeline("line")?, link.timeline("gate")?);
     let carried = world.left.own(link.timeline("carried")?);
     let shared = link.buffer(256)?;
@@ -94,7 +94,7 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
 /// A shared counter fails: whoever waits above where it stands, on either side or on the host, hears of the
 /// one cause; below it, and on other shared counters, all goes on.
 fn failure(world: &World<Equipped>) -> Verdict {
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
     let (bad, good) = (own("bad")?, own("good")?);
     let outs = [own("left out")?, own("right out")?];

@@ -21,24 +21,29 @@ fn says_how(world: &World<Equipped>) -> Verdict {
         "no reason is given for {}",
         link.mechanism()
     );
-    let line = link.timeline("line")?;
     match share(world.left.library(), world.right.library()) {
         Ok(native) => {
+            // The engine takes the shorter way to the host, although there is a native one.
+            let shorter = (native.mechanism(), link.mechanism())
+                == (Mechanism::SharedMemory, Mechanism::Engine);
             check!(
-                native.mechanism() == link.mechanism(),
+                shorter || native.mechanism() == link.mechanism(),
                 "share and connect disagree"
             );
+            let line = native.timeline("line")?;
             let devices: Vec<_> = line.devices().collect();
             for side in [&world.left, &world.right] {
+                // Threads of the host are no device that waits natively.
+                let is_host = side.info().backend == BackendKind::Host;
                 check!(
-                    devices.contains(&side.id()),
+                    is_host || devices.contains(&side.id()),
                     "{} has no port",
                     side.object()
                 );
             }
             check!(
-                world.left.info().same_gpu(world.right.info()),
-                "two GPUs share {}",
+                could_share(world.left.info(), world.right.info()),
+                "by what the two say of themselves, they do not share {}",
                 native.mechanism()
             );
         }
@@ -55,7 +60,7 @@ fn says_how(world: &World<Equipped>) -> Verdict {
             );
             check!(
                 !could_share(world.left.info(), world.right.info()),
-                "one GPU, which exports and imports timelines, is refused: {reason}"
+                "what one exports the other imports, and they are refused: {reason}"
             );
             let names = (&world.left.info().name, &world.right.info().name);
             check!(
@@ -74,7 +79,7 @@ fn says_how(world: &World<Equipped>) -> Verdict {
 }
 
 /// What devices tell of themselves is enough for a native timeline: one GPU, no partition, and one
-/// API that exports what the other imports.
+/// API that exports what the other imports; or memory of the host, which is no GPU's.
 fn could_share(left: &Info, right: &Info) -> bool {
     let pass = |from: &Info, to: &Info| {
         from.backend == BackendKind::Vulkan
@@ -89,7 +94,19 @@ fn could_share(left: &Info, right: &Info) -> bool {
                 .contains(&HandleKind::TimelineOpaqueFd)
             && to.parent_uuid.is_none()
     };
-    left.same_gpu(right) && (pass(left, right) || pass(right, left))
+    let memory = |from: &Info, to: &Info| {
+        from.backend == BackendKind::Host
+            && to.backend == BackendKind::Cuda
+            && to.capabilities.stream_memory_ops
+            && from
+                .capabilities
+                .exports
+                .contains(&HandleKind::CounterMemfd)
+            && to.capabilities.imports.contains(&HandleKind::CounterMemfd)
+    };
+    memory(left, right)
+        || memory(right, left)
+        || left.same_gpu(right) && (pass(left, right) || pass(right, left))
 }
 
 /// It makes no difference which device is named first.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use syncline::{Error, Mechanism, SharedBuffer, WaitMode, connect};
+use syncline::{Error, Mechanism, SharedBuffer, WaitMode};
 
 use super::super::{DELAY, LONG_DELAY, WORDS};
 use super::bridge::{Relay, copy, fill};
@@ -25,7 +25,7 @@ linked_cases! {
 /// value, it sees the memory. (Counters travel another way than data, and can be faster.)
 fn host_sees(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u32 = 300;
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     let line = world.left.own(link.timeline("line")?);
     let sides = [
         (
@@ -61,7 +61,7 @@ fn host_sees(world: &World<Equipped>) -> Verdict {
 /// The left side fills a shared buffer, the right side copies it to where the host reads it. Returns what
 /// it reads, once both sides are done.
 fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> {
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
     let (produced, carried) = (own("produced")?, own("carried")?);
     let shared: SharedBuffer = link.buffer(WORDS as u64 * 4)?;
@@ -124,7 +124,7 @@ fn memory_without_wait(world: &World<Equipped>) -> Verdict {
 /// for the last signal alone.
 fn last_covers(world: &World<Equipped>) -> Verdict {
     const BUFFERS: u32 = 16;
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
     let (line, carried) = (own("line")?, own("carried")?);
     let lefts = [world.left_queue("left 0")?, world.left_queue("left 1")?];
@@ -176,7 +176,7 @@ fn last_covers(world: &World<Equipped>) -> Verdict {
 /// submitted before the host looks, in every other round the waiting side first.
 fn back_and_forth(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u64 = 50;
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     let line = world.left.own(link.timeline("line")?);
     let shared = link.buffer(64)?;
     if shared.is_relayed() {
@@ -242,7 +242,7 @@ fn back_and_forth(world: &World<Equipped>) -> Verdict {
 
 /// Each side's queues of each kind in turn read what the other side has written, and write it anew.
 fn every_kind(world: &World<Equipped>) -> Verdict {
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     let shared = link.buffer(WORDS as u64 * 4)?;
     if shared.is_relayed() {
         return Stop::skip("the two have no memory in common");
@@ -304,7 +304,7 @@ fn every_kind(world: &World<Equipped>) -> Verdict {
 
 /// From one word up, and what is no buffer.
 fn sizes(world: &World<Equipped>) -> Verdict {
-    let link = connect(world.left.library(), world.right.library());
+    let link = super::linked(world.left.library(), world.right.library());
     let relay = Relay::new()?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     for bytes in [0, 1, 6] {

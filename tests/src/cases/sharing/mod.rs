@@ -29,7 +29,7 @@ mod mechanism;
 mod memory;
 mod plans;
 
-use syncline::{Mechanism, connect};
+use syncline::{Device, Link, Mechanism, connect, share};
 
 use crate::case::{Stop, Verdict};
 use crate::workload::Equipped;
@@ -51,7 +51,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
 /// Runs a case where something is shared, and says why not where nothing is.
 fn natively(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) -> Verdict {
     pair_only(world)?;
-    let link = connect(world.left.library(), world.right.library());
+    let link = linked(world.left.library(), world.right.library());
     if link.mechanism() == Mechanism::Engine {
         return Stop::skip(format!("the two share nothing natively: {}", link.why()));
     }
@@ -61,11 +61,16 @@ fn natively(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) -> Ve
 /// The same where the engine has to carry the signals.
 fn by_the_engine(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) -> Verdict {
     pair_only(world)?;
-    let link = connect(world.left.library(), world.right.library());
+    let link = linked(world.left.library(), world.right.library());
     if link.mechanism() != Mechanism::Engine {
         return Stop::skip(format!("the two are linked by an {}", link.mechanism()));
     }
     run(world)
+}
+
+/// As both forms of a case use the two: natively if that can be, even where the engine is the shorter way.
+fn linked(left: &Device, right: &Device) -> Link {
+    share(left, right).unwrap_or_else(|_| connect(left, right))
 }
 
 fn pair_only(world: &World<Equipped>) -> Verdict {

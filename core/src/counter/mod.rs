@@ -1,0 +1,279 @@
+//! Counters in shared memory: timelines of several processes, and of devices that write and wait for words of memory.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `page` | the page that a counter lies in, byte by byte |
+//! | `sealed` | the file behind it: made, and judged where it comes in |
+//! | `mapping` | the page in this process's memory |
+//! | `bell` | how threads sleep on pages, and are woken |
+//!
+//! Nothing that stands in a page is believed: another process may write anything there at any time.
+
+mod bell;
+mod mapping;
+mod page;
+mod sealed;
+
+use std::ffi::c_void;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Object, Result};
+use crate::handle::CounterFd;
+use mapping::Mapping;
+
+pub(crate) use bell::Sleeper;
+pub(crate) use sealed::Sealed;
+
+/// A 64-bit counter in a page of memory that several processes have, as one port of this process has it.
+///
+/// It only grows, and no value shows that was not [announced](Counter::announce) before: whatever else is found there is an error, and the end of
+/// the timeline. Its calls read and write memory; [`Counter::signal`], [`Counter::ring`] and [`Counter::fail`] also wake threads.
+pub struct Counter {
+    object: Object,
+    page: Mapping,
+    /// The highest value that it was seen to have.
+    seen: AtomicU64,
+}
+
+impl Counter {
+    /// The size of the page, from [`Counter::address`] on.
+    pub const BYTES: usize = page::BYTES;
+
+    /// Where in the page the counter itself lies: 64 bits, which a device waits for and writes.
+    pub const REACHED: usize = page::REACHED;
+
+    /// A fresh one at `initial`, and the file that it lies in.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the system gives no memory, or no descriptor; [`Error::ValueOutOfRange`] for `u64::MAX`.
+    pub(crate) fn make(initial: u64) -> Result<(Self, OwnedFd)> {
+        let object = Object::new("counter", "");
+        if initial == u64::MAX {
+            return Err(Error::ValueOutOfRange {
+                timeline: object,
+                asked: initial,
+                reached: 0,
+                largest: u64::MAX - 1,
+            });
+        }
+        let native = |(call, errno): (&'static str, Errno)| native(&object, call, errno);
+        let file = sealed::make().map_err(native)?;
+        let page = Mapping::of(sealed::fresh(file.as_fd())).map_err(|e| native(("mmap", e)))?;
+        page.format(initial);
+        let counter = Self {
+            object,
+            page,
+            seen: AtomicU64::new(initial),
+        };
+        Ok((counter, file))
+    }
+
+    /// The counter that `handle` carries, mapped. The handle stays open, and can be closed.
+    ///
+    /// # Errors
+    /// [`Error::Import`] if `importer` does not find a counter there any more: whoever has the page may have written over its head;
+    /// [`Error::Native`] if it cannot be mapped.
+    pub fn open(handle: &CounterFd, importer: &Object) -> Result<Self> {
+        let file = Sealed::judge(handle.as_fd()).map_err(|reason| Error::Import {
+            object: importer.clone(),
+            what: "a counter in shared memory".into(),
+            reason,
+        })?;
+        let object = Object::new("counter", "");
+        let page = Mapping::of(file).map_err(|errno| native(&object, "mmap", errno))?;
+        let counter = Self {
+            object,
+            page,
+            seen: AtomicU64::new(0),
+        };
+        Ok(counter)
+    }
+
+    /// Its name in errors.
+    #[must_use]
+    pub const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Where the page lies in this process: [`Counter::BYTES`] bytes, which stay there as long as this lives. To be registered with a device, and
+    /// reached through atomics only.
+    #[must_use]
+    pub const fn address(&self) -> *mut c_void {
+        self.page.address()
+    }
+
+    /// The value reached: what is written before it is signalled is visible to who sees it. Two loads mostly.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] if it shows what no signaller leaves there: all ones, less than it has been, more than was announced;
+    /// [`Error::FailedElsewhere`] once somebody has failed it, and no higher value is there to be told first.
+    #[inline]
+    pub fn value(&self) -> Result<u64> {
+        // In this order: what is seen here was on the page before.
+        let seen = self.seen.load(Ordering::Acquire);
+        let value = self.page.reached.load(Ordering::SeqCst);
+        if value == seen && !self.page.is_failed() {
+            return Ok(value);
+        }
+        self.judge(value, seen)
+    }
+
+    #[inline(never)]
+    fn judge(&self, value: u64, seen: u64) -> Result<u64> {
+        let corrupted = |reason: String| Error::Corrupted {
+            counter: self.object.clone(),
+            found: value,
+            reason,
+        };
+        if value == u64::MAX {
+            return Err(corrupted("all ones are no value".into()));
+        }
+        if value < seen {
+            return Err(corrupted(format!("it has gone back from {seen}")));
+        }
+        // After the value: who signals announces that first.
+        let announced = self.page.announced.load(Ordering::Acquire);
+        if value > announced {
+            return Err(corrupted(format!(
+                "signals up to {announced} were announced, and none above"
+            )));
+        }
+        // Values that were reached before it failed stay so; what a device has written since does not count.
+        let counts = self.page.frozen().map_or(value, |frozen| value.min(frozen));
+        if counts > seen {
+            self.seen.fetch_max(counts, Ordering::AcqRel);
+            return Ok(counts);
+        }
+        self.check()?;
+        Ok(value)
+    }
+
+    /// Whether it can still be signalled: a load.
+    ///
+    /// # Errors
+    /// [`Error::FailedElsewhere`].
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if self.page.is_failed() {
+            return Err(self.failure());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn failure(&self) -> Error {
+        let cause = self.page.cause();
+        Error::FailedElsewhere {
+            counter: self.object.clone(),
+            code: cause.code,
+            cause: cause.words,
+        }
+    }
+
+    /// Says that `value` is about to be signalled: to be called before the signal is given to whoever makes it. It may show from here on.
+    ///
+    /// # Errors
+    /// [`Error::FailedElsewhere`]: the signal must not be made; [`Error::Corrupted`], too, for what [`Counter::value`] tells.
+    pub fn announce(&self, value: u64) -> Result<()> {
+        self.check()?;
+        let reached = self.value()?;
+        if value <= reached {
+            return Err(self.overtaken(reached, value));
+        }
+        self.page.announced.fetch_max(value, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn overtaken(&self, reached: u64, value: u64) -> Error {
+        Error::Corrupted {
+            counter: self.object.clone(),
+            found: reached,
+            reason: format!("somebody else has signalled that while {value} was to be signalled"),
+        }
+    }
+
+    /// Says that the announced signal of `value` is with a driver, and so is everything that it waits for: no host is needed any more.
+    pub fn note_pending(&self, value: u64) {
+        self.page.pending.fetch_max(value, Ordering::SeqCst);
+    }
+
+    /// True if whoever signals `value` has said that it is [pending](Counter::note_pending), or it is reached. What another process says is not
+    /// checked: it may lie.
+    #[must_use]
+    pub fn is_pending(&self, value: u64) -> bool {
+        let pending = self.page.pending.load(Ordering::Acquire);
+        pending.max(self.page.reached.load(Ordering::Acquire)) >= value
+    }
+
+    /// Signals from the host: announced and stored, and a system call if somebody sleeps.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] if it does not show a lower value that may stand there: somebody signals besides, and nothing was stored;
+    /// [`Error::FailedElsewhere`].
+    pub fn signal(&self, value: u64) -> Result<()> {
+        self.announce(value)?;
+        let mut before = self.seen.load(Ordering::Acquire);
+        let reached = &self.page.reached;
+        // Sequentially consistent, against who counts himself among the sleepers and then looks.
+        while let Err(found) =
+            reached.compare_exchange(before, value, Ordering::SeqCst, Ordering::Acquire)
+        {
+            before = self.judge(found, before)?;
+            if before >= value {
+                return Err(self.overtaken(before, value));
+            }
+        }
+        // Less than this it must never show again.
+        self.seen.fetch_max(value, Ordering::AcqRel);
+        if self.page.sleepers.load(Ordering::SeqCst) > 0 {
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// Fails it for every process that has it, unless somebody has before. What is above `frozen` does not count from then on, but for who has seen it
+    /// already: a device that still writes to it lets nobody think that it goes on. Of the cause's words 512 bytes go.
+    pub fn fail(&self, frozen: u64, code: i64, cause: &str) {
+        if self.page.fail(frozen, code, cause) {
+            self.ring();
+        }
+    }
+
+    /// Says that somebody may signal from here on who rings no bell: threads that sleep for it look by themselves from time to time.
+    pub fn expect_quiet_signals(&self) {
+        self.page.quiet.store(1, Ordering::SeqCst);
+        // Those that sleep already do not know.
+        self.ring();
+    }
+}
+
+fn native(object: &Object, call: &'static str, errno: Errno) -> Error {
+    Error::Native {
+        object: object.clone(),
+        call,
+        code: i64::from(errno.raw_os_error()),
+        name: errno.to_string(),
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reached = self.page.reached.load(Ordering::Relaxed);
+        write!(f, "{} (reached {reached})", self.object)
+    }
+}
+
+/// Why this system makes no counters in shared memory, if so.
+pub(crate) fn unavailable() -> Option<String> {
+    let (call, errno) = sealed::make().err()?;
+    Some(format!(
+        "the system makes no sealed memory to share: {call} says {errno}"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! The page that a counter in shared memory lies in, byte by byte.
+//!
+//! | bytes | what | written by |
+//! |---|---|---|
+//! | 0..8 | magic, the letters `SYNCLCTR` | who makes the page, once and last |
+//! | 8..12 | version of this layout, 1 | who makes it, once |
+//! | 12..16 | quiet: not 0 once somebody may signal who rings no bell (a stream of a GPU) | who lets such a one in |
+//! | 128..136 | reached: the counter itself, which devices wait for and write | each signaller |
+//! | 256..264 | announced: no signal above this has been given to anybody | each signaller, before he gives it away |
+//! | 264..272 | pending: signals up to this need nothing more of any host; what is reached is pending, too | each signaller, once a driver has it |
+//! | 384..388 | sleepers: how many threads sleep, or are about to | who sleeps |
+//! | 388..392 | bell: a futex, one more with each ring | who signals, or fails it, while somebody sleeps |
+//! | 512..516 | failed: 0, 1 while the cause is being written, 2 once it is there | who fails it first |
+//! | 516..520 | length of the cause, in bytes | the same |
+//! | 520..528 | code of the cause, signed | the same |
+//! | 528..536 | frozen: what is above this does not count, although devices may still write it | the same |
+//! | 536..1048 | the cause, UTF-8 | the same |
+//!
+//! Numbers are in the byte order of the machine. What is not listed is 0, and belongs to later versions. What several
+//! processors write at different times lies 128 bytes apart, as they fetch two cache lines together.
+//!
+//! Any process that has the page can write anything to it at any time. So it is reached through atomics only, and whatever is read is judged
+//! where it is read ([`Counter`](super::Counter)).
+
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// `SYNCLCTR`.
+const MAGIC: u64 = u64::from_ne_bytes(*b"SYNCLCTR");
+
+/// Of this layout.
+const VERSION: u32 = 1;
+
+/// The size of the page's file.
+pub(super) const BYTES: usize = 4096;
+
+/// Where the counter itself lies.
+pub(super) const REACHED: usize = offset_of!(Page, reached);
+
+/// How much of a cause there is room for.
+const CAUSE: usize = 512;
+
+/// What the first bytes of a page say.
+pub(super) const HEADER: usize = 12;
+
+/// Bytes of no meaning, which others may change all the same.
+type Gap<const BYTES: usize> = [AtomicU8; BYTES];
+
+/// See the head of this file.
+#[repr(C, align(128))]
+pub(super) struct Page {
+    magic: AtomicU64,
+    version: AtomicU32,
+    pub(super) quiet: AtomicU32,
+    _behind_head: Gap<112>,
+    pub(super) reached: AtomicU64,
+    _behind_reached: Gap<120>,
+    pub(super) announced: AtomicU64,
+    pub(super) pending: AtomicU64,
+    _behind_pending: Gap<112>,
+    pub(super) sleepers: AtomicU32,
+    pub(super) bell: AtomicU32,
+    _behind_bell: Gap<120>,
+    failed: AtomicU32,
+    length: AtomicU32,
+    code: AtomicI64,
+    frozen: AtomicU64,
+    cause: [AtomicU8; CAUSE],
+    _rest: Gap<3048>,
+}
+
+const _: () = {
+    assert!(size_of::<Page>() == BYTES);
+    assert!(offset_of!(Page, magic) == 0 && offset_of!(Page, version) == 8);
+    assert!(offset_of!(Page, quiet) == 12 && offset_of!(Page, reached) == 128);
+    assert!(offset_of!(Page, announced) == 256 && offset_of!(Page, pending) == 264);
+    assert!(offset_of!(Page, sleepers) == 384 && offset_of!(Page, bell) == 388);
+    assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, length) == 516);
+    assert!(offset_of!(Page, code) == 520 && offset_of!(Page, frozen) == 528);
+    assert!(offset_of!(Page, cause) == 536);
+};
+
+/// Nobody has failed it.
+const SOUND: u32 = 0;
+/// Somebody is writing why.
+const FAILING: u32 = 1;
+/// It has failed, and the cause is there.
+const FAILED: u32 = 2;
+
+/// Why a page that failed did: as another process has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cause {
+    pub(super) code: i64,
+    pub(super) words: String,
+}
+
+impl Page {
+    /// Makes a page of zeroes, which nobody else has yet, a counter at `initial`.
+    pub(super) fn format(&self, initial: u64) {
+        self.reached.store(initial, Ordering::Relaxed);
+        self.announced.store(initial, Ordering::Relaxed);
+        self.pending.store(initial, Ordering::Relaxed);
+        self.version.store(VERSION, Ordering::Relaxed);
+        self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// True if somebody has failed it: a load.
+    #[inline]
+    pub(super) fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire) != SOUND
+    }
+
+    /// Notes the first failure, behind which no value above `frozen` counts. False if there was one.
+    pub(super) fn fail(&self, frozen: u64, code: i64, words: &str) -> bool {
+        let failed = &self.failed;
+        let first = failed.compare_exchange(SOUND, FAILING, Ordering::AcqRel, Ordering::Relaxed);
+        if first.is_err() {
+            return false;
+        }
+        let mut length = words.len().min(CAUSE);
+        while !words.is_char_boundary(length) {
+            length -= 1;
+        }
+        for (to, byte) in self.cause.iter().zip(words[..length].bytes()) {
+            to.store(byte, Ordering::Relaxed);
+        }
+        self.length.store(length as u32, Ordering::Relaxed);
+        self.code.store(code, Ordering::Relaxed);
+        self.frozen.store(frozen, Ordering::Relaxed);
+        // Sequentially consistent, against who counts himself among the sleepers and then looks.
+        failed.store(FAILED, Ordering::SeqCst);
+        true
+    }
+
+    /// The last value that counts, if it has failed. 0 while that is being written.
+    #[inline]
+    pub(super) fn frozen(&self) -> Option<u64> {
+        match self.failed.load(Ordering::Acquire) {
+            SOUND => None,
+            FAILED => Some(self.frozen.load(Ordering::Relaxed)),
+            _ => Some(0),
+        }
+    }
+
+    /// Why it failed, as far as that can be read: bounded, and whatever bytes there are.
+    pub(super) fn cause(&self) -> Cause {
+        if self.failed.load(Ordering::Acquire) != FAILED {
+            return Cause {
+                code: 0,
+                words: "it has not said why, or not yet".into(),
+            };
+        }
+        let length = self.length.load(Ordering::Relaxed) as usize;
+        let bytes: Vec<u8> = self.cause[..length.min(CAUSE)]
+            .iter()
+            .map(|byte| byte.load(Ordering::Relaxed))
+            .collect();
+        let shown = String::from_utf8_lossy(&bytes);
+        Cause {
+            code: self.code.load(Ordering::Relaxed),
+            // One line, whatever stands there.
+            words: shown.replace(char::is_control, "\u{fffd}"),
+        }
+    }
+}
+
+/// Judges the first bytes of a page.
+///
+/// # Errors
+/// What is wrong with them, in words.
+pub(super) fn judge(header: [u8; HEADER]) -> Result<(), String> {
+    let [m0, m1, m2, m3, m4, m5, m6, m7, version @ ..] = header;
+    let magic = u64::from_ne_bytes([m0, m1, m2, m3, m4, m5, m6, m7]);
+    let version = u32::from_ne_bytes(version);
+    if magic != MAGIC {
+        return Err(format!(
+            "it begins with {magic:#018x}, and a counter with {MAGIC:#018x}"
+        ));
+    }
+    if version != VERSION {
+        return Err(format!(
+            "its layout is of version {version}, and this library knows version {VERSION}"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Timelines in shared memory: counters that leave this process, and those that come in.
+
+use std::any::Any;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use crate::backend::{Attachment, Counter, Device as _, Port, Watch, Watcher};
+use crate::counter::Sleeper;
+use crate::host::Device;
+use crate::{CounterFd, Error, HandleKind, Rejected, Result};
+
+/// Makes handles of an exportable timeline, as many as there are importers.
+#[derive(Clone, Debug)]
+pub struct Exporter {
+    counter: Arc<Counter>,
+    file: Arc<OwnedFd>,
+}
+
+impl Exporter {
+    /// A new handle, with a descriptor of its own.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the system gives no descriptor.
+    pub fn export(&self) -> Result<CounterFd> {
+        let twin = rustix::io::fcntl_dupfd_cloexec(self.file.as_fd(), 0);
+        let twin = twin.map_err(|errno| Error::Native {
+            object: self.counter.object().clone(),
+            call: "fcntl(F_DUPFD_CLOEXEC)",
+            code: i64::from(errno.raw_os_error()),
+            name: errno.to_string(),
+        })?;
+        Ok(CounterFd::known(twin))
+    }
+}
+
+impl Exporter {
+    /// The counter.
+    #[must_use]
+    pub const fn counter(&self) -> &Arc<Counter> {
+        &self.counter
+    }
+}
+
+impl Device {
+    /// A fresh counter at `initial`, for a timeline with its home here, and a handle of it.
+    ///
+    /// # Errors
+    /// As [`Device::exportable_port`] and [`Exporter::export`].
+    pub fn export_timeline(&self, initial: u64) -> Result<(Attachment, CounterFd)> {
+        let (attachment, exporter) = self.exportable_port(initial)?;
+        Ok((attachment, exporter.export()?))
+    }
+
+    /// A fresh counter at `initial` in a sealed page of shared memory, for a timeline with its home here, and what makes handles of it.
+    ///
+    /// Other processes, and devices with [stream memory operations](crate::Capabilities::stream_memory_ops), signal and wait for it
+    /// without this process. Queues of the host wait until a value is reached, and what they signal is pending when it is: a device never
+    /// waits for code that has yet to run on a thread. If somebody outside this timeline is to signal it, set the attachment's `signalled_elsewhere`. A timeline fails with
+    /// [`Error::Corrupted`] once the page shows what no signaller leaves there.
+    ///
+    /// See memfd_create(2) and futex(2).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the system makes no such memory; [`Error::Native`] if it has none left, or no descriptor;
+    /// [`Error::ValueOutOfRange`] for `u64::MAX`.
+    pub fn exportable_port(&self, initial: u64) -> Result<(Attachment, Exporter)> {
+        let can = &self.info().capabilities;
+        if !can.exports.contains(&HandleKind::CounterMemfd) {
+            let limit = can.limits.iter().find(|(limit, _)| *limit == "exports");
+            return Err(Error::Unsupported {
+                object: self.object().clone(),
+                asked: "export a timeline".into(),
+                reason: limit.map_or_else(String::new, |(_, reason)| reason.clone()),
+            });
+        }
+        let (counter, file) = Counter::make(initial)?;
+        let counter = Arc::new(counter);
+        let exporter = Exporter {
+            counter: counter.clone(),
+            file: Arc::new(file),
+        };
+        Ok((self.attach(counter), exporter))
+    }
+
+    /// The counter behind a handle. Its value is what the port polls.
+    ///
+    /// An opaque handle's does not come in here:
+    ///
+    /// ```compile_fail,E0308
+    /// # use syncline_core::{TimelineFd, host::Device};
+    /// fn take(device: &Device, handle: TimelineFd) {
+    ///     let _ = device.import_timeline(handle);
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The handle, and: [`Error::Import`] if somebody has written over the page's head since the handle was made; [`Error::Native`]
+    /// if the page cannot be mapped.
+    pub fn import_timeline(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
+        match Counter::open(&handle, self.object()) {
+            Ok(counter) => Ok(Attachment {
+                // Whoever exported it signals it too.
+                signalled_elsewhere: true,
+                ..self.attach(Arc::new(counter))
+            }),
+            Err(error) => Err(Rejected { handle, error }),
+        }
+    }
+
+    fn attach(&self, counter: Arc<Counter>) -> Attachment {
+        Attachment {
+            device: self.memory(),
+            port: Box::new(CounterPort(counter)),
+            watch: Some(self.bells()),
+            max_value_difference: self.info().capabilities.max_value_difference,
+            signalled_elsewhere: false,
+        }
+    }
+}
+
+/// A counter in shared memory, as threads of the host signal it and wait for it: the home of its timeline, so to be found on the first of
+/// [`Timeline::devices`](crate::Timeline::devices).
+#[derive(Debug)]
+pub struct CounterPort(Arc<Counter>);
+
+impl CounterPort {
+    /// The counter.
+    #[must_use]
+    pub const fn counter(&self) -> &Arc<Counter> {
+        &self.0
+    }
+}
+
+impl Port for CounterPort {
+    /// Whoever signals it says so in the page.
+    fn sees_submitted(&self, value: u64) -> Result<()> {
+        if self.0.is_pending(value) {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            object: self.0.object().clone(),
+            asked: format!("take a signal of {value} for pending"),
+            reason: "the page does not say so: signals of raw CUDA streams go through Device::submit_claimed, and those of another process are there once they are with a driver"
+                .into(),
+        })
+    }
+
+    fn poll(&self) -> Result<Option<u64>> {
+        self.0.value().map(Some)
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        self.0.signal(value)
+    }
+}
+
+/// Watches the counters of one device while somebody waits for them.
+#[derive(Debug)]
+pub(crate) struct Bells {
+    watcher: Watcher,
+    sleeper: Sleeper,
+}
+
+impl Bells {
+    pub(crate) fn new() -> Self {
+        Self {
+            watcher: Watcher::default(),
+            sleeper: Sleeper::new(),
+        }
+    }
+}
+
+impl Watch for Bells {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    /// What is wrong with a page the engine hears when it asks the port, which it does next.
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+        let mut counters: SmallVec<[(&Counter, u64); 8]> = SmallVec::new();
+        for &(port, value) in ports {
+            let port: &dyn Any = port;
+            if let Some(CounterPort(counter)) = port.downcast_ref() {
+                counters.push((counter, value));
+            }
+        }
+        self.sleeper.sleep(&counters, until);
+        Ok(())
+    }
+
+    /// A thread that waits is woken by the bell as well as the watching thread is.
+    fn lends(&self) -> bool {
+        true
+    }
+
+    fn nudge(&self) {
+        self.sleeper.nudge();
+    }
+}

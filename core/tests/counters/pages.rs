@@ -1,0 +1,161 @@
+//! T1, P4, E5: pages that lie, and failures that stand in them.
+
+use std::thread;
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::{Error, QueueKind, Timeline, host};
+
+use super::{ANNOUNCED, FAILED, Hostile, LONG, REACHED, alone, exported, imported};
+
+/// What a failed timeline says, here and to whoever waits.
+#[track_caller]
+fn failed(line: &Timeline, value: u64) -> Error {
+    let error = line.at(value).wait(LONG).unwrap_err();
+    let Error::Failed { cause, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert!(matches!(line.value(), Err(Error::Failed { .. })));
+    (*cause).clone()
+}
+
+fn two() -> (Timeline, Timeline, Hostile) {
+    let device = host::Device::new();
+    let (ours, exporter) = exported(&device, 10);
+    let theirs = imported(&device, exporter.export().unwrap());
+    ours.signal(20).unwrap();
+    theirs.at(20).wait(LONG).unwrap();
+    (ours, theirs, Hostile::of(&exporter))
+}
+
+#[test]
+fn a_value_that_goes_back_fails_the_timeline() {
+    let _alone = alone();
+    let (ours, theirs, hostile) = two();
+    hostile.write_word(REACHED, 19);
+    for line in [&ours, &theirs] {
+        assert!(matches!(
+            failed(line, 21),
+            Error::Corrupted { found: 19, .. }
+        ));
+        assert_eq!(line.frozen_value(), 20);
+        line.at(20).wait(LONG).unwrap();
+    }
+}
+
+#[test]
+fn all_ones_fail_the_timeline() {
+    let _alone = alone();
+    let (ours, theirs, hostile) = two();
+    hostile.write_word(ANNOUNCED, u64::MAX);
+    hostile.write_word(REACHED, u64::MAX);
+    for line in [&ours, &theirs] {
+        assert!(matches!(
+            failed(line, 21),
+            Error::Corrupted {
+                found: u64::MAX,
+                ..
+            }
+        ));
+        assert_eq!(line.frozen_value(), 20);
+    }
+}
+
+#[test]
+fn a_value_ahead_of_what_was_announced_fails_the_timeline() {
+    let _alone = alone();
+    let (ours, theirs, hostile) = two();
+    hostile.write_word(REACHED, 25);
+    for line in [&ours, &theirs] {
+        let cause = failed(line, 22);
+        assert!(
+            matches!(cause, Error::Corrupted { found: 25, .. }),
+            "{cause}"
+        );
+        assert_eq!(line.frozen_value(), 20);
+    }
+}
+
+/// Nothing that stands there takes the process down, whoever looks; most of it is a failure, the rest a value.
+#[test]
+fn any_bytes_are_survived() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..300 {
+        let (ours, exporter) = exported(&device, 1);
+        let hostile = Hostile::of(&exporter);
+        for _ in 0..20 {
+            // Not the bell's: 96 and 97.
+            let word = [0, 1, 16, 32, 33, 48, 64, 65, 66, 100][next() as usize % 10];
+            let value = if next() % 2 == 0 { next() } else { next() % 4 };
+            hostile.write_word(8 * word, value);
+            let _ = ours.value();
+            let _ = ours.signal(ours.frozen_value() + 1);
+            let _ = ours.at(u64::MAX - 1).is_reached();
+        }
+        assert!(ours.frozen_value() < u64::MAX);
+    }
+}
+
+/// Whoever sleeps hears of it without a bell, too: within the time after which the watch looks again.
+#[test]
+fn a_page_that_breaks_ends_a_wait() {
+    let _alone = alone();
+    let (ours, theirs, hostile) = two();
+    thread::scope(|scope| {
+        let waits = [&ours, &theirs].map(|line| scope.spawn(|| failed(line, 100)));
+        hostile.write_word(REACHED, 3);
+        for wait in waits {
+            assert!(matches!(wait.join().unwrap(), Error::Corrupted { .. }));
+        }
+    });
+}
+
+#[test]
+fn a_failure_in_the_page_is_told_with_its_cause() {
+    let _alone = alone();
+    let (ours, theirs, hostile) = two();
+    ours.signal(30).unwrap();
+    let cause = b"the renderer was \xff\xfe lost";
+    hostile.write(FAILED + 24, cause);
+    hostile.write_word(FAILED + 16, 30);
+    hostile.write(FAILED + 8, &(-4_i64).to_ne_bytes());
+    hostile.write(FAILED + 4, &(cause.len() as u32).to_ne_bytes());
+    hostile.write(FAILED, &2_u32.to_ne_bytes());
+    match failed(&theirs, 31) {
+        Error::FailedElsewhere { code, cause, .. } => {
+            assert_eq!(code, -4);
+            assert!(cause.starts_with("the renderer was ") && cause.ends_with(" lost"));
+        }
+        other => panic!("{other}"),
+    }
+    // What was reached before stays so.
+    assert_eq!(theirs.frozen_value(), 30);
+    assert!(ours.signal(31).is_err());
+    assert_eq!(hostile.read_word(REACHED), 30);
+}
+
+/// Work that fails signals nothing, in the page neither.
+#[test]
+fn a_failed_submission_stores_nothing() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let (ours, exporter) = exported(&device, 0);
+    let theirs = imported(&device, exporter.export().unwrap());
+    let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+    let work = |recorder: &mut host::Recorder| {
+        recorder.run(|| panic!("on purpose"));
+        Ok(())
+    };
+    queue.submit(&[], work, &[ours.signal_at(1)]).unwrap();
+    queue.idle(LONG).unwrap();
+    assert!(matches!(failed(&ours, 1), Error::WorkPanicked { .. }));
+    assert_eq!(Hostile::of(&exporter).read_word(REACHED), 0);
+    assert!(!theirs.at(1).is_reached().unwrap());
+}

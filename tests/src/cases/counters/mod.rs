@@ -1,0 +1,15 @@
+//! X2 to X4, T1, T6: counters in shared memory, between the host and whatever takes them.
+
+mod hostile;
+mod parts;
+mod passed;
+
+use crate::Case;
+use crate::workload::Equipped;
+
+/// The cases of this family; they need the host, alone or beside a device that takes its counters.
+#[must_use]
+pub fn cases() -> Vec<Case<Equipped>> {
+    let files = [passed::cases(), hostile::cases()];
+    files.into_iter().flatten().collect()
+}

@@ -1,0 +1,119 @@
+//! What the cases of counters have in common: who exports, who imports, and one page seen through an import.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use syncline::backend::{Attachments, Device as _};
+use syncline::{CounterFd, Device, Error, HandleKind, Rejected, Timeline, host};
+
+use crate::World;
+use crate::case::Stop;
+use crate::workload::Equipped;
+
+/// Where the counter, what was announced, and the failure lie in a page.
+pub(super) const REACHED: u64 = 128;
+pub(super) const ANNOUNCED: u64 = 256;
+pub(super) const FAILED: u64 = 512;
+
+/// The host, which exports, and the device that imports: the other side, or the host where there is none.
+pub(super) fn sides(world: &World<Equipped>) -> Result<(&host::Device, &Device), Stop> {
+    let (exporter, importer) = match (world.left.library(), world.right.library()) {
+        (Device::Host(exporter), importer) | (importer, Device::Host(exporter)) => {
+            (exporter, importer)
+        }
+        _ => return Stop::skip("neither side is the host, which makes the counters"),
+    };
+    for (info, kinds) in [
+        (exporter.info(), &exporter.info().capabilities.exports),
+        (importer.info(), &importer.info().capabilities.imports),
+    ] {
+        if !kinds.contains(&HandleKind::CounterMemfd) {
+            return Stop::skip(format!("{} has no counters in shared memory", info.name));
+        }
+    }
+    Ok((exporter, importer))
+}
+
+/// A counter, as the timeline that it was made for.
+pub(super) struct Exported {
+    pub(super) line: Timeline,
+    pub(super) source: host::Exporter,
+}
+
+/// A counter at `initial`. Imports of it are timelines of their own, so the engine is told that others signal it too.
+pub(super) fn exported(exporter: &host::Device, initial: u64) -> Result<Exported, Stop> {
+    let (mut home, source) = exporter.exportable_port(initial)?;
+    home.signalled_elsewhere = true;
+    let line = Timeline::new("line", initial, |_| Ok([home].into_iter().collect()))?;
+    Ok(Exported { line, source })
+}
+
+/// A second timeline over the page behind `handle`: read on a host device of its own, and used by `importer`, if that is another kind of device,
+/// through the handle.
+pub(super) fn view(
+    importer: &Device,
+    source: &host::Exporter,
+    handle: CounterFd,
+    initial: u64,
+) -> Result<Timeline, Stop> {
+    let mut ports = Attachments::new();
+    if let Device::Host(importer) = importer {
+        ports.push(importer.import_timeline(handle).map_err(reason)?);
+    } else {
+        let reader = host::Device::new();
+        ports.push(reader.import_timeline(source.export()?).map_err(reason)?);
+        import(importer, handle, &mut ports).map_err(reason)?;
+    }
+    Ok(Timeline::new("view", initial, |_| Ok(ports))?)
+}
+
+fn reason<H>(rejected: Rejected<H>) -> Error {
+    rejected.error
+}
+
+/// What the importer makes of a handle is dropped at once, or joins the ports.
+pub(super) fn import(
+    importer: &Device,
+    handle: CounterFd,
+    ports: &mut Attachments,
+) -> Result<(), Rejected<CounterFd>> {
+    ports.push(match importer {
+        Device::Host(device) => device.import_timeline(handle)?,
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => device.import_counter(handle)?,
+        #[allow(unreachable_patterns, reason = "there may be no other backend")]
+        _ => {
+            let error = Error::NothingToWaitFor;
+            return Err(Rejected { handle, error });
+        }
+    });
+    Ok(())
+}
+
+/// A page in the hands of somebody who keeps to nothing.
+pub(super) struct Hostile(OwnedFd);
+
+impl Hostile {
+    pub(super) fn of(source: &host::Exporter) -> Result<Self, Stop> {
+        Ok(Self(source.export()?.into_fd()))
+    }
+
+    pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Stop> {
+        let written = rustix::io::pwrite(self.0.as_fd(), bytes, at);
+        match written {
+            Ok(count) if count == bytes.len() => Ok(()),
+            other => Stop::fail(format!("a page cannot be written: {other:?}")),
+        }
+    }
+
+    pub(super) fn word(&self, at: u64) -> Result<u64, Stop> {
+        let mut word = [0; 8];
+        match rustix::io::pread(self.0.as_fd(), &mut word, at) {
+            Ok(8) => Ok(u64::from_ne_bytes(word)),
+            other => Stop::fail(format!("a page cannot be read: {other:?}")),
+        }
+    }
+
+    pub(super) fn write_word(&self, at: u64, value: u64) -> Result<(), Stop> {
+        self.write(at, &value.to_ne_bytes())
+    }
+}
