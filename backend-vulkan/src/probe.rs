@@ -357,8 +357,8 @@ impl Probe {
             }
             let features = answer.external_memory_properties.external_memory_features;
             let exports = features.contains(vk::ExternalMemoryFeatureFlags::EXPORTABLE);
-            let imports = features.contains(vk::ExternalMemoryFeatureFlags::IMPORTABLE);
-            note(HandleKind::MemoryOpaqueFd, (exports, imports));
+            // Nothing here makes a buffer of somebody else's memory, whether or not the driver would.
+            note(HandleKind::MemoryOpaqueFd, (exports, false));
         }
     }
 

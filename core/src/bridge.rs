@@ -1,4 +1,4 @@
-//! Timelines of several devices that nothing native joins, and relays that carry each signal on through the host (X6).
+//! Timelines of several devices that nothing native joins, and what carries each signal on through the host (X6).
 
 use std::sync::Arc;
 
@@ -6,23 +6,36 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, Failure, Object, Result};
 use crate::run::Wake;
-use crate::state::{Closing, Shared};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::state::{Closing, Interval, Shared};
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::timeline::{Attachment, Attachments, Timeline};
 use crate::waiters::Stage;
 
 /// The timelines on both sides of a bridge, or on all.
+///
+/// One thread at a time carries, whichever has noticed something: so what one side reaches is on all others before anything else is looked
+/// at. Whoever comes meanwhile leaves word, and goes on.
 pub(crate) struct Sides {
     sides: SmallVec<[Side; 2]>,
+    turn: Mutex<Turn>,
     /// The last handle of any of them has gone.
     orphaned: AtomicBool,
-    closing: Mutex<()>,
 }
 
 struct Side {
     of: Arc<Shared>,
-    /// The highest value that a relay has brought, or is bringing, from another side.
-    brought: AtomicU64,
+    /// Somebody is going to come for what it reaches next.
+    listening: AtomicBool,
+}
+
+#[derive(Clone, Copy)]
+enum Turn {
+    /// Nobody carries. All sides are at this value, but for what nobody has noticed yet.
+    At(u64),
+    /// Somebody does, and has to look once more if there is word for him.
+    Taken { again: bool },
+    /// One side has failed, and so have all.
+    Over,
 }
 
 /// The right to signal, of all sides together: with the last handle of any of them they close.
@@ -31,7 +44,7 @@ pub(crate) struct Joined(Arc<Sides>);
 impl Drop for Joined {
     fn drop(&mut self) {
         self.0.orphaned.store(true, Ordering::SeqCst);
-        self.0.close();
+        self.0.carry();
     }
 }
 
@@ -42,120 +55,178 @@ impl Joined {
     }
 }
 
+/// Registered with one side, for what it reaches next.
+struct Listener {
+    sides: Arc<Sides>,
+    at: usize,
+}
+
+impl Wake for Listener {
+    fn wake(self: Arc<Self>) {
+        self.sides.sides[self.at]
+            .listening
+            .store(false, Ordering::SeqCst);
+        self.sides.carry();
+    }
+}
+
 impl Sides {
-    /// Once no handle is left, closes each side to all but what was claimed on it or on another. To be called after each change of that: nothing
-    /// is claimed any more, so it becomes less each time.
-    pub(crate) fn close(&self) {
+    /// Carries on what there is, unless somebody does: then he looks once more. To be called after whatever changes what
+    /// a side has reached, or what may still come there.
+    pub(crate) fn carry(self: &Arc<Self>) {
+        let mut at = {
+            let mut turn = self.turn.lock();
+            match &mut *turn {
+                Turn::At(at) => {
+                    let at = *at;
+                    *turn = Turn::Taken { again: false };
+                    at
+                }
+                Turn::Taken { again } => {
+                    *again = true;
+                    return;
+                }
+                Turn::Over => return,
+            }
+        };
+        loop {
+            let carried = self.carry_from(at);
+            let over = match carried {
+                Ok(to) => {
+                    at = to;
+                    self.failure()
+                }
+                Err(error) => Some(error.into_cause()),
+            };
+            if let Some(cause) = over {
+                *self.turn.lock() = Turn::Over;
+                for side in &self.sides {
+                    side.of.fail(cause.clone());
+                }
+                self.close();
+                return;
+            }
+            self.close();
+            self.listen(at);
+            let mut turn = self.turn.lock();
+            match &mut *turn {
+                Turn::Taken { again } if *again => *again = false,
+                _ => {
+                    *turn = Turn::At(at);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        self.sides.iter().find_map(|side| side.of.failure())
+    }
+
+    /// Brings all sides, which were at `before`, to what one of them has reached since. Where they are then.
+    ///
+    /// # Errors
+    /// Two sides have gone on without each other.
+    fn carry_from(&self, before: u64) -> Result<u64> {
+        let news = |side: &&Side| side.of.reached() > before;
+        let Some(from) = self.sides.iter().find(news) else {
+            return Ok(before);
+        };
+        let value = from.of.reached();
+        for to in self.sides.iter().filter(|to| !std::ptr::eq(*to, from)) {
+            // What its driver has signalled meanwhile shows before it is hidden.
+            let reached = to.of.refresh();
+            if reached > before {
+                return Err(Error::SignalNotAboveReached {
+                    timeline: to.of.object.clone(),
+                    asked: value,
+                    reached,
+                });
+            }
+            match to.of.signal_from_host(value) {
+                Ok(()) => {}
+                // That is told of next.
+                Err(Error::Failed { .. }) if to.of.is_failed() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(value)
+    }
+
+    /// Registers with each side for what comes there next above `at`, if anything may.
+    fn listen(self: &Arc<Self>, at: u64) {
+        for (index, side) in self.sides.iter().enumerate() {
+            if side.listening.swap(true, Ordering::SeqCst) {
+                continue;
+            }
+            let listener = Arc::new(Listener {
+                sides: self.clone(),
+                at: index,
+            });
+            // Once it is closed, a value that nobody has claimed does not come, but one above it may.
+            let claimed = || {
+                let claims = side.of.outstanding().into_iter();
+                let next = |claim: Interval| (claim.upto > at).then(|| claim.above.max(at) + 1);
+                claims.filter_map(next).min()
+            };
+            let registers = |value: u64| {
+                let registered = side.of.register(value, Stage::Reached, listener.clone());
+                registered.is_some()
+            };
+            if registers(at.saturating_add(1)) || claimed().is_some_and(registers) {
+                continue;
+            }
+            // It has come meanwhile, or has failed, or nothing comes any more.
+            side.listening.store(false, Ordering::SeqCst);
+            if side.of.reached() > at || side.of.is_failed() {
+                self.look_again();
+            }
+        }
+    }
+
+    /// To be called by who has the turn.
+    fn look_again(&self) {
+        if let Turn::Taken { again } = &mut *self.turn.lock() {
+            *again = true;
+        }
+    }
+
+    /// Once no handle is left, closes each side to all but what was claimed on it or on another. Nothing is claimed any
+    /// more, so it becomes less each time.
+    fn close(&self) {
         if !self.orphaned.load(Ordering::SeqCst) {
             return;
         }
-        // One after the other, so that the last to look is the last to tell.
-        let closing = self.closing.lock();
         let outstanding: Vec<_> = self
             .sides
             .iter()
             .map(|side| side.of.outstanding())
             .collect();
-        let mut ends = SmallVec::<[Closing<'_>; 2]>::new();
+        let mut closing = SmallVec::<[Closing<'_>; 2]>::new();
         for (at, side) in self.sides.iter().enumerate() {
             let others = outstanding.iter().enumerate();
             let elsewhere = others.filter(|(other, _)| *other != at);
             let elsewhere = elsewhere.flat_map(|(_, claims)| claims).copied().collect();
-            ends.push(side.of.close_to(elsewhere));
+            closing.push(side.of.close_to(elsewhere));
         }
-        drop(closing);
-        // Whoever is woken may come here again.
-        ends.into_iter().for_each(Closing::end);
-    }
-
-    fn fail(&self, cause: &Failure) {
-        for side in &self.sides {
-            side.of.fail(cause.clone());
-        }
-    }
-}
-
-/// Carries on what one side reaches: registered there, for the next value, as long as one can come.
-struct Relay {
-    sides: Arc<Sides>,
-    from: usize,
-    /// What has been carried on, or needed not be.
-    told: AtomicU64,
-}
-
-impl Wake for Relay {
-    fn wake(self: Arc<Self>) {
-        self.carry();
-        self.sides.close();
-    }
-}
-
-impl Relay {
-    /// Carries on what there is. Only ever called by one at a time: by whoever made the bridge, and then by who takes out the one
-    /// registration that the last call has left.
-    fn carry(self: &Arc<Self>) {
-        let from = &self.sides.sides[self.from];
-        loop {
-            let (told, reached) = (self.told.load(Ordering::Relaxed), from.of.reached());
-            if reached > told {
-                self.told.store(reached, Ordering::Relaxed);
-                // What has come from another side is not news to anybody.
-                if reached > from.brought.load(Ordering::SeqCst)
-                    && let Err(error) = self.bring(reached)
-                {
-                    self.sides.fail(&error.into_cause());
-                    return;
-                }
-                continue;
-            }
-            if let Some(cause) = from.of.failure() {
-                self.sides.fail(&cause);
-                return;
-            }
-            let next = told.saturating_add(1);
-            if from
-                .of
-                .register(next, Stage::Reached, self.clone())
-                .is_some()
-            {
-                return;
-            }
-            // It has come meanwhile, or has failed, or never will.
-            if from.of.reached() == told && !from.of.is_failed() {
-                return;
-            }
-        }
-    }
-
-    /// Signals `value` on every other side.
-    fn bring(&self, value: u64) -> Result<()> {
-        let sides = self.sides.sides.iter().enumerate();
-        for (_, to) in sides.filter(|(at, _)| *at != self.from) {
-            to.brought.fetch_max(value, Ordering::SeqCst);
-            match to.of.signal_from_host(value) {
-                Ok(()) => {}
-                // Its own relay tells that.
-                Err(Error::Failed { .. }) if to.of.is_failed() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        closing.into_iter().for_each(Closing::end);
     }
 }
 
 impl Timeline {
-    /// A timeline over each of `sides`, counters that stand at `initial`: what is signalled on one is signalled on all others, by the host, once it is reached.
-    /// So each device has a native object of its own, to wait for and to signal, whatever the others have.
+    /// A timeline over each of `sides`, counters that stand at `initial`: what is signalled on one is signalled on all others, by the host,
+    /// once it is reached. So each device has a native object of its own, to wait for and to signal, whatever the others have.
     ///
     /// Each side is a timeline by itself, and its [claims](crate::backend::Queue::submit) are decided there. So a submission that
     /// signals has to wait for the value before its own, where another side signals that, as it would for two that take turns. If two
-    /// sides signal one value, or one overtakes another, all sides fail with what stood in the way: [`Error::SignalOverlapsClaim`] or
-    /// [`Error::SignalNotAboveReached`]. A failure of one side is one of all, with the first cause.
+    /// sides signal one value, or one goes on without the other, all sides fail with what stood in the way: [`Error::SignalOverlapsClaim`] or
+    /// [`Error::SignalNotAboveReached`]. A failure of one side is one of all, with the first cause. A circle of held submissions that leads over a
+    /// bridge is not found: each side knows of its own claims.
     ///
-    /// The right to signal is one, too: all close with the last handle of any of them, once what was claimed has come.
+    /// The right to signal is one, too: all close with the last handle of any of them, to all but what was claimed by then.
     ///
     /// A signal is carried on by whoever notices it: a thread that waits or asks, the watching thread of the device, or, on the host,
-    /// the signaller. It takes a signal of the host on each other side.
+    /// the signaller. It takes a signal of the host on each other side, one after the other: a side whose driver is slow holds up that thread.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for less than two sides; those of [`Timeline::new`].
@@ -177,21 +248,17 @@ impl Timeline {
         }
         let side = |line: &Self| Side {
             of: line.shared().clone(),
-            brought: AtomicU64::new(initial),
+            listening: AtomicBool::new(false),
         };
         let sides = Arc::new(Sides {
             sides: made.iter().map(side).collect(),
+            turn: Mutex::new(Turn::At(initial)),
             orphaned: AtomicBool::new(false),
-            closing: Mutex::new(()),
         });
         for side in &sides.sides {
             side.of.join(&sides);
         }
-        for from in 0..made.len() {
-            let told = AtomicU64::new(initial);
-            let sides = sides.clone();
-            Arc::new(Relay { sides, from, told }).carry();
-        }
+        sides.carry();
         let joined = Arc::new(Joined(sides));
         Ok(made.into_iter().map(|line| line.joined(&joined)).collect())
     }

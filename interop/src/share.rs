@@ -5,7 +5,7 @@ use syncline_core::{Error, Info, Result, Timeline};
 
 use crate::any::Device;
 use crate::buffer::SharedBuffer;
-use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, negotiate};
+use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, list, negotiate};
 
 /// Two devices, and how they synchronize.
 #[derive(Debug, Clone)]
@@ -69,9 +69,7 @@ fn sides(left: &Device, right: &Device, besides: Needs) -> Requirements {
 fn reason(refused: &[(Mechanism, Vec<Obstacle>)]) -> String {
     let mut refused = refused.iter();
     let external = refused.find(|(mechanism, _)| *mechanism == Mechanism::ExternalTimeline);
-    let obstacles = external.map_or(&[][..], |(_, obstacles)| obstacles);
-    let reasons: Vec<_> = obstacles.iter().map(ToString::to_string).collect();
-    reasons.join("; ")
+    external.map_or_else(String::new, |(_, obstacles)| list(obstacles))
 }
 
 impl Link {

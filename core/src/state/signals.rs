@@ -162,7 +162,7 @@ impl Shared {
     /// Its bridge may have waited for nothing but this claim to close.
     fn tell_bridge(&self) {
         if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
-            sides.close();
+            sides.carry();
         }
     }
 

@@ -68,13 +68,18 @@ impl Words {
         label: &str,
         word: Arc<AtomicU64>,
     ) -> Timeline {
-        let attachment = Attachment {
+        let attachment = self.port(device, word);
+        Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
+    }
+
+    /// `word` as the port of a timeline.
+    pub(crate) fn port(self: &Arc<Self>, device: DeviceId, word: Arc<AtomicU64>) -> Attachment {
+        Attachment {
             device,
             port: Box::new(Word(word)),
             watch: Some(self.clone() as Arc<dyn Watch>),
             max_value_difference: u64::MAX,
             signalled_elsewhere: false,
-        };
-        Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
+        }
     }
 }

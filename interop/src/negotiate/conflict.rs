@@ -31,6 +31,12 @@ impl fmt::Display for Obstacle {
     }
 }
 
+/// All of them, in one line.
+pub(crate) fn list(obstacles: &[Obstacle]) -> String {
+    let reasons: Vec<_> = obstacles.iter().map(ToString::to_string).collect();
+    reasons.join("; ")
+}
+
 /// A need without which there would be a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
@@ -93,10 +99,7 @@ impl fmt::Display for Conflict {
             write!(f, "\n  {clash}")?;
         }
         for (mechanism, obstacles) in &self.refused {
-            write!(f, "\n  {mechanism}: ")?;
-            for (at, obstacle) in obstacles.iter().enumerate() {
-                write!(f, "{}{obstacle}", if at > 0 { "; " } else { "" })?;
-            }
+            write!(f, "\n  {mechanism}: {}", list(obstacles))?;
         }
         for way in &self.ways {
             let (party, need) = (self.name(way.party), way.need);

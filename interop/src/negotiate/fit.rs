@@ -42,6 +42,11 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
     if asking(Needs::WAIT | Needs::HOST_ACCESS).is_empty() {
         clashes.push(Obstacle::of(parties, "nobody waits, or asks for the value"));
     }
+    let doing = Needs::SIGNAL | Needs::WAIT | Needs::HOST_ACCESS;
+    for idle in parties.iter().filter(|party| !party.needs_any(doing)) {
+        let reason = format!("it is not said what {idle} does: signal, wait, or ask on the host");
+        clashes.push(Obstacle::of([idle], reason));
+    }
     let (timelines, binaries) = (asking(Needs::TIMELINE), asking(Needs::BINARY));
     if let (Some(timeline), Some(binary)) = (timelines.first(), binaries.first()) {
         let reason = format!(
@@ -274,6 +279,11 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
             let reason = format!("Vulkan's {} exports no {what}", bare(exporter));
             obstacles.push(Obstacle::of([exporter], reason));
         }
+        let memory = parties.iter().any(|p| p.needs_any(Needs::MEMORY));
+        if memory && !exporter.exports(HandleKind::MemoryOpaqueFd) {
+            let reason = format!("Vulkan's {} exports no memory", bare(exporter));
+            obstacles.push(Obstacle::of([exporter], reason));
+        }
         for importer in driven.iter().filter(|p| p.id() != exporter.id()) {
             obstacles.extend(passes(exporter, importer, kind, what));
         }
@@ -337,14 +347,11 @@ fn passes(exporter: &Party, importer: &Party, kind: HandleKind, what: &str) -> O
     if !importer.imports(kind) {
         tell(format!("{api}'s {backend} imports no {what}"));
     }
-    if exporter.needs_any(Needs::MEMORY) || importer.needs_any(Needs::MEMORY) {
-        let memory = HandleKind::MemoryOpaqueFd;
-        if !exporter.exports(memory) {
-            tell(format!("Vulkan's {} exports no memory", bare(exporter)));
-        }
-        if !importer.imports(memory) {
-            tell(format!("{api}'s {backend} imports no memory"));
-        }
+    let memory = [exporter, importer]
+        .iter()
+        .any(|p| p.needs_any(Needs::MEMORY));
+    if memory && !importer.imports(HandleKind::MemoryOpaqueFd) {
+        tell(format!("{api}'s {backend} imports no memory"));
     }
     obstacles
 }
@@ -359,13 +366,7 @@ fn shared_memory(parties: &[Party]) -> Result<Fit, Obstacles> {
         };
         obstacles.push(Obstacle::of([party], reason));
     }
-    let memory = parties
-        .iter()
-        .find(|p| p.needs_any(Needs::MEMORY) && leaves(parties));
-    if let Some(party) = memory {
-        let reason = format!("no memory of a device travels with it, and {party} shares some");
-        obstacles.push(Obstacle::of([party], reason));
-    }
+    obstacles.extend(memory_stays(parties).err().unwrap_or_default());
     let two = parties.iter().filter(|p| p.is_device()).count() > 1 || leaves(parties);
     if !two {
         obstacles.push(Obstacle::of(parties, "nobody is there to share it with"));
@@ -397,16 +398,29 @@ fn engine(parties: &[Party]) -> Result<Fit, Obstacles> {
 }
 
 fn bridge(parties: &[Party]) -> Result<Fit, Obstacles> {
-    let memory = parties
-        .iter()
-        .find(|p| p.needs_any(Needs::MEMORY) && leaves(parties));
-    memory.map_or(Ok(()), |party| {
-        let reason = format!("no memory of a device travels with it, and {party} shares some");
-        Err(vec![Obstacle::of([party], reason)])
+    memory_stays(parties)?;
+    let devices: Vec<_> = parties.iter().filter(|p| p.is_device()).collect();
+    // Threads of another process have the end of a bridge, too.
+    let without = |party: &&Party| {
+        let process = party.id().process;
+        !party.is_device() && devices.iter().all(|p| p.id().process != process)
+    };
+    let others = parties.iter().filter(without).count();
+    require(devices.len() + others > 1, &devices, || {
+        "a bridge has two sides, at least".into()
     })?;
     Ok(Fit {
         home: first_signaller(parties),
         why: "each device has a timeline of its own, whatever lies under it".into(),
+    })
+}
+
+/// Where the object may go to another process, no memory of a device goes with it.
+fn memory_stays(parties: &[Party]) -> Result<(), Obstacles> {
+    let shares = |party: &&Party| party.needs_any(Needs::MEMORY) && leaves(parties);
+    parties.iter().find(shares).map_or(Ok(()), |party| {
+        let reason = format!("no memory of a device travels with it, and {party} shares some");
+        Err(vec![Obstacle::of([party], reason)])
     })
 }
 

@@ -120,6 +120,8 @@ impl Plan {
         let here = Process::this();
         let reason = if let Some(other) = self.parties().iter().find(|p| p.id().process != here) {
             format!("{other} has to take part, and this is {here}")
+        } else if self.crosses_processes() {
+            "it is to leave this process, and nothing carries it yet".into()
         } else if self.is_binary() {
             "a binary semaphore is none".into()
         } else if self.has_timestamps() {

@@ -38,9 +38,7 @@ impl Mechanism {
     pub const fn name(self) -> &'static str {
         match self {
             Self::SameDevice => "the device's own timelines",
-            Self::ExternalTimeline => {
-                "external timeline semaphore (exported by Vulkan, imported by CUDA)"
-            }
+            Self::ExternalTimeline => "external timeline semaphore (exported by Vulkan)",
             Self::ExternalBinary => "external binary semaphore (exported by Vulkan)",
             Self::SharedMemory => "a counter in shared memory",
             Self::Engine => "through the engine on the host",

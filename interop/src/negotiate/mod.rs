@@ -14,6 +14,7 @@ mod mechanism;
 mod party;
 mod plan;
 
+pub(crate) use conflict::list;
 pub use conflict::{Conflict, Obstacle, Way};
 pub use make::{Granted, Made};
 pub use mechanism::Mechanism;

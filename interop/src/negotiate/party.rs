@@ -286,7 +286,11 @@ impl Party {
 
 impl fmt::Display for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.name, self.id.process)
+        let (name, id) = (&self.name, self.id);
+        match self.backend {
+            Some(_) => write!(f, "{name} #{} of {}", id.device, id.process),
+            None => write!(f, "any thread of {}", id.process),
+        }
     }
 }
 

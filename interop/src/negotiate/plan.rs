@@ -4,7 +4,7 @@ use std::fmt;
 
 use syncline_core::HandleKind;
 
-use super::conflict::{Conflict, Obstacle};
+use super::conflict::{Conflict, Obstacle, list};
 use super::fit::{self, Fit};
 use super::{Mechanism, Needs, Party, PartyId, Requirements, negotiate};
 
@@ -62,7 +62,7 @@ impl fmt::Display for Duty {
 pub enum Enforcement {
     /// The types that the plan hands out. Nothing leaves the process, so nothing passes them by.
     Types,
-    /// The types, in each process that keeps to them: the handle itself grants whoever has it everything.
+    /// The types, in each process that keeps to them: what passes between them grants whoever has it everything.
     TypesOfEachProcess,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Enforcement {
         f.write_str(match self {
             Self::Types => "by the types that are handed out",
             Self::TypesOfEachProcess => {
-                "by the types in each process, and by nothing between them: the handle grants everything"
+                "by the types in each process, and by nothing between them: what is passed grants everything"
             }
         })
     }
@@ -218,10 +218,14 @@ impl Plan {
         }
     }
 
-    /// The same plan with another mechanism in it.
+    /// The same plan with another mechanism in it, made by another party.
     #[cfg(test)]
-    pub(super) fn forged(self, mechanism: Mechanism) -> Self {
-        Self { mechanism, ..self }
+    pub(super) fn forged(self, mechanism: Mechanism, home: usize) -> Self {
+        Self {
+            mechanism,
+            home,
+            ..self
+        }
     }
 
     /// What a receiver does with a plan that somebody else has made: nothing in it is believed. It has to be the answer
@@ -262,7 +266,7 @@ impl Plan {
     }
 }
 
-/// What follows from what a party needs. Who has not said what he does may wait.
+/// What follows from what a party needs, which is one of the three at least.
 fn permission(party: &Party) -> Permission {
     let needs = party.needs();
     let waits = needs.intersects(Needs::WAIT | Needs::HOST_ACCESS);
@@ -282,10 +286,7 @@ impl fmt::Display for Plan {
         }
         write!(f, "\n  permissions are kept {}", self.enforcement())?;
         for (mechanism, obstacles) in &self.better {
-            write!(f, "\n  not {mechanism}: ")?;
-            for (at, obstacle) in obstacles.iter().enumerate() {
-                write!(f, "{}{obstacle}", if at > 0 { "; " } else { "" })?;
-            }
+            write!(f, "\n  not {mechanism}: {}", list(obstacles))?;
         }
         match &self.next_best {
             Some(next) => write!(f, "\n  next best: {}: {}", next.mechanism, next.why),
