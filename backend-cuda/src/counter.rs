@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Attachment, Counter, Device as _, Port};
+use syncline_core::backend::{Attachment, ByEngine, Counter, Device as _, Port};
 use syncline_core::{CounterFd, Error, HandleKind, Object, Rejected, Result};
 
 use crate::context::Context;
@@ -73,7 +73,7 @@ impl Port for CounterPort {
         Ok(None)
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         Err(Error::Unsupported {
             object: self.device.clone(),
             asked: format!("signal a counter in shared memory to {value} from the host"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Attachment, Device as _, Port};
+use syncline_core::backend::{Attachment, ByEngine, Device as _, Port};
 use syncline_core::{Error, HandleKind, Object, Origin, Rejected, Result, TimelineFd};
 
 use crate::context::Context;
@@ -41,7 +41,7 @@ impl Port for ExternalPort {
         Ok(None)
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         Err(Error::Unsupported {
             object: self.device.clone(),
             asked: format!("signal an imported timeline to {value} from the host"),
@@ -207,7 +207,7 @@ mod tests {
             Ok(Some(self.0.load(Ordering::SeqCst)))
         }
 
-        fn signal(&self, value: u64) -> Result<()> {
+        fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
             self.0.store(value, Ordering::SeqCst);
             Ok(())
         }

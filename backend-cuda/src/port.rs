@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use syncline_core::backend::{Brief, Briefly, Port};
+use syncline_core::backend::{Brief, Briefly, ByEngine, Port};
 use syncline_core::{Error, Object, Result};
 
 use crate::context::Context;
@@ -511,7 +511,7 @@ impl Port for EventPort {
     }
 
     /// The engine knows the value from the call itself; queues that wait for it later need nothing.
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         let _ring = self.ring();
         self.note_reached(value);
         Ok(())

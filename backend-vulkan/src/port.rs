@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk;
-use syncline_core::backend::{self, Attachment};
+use syncline_core::backend::{self, Attachment, ByEngine};
 use syncline_core::{Object, Result};
 
 use crate::device::Inner;
@@ -106,7 +106,7 @@ impl backend::Port for Port {
     }
 
     /// `vkSignalSemaphore`. Drivers do not check that the value grows; the engine has.
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         let semaphore = &*self.0;
         let info = vk::SemaphoreSignalInfo::default()
             .semaphore(semaphore.raw)

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::backend::Port;
 use crate::claim::Claim;
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
@@ -11,7 +10,8 @@ use crate::point::{Point, Signal};
 use crate::state::Shared;
 use crate::timeline::Timeline;
 
-/// What may wait for a timeline and ask it, and not signal it: there is no way from here to a [`Signal`].
+/// What may wait for a timeline and ask it, and not signal it: there is no way from here to a [`Signal`], nor through the
+/// [ports](Point::port) that points lead to.
 ///
 /// It keeps memory alive and no more, as points do: when the last handle that may signal goes, waits that no claim covers end with
 /// [`Error::Cancelled`].
@@ -112,13 +112,6 @@ impl SignalOnly {
     /// As there.
     pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
         self.0.claim(value, own_wait)
-    }
-
-    /// The port of the timeline on `device`, if it has one and it is of type `P`. Backends use this
-    /// to hand raw semaphores out.
-    #[must_use]
-    pub fn port<P: Port>(&self, device: DeviceId) -> Option<&P> {
-        self.0.port(device)
     }
 }
 

@@ -465,6 +465,25 @@ impl std::fmt::Debug for Keep {
     }
 }
 
+/// What a [`Port`] is signalled with, and only the engine has: who finds a port by its type, to be given the raw object behind it, signals nothing
+/// past those who may (X7).
+///
+/// ```compile_fail,E0423
+/// use syncline_core::backend::{ByEngine, Port};
+/// fn signal(port: &dyn Port) {
+///     let _ = port.signal(1, ByEngine(()));
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ByEngine(());
+
+impl ByEngine {
+    #[inline]
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
+
 /// One timeline as one device sees it: a timeline semaphore, a ring of events, an imported semaphore.
 pub trait Port: Any + Send + Sync {
     /// Asked of the home port when the application says that its own submission signals `value` and is with
@@ -495,7 +514,7 @@ pub trait Port: Any + Send + Sync {
     ///
     /// # Errors
     /// A driver error; the timeline fails with it.
-    fn signal(&self, value: u64) -> Result<()>;
+    fn signal(&self, value: u64, by: ByEngine) -> Result<()>;
 
     /// How much of `reached`, the value that the timeline's home reads, the host may act on: the memory
     /// that this port's device wrote before it signalled a value must be visible to the host first. Asked

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::backend::{Port, Watch};
+use crate::backend::{ByEngine, Port, Watch};
 use crate::bridge::Joined;
 use crate::claim::Claim;
 use crate::error::{Error, Object, Result};
@@ -214,6 +214,16 @@ pub struct Attachment {
     pub max_value_difference: u64,
     /// True if somebody outside this engine may signal the counter: it is then read at every query.
     pub signalled_elsewhere: bool,
+}
+
+impl Attachment {
+    /// Signals the port by itself, for who looks at what a device has made before any timeline has it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn signal(&self, value: u64) -> Result<()> {
+        self.port.signal(value, ByEngine::new())
+    }
 }
 
 impl fmt::Debug for Attachment {

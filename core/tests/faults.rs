@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use syncline_core::backend::{Attachment, Batch, Device as _, Enqueue, Flush, Keep, Lane, Port};
+use syncline_core::backend::{
+    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Lane, Port,
+};
 use syncline_core::backend::{Stamp, Waker};
 use syncline_core::host::Device;
 use syncline_core::{Error, Object, Result, Timeline};
@@ -33,7 +35,7 @@ impl Port for Counter {
         Ok(Some(self.0.counter.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.counter.store(value, Ordering::SeqCst);
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{
-    Attachment, Batch, Completion, Enqueue, Flush, Keep, Lane, Port, Stamp, Waker,
+    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, Lane, Port, Stamp, Waker,
 };
 use syncline_core::{DeviceId, Error, KeptPoint, Object, Result, Timeline, wait_all};
 
@@ -21,7 +21,7 @@ impl Port for Bare {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    fn signal(&self, _: u64) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use syncline_core::backend::{Attachment, Port};
+use syncline_core::backend::{Attachment, ByEngine, Port};
 use syncline_core::{DeviceId, Error, Result, Timeline};
 
 /// A counter on the host, or one that only a device sees.
@@ -21,7 +21,7 @@ impl Port for Counter {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(self.readable.then_some(0))
     }
-    fn signal(&self, _: u64) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
         Ok(())
     }
 }
@@ -65,7 +65,7 @@ impl Port for Home {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(Some(self.0.0[COUNTER].load(Ordering::Relaxed)))
     }
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.0[COUNTER].store(value, Ordering::Relaxed);
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Port for Other {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    fn signal(&self, _: u64) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
         Ok(())
     }
     fn visible(&self, reached: u64) -> Result<u64> {

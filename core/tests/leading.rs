@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Attachment, Device as _, Port, Queue as _, Watch, Watcher};
+use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline, WaitMode, host};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ impl Port for At {
         Ok(Some(self.0.0.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.0.store(value, Ordering::SeqCst);
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use syncline_core::backend::{Attachment, Port, Watch, Watcher};
+use syncline_core::backend::{Attachment, ByEngine, Port, Watch, Watcher};
 use syncline_core::{DeviceId, Result, Timeline};
 
 /// Would have to be watched.
@@ -38,7 +38,7 @@ impl Port for Counter {
         Ok(Some(self.0.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.store(value, Ordering::SeqCst);
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use syncline_core::backend::{
-    Attachment, Batch, Completion, Device as _, Enqueue, Flush, Keep, Lane, Port, Queue as _,
-    Stamp, Waker,
+    Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Keep, Lane, Port,
+    Queue as _, Stamp, Waker,
 };
 use syncline_core::host::{self, Device};
 use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline};
@@ -205,7 +205,7 @@ impl Port for BarePort {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    fn signal(&self, _: u64) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
         Ok(())
     }
 }
@@ -526,7 +526,7 @@ impl Port for Interrupted {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    fn signal(&self, _: u64) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
         let line = self.0.lock().unwrap().take().unwrap();
         line.fail(lost());
         Ok(())

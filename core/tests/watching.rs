@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{
-    Attachment, Batch, Device as _, Enqueue, Flush, Keep, Lane, Port, Queue as _, Stamp, Waker,
-    Watch, Watcher,
+    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Lane, Port, Queue as _, Stamp,
+    Waker, Watch, Watcher,
 };
 use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline, host};
 
@@ -115,7 +115,7 @@ impl Port for At {
         Ok(Some(self.0.value.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.value.store(value, Ordering::SeqCst);
         Ok(())
     }

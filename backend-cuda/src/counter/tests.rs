@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use syncline_core::backend::Queue as _;
 use syncline_core::{QueueKind, Timeline, host};
 
@@ -24,6 +26,16 @@ fn shared(device: &Device, initial: u64) -> (Timeline, Arc<Counter>) {
         Ok([home, here].into_iter().collect())
     });
     (line.unwrap(), counter.unwrap())
+}
+
+/// Another process's signal, as it shows in the page.
+#[allow(unsafe_code, reason = "writes what another process would")]
+fn signal_elsewhere(counter: &Counter, value: u64) {
+    counter.announce(value).unwrap();
+    let word = counter.address().wrapping_byte_add(Counter::REACHED);
+    // SAFETY: the page is there as long as the counter, and everybody reaches the word through atomics.
+    let reached = unsafe { AtomicU64::from_ptr(word.cast()) };
+    reached.store(value, Ordering::SeqCst);
 }
 
 fn queue(device: &Device, label: &str) -> Queue {
@@ -108,7 +120,7 @@ fn several_are_one_call_of_fewer_than_256() {
         );
         through(&to);
         for (at, (line, counter)) in used() {
-            counter.signal(value(at) + 1).unwrap();
+            signal_elsewhere(counter, value(at) + 1);
             line.at(value(at) + 1)
                 .wait(std::time::Duration::ZERO)
                 .unwrap();

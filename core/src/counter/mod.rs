@@ -31,7 +31,7 @@ pub(crate) use sealed::Sealed;
 /// A 64-bit counter in a page of memory that several processes have, as one port of this process has it.
 ///
 /// It only grows, and no value shows that was not [announced](Counter::announce) before: whatever else is found there is an error, and the end of
-/// the timeline. Its calls read and write memory; [`Counter::signal`], [`Counter::ring`] and [`Counter::fail`] also wake threads.
+/// the timeline. Its calls read and write memory; [`Counter::ring`] and [`Counter::fail`] also wake threads.
 pub struct Counter {
     object: Object,
     page: Mapping,
@@ -214,7 +214,7 @@ impl Counter {
     /// # Errors
     /// [`Error::Corrupted`] if it does not show a lower value that may stand there: somebody signals besides, and nothing was stored;
     /// [`Error::FailedElsewhere`].
-    pub fn signal(&self, value: u64) -> Result<()> {
+    pub(crate) fn signal(&self, value: u64) -> Result<()> {
         self.announce(value)?;
         let mut before = self.seen.load(Ordering::Acquire);
         let reached = &self.page.reached;

@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::backend::{Attachment, Device as _, Port, Watch, Watcher};
+use crate::backend::{Attachment, ByEngine, Device as _, Port, Watch, Watcher};
 use crate::host::Device;
 use crate::point::KeptPoint;
 use crate::state::Shared;
@@ -256,7 +256,7 @@ impl Port for Descriptor {
     }
 
     /// Never called: nobody has a handle of the timeline.
-    fn signal(&self, _value: u64) -> Result<()> {
+    fn signal(&self, _value: u64, _: ByEngine) -> Result<()> {
         Err(Error::Unsupported {
             object: self.object.clone(),
             asked: "be signalled from the host".into(),

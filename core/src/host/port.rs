@@ -1,7 +1,7 @@
 //! Host ports: the engine's own state is the counter.
 
 use crate::Result;
-use crate::backend::Port;
+use crate::backend::{ByEngine, Port};
 
 /// A port with nothing behind it: every signal is made by a thread of this process through the engine,
 /// which therefore always knows the value.
@@ -13,7 +13,7 @@ impl Port for HostPort {
         Ok(None)
     }
 
-    fn signal(&self, _value: u64) -> Result<()> {
+    fn signal(&self, _value: u64, _: ByEngine) -> Result<()> {
         Ok(())
     }
 }

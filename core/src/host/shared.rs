@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::backend::{Attachment, Counter, Device as _, Port, Watch, Watcher};
+use crate::backend::{Attachment, ByEngine, Counter, Device as _, Port, Watch, Watcher};
 use crate::counter::Sleeper;
 use crate::host::Device;
 use crate::{CounterFd, Error, HandleKind, Rejected, Result};
@@ -152,7 +152,7 @@ impl Port for CounterPort {
         self.0.value().map(Some)
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.signal(value)
     }
 }

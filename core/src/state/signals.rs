@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::claims::Claims;
 use super::{Interval, Shared, State, promotion};
+use crate::backend::ByEngine;
 use crate::error::{Error, Object, Result};
 use crate::run::wake_all;
 use crate::sync::{Ordering, in_order};
@@ -252,7 +253,7 @@ impl Shared {
         check()?;
         let signalled = self
             .home()
-            .signal(value)
+            .signal(value, ByEngine::new())
             .map(|()| self.advance_by_owner(value));
         drop(order);
         match signalled {

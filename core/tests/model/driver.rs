@@ -8,8 +8,8 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use syncline_core::backend::{
-    Attachment, Batch, Completion, Enqueue, Flush, Keep, KeptPoints, Lane, Port, Stamp, Waker,
-    Watch, Watcher,
+    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, KeptPoints, Lane, Port, Stamp,
+    Waker, Watch, Watcher,
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline};
 
@@ -28,7 +28,7 @@ impl Port for Counter {
         Ok(readable.then(|| self.value.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.value.store(value, Ordering::SeqCst);
         Ok(())
     }
@@ -42,7 +42,7 @@ impl Port for Bare {
         Ok(None)
     }
 
-    fn signal(&self, _: u64) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
         Ok(())
     }
 }

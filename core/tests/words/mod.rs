@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Attachment, Port, Stamp, Watch};
+use syncline_core::backend::{Attachment, ByEngine, Port, Stamp, Watch};
 use syncline_core::{DeviceId, Result, Timeline, Watcher};
 
 /// A device whose counters are words, which the test or its drivers set.
@@ -22,7 +22,7 @@ impl Port for Word {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(Some(self.0.load(Ordering::SeqCst)))
     }
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.store(value, Ordering::SeqCst);
         Ok(())
     }

@@ -15,10 +15,10 @@ cases! {
 fn shows<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         for initial in [0, 7, u64::from(u32::MAX) - 1] {
-            let port = side.port(initial)?.port;
+            let counter = side.port(initial)?;
             // A counter that the host cannot read has nothing to show.
             let is_at = |value| -> Verdict {
-                let read = port.poll()?;
+                let read = counter.port.poll()?;
                 check!(
                     read.is_none_or(|read| read == value),
                     "a counter at {value} reads as {read:?}"
@@ -29,7 +29,7 @@ fn shows<S: Subject>(world: &World<S>) -> Verdict {
             let mut value = initial;
             for step in [1, 1, 2, 1000] {
                 value += step;
-                port.signal(value)?;
+                counter.signal(value)?;
                 is_at(value)?;
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use syncline::backend::{Attachment, Port};
+use syncline::backend::{Attachment, ByEngine, Port};
 use syncline::{DeviceId, Result};
 
 use crate::user::{Device, Timeline};
@@ -85,8 +85,8 @@ impl Port for Spied {
         self.port.poll()
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
-        self.port.signal(value)
+    fn signal(&self, value: u64, by: ByEngine) -> Result<()> {
+        self.port.signal(value, by)
     }
 
     fn visible(&self, reached: u64) -> Result<u64> {
@@ -121,7 +121,7 @@ impl Port for Plain {
         Ok(Some(self.0.load(Ordering::Acquire)))
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.store(value, Ordering::Release);
         Ok(())
     }

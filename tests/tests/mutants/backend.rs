@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{
-    self, Attachment, Batch, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted,
-    Timing, Waker, Watch,
+    self, Attachment, Batch, ByEngine, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room,
+    Submitted, Timing, Waker, Watch,
 };
 use syncline::clock::{Clock, Sample, Sampler};
 use syncline::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, Watcher};
@@ -187,10 +187,10 @@ impl backend::Port for PlantedPort {
         })
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, by: ByEngine) -> Result<()> {
         match self.1 {
-            Bug::HostSignalOneShort => self.0.signal(value - 1),
-            _ => self.0.signal(value),
+            Bug::HostSignalOneShort => self.0.signal(value - 1, by),
+            _ => self.0.signal(value, by),
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_model::backend::{
-    Attachment, Batch, Completion, Device as _, Enqueue, Flush, Gate, Keep, KeptPoints, Lane, Port,
-    Room, Stamp, Waker,
+    Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Gate, Keep, KeptPoints,
+    Lane, Port, Room, Stamp, Waker,
 };
 use syncline_model::{DeviceId, Object, Result, Timeline, host};
 
@@ -23,7 +23,7 @@ impl Port for Counter {
         Ok(None)
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         let met = self.signalling.swap(true, Ordering::AcqRel);
         assert!(!met, "two signals at a time");
         let before = self.value.swap(value, Ordering::AcqRel);

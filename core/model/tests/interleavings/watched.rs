@@ -7,7 +7,7 @@ use std::time::Instant;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use syncline_model::backend::{Attachment, Port, Watch, Watcher};
+use syncline_model::backend::{Attachment, ByEngine, Port, Watch, Watcher};
 use syncline_model::{DeviceId, Error, Result, Timeline};
 
 use crate::{FOREVER, interrupted, is_planted, planted};
@@ -41,7 +41,7 @@ impl Port for Counter {
         Ok(Some(self.0.state.lock().unwrap().value))
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.execute(value);
         Ok(())
     }

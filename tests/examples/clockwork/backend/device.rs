@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use syncline::backend::{self, Attachment, Watch};
+use syncline::backend::{self, Attachment, ByEngine, Watch};
 use syncline::clock::Clock;
 use syncline::{
     BackendKind, Capabilities, DeviceId, Error, Info, Object, QueueFamily, QueueKind, Result,
@@ -194,7 +194,7 @@ impl backend::Port for Port {
         Ok(Some(self.0.machine.read(self.0.handle)))
     }
 
-    fn signal(&self, value: u64) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.machine.write(self.0.handle, value);
         Ok(())
     }
