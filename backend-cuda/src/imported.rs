@@ -107,11 +107,15 @@ impl<'p> All<'p> {
     pub(crate) fn of(points: &'p [NativePoint<'p>]) -> Result<Self, NativePoint<'p>> {
         let (mut semaphores, mut counters) = (0, 0);
         for point in points {
+            // Mostly that is all there is to be asked.
+            if point.port::<EventPort>().is_some() {
+                continue;
+            }
             if point.port::<ExternalPort>().is_some() {
                 semaphores += 1;
             } else if point.port::<CounterPort>().is_some() {
                 counters += 1;
-            } else if point.port::<EventPort>().is_none() {
+            } else {
                 return Err(*point);
             }
         }

@@ -144,12 +144,13 @@ impl Mechanism {
 
 /// Where the object is made if any device can: with the first who signals, as his signals are the ones without a detour.
 fn first_signaller(parties: &[Party]) -> usize {
-    let signals = |party: &&Party| party.needs_any(Needs::SIGNAL);
-    let on_a_device = |party: &Party| party.is_device() && signals(&party);
-    let mut places = parties.iter();
-    let place = places.position(on_a_device);
+    let signals = |party: &Party| party.is_device() && party.needs_any(Needs::SIGNAL);
     let device = || parties.iter().position(Party::is_device);
-    place.or_else(device).unwrap_or(0)
+    parties
+        .iter()
+        .position(signals)
+        .or_else(device)
+        .unwrap_or(0)
 }
 
 fn require(

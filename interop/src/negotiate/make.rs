@@ -1,7 +1,7 @@
 //! A plan carried out within this process.
 
-use syncline_core::backend::Device as _;
-use syncline_core::{Error, Object, Result, SignalOnly, Timeline, WaitOnly};
+use syncline_core::backend::{Attachment, Device as _};
+use syncline_core::{Error, Object, Result, SignalOnly, Timeline, WaitOnly, host};
 
 use super::{Duty, Mechanism, Party, PartyId, Permission, Plan, Process};
 use crate::any::Device;
@@ -88,13 +88,15 @@ impl Plan {
         devices: &[&Device],
     ) -> Result<Timeline> {
         self.require_present(label, devices)?;
-        let Some(home) = find(devices, self.home().id()) else {
+        let home = find(devices, self.home().id());
+        match (self.mechanism(), home) {
+            (Mechanism::SharedMemory, _) => self.shared_memory(label, initial, devices),
+            (Mechanism::SameDevice | Mechanism::Engine, Some(home)) => {
+                home.timeline_from(label, initial)
+            }
             // Threads among themselves.
-            return syncline_core::host::Device::new().timeline_from(label, initial);
-        };
-        match self.mechanism() {
-            Mechanism::SameDevice | Mechanism::Engine => home.timeline_from(label, initial),
-            Mechanism::ExternalTimeline => {
+            (Mechanism::SameDevice, None) => host::Device::new().timeline_from(label, initial),
+            (Mechanism::ExternalTimeline, Some(home)) => {
                 let importing = |duty: Duty| matches!(duty, Duty::Import(_));
                 let importers = self.parts().filter(|part| importing(part.duty));
                 let importers: Vec<&Device> = importers
@@ -102,9 +104,28 @@ impl Plan {
                     .collect();
                 external(home, &importers, label, initial)
             }
-            Mechanism::SharedMemory => shared_memory(devices, self, label, initial),
-            other => Err(self.cannot(label, format!("no one timeline comes of {other}"))),
+            (other, _) => Err(self.cannot(label, format!("no one timeline comes of {other}"))),
         }
+    }
+
+    /// A counter in memory of the host, which the CUDA devices register. Its home is with the host, whoever asks for it.
+    fn shared_memory(&self, label: &str, initial: u64, devices: &[&Device]) -> Result<Timeline> {
+        let own = |party: &Party| find(devices, party.id());
+        let taking = self.parties().iter().filter_map(own);
+        let (hosts, importers): (Vec<_>, Vec<_>) =
+            taking.partition(|device| matches!(device, Device::Host(_)));
+        let host = match hosts.first() {
+            Some(Device::Host(host)) => host.clone(),
+            _ => host::Device::new(),
+        };
+        Timeline::new(label, initial, |initial| {
+            let (home, exporter) = host.exportable_port(initial)?;
+            let mut ports = smallvec::smallvec![home];
+            for importer in importers {
+                ports.push(counter_port(importer, &exporter)?);
+            }
+            Ok(ports)
+        })
     }
 
     fn cannot(&self, label: &str, reason: String) -> Error {
@@ -169,48 +190,19 @@ fn external(home: &Device, _: &[&Device], _: &str, _: u64) -> Result<Timeline> {
     Err(exports_nothing(home))
 }
 
-/// A counter in memory of the host, which the CUDA devices of `plan` register. Its home is with the host, whoever asks for it.
-fn shared_memory(devices: &[&Device], plan: &Plan, label: &str, initial: u64) -> Result<Timeline> {
-    let taking = plan.parties().iter().filter(|party| party.is_driven());
-    let importers: Vec<&Device> = taking
-        .filter_map(|party| find(devices, party.id()))
-        .collect();
-    let hosts = devices
-        .iter()
-        .filter(|device| plan.part(id_of(device)).is_some());
-    let host = hosts.into_iter().find_map(|device| match device {
-        Device::Host(host) => Some(host.clone()),
-        #[allow(
-            unreachable_patterns,
-            reason = "reachable with a backend that has a driver"
-        )]
-        _ => None,
-    });
-    Timeline::new(label, initial, |initial| {
-        let (home, exporter) = host.unwrap_or_default().exportable_port(initial)?;
-        let mut ports = smallvec::smallvec![home];
-        for importer in importers {
-            match importer {
-                #[cfg(feature = "cuda")]
-                Device::Cuda(cuda) => ports.push(cuda.import_counter(exporter.export()?)?),
-                other => {
-                    return Err(Error::Unsupported {
-                        object: other.object().clone(),
-                        asked: "wait for a counter in shared memory".into(),
-                        reason: "only CUDA's streams do".into(),
-                    });
-                }
-            }
+/// What `device` has of a counter in shared memory.
+fn counter_port(device: &Device, exporter: &host::Exporter) -> Result<Attachment> {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(cuda) => Ok(cuda.import_counter(exporter.export()?)?),
+        other => {
+            let _ = exporter;
+            Err(Error::Unsupported {
+                object: other.object().clone(),
+                asked: "wait for a counter in shared memory".into(),
+                reason: "only CUDA's streams do".into(),
+            })
         }
-        let _ = &exporter;
-        Ok(ports)
-    })
-}
-
-fn id_of(device: &Device) -> PartyId {
-    PartyId {
-        process: Process::this(),
-        device: device.id().get(),
     }
 }
 
