@@ -265,6 +265,13 @@ impl backend::Device for Device {
     }
 }
 
+impl Device {
+    /// Who watches its ports.
+    pub(crate) fn watched(&self) -> Arc<dyn Watch> {
+        self.0.clone()
+    }
+}
+
 impl Watch for Inner {
     fn watcher(&self) -> &Watcher {
         &self.watcher

@@ -20,6 +20,7 @@ const DISABLE_TIMING: u32 = 2;
 
 /// The events of one device, of one kind. They are destroyed with the device, all together, or with the last mark where that
 /// is later.
+#[derive(Clone)]
 pub(crate) struct Events(Arc<Pool>);
 
 impl Events {

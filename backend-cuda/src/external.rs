@@ -1,6 +1,6 @@
 //! Timelines of other APIs, imported.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port};
@@ -8,7 +8,9 @@ use syncline_core::{Error, HandleKind, Object, Origin, Rejected, Result, Timelin
 
 use crate::context::Context;
 use crate::device::Device;
+use crate::event::Events;
 use crate::imported::Imported;
+use crate::lock;
 use crate::probe::MEMORY_OPS_LIMIT;
 use crate::semaphore::{Kind, Semaphore, signal_all, wait_all};
 use crate::shown::Shown;
@@ -20,6 +22,16 @@ pub struct ExternalPort {
     semaphore: Arc<Semaphore>,
     device: Object,
     shown: Shown,
+    /// The stream of the signals that the host has this device make, and the events behind them; if nobody but this device signals it, so that
+    /// its events tell the host how far it is.
+    alone: Option<Alone>,
+}
+
+/// See [`ExternalPort`].
+struct Alone {
+    events: Events,
+    /// Made when it is first needed.
+    stream: Mutex<Option<Stream>>,
 }
 
 impl ExternalPort {
@@ -32,21 +44,68 @@ impl ExternalPort {
     }
 }
 
+impl ExternalPort {
+    /// Signals in a stream of its own, behind nothing.
+    fn signal_by_itself(&self, alone: &Alone, value: u64) -> Result<()> {
+        let context = self.semaphore.context();
+        let _bound = context.bind_apart()?;
+        let mut stream = lock(&alone.stream);
+        let stream = match &mut *stream {
+            Some(stream) => stream,
+            none => none.insert(Stream::new(context, "signals of the host")?),
+        };
+        let mark = alone.events.take()?;
+        let crowded = self.shown.announce(value, mark.clone(), stream.domain());
+        let signalled = signal_all(stream, 1, [(self.raw(), value)].into_iter())
+            .and_then(|()| stream.record(&mark));
+        if signalled.is_err() {
+            self.shown.withdraw(value);
+        } else if crowded {
+            self.shown.trim(context);
+        }
+        signalled
+    }
+}
+
 impl Port for ExternalPort {
     fn is_readable(&self) -> bool {
-        false
+        self.alone.is_some()
+    }
+
+    fn sees_submitted(&self, value: u64) -> Result<()> {
+        if self.alone.is_none() || self.shown.knows(value) {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            object: self.device.clone(),
+            asked: format!("follow a submission to {value} that no event stands for"),
+            reason: "the host cannot read the semaphore: submit claims with Device::submit_claimed"
+                .into(),
+        })
     }
 
     fn poll(&self) -> Result<Option<u64>> {
-        Ok(None)
+        match self.alone {
+            Some(_) => self.shown.reached(self.semaphore.context()).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+        if let Some(alone) = &self.alone {
+            return self.signal_by_itself(alone, value);
+        }
         Err(Error::Unsupported {
             object: self.device.clone(),
             asked: format!("signal an imported timeline to {value} from the host"),
             reason: "CUDA signals it from streams only; its home is with the exporter".into(),
         })
+    }
+
+    fn release(&self, value: u64, _: ByEngine) -> Result<bool> {
+        let alone = Alone::new(&Events::plain(self.semaphore.context()));
+        self.signal_by_itself(&alone, value)?;
+        Ok(true)
     }
 
     fn visible(&self, reached: u64) -> Result<u64> {
@@ -103,6 +162,15 @@ fn raw((port, value): (&ExternalPort, u64)) -> (sys::CUexternalSemaphore, u64) {
     (port.raw(), value)
 }
 
+impl Alone {
+    fn new(events: &Events) -> Self {
+        Self {
+            events: events.clone(),
+            stream: Mutex::default(),
+        }
+    }
+}
+
 impl std::fmt::Debug for ExternalPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ExternalPort({:p})", self.raw())
@@ -126,21 +194,48 @@ impl Device {
     /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes no
     /// timelines, before any driver is asked; a driver error. The handle comes back with it, still open.
     pub fn import_timeline(&self, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
-        let kind = HandleKind::TimelineOpaqueFd;
-        if let Err(error) = self.require(handle.origin(), kind, "a timeline semaphore") {
-            return Err(Rejected { handle, error });
-        }
-        let port = ExternalPort {
-            semaphore: Arc::new(self.import_semaphore(handle, Kind::Timeline)?),
-            device: self.object().clone(),
-            shown: Shown::default(),
-        };
+        let port = self.import_port(handle)?;
         Ok(Attachment {
             device: self.id(),
             port: Box::new(port),
             watch: None,
             max_value_difference: u64::MAX,
             signalled_elsewhere: false,
+        })
+    }
+
+    /// As [`Device::import_timeline`], for a timeline at `initial` that nobody but this device signals: the exporter is in another process, and waits. The
+    /// timeline has its home here then. The events behind its signals tell the host how far it is, and what the host signals goes through a stream.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn import_timeline_to_signal(
+        &self,
+        handle: TimelineFd,
+        initial: u64,
+    ) -> Result<Attachment, Rejected<TimelineFd>> {
+        let mut port = self.import_port(handle)?;
+        port.shown = Shown::from(initial);
+        port.alone = Some(Alone::new(self.plain_events()));
+        Ok(Attachment {
+            device: self.id(),
+            port: Box::new(port),
+            watch: Some(self.watched()),
+            max_value_difference: u64::MAX,
+            signalled_elsewhere: false,
+        })
+    }
+
+    fn import_port(&self, handle: TimelineFd) -> Result<ExternalPort, Rejected<TimelineFd>> {
+        let kind = HandleKind::TimelineOpaqueFd;
+        if let Err(error) = self.require(handle.origin(), kind, "a timeline semaphore") {
+            return Err(Rejected { handle, error });
+        }
+        Ok(ExternalPort {
+            semaphore: Arc::new(self.import_semaphore(handle, Kind::Timeline)?),
+            device: self.object().clone(),
+            shown: Shown::default(),
+            alone: None,
         })
     }
 
@@ -188,81 +283,4 @@ impl Device {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test's")]
-
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use syncline_core::backend::Queue as _;
-    use syncline_core::{DeviceId, QueueKind, Timeline};
-
-    use super::*;
-    use crate::emulated::{device, external_calls, finish, put, timeline_fd};
-
-    /// The exporter's counter.
-    struct Home(Arc<AtomicU64>);
-
-    impl Port for Home {
-        fn poll(&self) -> Result<Option<u64>> {
-            Ok(Some(self.0.load(Ordering::SeqCst)))
-        }
-
-        fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
-            self.0.store(value, Ordering::SeqCst);
-            Ok(())
-        }
-    }
-
-    fn shared(device: &Device) -> (Timeline, Arc<AtomicU64>) {
-        let counter = Arc::new(AtomicU64::new(0));
-        let fd = timeline_fd(device.info());
-        let imported = device
-            .import_timeline(fd)
-            .map_err(|rejected| rejected.error);
-        let home = Attachment {
-            device: DeviceId::new(),
-            port: Box::new(Home(counter.clone())),
-            watch: None,
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
-        };
-        let timeline = Timeline::new("shared", 0, |_| Ok([home, imported?].into_iter().collect()));
-        (timeline.unwrap(), counter)
-    }
-
-    /// However many there are, one call has them all, with the values that belong to them.
-    #[test]
-    fn waits_and_signals_of_a_submission_are_one_call_each() {
-        let device = device();
-        let from = device.queue(QueueKind::Compute, "from").unwrap();
-        let to = device.queue(QueueKind::Compute, "to").unwrap();
-        let shared: Vec<_> = (0..10).map(|_| shared(&device)).collect();
-        for (round, count) in (1..).zip([1, 2, 8, 9, 10]) {
-            let value = |at: usize| 100 * round + at as u64;
-            let used = || shared[..count].iter().enumerate();
-            let signals: Vec<_> = used()
-                .map(|(at, (line, _))| line.signal_at(value(at)))
-                .collect();
-            let waits: Vec<_> = used().map(|(at, (line, _))| line.at(value(at))).collect();
-            let values: Vec<_> = (0..count).map(value).collect();
-            from.submit(&[], |_| Ok(()), &signals).unwrap();
-            to.submit(&waits, |_| Ok(()), &[]).unwrap();
-            assert_eq!(
-                external_calls(),
-                [("signal", values.clone()), ("wait", values)]
-            );
-            // The counter may show it before the event behind it is complete.
-            for (at, (line, counter)) in used() {
-                counter.store(value(at), Ordering::SeqCst);
-                assert!(line.value().unwrap() < value(at));
-            }
-            finish(&from, put(&from));
-            for (at, (line, _)) in used() {
-                assert_eq!(line.value().unwrap(), value(at));
-            }
-            assert!(!to.position().is_reached().unwrap());
-            finish(&to, put(&to));
-            assert!(to.position().is_reached().unwrap());
-        }
-    }
-}
+mod tests;

@@ -45,6 +45,29 @@ impl Signals {
 const TRIM: usize = 256;
 
 impl Shown {
+    /// For a timeline at `initial`.
+    pub(crate) fn from(initial: u64) -> Self {
+        Self(Brief::new(Signals {
+            shown: initial,
+            ..Signals::default()
+        }))
+    }
+
+    /// The highest of the values whose events are complete: what is reached, if nobody else signals the timeline.
+    ///
+    /// # Errors
+    /// As for [`Shown::visible`].
+    pub(crate) fn reached(&self, context: &Context) -> Result<u64> {
+        self.visible(u64::MAX, context)?;
+        Ok(self.signals().shown)
+    }
+
+    /// True if a signal of `value` has been announced, or is reached.
+    pub(crate) fn knows(&self, value: u64) -> bool {
+        let signals = self.signals();
+        signals.shown >= value || signals.entries.iter().any(|entry| entry.value == value)
+    }
+
     #[inline]
     fn signals(&self) -> Briefly<'_, Signals> {
         self.0.lock()

@@ -105,6 +105,14 @@ impl backend::Port for Port {
         self.0.value().map(Some)
     }
 
+    fn release(&self, value: u64, by: ByEngine) -> Result<bool> {
+        // Signals that were on their way may have come after all.
+        if self.0.value()? < value {
+            backend::Port::signal(self, value, by)?;
+        }
+        Ok(true)
+    }
+
     /// `vkSignalSemaphore`. Drivers do not check that the value grows; the engine has.
     fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         let semaphore = &*self.0;

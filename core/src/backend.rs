@@ -38,6 +38,7 @@ pub use crate::gate::Gate;
 pub use crate::in_use::InUse;
 pub use crate::lane::{Held, Lane, Submitted};
 pub use crate::point::{Completion, NativePoint};
+pub use crate::publish::Page;
 pub use crate::recycled::Recycled;
 pub use crate::room::Room;
 pub use crate::run::is_letting_go;
@@ -507,6 +508,26 @@ pub trait Port: Any + Send + Sync {
     /// # Errors
     /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error; the timeline fails with it.
     fn poll(&self) -> Result<Option<u64>>;
+
+    /// Up to which value signals are known to be pending that are made beyond this engine, by another process for one. Asked of homes whose
+    /// attachment says that it is [signalled elsewhere](Attachment::signalled_elsewhere), once before anybody waits, and whenever
+    /// the value is asked for; [`Watch::watch`] returns when it has grown.
+    ///
+    /// # Errors
+    /// As for [`Port::poll`].
+    fn pending_elsewhere(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// Who should have signalled this timeline is dead, and it has failed: lets go what waits for it natively, up to `value`, by a signal
+    /// in his place. False if nothing waits here natively but what another port lets go.
+    ///
+    /// # Errors
+    /// A driver error; then the next port is asked.
+    fn release(&self, value: u64, by: ByEngine) -> Result<bool> {
+        let _ = (value, by);
+        Ok(false)
+    }
 
     /// Signals from the host. The engine has checked that the value is next, and calls one at a time: under
     /// the lock that keeps the host's signals of this timeline in order. So it must not signal the same timeline,

@@ -40,6 +40,7 @@ mod names;
 mod notify;
 mod once;
 mod point;
+mod publish;
 mod recycled;
 mod room;
 mod run;

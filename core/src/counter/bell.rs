@@ -58,14 +58,15 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps until one of the counters has its value, or will not have it, or the sleeper is nudged, or `until` has passed.
+    /// Sleeps until one of the counters has its value, or will not have it, or there is [news](Counter::has_news) of what is pending there, or the sleeper
+    /// is nudged, or `until` has passed.
     pub(crate) fn sleep(&self, counters: &[(&Counter, u64)], until: Instant) {
         let counted = Counted::new(counters);
         let started = Instant::now();
         loop {
             let bells: SmallVec<[u32; 8]> = counted.bells().collect();
             let settled = |&(counter, value): &(&Counter, u64)| {
-                counter.value().map_or(true, |reached| reached >= value)
+                counter.has_news() || counter.value().map_or(true, |reached| reached >= value)
             };
             let nudged = self.nudge.swap(0, Ordering::SeqCst) == 1;
             let now = Instant::now();

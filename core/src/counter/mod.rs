@@ -31,12 +31,14 @@ pub(crate) use sealed::Sealed;
 /// A 64-bit counter in a page of memory that several processes have, as one port of this process has it.
 ///
 /// It only grows, and no value shows that was not [announced](Counter::announce) before: whatever else is found there is an error, and the end of
-/// the timeline. Its calls read and write memory; [`Counter::ring`] and [`Counter::fail`] also wake threads.
+/// the timeline. Its calls read and write memory; [`Counter::ring`], [`Counter::fail`] and [`Counter::note_pending`] also wake threads.
 pub struct Counter {
     object: Object,
     page: Mapping,
     /// The highest value that it was seen to have.
     seen: AtomicU64,
+    /// What was last found to be said to be pending; `u64::MAX` as long as nobody here wants to hear of that.
+    told: AtomicU64,
 }
 
 impl Counter {
@@ -68,6 +70,7 @@ impl Counter {
             object,
             page,
             seen: AtomicU64::new(initial),
+            told: AtomicU64::new(u64::MAX),
         };
         Ok((counter, file))
     }
@@ -89,6 +92,7 @@ impl Counter {
             object,
             page,
             seen: AtomicU64::new(0),
+            told: AtomicU64::new(u64::MAX),
         };
         Ok(counter)
     }
@@ -196,9 +200,70 @@ impl Counter {
         }
     }
 
-    /// Says that the announced signal of `value` is with a driver, and so is everything that it waits for: no host is needed any more.
+    /// Says that the announced signal of `value` is with a driver, and so is everything that it waits for: no host is needed any more. A system
+    /// call if somebody sleeps.
     pub fn note_pending(&self, value: u64) {
-        self.page.pending.fetch_max(value, Ordering::SeqCst);
+        // Sequentially consistent, against who counts himself among the sleepers and then looks.
+        if self.page.pending.fetch_max(value, Ordering::SeqCst) < value {
+            self.wake_sleepers();
+        }
+    }
+
+    /// Up to where signals are said to be [pending](Counter::note_pending). From the first call on, threads that sleep on the page are woken when that
+    /// changes, too.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] if that is more than was announced.
+    pub fn pending(&self) -> Result<u64> {
+        // In this order: who says it has announced it first.
+        let pending = self.page.pending.load(Ordering::SeqCst);
+        let announced = self.page.announced.load(Ordering::Acquire);
+        if pending <= announced {
+            self.told.store(pending, Ordering::Release);
+            return Ok(pending);
+        }
+        Err(Error::Corrupted {
+            counter: self.object.clone(),
+            found: pending,
+            reason: format!(
+                "so much is said to be pending, and signals up to {announced} were announced"
+            ),
+        })
+    }
+
+    /// For the page beside an object that others signal, which only one process does: says how far that has come. Less than before changes
+    /// nothing.
+    pub(crate) fn tell(&self, pending: u64, reached: u64) {
+        self.page.announced.fetch_max(pending, Ordering::SeqCst);
+        self.note_pending(pending);
+        if self.page.reached.fetch_max(reached, Ordering::SeqCst) < reached {
+            self.wake_sleepers();
+        }
+    }
+
+    /// True for the first who asks: he lets go whoever waits for what a dead process has said to be pending, once he has [failed](Counter::fail)
+    /// it.
+    pub fn take_release(&self) -> bool {
+        self.page.released.swap(1, Ordering::AcqRel) == 0
+    }
+
+    /// Lets go whatever waits natively for the counter itself, up to `value`, which never comes: to be called when it has failed.
+    pub(crate) fn release(&self, value: u64) {
+        self.page.reached.fetch_max(value, Ordering::SeqCst);
+        self.ring();
+    }
+
+    fn wake_sleepers(&self) {
+        if self.page.sleepers.load(Ordering::SeqCst) > 0 {
+            self.ring();
+        }
+    }
+
+    /// True if more is said to be pending than [`Counter::pending`] has found, and somebody here wants to hear of that.
+    fn has_news(&self) -> bool {
+        // Mostly nobody does.
+        let told = self.told.load(Ordering::Acquire);
+        told != u64::MAX && self.page.pending.load(Ordering::SeqCst) > told
     }
 
     /// True if whoever signals `value` has said that it is [pending](Counter::note_pending), or it is reached. What another process says is not
@@ -229,9 +294,7 @@ impl Counter {
         }
         // Less than this it must never show again.
         self.seen.fetch_max(value, Ordering::AcqRel);
-        if self.page.sleepers.load(Ordering::SeqCst) > 0 {
-            self.ring();
-        }
+        self.wake_sleepers();
         Ok(())
     }
 

@@ -9,7 +9,8 @@
 //! | 256..264 | announced: no signal above this has been given to anybody | each signaller, before he gives it away |
 //! | 264..272 | pending: signals up to this need nothing more of any host; what is reached is pending, too | each signaller, once a driver has it |
 //! | 384..388 | sleepers: how many threads sleep, or are about to | who sleeps |
-//! | 388..392 | bell: a futex, one more with each ring | who signals, or fails it, while somebody sleeps |
+//! | 388..392 | bell: a futex, one more with each ring | who signals, says that a signal is pending, or fails it, while somebody sleeps |
+//! | 392..396 | released: 1 once somebody has taken it on to let go whoever waits for signals of a process that is dead | who does that |
 //! | 512..516 | failed: 0, 1 while the cause is being written, 2 once it is there | who fails it first |
 //! | 516..520 | length of the cause, in bytes | the same |
 //! | 520..528 | code of the cause, signed | the same |
@@ -60,7 +61,8 @@ pub(super) struct Page {
     _behind_pending: Gap<112>,
     pub(super) sleepers: AtomicU32,
     pub(super) bell: AtomicU32,
-    _behind_bell: Gap<120>,
+    pub(super) released: AtomicU32,
+    _behind_released: Gap<116>,
     failed: AtomicU32,
     length: AtomicU32,
     code: AtomicI64,
@@ -75,6 +77,7 @@ const _: () = {
     assert!(offset_of!(Page, quiet) == 12 && offset_of!(Page, reached) == 128);
     assert!(offset_of!(Page, announced) == 256 && offset_of!(Page, pending) == 264);
     assert!(offset_of!(Page, sleepers) == 384 && offset_of!(Page, bell) == 388);
+    assert!(offset_of!(Page, released) == 392);
     assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, length) == 516);
     assert!(offset_of!(Page, code) == 520 && offset_of!(Page, frozen) == 528);
     assert!(offset_of!(Page, cause) == 536);

@@ -152,8 +152,17 @@ impl Port for CounterPort {
         self.0.value().map(Some)
     }
 
+    fn pending_elsewhere(&self) -> Result<u64> {
+        self.0.pending()
+    }
+
     fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
         self.0.signal(value)
+    }
+
+    fn release(&self, value: u64, _: ByEngine) -> Result<bool> {
+        self.0.release(value);
+        Ok(true)
     }
 }
 

@@ -13,7 +13,7 @@ use super::relay::Relay;
 use super::straight::own_point;
 use super::{Lane, panic_message, withdraw_all};
 use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use crate::graph::Lists;
 use crate::point::{Completion, NativePoint};
 use crate::run::{Wake, wake_all};
@@ -70,6 +70,35 @@ pub(super) fn signalled<'a>(
 ) -> impl Iterator<Item = (&'a Arc<Shared>, u64)> + Clone {
     let here = claims.iter().filter(|claim| claim.port.is_some());
     here.map(|claim| (claim.of, claim.claim.upto))
+}
+
+/// Waits of a submission that may be let go by the death of another process, each with what is signalled then.
+fn dependents<'a, 's>(
+    waits: &'a [Awaited<'s>],
+    claims: &'a [Taken<'s>],
+) -> impl Iterator<Item = (&'a Awaited<'s>, &'a Taken<'s>)> {
+    let natively = |wait: &&Awaited<'_>| {
+        wait.port.is_some() && wait.of.depends_on_others() && wait.of.reached() < wait.value
+    };
+    let waits = waits.iter().filter(natively);
+    waits.flat_map(move |wait| claims.iter().map(move |claim| (wait, claim)))
+}
+
+/// Notes what depends on others, before the driver has it. Why it comes to nothing, if that is known already.
+#[cold]
+fn note_dependents(waits: &[Awaited<'_>], claims: &[Taken<'_>]) -> Option<Failure> {
+    let noted = dependents(waits, claims).map(|(wait, claim)| {
+        wait.of
+            .note_dependent(wait.value, claim.of, claim.claim.upto)
+    });
+    noted.filter_map(Result::err).last()
+}
+
+#[cold]
+fn forget_dependents(waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
+    for (wait, claim) in dependents(waits, claims) {
+        wait.of.forget_dependent(claim.of, claim.claim.upto);
+    }
 }
 
 impl<E: Enqueue> Lane<E> {
@@ -181,8 +210,17 @@ impl<E: Enqueue> Lane<E> {
             end: own_point(own, number),
             is_bare: false,
         };
+        let depends = waits.iter().any(|wait| wait.of.depends_on_others());
+        let lost = depends.then(|| note_dependents(waits, claims)).flatten();
         let handed = self.hand_over(&batch, work, keep);
-        self.take_in(number, handed, claims, places, keep)
+        if depends && matches!(handed, Handed::Refused(_)) {
+            forget_dependents(waits, claims);
+        }
+        let sent = self.take_in(number, handed, claims, places, keep);
+        if let (Some(cause), Sent::Done(_)) = (lost, &sent) {
+            claims.iter().for_each(|claim| claim.of.fail(cause.clone()));
+        }
+        sent
     }
 
     /// Records a submission and hands it to the driver.

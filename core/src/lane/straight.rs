@@ -123,8 +123,8 @@ impl<E: Enqueue> Lane<E> {
                 continue;
             };
             let port = of.port_on(self.device)?;
-            let pending = of.has_plainly_come(Stage::Pending, value);
-            if !(pending && straight.waits.push(NativePoint { of, port, value })) {
+            let plain = of.has_plainly_come(Stage::Pending, value) && !of.depends_on_others();
+            if !(plain && straight.waits.push(NativePoint { of, port, value })) {
                 return None;
             }
         }

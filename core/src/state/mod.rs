@@ -2,6 +2,7 @@
 
 mod awaited;
 mod claims;
+mod downstream;
 mod quick;
 mod reached;
 mod signals;
@@ -14,7 +15,7 @@ use crate::backend::{Port, Watch};
 use crate::bridge::Sides;
 use crate::error::{Error, Failure, Object, Result};
 use crate::graph::Line;
-use crate::host::HostPort;
+use crate::host::{CounterPort, HostPort};
 use crate::info::DeviceId;
 use crate::known::Known;
 use crate::run::wake_all;
@@ -27,6 +28,7 @@ use crate::waiters::{Stage, Ticket, Waiters, Woken};
 pub(crate) use awaited::Registered;
 use claims::Claims;
 pub(crate) use claims::Interval;
+use downstream::Downstream;
 
 /// How a value of a timeline stands.
 #[derive(Debug, Clone)]
@@ -79,6 +81,8 @@ struct Seen {
     raw_claims: AtomicU64,
     /// Set once the timeline has failed or lost its last handle.
     troubled: AtomicBool,
+    /// See `downstream`.
+    depends_on_others: AtomicBool,
 }
 
 /// What changes with each claim, and with each signal of the host: in the hands of whoever makes them.
@@ -146,6 +150,7 @@ pub(crate) struct Shared {
     pub(crate) trace: Slot,
     /// The bridge that it is a side of, once that is made and before anybody else has it.
     bridge: OnceLock<Weak<Sides>>,
+    downstream: Downstream,
     seen: Seen,
     claimed: Claimed,
     locked: Locked,
@@ -184,7 +189,9 @@ impl Shared {
         let (home, others) = (Part::from(home), others.into_iter().map(Part::from));
         let others: Box<[Part]> = others.collect();
         let counts_here = others.is_empty() && home.port.downcast::<HostPort>().is_some();
-        Self {
+        // A page that others signal, too.
+        let from_afar = home.signalled_elsewhere && home.port.downcast::<CounterPort>().is_some();
+        let shared = Self {
             object,
             counts_here,
             max_difference,
@@ -194,6 +201,7 @@ impl Shared {
                 reached: AtomicU64::new(initial),
                 raw_claims: AtomicU64::new(foreign.into()),
                 troubled: AtomicBool::new(false),
+                depends_on_others: AtomicBool::new(from_afar),
             },
             claimed: Claimed {
                 pending: AtomicU64::new(initial),
@@ -208,12 +216,18 @@ impl Shared {
             line: Line::default(),
             trace: Slot::default(),
             bridge: OnceLock::new(),
+            downstream: Downstream::default(),
             locked: Locked {
                 state: Brief::default(),
                 host_signal: Mutex::new(()),
                 held_waits: AtomicU64::new(0),
             },
+        };
+        if foreign {
+            // So that watches end with what becomes pending from now on.
+            shared.hear_of_pending();
         }
+        shared
     }
 
     fn attachments(&self) -> impl Iterator<Item = &Part> {
@@ -247,6 +261,11 @@ impl Shared {
     #[inline]
     pub(crate) fn home(&self) -> &dyn Port {
         &*self.home.port
+    }
+
+    /// The ports of the other devices.
+    pub(crate) fn other_ports(&self) -> impl Iterator<Item = &dyn Port> {
+        self.others.iter().map(|part| &*part.port)
     }
 
     /// The same port, with what it is.
@@ -369,7 +388,7 @@ impl Shared {
     }
 
     #[inline]
-    fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.seen.troubled.load(Ordering::Acquire) && self.locked.state.lock().closed
     }
 

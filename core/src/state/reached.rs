@@ -39,10 +39,13 @@ impl Shared {
     #[inline(always)]
     fn refresh_from(&self, least: u64, advance: impl FnOnce(&Self, u64)) -> u64 {
         let reached = self.reached();
-        let outstanding =
-            self.pending() > reached || self.seen.raw_claims.load(Ordering::Relaxed) > 0;
+        let outside = self.seen.raw_claims.load(Ordering::Relaxed) > 0;
+        let outstanding = self.pending() > reached || outside;
         if !outstanding || self.failure().is_some() {
             return reached;
+        }
+        if outside {
+            self.hear_of_pending();
         }
         let polled = if self.others.is_empty() {
             self.home.port.poll()
@@ -57,6 +60,28 @@ impl Shared {
                 self.reached()
             }
             news => self.take_in(news),
+        }
+    }
+
+    /// Takes over what whoever signals beyond the engine says to be pending, and releases those who waited for no more than that.
+    #[inline(never)]
+    pub(super) fn hear_of_pending(&self) {
+        match self.home.port.pending_elsewhere() {
+            Ok(pending) if pending <= self.pending() => {}
+            Ok(pending) => {
+                let woken = {
+                    let mut state = self.locked.state.lock();
+                    if state.failure.is_some() {
+                        return;
+                    }
+                    let listed = self.claimed.listed.load(Ordering::Relaxed);
+                    let listed = listed.max(pending);
+                    self.claimed.listed.store(listed, Ordering::Release);
+                    self.take_settled(&mut state)
+                };
+                wake_all(woken);
+            }
+            Err(error) => self.fail_frozen(error.into_cause()),
         }
     }
 

@@ -11,6 +11,7 @@
 mod handles;
 mod pages;
 mod processes;
+mod published;
 mod waits;
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -128,6 +128,13 @@ fn the_page_says_what_is_pending() {
     claim.submitted().unwrap();
     theirs.at(1).require_pending().unwrap();
     assert!(!theirs.at(1).is_reached().unwrap());
-    ours.signal(1).unwrap();
+    // What somebody has promised is his to signal.
+    let error = ours.signal(1).unwrap_err();
+    assert!(
+        matches!(error, Error::SignalOverlapsClaim { .. }),
+        "{error}"
+    );
+    super::Hostile::of(&exporter).write_word(super::REACHED, 1);
+    port.counter().ring();
     queue.idle(LONG).unwrap();
 }

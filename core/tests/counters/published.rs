@@ -1,0 +1,171 @@
+//! P4, E3: what a page tells of a timeline that another process signals, here with that process's part played by a timeline of its own.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use syncline_core::Error;
+use syncline_core::backend::{Counter, Page};
+
+use super::*;
+
+/// A timeline of the one who signals, with a page beside it, and as another process has it through that.
+fn beside(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
+    let device = host::Device::new();
+    let (_, exporter) = device.exportable_port(initial).unwrap();
+    let signalled = device.timeline_from("signalled", initial).unwrap();
+    signalled.publish(exporter.counter().clone(), Page::Beside);
+    let heard = imported_at(exporter.export().unwrap(), initial);
+    (signalled, heard, exporter.counter().clone())
+}
+
+/// The same where the page's counter is the timeline's own.
+fn own(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
+    let (port, exporter) = host::Device::new().exportable_port(initial).unwrap();
+    let signalled = Timeline::new("signalled", initial, |_| Ok([port].into_iter().collect()));
+    let signalled = signalled.unwrap();
+    signalled.publish(exporter.counter().clone(), Page::Own);
+    let heard = imported_at(exporter.export().unwrap(), initial);
+    (signalled, heard, exporter.counter().clone())
+}
+
+fn imported_at(handle: CounterFd, initial: u64) -> Timeline {
+    let device = host::Device::new();
+    let port = device.import_timeline(handle).map_err(|r| r.error).unwrap();
+    Timeline::new("heard", initial, |_| Ok([port].into_iter().collect())).unwrap()
+}
+
+/// Work on a queue of `line`'s device that signals it to `value` once it is let go.
+fn gated(queue: &host::Queue, line: &Timeline, value: u64) -> Sender<()> {
+    let (go, gate) = channel();
+    let job = move |r: &mut host::Recorder| {
+        r.run(move || gate.recv().unwrap());
+        Ok(())
+    };
+    queue.submit(&[], job, &[line.signal_at(value)]).unwrap();
+    go
+}
+
+/// What is pending is heard of before it is reached, by threads that sleep for it; and not before it is pending.
+#[test]
+fn pending_and_reached_are_two_things() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let (_, exporter) = device.exportable_port(5).unwrap();
+    let signalled = device.timeline_from("signalled", 5).unwrap();
+    signalled.publish(exporter.counter().clone(), Page::Beside);
+    let heard = imported_at(exporter.export().unwrap(), 5);
+    let queue = device.queue(QueueKind::Compute, "signals").unwrap();
+    for value in (6..300).step_by(3) {
+        let early = heard.at(value).wait_pending(Duration::ZERO);
+        assert!(matches!(early, Err(Error::TimedOut { .. })), "{early:?}");
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| heard.at(value).wait_pending(LONG));
+            let go = gated(&queue, &signalled, value);
+            sleeper.join().unwrap().unwrap();
+            assert!(!heard.at(value).is_reached().unwrap());
+            go.send(()).unwrap();
+            heard.at(value).wait(LONG).unwrap();
+        });
+        assert_eq!(heard.value().unwrap(), value);
+    }
+}
+
+#[test]
+fn a_failure_comes_with_its_cause() {
+    let _alone = alone();
+    for (signalled, heard, _) in [beside(0), own(0)] {
+        signalled.signal(3).unwrap();
+        heard.at(3).wait(LONG).unwrap();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| heard.at(4).wait(LONG));
+            signalled.fail(Error::work(io::Error::other("the lens is dirty")));
+            let told = sleeper.join().unwrap().unwrap_err().to_string();
+            assert!(told.contains("the lens is dirty"), "{told}");
+        });
+        heard.at(3).wait(LONG).unwrap();
+        let told = heard.at(5).wait_pending(LONG).unwrap_err();
+        assert!(matches!(told, Error::Failed { .. }), "{told:?}");
+    }
+}
+
+/// With the last handle gone nothing comes but what was claimed: that does, and what is above it ends.
+#[test]
+fn the_end_of_the_last_handle_is_told() {
+    let _alone = alone();
+    for (signalled, heard, _) in [beside(0), own(0)] {
+        signalled.signal(1).unwrap();
+        drop(signalled);
+        heard.at(1).wait(LONG).unwrap();
+        let told = heard.at(2).wait(LONG).unwrap_err().to_string();
+        assert!(told.contains("last handle"), "{told}");
+    }
+    let device = host::Device::new();
+    let (_, exporter) = device.exportable_port(0).unwrap();
+    let signalled = device.timeline("signalled").unwrap();
+    signalled.publish(exporter.counter().clone(), Page::Beside);
+    let heard = imported_at(exporter.export().unwrap(), 0);
+    let queue = device.queue(QueueKind::Compute, "signals").unwrap();
+    let first = gated(&queue, &signalled, 7);
+    // Held, and not pending before the gate's signal is.
+    let gate = device.timeline("gate").unwrap();
+    let waits = [gate.at(1)];
+    queue
+        .submit(&waits, |_| Ok(()), &[signalled.signal_at(9)])
+        .unwrap();
+    drop(signalled);
+    first.send(()).unwrap();
+    heard.at(7).wait(LONG).unwrap();
+    gate.signal(1).unwrap();
+    heard.at(9).wait(LONG).unwrap();
+    let told = heard.at(10).wait(LONG).unwrap_err().to_string();
+    assert!(told.contains("last handle"), "{told}");
+}
+
+/// Who signals has died: everybody who has the page hears of it, with what was reached kept; and one lets go what waits natively.
+#[test]
+fn the_dead_are_told_of_and_stood_in_for_once() {
+    let _alone = alone();
+    let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
+    let signalled = Timeline::new("signalled", 0, |_| Ok([port].into_iter().collect())).unwrap();
+    signalled.signal(2).unwrap();
+    let counter = exporter.counter();
+    // It has promised more, and dies.
+    counter.announce(6).unwrap();
+    counter.note_pending(6);
+    let hears: Vec<_> = (0..3)
+        .map(|_| imported_at(exporter.export().unwrap(), 0))
+        .collect();
+    for heard in &hears {
+        heard.at(6).wait_pending(LONG).unwrap();
+    }
+    let page = super::Hostile::of(&exporter);
+    let dead = || Error::work(io::Error::other("the process has died"));
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| hears[2].at(6).wait(LONG));
+        hears[0].lose(counter, dead());
+        let told = sleeper.join().unwrap().unwrap_err().to_string();
+        assert!(told.contains("has died"), "{told}");
+    });
+    assert_eq!(page.read_word(REACHED), 6, "nobody lets go what waits");
+    // A second survivor finds that it is done.
+    page.write_word(REACHED, 3);
+    hears[1].lose(counter, dead());
+    assert_eq!(page.read_word(REACHED), 3, "two let go what waits");
+    for heard in &hears {
+        assert_eq!(heard.frozen_value(), 2, "a signal of the dead counts");
+        heard.at(2).wait(LONG).unwrap();
+        let told = heard.at(3).wait(LONG).unwrap_err();
+        assert!(matches!(told, Error::Failed { .. }), "{told:?}");
+    }
+}
+
+/// More said to be pending than was ever announced is a lie, and the end of the timeline.
+#[test]
+fn a_promise_beyond_what_was_announced_fails_it() {
+    let _alone = alone();
+    let (_signalled, heard, counter) = own(0);
+    counter.note_pending(4);
+    let told = heard.at(4).wait_pending(LONG).unwrap_err().to_string();
+    assert!(told.contains("announced"), "{told}");
+}
