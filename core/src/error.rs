@@ -481,6 +481,16 @@ impl Error {
         })
     }
 
+    /// What a call of the system's has said.
+    pub(crate) fn system(object: &Object, call: &'static str, errno: rustix::io::Errno) -> Self {
+        Self::Native {
+            object: object.clone(),
+            call,
+            code: i64::from(errno.raw_os_error()),
+            name: errno.to_string(),
+        }
+    }
+
     /// As it came out of work on `queue`.
     pub(crate) fn on(mut self, queue: &Object) -> Self {
         if let Self::Work(WorkError { queue: known, .. }) = &mut self {

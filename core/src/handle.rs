@@ -7,7 +7,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::counter::Sealed;
+use crate::counter::judge;
 use crate::error::{Error, Object};
 use crate::info::{HandleKind, Info, Uuid};
 
@@ -211,7 +211,7 @@ impl CounterFd {
     /// # Errors
     /// [`Error::Import`], with what was found instead, and the descriptor, still open.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Rejected<OwnedFd>> {
-        match Sealed::judge(fd.as_fd()) {
+        match judge(fd.as_fd()) {
             Ok(_) => Ok(Self(fd)),
             Err(reason) => Err(Rejected {
                 error: Error::Import {

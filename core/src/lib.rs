@@ -44,6 +44,7 @@ mod publish;
 mod recycled;
 mod room;
 mod run;
+mod shared_memory;
 mod state;
 mod stopwatch;
 mod sync;
@@ -64,6 +65,7 @@ pub use info::{
 pub use lane::{Held, Lane, Submitted};
 pub use notify::Notification;
 pub use point::{KeptPoint, Point, Signal};
+pub use shared_memory::{SharedWords, WordsFd};
 pub use stopwatch::Stopwatch;
 #[cfg(syncline_loom)]
 pub use sync::Memory;

@@ -3,30 +3,27 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `page` | the page that a counter lies in, byte by byte |
-//! | `sealed` | the file behind it: made, and judged where it comes in |
-//! | `mapping` | the page in this process's memory |
 //! | `bell` | how threads sleep on pages, and are woken |
 //!
 //! Nothing that stands in a page is believed: another process may write anything there at any time.
 
 mod bell;
-mod mapping;
 mod page;
-mod sealed;
 
 use std::ffi::c_void;
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
 use crate::error::{Error, Object, Result};
 use crate::handle::CounterFd;
-use mapping::Mapping;
+use crate::shared_memory::{Mapping, Sealed, make};
+use page::Page;
 
 pub(crate) use bell::Sleeper;
-pub(crate) use sealed::Sealed;
 
 /// A 64-bit counter in a page of memory that several processes have, as one port of this process has it.
 ///
@@ -34,7 +31,7 @@ pub(crate) use sealed::Sealed;
 /// the timeline. Its calls read and write memory; [`Counter::ring`], [`Counter::fail`] and [`Counter::note_pending`] also wake threads.
 pub struct Counter {
     object: Object,
-    page: Mapping,
+    page: Mapped,
     /// The highest value that it was seen to have.
     seen: AtomicU64,
     /// What was last found to be said to be pending; `u64::MAX` as long as nobody here wants to hear of that.
@@ -62,9 +59,10 @@ impl Counter {
                 largest: u64::MAX - 1,
             });
         }
-        let native = |(call, errno): (&'static str, Errno)| native(&object, call, errno);
-        let file = sealed::make().map_err(native)?;
-        let page = Mapping::of(sealed::fresh(file.as_fd())).map_err(|e| native(("mmap", e)))?;
+        let native = |(call, errno): (&'static str, Errno)| Error::system(&object, call, errno);
+        let file = file().map_err(native)?;
+        let page = Mapping::of(Sealed::fresh(&file, page::BYTES as u64));
+        let page = Mapped(page.map_err(|errno| native(("mmap", errno)))?);
         page.format(initial);
         let counter = Self {
             object,
@@ -81,13 +79,14 @@ impl Counter {
     /// [`Error::Import`] if `importer` does not find a counter there any more: whoever has the page may have written over its head;
     /// [`Error::Native`] if it cannot be mapped.
     pub fn open(handle: &CounterFd, importer: &Object) -> Result<Self> {
-        let file = Sealed::judge(handle.as_fd()).map_err(|reason| Error::Import {
+        let file = judge(handle.as_fd()).map_err(|reason| Error::Import {
             object: importer.clone(),
             what: "a counter in shared memory".into(),
             reason,
         })?;
         let object = Object::new("counter", "");
-        let page = Mapping::of(file).map_err(|errno| native(&object, "mmap", errno))?;
+        let page = Mapping::of(file).map_err(|errno| Error::system(&object, "mmap", errno))?;
+        let page = Mapped(page);
         let counter = Self {
             object,
             page,
@@ -107,7 +106,7 @@ impl Counter {
     /// reached through atomics only.
     #[must_use]
     pub const fn address(&self) -> *mut c_void {
-        self.page.address()
+        self.page.0.address()
     }
 
     /// The value reached: what is written before it is signalled is visible to who sees it. Two loads mostly.
@@ -314,13 +313,35 @@ impl Counter {
     }
 }
 
-fn native(object: &Object, call: &'static str, errno: Errno) -> Error {
-    Error::Native {
-        object: object.clone(),
-        call,
-        code: i64::from(errno.raw_os_error()),
-        name: errno.to_string(),
+/// The page, in this process's memory.
+struct Mapped(Mapping<Page>);
+
+impl Deref for Mapped {
+    type Target = Page;
+
+    #[inline]
+    fn deref(&self) -> &Page {
+        self.0.first()
     }
+}
+
+/// The file of a fresh page.
+fn file() -> Result<OwnedFd, (&'static str, Errno)> {
+    make("syncline-counter", page::BYTES as u64)
+}
+
+/// Judges the file of a page, and what the page begins with. Reads from it, and changes nothing.
+///
+/// # Errors
+/// What was found instead of a counter's page, in words.
+pub(crate) fn judge(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
+    let file = Sealed::judge(file)?;
+    let (found, expected) = (file.bytes(), page::BYTES);
+    if found != expected as u64 {
+        return Err(format!("it has {found} bytes, and a page has {expected}"));
+    }
+    page::judge(file.begins()?)?;
+    Ok(file)
 }
 
 impl fmt::Debug for Counter {
@@ -332,7 +353,7 @@ impl fmt::Debug for Counter {
 
 /// Why this system makes no counters in shared memory, if so.
 pub(crate) fn unavailable() -> Option<String> {
-    let (call, errno) = sealed::make().err()?;
+    let (call, errno) = file().err()?;
     Some(format!(
         "the system makes no sealed memory to share: {call} says {errno}"
     ))

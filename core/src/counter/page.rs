@@ -26,6 +26,8 @@
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::shared_memory::Atomic;
+
 /// `SYNCLCTR`.
 const MAGIC: u64 = u64::from_ne_bytes(*b"SYNCLCTR");
 
@@ -70,6 +72,10 @@ pub(super) struct Page {
     cause: [AtomicU8; CAUSE],
     _rest: Gap<3048>,
 }
+
+#[allow(unsafe_code, reason = "says what a page is made of")]
+// SAFETY: 4096 bytes, aligned to 128 of them, all of which are atomics.
+unsafe impl Atomic for Page {}
 
 const _: () = {
     assert!(size_of::<Page>() == BYTES);

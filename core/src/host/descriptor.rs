@@ -123,12 +123,8 @@ impl Kind {
             ));
         }
         // The one question that tells a file which can be polled from one which always says yes.
-        let asked = epoll::create(CreateFlags::CLOEXEC).map_err(|errno| Error::Native {
-            object: device.clone(),
-            call: "epoll_create1",
-            code: i64::from(errno.raw_os_error()),
-            name: errno.to_string(),
-        })?;
+        let asked = epoll::create(CreateFlags::CLOEXEC)
+            .map_err(|errno| Error::system(device, "epoll_create1", errno))?;
         match epoll::add(&asked, fd, EventData::new_u64(0), EventFlags::IN) {
             Ok(()) => Ok(kind),
             Err(Errno::PERM) => Err(refuse(
@@ -278,12 +274,7 @@ impl Poller {
     /// If the system gives no eventfd.
     pub(crate) fn new(device: &Object) -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let nudge = eventfd(0, flags).map_err(|errno| Error::Native {
-            object: device.clone(),
-            call: "eventfd",
-            code: i64::from(errno.raw_os_error()),
-            name: errno.to_string(),
-        })?;
+        let nudge = eventfd(0, flags).map_err(|errno| Error::system(device, "eventfd", errno))?;
         Ok(Self {
             watcher: Watcher::default(),
             nudge,

@@ -26,12 +26,8 @@ impl Exporter {
     /// [`Error::Native`] if the system gives no descriptor.
     pub fn export(&self) -> Result<CounterFd> {
         let twin = rustix::io::fcntl_dupfd_cloexec(self.file.as_fd(), 0);
-        let twin = twin.map_err(|errno| Error::Native {
-            object: self.counter.object().clone(),
-            call: "fcntl(F_DUPFD_CLOEXEC)",
-            code: i64::from(errno.raw_os_error()),
-            name: errno.to_string(),
-        })?;
+        let call = "fcntl(F_DUPFD_CLOEXEC)";
+        let twin = twin.map_err(|errno| Error::system(self.counter.object(), call, errno))?;
         Ok(CounterFd::known(twin))
     }
 }

@@ -1,0 +1,15 @@
+//! Memory that several processes have: sealed files, and what is mapped of them.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `file` | files of memory: made, sealed, and judged where they come in |
+//! | `mapping` | one in this process's memory |
+//! | `words` | memory for an application's data |
+
+mod file;
+mod mapping;
+mod words;
+
+pub(crate) use file::{Sealed, make};
+pub(crate) use mapping::{Atomic, Mapping};
+pub use words::{SharedWords, WordsFd};
