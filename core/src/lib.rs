@@ -39,6 +39,7 @@ mod long;
 mod names;
 mod notify;
 mod once;
+mod peer;
 mod point;
 mod recycled;
 mod room;
@@ -62,6 +63,7 @@ pub use info::{
 };
 pub use lane::{Held, Lane, Submitted};
 pub use notify::Notification;
+pub use peer::{PeerExit, PeerLoss};
 pub use point::{KeptPoint, Point, Signal};
 pub use stopwatch::Stopwatch;
 #[cfg(syncline_loom)]
