@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::backend::Timing;
 use crate::blockers::Blockers;
 use crate::info::{BackendKind, next_id};
+use crate::peer::PeerLoss;
 use crate::sync::contain;
 use crate::waiters::Stage;
 
@@ -459,6 +460,38 @@ pub enum Error {
         /// What they said of it, as they said it: 512 bytes at the most, of one line.
         cause: String,
     },
+    /// Another process will not answer, nor signal, any more.
+    #[error("{endpoint} has lost {peer}: {how}", peer = peer(*.process))]
+    PeerLost {
+        /// The endpoint that it was the other side of.
+        endpoint: Object,
+        /// Its id; 0 if it had not said who it is.
+        process: u32,
+        /// How it was lost.
+        how: PeerLoss,
+    },
+    /// Another process did not do in time what it was to do. Nothing has changed, and it can be tried again.
+    #[error("{endpoint}: {peer} did not {awaited} within {waited:?}", peer = peer(*.process))]
+    PeerSilent {
+        /// The endpoint that it is the other side of.
+        endpoint: Object,
+        /// Its id; 0 if it has not said who it is.
+        process: u32,
+        /// What it was to do.
+        awaited: &'static str,
+        /// How long was waited, at least as long as asked.
+        waited: Duration,
+    },
+    /// Another process has sent what cannot be.
+    #[error("{endpoint} expected {expected}, and was sent {found}")]
+    Message {
+        /// The endpoint that it came to.
+        endpoint: Object,
+        /// What had to come.
+        expected: String,
+        /// What was found instead.
+        found: String,
+    },
     /// A handle was refused.
     #[error("{object} cannot import {what}: {reason}")]
     Import {
@@ -469,6 +502,14 @@ pub enum Error {
         /// What was found instead.
         reason: String,
     },
+}
+
+/// The other side of an endpoint, in words.
+fn peer(process: u32) -> String {
+    match process {
+        0 => "the other side".into(),
+        id => format!("process {id}"),
+    }
 }
 
 impl Error {
@@ -502,7 +543,7 @@ impl Error {
     /// True for a wait that ended early; nothing has changed then, and it can be repeated.
     #[must_use]
     pub const fn is_timeout(&self) -> bool {
-        matches!(self, Self::TimedOut { .. })
+        matches!(self, Self::TimedOut { .. } | Self::PeerSilent { .. })
     }
 
     /// The failure to pass on: the first cause if this error only reports one.

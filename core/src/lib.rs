@@ -39,6 +39,7 @@ mod long;
 mod names;
 mod notify;
 mod once;
+mod peer;
 mod point;
 mod publish;
 mod recycled;
@@ -64,6 +65,7 @@ pub use info::{
 };
 pub use lane::{Held, Lane, Submitted};
 pub use notify::Notification;
+pub use peer::{PeerExit, PeerLoss};
 pub use point::{KeptPoint, Point, Signal};
 pub use shared_memory::{SharedWords, WordsFd};
 pub use stopwatch::Stopwatch;

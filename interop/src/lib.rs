@@ -40,6 +40,7 @@ mod buffer;
 mod foreign;
 pub mod negotiate;
 mod probe;
+pub mod process;
 mod share;
 
 pub use any::{Device, Queue, Recorder};

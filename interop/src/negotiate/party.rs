@@ -21,15 +21,26 @@ impl Process {
     /// The calling process.
     #[must_use]
     pub fn this() -> Self {
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // The second field is a file's name in brackets, and may hold anything.
-        let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let started = behind_name.split_whitespace().nth(19);
-        Self {
-            id: std::process::id(),
-            started: started.and_then(|ticks| ticks.parse().ok()).unwrap_or(0),
-        }
+        let id = std::process::id();
+        let started = started("self");
+        Self { id, started }
     }
+
+    /// The process that has this id now.
+    pub(crate) fn with_id(id: u32) -> Self {
+        let started = started(&id.to_string());
+        Self { id, started }
+    }
+}
+
+/// When a process of /proc started, or 0.
+fn started(process: &str) -> u64 {
+    // The second field is a file's name in brackets, and may hold anything, also what is no text.
+    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    let behind_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
+    let behind_name = String::from_utf8_lossy(behind_name);
+    let started = behind_name.split_whitespace().nth(19);
+    started.and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
 impl fmt::Display for Process {
@@ -104,17 +115,19 @@ impl fmt::Display for Needs {
 /// One party: what it is, and what it needs. Plain data, which a message can carry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Party {
-    id: PartyId,
+    pub(crate) id: PartyId,
     /// `None`: threads, and no device.
-    backend: Option<BackendKind>,
-    name: String,
-    uuid: Option<Uuid>,
-    partition: bool,
-    driver_uuid: Option<Uuid>,
-    exports: Vec<HandleKind>,
-    imports: Vec<HandleKind>,
-    timestamps: bool,
-    needs: Needs,
+    pub(crate) backend: Option<BackendKind>,
+    pub(crate) name: String,
+    pub(crate) uuid: Option<Uuid>,
+    pub(crate) partition: bool,
+    pub(crate) driver_uuid: Option<Uuid>,
+    /// Sorted, and each once.
+    pub(crate) exports: Vec<HandleKind>,
+    /// Sorted, and each once.
+    pub(crate) imports: Vec<HandleKind>,
+    pub(crate) timestamps: bool,
+    pub(crate) needs: Needs,
 }
 
 impl Party {

@@ -1,0 +1,674 @@
+//! The messages between two endpoints, byte by byte. Pure: nothing here knows a socket.
+//!
+//! Each message is one datagram of at most [`MOST`] bytes: a header, and a body whose form its kind says. All numbers are little-endian.
+//!
+//! | header | bytes | |
+//! |---|---|---|
+//! | magic | 4 | `SYNL` |
+//! | version | 2 | [`VERSION`] |
+//! | kind | 2 | from 1 |
+//! | length | 4 | of the body |
+//! | sequence | 8 | from 0, in each direction |
+//!
+//! | kind | body |
+//! |---|---|
+//! | 1 hello | process, label |
+//! | 2 requirements | round (4), count (1), as many parties |
+//! | 3 agreed | round (4), mechanism (1; 0: there is none), home (a party or none), count of parties (4), digest (8) |
+//! | 4 object | number (4), content (1), label, initial value (8), value reached (8), count (1), as many descriptors, origin, memory, event |
+//! | 5 taken | number (4) |
+//! | 6 refused | number (4), reason |
+//! | 7 point | number (4), value (8) |
+//! | 8 bye | |
+//!
+//! A *process* is its id (4) and its start (8). A *label*, *reason* or *name* is its length (2) and so many bytes of UTF-8 without control
+//! characters. *Or none* is a byte, 1 if something follows and else 0. Descriptors themselves travel beside an object, and beside nothing else: see
+//! `SCM_RIGHTS` in unix(7).
+
+use syncline_core::{BackendKind, HandleKind, Origin, Uuid};
+
+use super::wire::{Malformed, Reader, TooMuch, Writer, shortened};
+use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
+
+/// What each message begins with.
+pub(crate) const MAGIC: [u8; 4] = *b"SYNL";
+/// The version of everything here.
+pub(crate) const VERSION: u16 = 1;
+/// Bytes of a header.
+pub(crate) const HEADER: usize = 20;
+/// Bytes of the longest message, with its header.
+pub(crate) const MOST: usize = 16 * 1024;
+/// Bytes of a message that carries a point, with its header.
+pub(crate) const POINT: usize = HEADER + 12;
+/// Parties of one message.
+pub(crate) const MOST_PARTIES: usize = 32;
+/// Descriptors beside one message.
+pub(crate) const MOST_DESCRIPTORS: usize = 16;
+/// Bytes of a label.
+pub(crate) const LABEL: u16 = 64;
+/// Bytes of a device's name.
+pub(crate) const NAME: u16 = 256;
+/// Bytes of a reason.
+pub(crate) const REASON: u16 = 256;
+
+/// What an offered object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Timeline,
+    BinarySemaphore,
+    DeviceMemory,
+    HostMemory,
+    CudaEvent,
+}
+
+/// How large offered memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Bytes of the whole allocation.
+    pub(crate) size: u64,
+    /// Bytes of it, from its start, that are in use.
+    pub(crate) length: u64,
+    /// True if it was made for one buffer alone.
+    pub(crate) dedicated: bool,
+}
+
+/// What a descriptor that travels along is, and for whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Handle {
+    /// Who imports it; `None`: nobody in particular.
+    pub(crate) party: Option<PartyId>,
+    pub(crate) kind: HandleKind,
+}
+
+/// An object that one process hands to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// Its name in later messages; the sender's numbers and the receiver's are two sequences.
+    pub(crate) number: u32,
+    pub(crate) content: Content,
+    /// Cut at [`LABEL`] bytes where it is written.
+    pub(crate) label: String,
+    pub(crate) initial: u64,
+    pub(crate) reached: u64,
+    /// One for each descriptor, in their order.
+    pub(crate) handles: Vec<Handle>,
+    pub(crate) origin: Option<Origin>,
+    /// Of memory, and of nothing else.
+    pub(crate) extent: Option<Extent>,
+    /// CUDA's own handle of an interprocess event; of an event, and of nothing else.
+    pub(crate) event: Option<[u8; 64]>,
+}
+
+/// What a negotiation came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    pub(crate) round: u32,
+    /// `None`: a conflict.
+    pub(crate) mechanism: Option<Mechanism>,
+    pub(crate) home: Option<PartyId>,
+    pub(crate) parties: u32,
+    /// Of everybody's needs, as they would stand in a message, and of the answer.
+    pub(crate) digest: u64,
+}
+
+/// Everything that endpoints say to each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    Hello { process: Process, label: String },
+    Requirements { round: u32, parties: Vec<Party> },
+    Agreed(Agreed),
+    Object(Offer),
+    Taken { number: u32 },
+    Refused { number: u32, reason: String },
+    Point { number: u32, value: u64 },
+    Bye,
+}
+
+impl Message {
+    /// The kind, in words.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "a greeting",
+            Self::Requirements { .. } => "requirements",
+            Self::Agreed(_) => "the answer to requirements",
+            Self::Object(_) => "an object",
+            Self::Taken { .. } => "word that an object was taken",
+            Self::Refused { .. } => "word that an object was refused",
+            Self::Point { .. } => "a point",
+            Self::Bye => "a farewell",
+        }
+    }
+
+    const fn kind(&self) -> u16 {
+        match self {
+            Self::Hello { .. } => 1,
+            Self::Requirements { .. } => 2,
+            Self::Agreed(_) => 3,
+            Self::Object(_) => 4,
+            Self::Taken { .. } => 5,
+            Self::Refused { .. } => 6,
+            Self::Point { .. } => 7,
+            Self::Bye => 8,
+        }
+    }
+
+    /// Writes it down, and says how many bytes that are. A point takes no memory from the heap.
+    ///
+    /// # Errors
+    /// What is too much of it.
+    pub(crate) fn encode(&self, sequence: u64, into: &mut [u8]) -> Result<usize, TooMuch> {
+        let (header, body) = into.split_at_mut_checked(HEADER).ok_or(TooMuch {
+            what: "bytes of a message",
+            most: 0,
+        })?;
+        let mut body = Writer::new(body);
+        self.write(&mut body)?;
+        let length = body.length();
+        let mut header = Writer::new(header);
+        header.bytes(&MAGIC)?;
+        header.u16(VERSION)?;
+        header.u16(self.kind())?;
+        header.u32(u32::try_from(length).unwrap_or(u32::MAX))?;
+        header.u64(sequence)?;
+        Ok(HEADER + length)
+    }
+
+    fn write(&self, to: &mut Writer<'_>) -> Result<(), TooMuch> {
+        match self {
+            Self::Hello { process, label } => {
+                write_process(to, *process)?;
+                to.text("bytes of a label", &shortened(label, LABEL), LABEL)
+            }
+            Self::Requirements { round, parties } => {
+                to.u32(*round)?;
+                write_parties(to, parties)
+            }
+            Self::Agreed(agreed) => {
+                let Agreed {
+                    round,
+                    mechanism,
+                    home,
+                    parties,
+                    digest,
+                } = agreed;
+                to.u32(*round)?;
+                to.u8(mechanism.map_or(0, of_mechanism))?;
+                write_party_id(to, *home)?;
+                to.u32(*parties)?;
+                to.u64(*digest)
+            }
+            Self::Object(offer) => offer.write(to),
+            Self::Taken { number } => to.u32(*number),
+            Self::Refused { number, reason } => {
+                to.u32(*number)?;
+                to.text("bytes of a reason", &shortened(reason, REASON), REASON)
+            }
+            Self::Point { number, value } => {
+                to.u32(*number)?;
+                to.u64(*value)
+            }
+            Self::Bye => Ok(()),
+        }
+    }
+
+    /// Reads one message, which has to be all of `bytes`, and its place in the sequence. Reserves less memory than some times [`MOST`], and none
+    /// for a point.
+    ///
+    /// # Errors
+    /// The first thing in it that cannot be.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Self), Malformed> {
+        if bytes.len() > MOST {
+            let found = format_args!("{} bytes", bytes.len());
+            return Err(Malformed::new("a message of at most 16384 bytes", found));
+        }
+        let mut from = Reader::new(bytes);
+        let magic: [u8; 4] = from.fixed("a message of this library")?;
+        if magic != MAGIC {
+            let found = format_args!("something that begins with {}", magic.escape_ascii());
+            return Err(Malformed::new("a message of this library", found));
+        }
+        let version = from.u16("the version of a message")?;
+        if version != VERSION {
+            let found = format_args!("version {version}");
+            return Err(Malformed::new("messages of version 1", found));
+        }
+        let kind = from.u16("the kind of a message")?;
+        let length = from.u32("the length of a message")?;
+        let sequence = from.u64("the number of a message")?;
+        let there = bytes.len() - HEADER;
+        if usize::try_from(length) != Ok(there) {
+            let found = format_args!("{there} where {length} are told");
+            return Err(Malformed::new("as many bytes as a message tells", found));
+        }
+        let message = Self::read(kind, &mut from)?;
+        from.end()?;
+        Ok((sequence, message))
+    }
+
+    fn read(kind: u16, from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match kind {
+            1 => Self::Hello {
+                process: read_process(from)?,
+                label: from.text("a label", LABEL)?,
+            },
+            2 => Self::Requirements {
+                round: from.u32("a round")?,
+                parties: read_parties(from)?,
+            },
+            3 => Self::Agreed(Agreed::read(from)?),
+            4 => Self::Object(Offer::read(from)?),
+            5 => Self::Taken {
+                number: from.u32("an object's number")?,
+            },
+            6 => Self::Refused {
+                number: from.u32("an object's number")?,
+                reason: from.text("a reason", REASON)?,
+            },
+            7 => Self::Point {
+                number: from.u32("an object's number")?,
+                value: read_value(from)?,
+            },
+            8 => Self::Bye,
+            other => {
+                let found = format_args!("kind {other}");
+                return Err(Malformed::new("a message of a known kind", found));
+            }
+        })
+    }
+}
+
+impl Agreed {
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let round = from.u32("a round")?;
+        let mechanism = match from.u8("a mechanism")? {
+            0 => None,
+            code => Some(to_mechanism(code)?),
+        };
+        let home = read_party_id(from)?;
+        if mechanism.is_some() != home.is_some() {
+            let found = format_args!("{mechanism:?} and {home:?}");
+            return Err(Malformed::new("a mechanism and a home, or neither", found));
+        }
+        Ok(Self {
+            round,
+            mechanism,
+            home,
+            parties: from.u32("a count of parties")?,
+            digest: from.u64("a digest")?,
+        })
+    }
+}
+
+impl Offer {
+    fn write(&self, to: &mut Writer<'_>) -> Result<(), TooMuch> {
+        let Self {
+            number,
+            content,
+            label,
+            initial,
+            reached,
+            handles,
+            origin,
+            extent,
+            event,
+        } = self;
+        to.u32(*number)?;
+        to.u8(match content {
+            Content::Timeline => 1,
+            Content::BinarySemaphore => 2,
+            Content::DeviceMemory => 3,
+            Content::HostMemory => 4,
+            Content::CudaEvent => 5,
+        })?;
+        to.text("bytes of a label", &shortened(label, LABEL), LABEL)?;
+        to.u64(*initial)?;
+        to.u64(*reached)?;
+        let too_many = TooMuch {
+            what: "descriptors",
+            most: MOST_DESCRIPTORS,
+        };
+        let count = u8::try_from(handles.len()).map_err(|_| too_many)?;
+        if handles.len() > MOST_DESCRIPTORS {
+            return Err(too_many);
+        }
+        to.u8(count)?;
+        for handle in handles {
+            to.u8(of_handle(handle.kind)?)?;
+            write_party_id(to, handle.party)?;
+        }
+        to.flag(origin.is_some())?;
+        if let Some(origin) = origin {
+            to.text(
+                "bytes of a device's name",
+                &shortened(&origin.device, NAME),
+                NAME,
+            )?;
+            write_uuid(to, origin.uuid)?;
+            write_uuid(to, origin.driver_uuid)?;
+        }
+        to.flag(extent.is_some())?;
+        if let Some(extent) = extent {
+            to.u64(extent.size)?;
+            to.u64(extent.length)?;
+            to.flag(extent.dedicated)?;
+        }
+        to.flag(event.is_some())?;
+        if let Some(event) = event {
+            to.bytes(event)?;
+        }
+        Ok(())
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let number = from.u32("an object's number")?;
+        let content = match from.u8("what an object is")? {
+            1 => Content::Timeline,
+            2 => Content::BinarySemaphore,
+            3 => Content::DeviceMemory,
+            4 => Content::HostMemory,
+            5 => Content::CudaEvent,
+            other => return Err(Malformed::new("a known sort of object", other)),
+        };
+        let label = from.text("a label", LABEL)?;
+        let initial = read_value(from)?;
+        let reached = read_value(from)?;
+        if reached < initial {
+            let found = format_args!("{reached} after {initial}");
+            return Err(Malformed::new("a value that has grown", found));
+        }
+        let count = usize::from(from.u8("a count of descriptors")?);
+        if count > MOST_DESCRIPTORS {
+            return Err(Malformed::new("at most 16 descriptors", count));
+        }
+        let mut handles = Vec::with_capacity(count);
+        for _ in 0..count {
+            let kind = to_handle(from.u8("the kind of a descriptor")?)?;
+            let party = read_party_id(from)?;
+            handles.push(Handle { party, kind });
+        }
+        let origin = match from.flag("an origin or none")? {
+            false => None,
+            true => Some(Origin {
+                device: from.text("a device's name", NAME)?,
+                uuid: read_uuid(from)?,
+                driver_uuid: read_uuid(from)?,
+            }),
+        };
+        let extent = match from.flag("an extent or none")? {
+            false => None,
+            true => Some(read_extent(from)?),
+        };
+        let is_memory = matches!(content, Content::DeviceMemory | Content::HostMemory);
+        if extent.is_some() != is_memory {
+            let found = format_args!("{extent:?} for {content:?}");
+            return Err(Malformed::new(
+                "an extent for memory, and for nothing else",
+                found,
+            ));
+        }
+        let event = match from.flag("an event or none")? {
+            false => None,
+            true => Some(from.fixed("an event's handle")?),
+        };
+        if event.is_some() != (content == Content::CudaEvent) {
+            let found = format_args!("another for {content:?}");
+            return Err(Malformed::new(
+                "a handle for an event, and for nothing else",
+                found,
+            ));
+        }
+        Ok(Self {
+            number,
+            content,
+            label,
+            initial,
+            reached,
+            handles,
+            origin,
+            extent,
+            event,
+        })
+    }
+}
+
+fn read_extent(from: &mut Reader<'_>) -> Result<Extent, Malformed> {
+    let extent = Extent {
+        size: from.u64("a size")?,
+        length: from.u64("a length")?,
+        dedicated: from.flag("whether memory is dedicated")?,
+    };
+    let Extent { size, length, .. } = extent;
+    // What no allocation has, so that nobody who adds to it has to think of overflows.
+    if length == 0 || length > size || size > i64::MAX as u64 {
+        let found = format_args!("{length} of {size} bytes");
+        return Err(Malformed::new("a size of memory", found));
+    }
+    Ok(extent)
+}
+
+/// A timeline's value.
+fn read_value(from: &mut Reader<'_>) -> Result<u64, Malformed> {
+    match from.u64("a value")? {
+        u64::MAX => Err(Malformed::new("a value below 2^64 - 1", u64::MAX)),
+        value => Ok(value),
+    }
+}
+
+fn write_process(to: &mut Writer<'_>, process: Process) -> Result<(), TooMuch> {
+    to.u32(process.id)?;
+    to.u64(process.started)
+}
+
+fn read_process(from: &mut Reader<'_>) -> Result<Process, Malformed> {
+    let id = from.u32("a process")?;
+    let started = from.u64("when a process started")?;
+    match i32::try_from(id) {
+        Ok(1..) => Ok(Process { id, started }),
+        _ => Err(Malformed::new("the id of a process", id)),
+    }
+}
+
+fn write_party_id(to: &mut Writer<'_>, id: Option<PartyId>) -> Result<(), TooMuch> {
+    to.flag(id.is_some())?;
+    let Some(id) = id else { return Ok(()) };
+    write_process(to, id.process)?;
+    to.u64(id.device)
+}
+
+fn read_party_id(from: &mut Reader<'_>) -> Result<Option<PartyId>, Malformed> {
+    if !from.flag("a party or none")? {
+        return Ok(None);
+    }
+    Ok(Some(PartyId {
+        process: read_process(from)?,
+        device: from.u64("a device's number")?,
+    }))
+}
+
+fn write_uuid(to: &mut Writer<'_>, uuid: Option<Uuid>) -> Result<(), TooMuch> {
+    to.flag(uuid.is_some())?;
+    uuid.map_or(Ok(()), |uuid| to.bytes(&uuid.0))
+}
+
+fn read_uuid(from: &mut Reader<'_>) -> Result<Option<Uuid>, Malformed> {
+    match from.flag("a UUID or none")? {
+        true => from.fixed("a UUID").map(|bytes| Some(Uuid(bytes))),
+        false => Ok(None),
+    }
+}
+
+/// How many, and each.
+pub(crate) fn write_parties(to: &mut Writer<'_>, parties: &[Party]) -> Result<(), TooMuch> {
+    let too_many = TooMuch {
+        what: "parties",
+        most: MOST_PARTIES,
+    };
+    let count = u8::try_from(parties.len()).map_err(|_| too_many)?;
+    if parties.len() > MOST_PARTIES {
+        return Err(too_many);
+    }
+    to.u8(count)?;
+    parties.iter().try_for_each(|party| write_party(to, party))
+}
+
+fn read_parties(from: &mut Reader<'_>) -> Result<Vec<Party>, Malformed> {
+    let count = usize::from(from.u8("a count of parties")?);
+    if count > MOST_PARTIES {
+        return Err(Malformed::new("at most 32 parties", count));
+    }
+    let mut parties = Vec::with_capacity(count);
+    for _ in 0..count {
+        parties.push(read_party(from)?);
+    }
+    Ok(parties)
+}
+
+/// An id that stands alone or before a party: process (12), device (8); then backend (1; 0: threads), name, UUID or none, whether it is a partition
+/// (1), driver's UUID or none, kinds of handle that it exports (2) and imports (2), whether it writes times (1), needs (4).
+fn write_party(to: &mut Writer<'_>, party: &Party) -> Result<(), TooMuch> {
+    let Party {
+        id,
+        backend,
+        name,
+        uuid,
+        partition,
+        driver_uuid,
+        exports,
+        imports,
+        timestamps,
+        needs,
+    } = party;
+    write_process(to, id.process)?;
+    to.u64(id.device)?;
+    to.u8(match backend {
+        None => 0,
+        Some(BackendKind::Host) => 1,
+        Some(BackendKind::Cuda) => 2,
+        Some(BackendKind::Vulkan) => 3,
+        Some(_) => {
+            return Err(TooMuch {
+                what: "backends outside of this library",
+                most: 0,
+            });
+        }
+    })?;
+    if name.chars().any(char::is_control) {
+        return Err(TooMuch {
+            what: "control characters in a device's name",
+            most: 0,
+        });
+    }
+    to.text("bytes of a device's name", name, NAME)?;
+    write_uuid(to, *uuid)?;
+    to.flag(*partition)?;
+    write_uuid(to, *driver_uuid)?;
+    write_handles(to, exports)?;
+    write_handles(to, imports)?;
+    to.flag(*timestamps)?;
+    to.u32(needs.bits())
+}
+
+fn read_party(from: &mut Reader<'_>) -> Result<Party, Malformed> {
+    let id = PartyId {
+        process: read_process(from)?,
+        device: from.u64("a device's number")?,
+    };
+    let backend = match from.u8("a backend")? {
+        0 => None,
+        1 => Some(BackendKind::Host),
+        2 => Some(BackendKind::Cuda),
+        3 => Some(BackendKind::Vulkan),
+        other => return Err(Malformed::new("a known backend", other)),
+    };
+    if backend.is_some() != (id.device != 0) {
+        let found = format_args!("{backend:?} with device {}", id.device);
+        return Err(Malformed::new(
+            "a device and its backend, or neither",
+            found,
+        ));
+    }
+    Ok(Party {
+        id,
+        backend,
+        name: from.text("a device's name", NAME)?,
+        uuid: read_uuid(from)?,
+        partition: from.flag("whether a device is a partition")?,
+        driver_uuid: read_uuid(from)?,
+        exports: read_handles(from)?,
+        imports: read_handles(from)?,
+        timestamps: from.flag("whether a party writes times")?,
+        needs: read_needs(from)?,
+    })
+}
+
+fn read_needs(from: &mut Reader<'_>) -> Result<Needs, Malformed> {
+    let bits = from.u32("needs")?;
+    Needs::from_bits(bits).ok_or_else(|| {
+        let unknown = bits & !Needs::all().bits();
+        Malformed::new("known needs", format_args!("the bits {unknown:#x}"))
+    })
+}
+
+/// A set of kinds: bit n for the kind n + 1.
+fn write_handles(to: &mut Writer<'_>, kinds: &[HandleKind]) -> Result<(), TooMuch> {
+    let mut set = 0_u16;
+    for kind in kinds {
+        set |= 1 << (of_handle(*kind)? - 1);
+    }
+    to.u16(set)
+}
+
+fn read_handles(from: &mut Reader<'_>) -> Result<Vec<HandleKind>, Malformed> {
+    let set = from.u16("kinds of handle")?;
+    let told = (0..16_u8).filter(|bit| set & (1 << bit) != 0);
+    told.map(|bit| to_handle(bit + 1)).collect()
+}
+
+/// The kinds with their numbers, in their own order.
+const HANDLES: [HandleKind; 5] = [
+    HandleKind::TimelineOpaqueFd,
+    HandleKind::BinaryOpaqueFd,
+    HandleKind::MemoryOpaqueFd,
+    HandleKind::CounterMemfd,
+    HandleKind::PollableFd,
+];
+
+/// From 1 to 16.
+fn of_handle(kind: HandleKind) -> Result<u8, TooMuch> {
+    (1_u8..)
+        .zip(HANDLES)
+        .find(|(_, known)| *known == kind)
+        .map(|(number, _)| number)
+        .ok_or(TooMuch {
+            what: "handles of a kind without a number",
+            most: 0,
+        })
+}
+
+fn to_handle(number: u8) -> Result<HandleKind, Malformed> {
+    let known = usize::from(number)
+        .checked_sub(1)
+        .and_then(|at| HANDLES.get(at));
+    known
+        .copied()
+        .ok_or_else(|| Malformed::new("a known kind of handle", number))
+}
+
+/// From 1.
+fn of_mechanism(mechanism: Mechanism) -> u8 {
+    match mechanism {
+        Mechanism::SameDevice => 1,
+        Mechanism::ExternalTimeline => 2,
+        Mechanism::ExternalBinary => 3,
+        Mechanism::SharedMemory => 4,
+        Mechanism::Engine => 5,
+        Mechanism::Bridge => 6,
+    }
+}
+
+fn to_mechanism(code: u8) -> Result<Mechanism, Malformed> {
+    Mechanism::ALL
+        .into_iter()
+        .find(|mechanism| of_mechanism(*mechanism) == code)
+        .ok_or_else(|| Malformed::new("a known mechanism", code))
+}

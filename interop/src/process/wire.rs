@@ -1,0 +1,214 @@
+//! Numbers and short texts in a message: little-endian, of fixed size or with their length before them.
+//!
+//! A reader takes nothing that a writer would not have written, so that what is read and written again is the same bytes.
+
+use std::fmt;
+
+/// What was found instead of what had to stand in a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Malformed {
+    pub(crate) expected: &'static str,
+    pub(crate) found: String,
+}
+
+impl Malformed {
+    pub(crate) fn new(expected: &'static str, found: impl fmt::Display) -> Self {
+        Self {
+            expected,
+            found: found.to_string(),
+        }
+    }
+}
+
+/// What is to be sent does not fit: which part of it, and the most there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooMuch {
+    pub(crate) what: &'static str,
+    pub(crate) most: usize,
+}
+
+/// Writes into a buffer, and never past its end.
+pub(crate) struct Writer<'b> {
+    bytes: &'b mut [u8],
+    length: usize,
+}
+
+impl<'b> Writer<'b> {
+    pub(crate) const fn new(bytes: &'b mut [u8]) -> Self {
+        Self { bytes, length: 0 }
+    }
+
+    /// How much is written.
+    pub(crate) const fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), TooMuch> {
+        let most = self.bytes.len();
+        let end = self.length + bytes.len();
+        let Some(room) = self.bytes.get_mut(self.length..end) else {
+            return Err(TooMuch {
+                what: "bytes of a message",
+                most,
+            });
+        };
+        room.copy_from_slice(bytes);
+        self.length = end;
+        Ok(())
+    }
+
+    pub(crate) fn u8(&mut self, value: u8) -> Result<(), TooMuch> {
+        self.bytes(&[value])
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) -> Result<(), TooMuch> {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) -> Result<(), TooMuch> {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) -> Result<(), TooMuch> {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    pub(crate) fn flag(&mut self, value: bool) -> Result<(), TooMuch> {
+        self.u8(value.into())
+    }
+
+    /// A text of `most` bytes or fewer, `what` it is.
+    pub(crate) fn text(
+        &mut self,
+        what: &'static str,
+        text: &str,
+        most: u16,
+    ) -> Result<(), TooMuch> {
+        let too_long = TooMuch {
+            what,
+            most: most.into(),
+        };
+        let length = u16::try_from(text.len()).map_err(|_| too_long)?;
+        if length > most {
+            return Err(too_long);
+        }
+        self.u16(length)?;
+        self.bytes(text.as_bytes())
+    }
+}
+
+/// Reads what a [`Writer`] has written, from bytes that anybody may have sent.
+pub(crate) struct Reader<'b> {
+    rest: &'b [u8],
+}
+
+impl<'b> Reader<'b> {
+    pub(crate) const fn new(bytes: &'b [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) fn bytes(
+        &mut self,
+        what: &'static str,
+        count: usize,
+    ) -> Result<&'b [u8], Malformed> {
+        let Some((bytes, rest)) = self.rest.split_at_checked(count) else {
+            let left = self.rest.len();
+            let found = format!("a message that ends {left} bytes into {count}");
+            return Err(Malformed::new(what, found));
+        };
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Malformed> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.bytes(what, N)?);
+        Ok(array)
+    }
+
+    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, Malformed> {
+        self.array(what).map(u8::from_le_bytes)
+    }
+
+    pub(crate) fn u16(&mut self, what: &'static str) -> Result<u16, Malformed> {
+        self.array(what).map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, Malformed> {
+        self.array(what).map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64, Malformed> {
+        self.array(what).map(u64::from_le_bytes)
+    }
+
+    /// Sixteen bytes, or as many as the caller says.
+    pub(crate) fn fixed<const N: usize>(
+        &mut self,
+        what: &'static str,
+    ) -> Result<[u8; N], Malformed> {
+        self.array(what)
+    }
+
+    pub(crate) fn flag(&mut self, what: &'static str) -> Result<bool, Malformed> {
+        match self.u8(what)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Malformed::new(
+                what,
+                format_args!("neither 0 nor 1: {other}"),
+            )),
+        }
+    }
+
+    /// A text of `most` bytes or fewer, of one line.
+    pub(crate) fn text(&mut self, what: &'static str, most: u16) -> Result<String, Malformed> {
+        let length = self.u16(what)?;
+        if length > most {
+            let found = format_args!("{length} bytes, and {most} are the most");
+            return Err(Malformed::new(what, found));
+        }
+        let bytes = self.bytes(what, length.into())?;
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| Malformed::new(what, format_args!("no text: {error}")))?;
+        match text.chars().find(|letter| letter.is_control()) {
+            None => Ok(text.to_owned()),
+            Some(control) => {
+                let found = format_args!("the control character {control:?}");
+                Err(Malformed::new(what, found))
+            }
+        }
+    }
+
+    /// That nothing is left.
+    pub(crate) fn end(self) -> Result<(), Malformed> {
+        match self.rest.len() {
+            0 => Ok(()),
+            left => Err(Malformed::new(
+                "the end of the message",
+                format_args!("{left} bytes more"),
+            )),
+        }
+    }
+}
+
+/// As much of `text` as goes into `most` bytes, in one line: for labels and reasons, which somebody wrote for people.
+pub(crate) fn shortened(text: &str, most: u16) -> String {
+    let mut short = String::new();
+    for letter in text.chars() {
+        let letter = if letter.is_control() { ' ' } else { letter };
+        if short.len() + letter.len_utf8() > most.into() {
+            break;
+        }
+        short.push(letter);
+    }
+    short
+}
+
+/// A digest of bytes: FNV-1a with 64 bits. It finds what differs by accident, and not what was made to look alike.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
+        (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
