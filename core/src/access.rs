@@ -56,6 +56,12 @@ impl WaitOnly {
         }
     }
 
+    /// True for points of this timeline.
+    #[must_use]
+    pub fn has(&self, point: Point<'_>) -> bool {
+        point.of.is_some_and(|of| Arc::ptr_eq(of, &self.0))
+    }
+
     /// The devices on which queues wait for it natively; its home comes first.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.0.devices()

@@ -158,6 +158,8 @@ pub enum HandleKind {
     MemoryOpaqueFd,
     /// A file of shared memory that holds a counter: memfd_create(2).
     CounterMemfd,
+    /// A file of shared memory that holds words of data: memfd_create(2).
+    WordsMemfd,
     /// A file descriptor that can be polled: an eventfd, a sync file, a pidfd and the like.
     PollableFd,
 }
@@ -171,6 +173,7 @@ impl HandleKind {
             Self::BinaryOpaqueFd => "binary-opaque-fd",
             Self::MemoryOpaqueFd => "memory-opaque-fd",
             Self::CounterMemfd => "counter-memfd",
+            Self::WordsMemfd => "words-memfd",
             Self::PollableFd => "pollable-fd",
         }
     }

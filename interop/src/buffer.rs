@@ -18,7 +18,7 @@ use crate::vulkan;
 
 /// What shared buffers are for, besides transfers.
 #[cfg(feature = "vulkan")]
-const STORAGE: vulkan::ash::vk::BufferUsageFlags =
+pub(crate) const STORAGE: vulkan::ash::vk::BufferUsageFlags =
     vulkan::ash::vk::BufferUsageFlags::STORAGE_BUFFER;
 
 /// Memory as one device sees it.

@@ -3,6 +3,7 @@
 //! A producer that simulates, a consumer that shades, three buffers between them, and
 //! timelines as their only order.
 
+pub mod across;
 #[cfg_attr(
     not(all(feature = "cuda", feature = "vulkan")),
     allow(dead_code, reason = "the kernels of a backend that is left out")

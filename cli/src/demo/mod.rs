@@ -1,6 +1,7 @@
 //! `syncline demo`: frames over timelines that two APIs share.
 
 mod picture;
+mod processes;
 mod record;
 mod runs;
 
@@ -53,6 +54,8 @@ pub(crate) struct Args {
     #[arg(long)]
     validation: bool,
     #[command(flatten)]
+    across: processes::Options,
+    #[command(flatten)]
     files: record::Files,
 }
 
@@ -79,6 +82,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     if let Some(folder) = &args.png {
         picture::prepare(folder)?;
+    }
+    if args.across.any() {
+        return processes::run(args, &inventory);
     }
     let traced = args.files.prepare()?;
     let pair = choose(&inventory, args)?;

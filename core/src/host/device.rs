@@ -47,17 +47,18 @@ impl Device {
         let mut imports = vec![HandleKind::PollableFd];
         let mut exports = Vec::new();
         if no_counters.is_none() {
-            imports.push(HandleKind::CounterMemfd);
-            exports.push(HandleKind::CounterMemfd);
+            let shared = [HandleKind::CounterMemfd, HandleKind::WordsMemfd];
+            imports.extend(shared);
+            exports.extend(shared);
         }
         let no_imports = match no_counters {
             Some(_) => "pollable descriptors only: worker threads wait for no driver's handles",
             None => {
-                "pollable descriptors and counters in shared memory only: worker threads wait for no driver's handles"
+                "pollable descriptors, counters in shared memory and words of it only: worker threads wait for no driver's handles"
             }
         };
         let no_exports = no_counters.unwrap_or_else(|| {
-            "counters in shared memory only: other timelines of the host are memory of this process"
+            "counters in shared memory and words of it only: other timelines of the host are memory of this process"
                 .into()
         });
         let info = Info {

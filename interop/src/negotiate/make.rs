@@ -1,5 +1,9 @@
 //! A plan carried out within this process.
 
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
 use syncline_core::backend::{Attachment, Device as _};
 use syncline_core::{Error, Object, Result, SignalOnly, Timeline, WaitOnly, host};
 
@@ -11,17 +15,39 @@ use crate::any::Device;
 pub struct Made {
     plan: Plan,
     lines: Lines,
+    /// What other processes are known by.
+    _across: Option<Across>,
+}
+
+#[derive(Clone)]
+struct Across {
+    _kept: Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for Across {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("across processes")
+    }
 }
 
 /// What was made.
 #[derive(Debug, Clone)]
-enum Lines {
+pub(crate) enum Lines {
     One(Timeline),
     /// The sides of a bridge.
     Each {
         home: Timeline,
         all: Vec<(PartyId, Timeline)>,
     },
+}
+
+impl Lines {
+    /// The one that everybody has, or the first side.
+    pub(crate) const fn home(&self) -> &Timeline {
+        match self {
+            Self::One(line) | Self::Each { home: line, .. } => line,
+        }
+    }
 }
 
 /// As much of a timeline as a party may have.
@@ -50,8 +76,11 @@ impl Plan {
             Mechanism::Bridge => self.bridge(label, initial, &devices)?,
             _ => Lines::One(self.timeline(label, initial, &devices)?),
         };
-        let plan = self.clone();
-        Ok(Made { plan, lines })
+        Ok(Made {
+            plan: self.clone(),
+            lines,
+            _across: None,
+        })
     }
 
     /// A timeline on each device.
@@ -215,6 +244,15 @@ fn exports_nothing(home: &Device) -> Error {
 }
 
 impl Made {
+    /// What this process has of a plan that several have carried out; `kept` for as long as it is used.
+    pub(crate) fn across(plan: Plan, lines: Lines, kept: Arc<dyn Any + Send + Sync>) -> Self {
+        Self {
+            plan,
+            lines,
+            _across: Some(Across { _kept: kept }),
+        }
+    }
+
     /// The plan that was carried out.
     #[must_use]
     pub const fn plan(&self) -> &Plan {

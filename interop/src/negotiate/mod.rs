@@ -16,6 +16,7 @@ mod plan;
 
 pub(crate) use conflict::list;
 pub use conflict::{Conflict, Obstacle, Way};
+pub(crate) use make::Lines;
 pub use make::{Granted, Made};
 pub use mechanism::Mechanism;
 pub use party::{Needs, Party, PartyId, Process, Requirements};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bitflags::bitflags;
 use syncline_core::backend::Device as _;
-use syncline_core::{BackendKind, HandleKind, Info, Uuid};
+use syncline_core::{BackendKind, HandleKind, Info, Origin, Uuid};
 
 use crate::any::Device;
 
@@ -248,6 +248,15 @@ impl Party {
         &self.name
     }
 
+    /// What handles that its device exports say of themselves.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin {
+            device: self.name.clone(),
+            uuid: self.uuid,
+            driver_uuid: self.driver_uuid,
+        }
+    }
+
     pub(super) const fn uuid(&self) -> Option<Uuid> {
         self.uuid
     }
@@ -277,12 +286,12 @@ impl Party {
     }
 
     /// True for queues: of a GPU, or of the host's workers.
-    pub(super) const fn is_device(&self) -> bool {
+    pub(crate) const fn is_device(&self) -> bool {
         self.backend.is_some()
     }
 
     /// True for what lies behind a driver, where native objects are.
-    pub(super) fn is_driven(&self) -> bool {
+    pub(crate) fn is_driven(&self) -> bool {
         !matches!(self.backend, None | Some(BackendKind::Host))
     }
 

@@ -9,6 +9,7 @@ use syncline_core::{Error, Object, Rejected, Result};
 
 use super::Survivor;
 use super::message::Offer;
+use super::plan::Lines;
 use crate::negotiate::Process;
 
 /// One end of a connection to another process.
@@ -132,15 +133,19 @@ impl Endpoint {
     }
 
     /// Sends a point. Allocates nothing.
-    pub(crate) fn send_point(&self, number: u32, value: u64, timeout: Duration) -> Result<()> {
+    pub(crate) fn send_point_of(&self, number: u32, value: u64, timeout: Duration) -> Result<()> {
         let _ = (number, value, timeout);
         Err(todo())
     }
 
     /// The next point: an object's number and a value. Allocates nothing.
-    pub(crate) fn receive_point(&self, timeout: Duration) -> Result<(u32, u64)> {
+    pub(crate) fn receive_point_of(&self, timeout: Duration) -> Result<(u32, u64)> {
         let _ = timeout;
         Err(todo())
+    }
+
+    pub(crate) fn lines(&self) -> &Lines {
+        unimplemented!()
     }
 
     /// Tells `survivor` when the other process is lost; at once, if it is.

@@ -625,11 +625,12 @@ fn read_handles(from: &mut Reader<'_>) -> Result<Vec<HandleKind>, Malformed> {
 }
 
 /// The kinds with their numbers, in their own order.
-const HANDLES: [HandleKind; 5] = [
+const HANDLES: [HandleKind; 6] = [
     HandleKind::TimelineOpaqueFd,
     HandleKind::BinaryOpaqueFd,
     HandleKind::MemoryOpaqueFd,
     HandleKind::CounterMemfd,
+    HandleKind::WordsMemfd,
     HandleKind::PollableFd,
 ];
 

@@ -9,6 +9,7 @@ mod endpoint;
 mod listener;
 #[allow(dead_code, reason = "not there yet")]
 mod message;
+mod plan;
 #[allow(dead_code, reason = "not there yet")]
 mod wire;
 

@@ -1,0 +1,385 @@
+//! The same frames by two processes: one simulates, one shades and reads them. Timelines that both have are their only order.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::negotiate::{Made, Mechanism, Needs, Party, Plan};
+use syncline::process::{Disagreement, Endpoint};
+use syncline::{
+    Device, Memory, Point, Queue, QueueKind, Recorder, Result, SharedWords, SignalOnly, Timeline,
+    WaitOnly, host,
+};
+
+use super::stage::{Consumer, Producer};
+use super::{DELAY, READBACKS, SLOTS, Size, TIMEOUT, pixels};
+
+/// For the other process to do its part of what is made at the start.
+const SETUP: Duration = Duration::from_secs(20);
+
+/// Which of the two a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It simulates.
+    Producer,
+    /// It shades.
+    Consumer,
+}
+
+/// What the two processes have in common, as one of them has it.
+struct Shared {
+    slots: Slots,
+    /// Reaches n when frame n is in its slot.
+    produced: Made,
+    /// Reaches n when frame n is out of it, and the slot free again.
+    consumed: Made,
+    /// Who this process is in both plans.
+    party: syncline::negotiate::PartyId,
+}
+
+/// Where frames lie on their way.
+enum Slots {
+    /// In memory of the GPU that both use.
+    OfTheGpu(Vec<Memory>),
+    /// In memory of the host. A worker of each process copies to and from there.
+    OfTheHost(Vec<SharedWords>, host::Queue),
+}
+
+impl Shared {
+    fn new(
+        role: Role,
+        device: &Device,
+        size: Size,
+        endpoint: &Endpoint,
+    ) -> Result<Self, Disagreement> {
+        let native = Needs::MEMORY | Needs::NATIVE;
+        let label = |slot: usize| format!("slot {slot}");
+        let bytes = size.bytes();
+        let (device, plans, slots) = match plans(role, device, endpoint, native) {
+            Ok(plans) => {
+                let devices = [device.clone()];
+                let mut slots = Vec::new();
+                for slot in 0..SLOTS {
+                    let label = label(slot);
+                    let made =
+                        plans[0].memory_across(&label, bytes, &devices, &[endpoint], SETUP)?;
+                    slots.extend(made.into_iter().map(|(_, memory)| memory));
+                }
+                (device.clone(), plans, Slots::OfTheGpu(slots))
+            }
+            Err(Disagreement::Conflict(_)) => {
+                let host = host::Device::new();
+                let plans = plans(role, &host, endpoint, Needs::empty())?;
+                let mut slots = Vec::new();
+                for slot in 0..SLOTS {
+                    let label = label(slot);
+                    slots.push(match role {
+                        Role::Consumer => endpoint.receive_words(&label, SETUP)?,
+                        Role::Producer => {
+                            let words = SharedWords::new(bytes)?;
+                            endpoint.send_words(&label, &words, SETUP)?;
+                            words
+                        }
+                    });
+                }
+                let worker = host.queue(QueueKind::Transfer, "carry")?;
+                (Device::Host(host), plans, Slots::OfTheHost(slots, worker))
+            }
+            Err(error) => return Err(error),
+        };
+        let devices = std::slice::from_ref(&device);
+        let make = |plan: &Plan, label| plan.make_across(label, 0, devices, &[endpoint], SETUP);
+        Ok(Self {
+            slots,
+            produced: make(&plans[0], "produced")?,
+            consumed: make(&plans[1], "consumed")?,
+            party: Party::of(&device).id(),
+        })
+    }
+
+    fn mechanism(&self) -> Mechanism {
+        self.produced.plan().mechanism()
+    }
+}
+
+/// One for each direction, as one process signals a timeline: first what the producer signals, then what the consumer does.
+fn plans<D: Clone + Into<Device>>(
+    role: Role,
+    device: &D,
+    endpoint: &Endpoint,
+    needs: Needs,
+) -> Result<[Plan; 2], Disagreement> {
+    let plan = |signaller: Role| {
+        let own = Party::of(device).needing(needs);
+        let own = match role == signaller {
+            true => own.signals(),
+            false => own.waits(),
+        };
+        endpoint.negotiate(own, SETUP)
+    };
+    Ok([plan(Role::Producer)?, plan(Role::Consumer)?])
+}
+
+fn copy(from: &[AtomicU32], to: &[AtomicU32]) {
+    for (from, to) in from.iter().zip(to) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Memory of `device` for frames, that the host reaches.
+fn visible(device: &Device, size: Size, count: usize) -> Result<Vec<Memory>> {
+    let all = (0..count).map(|_| Memory::host_visible(device, size.bytes()));
+    all.collect()
+}
+
+/// The value of frame `frame`, counted from 0, once it has got so far.
+fn number(frame: u32) -> u64 {
+    u64::from(frame) + 1
+}
+
+/// The value of the frame that had the slot of `frame` before.
+fn before(frame: u32) -> u64 {
+    number(frame).saturating_sub(SLOTS as u64)
+}
+
+/// Nothing, where the run is to show what the waits are for.
+fn if_synchronized(synchronized: bool, point: Point<'_>) -> Point<'_> {
+    if synchronized { point } else { Point::EMPTY }
+}
+
+/// A copying worker, and the memory of the device at its end.
+struct Relay {
+    worker: host::Queue,
+    words: Vec<SharedWords>,
+    slots: Vec<Memory>,
+    /// Reaches n when frame n is in its slot of the device.
+    filled: Timeline,
+    /// Reaches n when it is out of there.
+    emptied: Timeline,
+}
+
+impl Relay {
+    fn new(worker: host::Queue, words: Vec<SharedWords>, slots: Vec<Memory>) -> Result<Self> {
+        let host = worker.device();
+        Ok(Self {
+            worker,
+            words,
+            slots,
+            filled: host.timeline("filled")?,
+            emptied: host.timeline("emptied")?,
+        })
+    }
+}
+
+/// The process that simulates.
+pub struct Producing {
+    queue: Queue,
+    stage: Producer,
+    relay: Option<Relay>,
+    produced: SignalOnly,
+    consumed: WaitOnly,
+    shared: Shared,
+}
+
+impl Producing {
+    /// Makes this process's part, together with the other one.
+    ///
+    /// # Errors
+    /// What keeps the two from it.
+    pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self, Disagreement> {
+        let mut shared = Shared::new(Role::Producer, device, size, endpoint)?;
+        let (slots, relay) = match std::mem::replace(&mut shared.slots, Slots::OfTheGpu(vec![])) {
+            Slots::OfTheGpu(slots) => (slots, None),
+            Slots::OfTheHost(words, worker) => {
+                let slots = visible(device, size, SLOTS)?;
+                let relay = Relay::new(worker, words, slots.clone())?;
+                (slots, Some(relay))
+            }
+        };
+        Ok(Self {
+            queue: device.queue(QueueKind::Compute, "simulate")?,
+            stage: Producer::new(device, size, slots)?,
+            relay,
+            produced: shared.produced.signal_only(shared.party)?,
+            consumed: shared.consumed.wait_only(shared.party)?,
+            shared,
+        })
+    }
+
+    /// How signals come to the other process.
+    #[must_use]
+    pub fn mechanism(&self) -> Mechanism {
+        self.shared.mechanism()
+    }
+
+    /// How many frames the other process has had.
+    #[must_use]
+    pub fn consumed(&self) -> u64 {
+        self.consumed.frozen_value()
+    }
+
+    /// Makes `frames` frames, and tells the other process when it has seen that the last is consumed.
+    ///
+    /// # Errors
+    /// A driver error; a frame that takes too long; the other process is lost.
+    pub fn run(&self, frames: u32, synchronized: bool, endpoint: &Endpoint) -> Result<()> {
+        let made = (0..frames).try_for_each(|frame| {
+            // So many are submitted ahead.
+            let ahead = before(frame).saturating_sub(SLOTS as u64);
+            self.consumed.at(ahead).wait(TIMEOUT)?;
+            self.submit(frame, synchronized)
+        });
+        let last = self.consumed.at(frames.into());
+        let made = made.and_then(|()| last.wait(TIMEOUT));
+        // Also after a failure: software drivers crash if the process ends while they work.
+        let idle = self.queue.idle(TIMEOUT);
+        made?;
+        idle?;
+        endpoint.send_point(last, SETUP)
+    }
+
+    fn submit(&self, frame: u32, synchronized: bool) -> Result<()> {
+        let late = (!synchronized).then_some(DELAY);
+        let slot = frame as usize % SLOTS;
+        let stage = self.stage.clone();
+        let record = move |recorder: &mut Recorder<'_>| stage.record(recorder, frame, slot, late);
+        let free = if_synchronized(synchronized, self.consumed.at(before(frame)));
+        let produced = self.produced.signal_at(number(frame));
+        let Some(relay) = &self.relay else {
+            self.queue.submit(&[free], record, &[produced])?;
+            return Ok(());
+        };
+        let emptied = relay.emptied.at(before(frame));
+        let filled = relay.filled.signal_at(number(frame));
+        self.queue.submit(&[emptied], record, &[filled])?;
+        let (from, to) = (relay.slots[slot].clone(), relay.words[slot].clone());
+        let carry = move |recorder: &mut host::Recorder| {
+            recorder.run(move || copy(from.words().unwrap_or_default(), to.words()));
+            Ok(())
+        };
+        let emptied = relay.emptied.signal_at(number(frame));
+        let filled = relay.filled.at(number(frame));
+        relay
+            .worker
+            .submit(&[free, filled], carry, &[emptied, produced])?;
+        Ok(())
+    }
+}
+
+/// The process that shades.
+pub struct Consuming {
+    queue: Queue,
+    stage: Consumer,
+    readbacks: Vec<Memory>,
+    relay: Option<Relay>,
+    produced: WaitOnly,
+    consumed: SignalOnly,
+    /// Reaches n when the host can read frame n.
+    shaded: Timeline,
+    shared: Shared,
+}
+
+impl Consuming {
+    /// Makes this process's part, together with the other one.
+    ///
+    /// # Errors
+    /// What keeps the two from it.
+    pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self, Disagreement> {
+        let mut shared = Shared::new(Role::Consumer, device, size, endpoint)?;
+        let (slots, relay) = match std::mem::replace(&mut shared.slots, Slots::OfTheGpu(vec![])) {
+            Slots::OfTheGpu(slots) => (slots, None),
+            Slots::OfTheHost(words, worker) => {
+                let slots = visible(device, size, SLOTS)?;
+                let relay = Relay::new(worker, words, slots.clone())?;
+                (slots, Some(relay))
+            }
+        };
+        let readbacks = visible(device, size, READBACKS)?;
+        Ok(Self {
+            queue: device.queue(QueueKind::Compute, "shade")?,
+            stage: Consumer::new(device, size, slots, readbacks.clone())?,
+            readbacks,
+            relay,
+            produced: shared.produced.wait_only(shared.party)?,
+            consumed: shared.consumed.signal_only(shared.party)?,
+            shaded: device.timeline("shaded")?,
+            shared,
+        })
+    }
+
+    /// How signals come from the other process.
+    #[must_use]
+    pub fn mechanism(&self) -> Mechanism {
+        self.shared.mechanism()
+    }
+
+    /// Shades `frames` frames and hands each, with its number from 0, to `take`. Then waits until the other process has seen that.
+    ///
+    /// # Errors
+    /// What `take` returns; a driver error; a frame that takes too long; the other process is lost.
+    pub fn run<E: From<syncline::Error>>(
+        &self,
+        frames: u32,
+        synchronized: bool,
+        endpoint: &Endpoint,
+        take: impl FnMut(u32, &[u32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let made = self.make(frames, synchronized, take);
+        // Also after a failure: software drivers crash if the process ends while they work.
+        let idle = self.queue.idle(TIMEOUT);
+        made?;
+        idle?;
+        // The other process says that it has seen the last, so that this one can go.
+        let last = endpoint.receive_point(TIMEOUT)?;
+        Ok(last.point().wait(TIMEOUT)?)
+    }
+
+    fn make<E: From<syncline::Error>>(
+        &self,
+        frames: u32,
+        synchronized: bool,
+        mut take: impl FnMut(u32, &[u32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut read = |frame: u32| -> Result<(), E> {
+            self.shaded.at(number(frame)).wait(TIMEOUT)?;
+            take(frame, &pixels(&self.readbacks, frame))
+        };
+        for frame in 0..frames {
+            if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
+                read(oldest)?;
+            }
+            self.submit(frame, synchronized)?;
+        }
+        for frame in frames.saturating_sub(READBACKS as u32)..frames {
+            read(frame)?;
+        }
+        Ok(())
+    }
+
+    fn submit(&self, frame: u32, synchronized: bool) -> Result<()> {
+        let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
+        let stage = self.stage.clone();
+        let record = move |recorder: &mut Recorder<'_>| stage.record(recorder, slot, readback);
+        let ready = if_synchronized(synchronized, self.produced.at(number(frame)));
+        let consumed = self.consumed.signal_at(number(frame));
+        let shaded = self.shaded.signal_at(number(frame));
+        let Some(relay) = &self.relay else {
+            self.queue.submit(&[ready], record, &[consumed, shaded])?;
+            return Ok(());
+        };
+        let (from, to) = (relay.words[slot].clone(), relay.slots[slot].clone());
+        let carry = move |recorder: &mut host::Recorder| {
+            recorder.run(move || copy(from.words(), to.words().unwrap_or_default()));
+            Ok(())
+        };
+        let emptied = relay.emptied.at(before(frame));
+        let filled = relay.filled.signal_at(number(frame));
+        relay
+            .worker
+            .submit(&[ready, emptied], carry, &[filled, consumed])?;
+        let filled = relay.filled.at(number(frame));
+        let emptied = relay.emptied.signal_at(number(frame));
+        self.queue.submit(&[filled], record, &[shaded, emptied])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! The demo by two processes: one simulates, the other shades and compares every frame.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+use syncline::process::{Endpoint, Listener};
+use syncline::{BackendKind, Device, Error, Found, Inventory};
+
+use super::{Args, Verdict, name, picture, progress, reference};
+use crate::failure::Failure;
+use crate::output::{complain, say};
+use syncline_bench::frames::Size;
+use syncline_bench::frames::across::{Consuming, Producing, Role};
+use syncline_conformance::inventory::device_lines;
+use syncline_conformance::report;
+
+/// For the other process to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a process ends with that the other one has left alone.
+const LEFT_ALONE: u8 = 3;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Options {
+    /// Make the frames by two processes: this one shades and compares, and starts one that simulates
+    #[arg(long)]
+    processes: bool,
+    /// Shade and compare, and wait at this socket for the process that simulates, which is started with --connect
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["processes", "connect"])]
+    listen: Option<PathBuf>,
+    /// Simulate, for the process that listens at this socket
+    #[arg(long, value_name = "SOCKET", conflicts_with = "processes")]
+    connect: Option<PathBuf>,
+    /// Simulate, for the process that has the other end of the socket which is this one's standard input
+    #[arg(long, hide = true, conflicts_with_all = ["processes", "listen", "connect"])]
+    inherited: bool,
+}
+
+impl Options {
+    /// True if two processes are to make the frames, and this is one of them.
+    pub(super) const fn any(&self) -> bool {
+        self.processes || self.listen.is_some() || self.connect.is_some() || self.inherited
+    }
+}
+
+pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failure> {
+    let options = &args.across;
+    if options.inherited {
+        let own = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned();
+        let own = own.map_err(|error| Failure::Words(format!("no standard input: {error}")))?;
+        let endpoint = Endpoint::open(own, "producer", PATIENCE).map_err(Error::from)?;
+        return produce(args, inventory, &endpoint);
+    }
+    if let Some(path) = &options.connect {
+        let endpoint = Endpoint::connect(path, "producer", PATIENCE)?;
+        return produce(args, inventory, &endpoint);
+    }
+    if let Some(path) = &options.listen {
+        let listener = Listener::bind(path)?;
+        let endpoint = listener.accept("consumer", PATIENCE)?;
+        return consume(args, inventory, &endpoint);
+    }
+    let (ours, theirs) = Endpoint::pair()?;
+    let mut child = start(args, Stdio::from(theirs))?;
+    let ended = Endpoint::open(ours, "consumer", PATIENCE)
+        .map_err(|rejected| Failure::from(Error::from(rejected)))
+        .and_then(|endpoint| consume(args, inventory, &endpoint));
+    if ended.is_err() {
+        // Otherwise it hears of the end, and follows.
+        let _ = child.kill();
+    }
+    let _ = child.wait();
+    ended
+}
+
+/// Starts the process that simulates, with the same options.
+fn start(args: &Args, socket: Stdio) -> Result<Child, Failure> {
+    let own = std::env::current_exe().map_err(|error| Failure::Words(error.to_string()))?;
+    let mut command = Command::new(own);
+    command
+        .args(["demo", "--inherited"])
+        .args(["--frames", &args.frames.to_string()])
+        .args(["--size", &args.size.to_string()])
+        .stdin(socket)
+        .stdout(Stdio::null());
+    if let Some(producer) = &args.producer {
+        command.args(["--producer", producer]);
+    }
+    if args.no_sync {
+        command.arg("--no-sync");
+    }
+    let started = command.spawn();
+    started.map_err(|error| Failure::Words(format!("the producer cannot be started: {error}")))
+}
+
+/// The device of a role: the one asked for, else CUDA to simulate and Vulkan to shade, else the host.
+fn device(inventory: &Inventory, role: Role, args: &Args) -> Result<(Device, String), Failure> {
+    let (asked, usual) = match role {
+        Role::Producer => (&args.producer, BackendKind::Cuda),
+        Role::Consumer => (&args.consumer, BackendKind::Vulkan),
+    };
+    let none = || Failure::Words("there is no device at all".into());
+    let first = |kind| inventory.of(kind).next();
+    // Of several the one that the other process is likely to have, too.
+    let same = |found: &&Found| {
+        let mut others = inventory.of(BackendKind::Cuda);
+        others.any(|other| other.info().same_gpu(found.info()))
+    };
+    let found = match asked {
+        Some(asked) => inventory.select(asked)?,
+        None => inventory
+            .of(usual)
+            .find(same)
+            .or_else(|| first(usual))
+            .or_else(|| first(BackendKind::Host))
+            .ok_or_else(none)?,
+    };
+    Ok((found.open()?, name(found)))
+}
+
+/// Ends with what became of the other process, if that is why this one cannot go on.
+fn left_alone(error: Failure, role: &str, whole: u64, frames: u32) -> Result<ExitCode, Failure> {
+    let Some(loss) = loss(&error) else {
+        return Err(error);
+    };
+    let last = match whole {
+        0 => "no frame was whole".into(),
+        frame => format!("the last frame that was whole is {frame} of {frames}"),
+    };
+    complain(format_args!("error: the {role} is gone: {loss}; {last}"));
+    Ok(ExitCode::from(LEFT_ALONE))
+}
+
+/// What an error says of the other process, if it is gone.
+fn loss(error: &Failure) -> Option<String> {
+    let Failure::Syncline(error) = error else {
+        return None;
+    };
+    let mut found = Some(error);
+    while let Some(error) = found {
+        if let Error::PeerLost { process, how, .. } = error {
+            return Some(format!("process {process} {how}"));
+        }
+        found = match error {
+            Error::Failed { cause, .. } => Some(cause),
+            _ => None,
+        };
+    }
+    None
+}
+
+const fn size(args: &Args) -> Size {
+    Size {
+        width: args.size,
+        height: args.size,
+    }
+}
+
+fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<ExitCode, Failure> {
+    let (device, name) = device(inventory, Role::Producer, args)?;
+    say!("producer   {name}, process {}", std::process::id());
+    say!("consumer   {}", endpoint.peer());
+    let made = Producing::new(&device, size(args), endpoint);
+    let producing = match made {
+        Ok(producing) => producing,
+        Err(error) => return left_alone(error.into(), "consumer", 0, args.frames),
+    };
+    say!("ordered by {}", producing.mechanism());
+    match producing.run(args.frames, !args.no_sync, endpoint) {
+        Ok(()) => {
+            say!("made       {} frames", args.frames);
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => left_alone(error.into(), "consumer", producing.consumed(), args.frames),
+    }
+}
+
+fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<ExitCode, Failure> {
+    let (device, name) = device(inventory, Role::Consumer, args)?;
+    let lines = !args.json;
+    if lines {
+        say!("producer   {}", endpoint.peer());
+        say!("consumer   {name}, process {}", std::process::id());
+    }
+    let made = Consuming::new(&device, size(args), endpoint);
+    let consuming = match made {
+        Ok(consuming) => consuming,
+        Err(error) => return left_alone(error.into(), "producer", 0, args.frames),
+    };
+    if lines {
+        say!("ordered by {}", consuming.mechanism());
+    }
+    let expected = reference(size(args), args.frames);
+    let bar = progress(args.frames);
+    let mut verdict = Verdict::default();
+    let ran = consuming.run(args.frames, !args.no_sync, endpoint, |frame, rgba| {
+        if expected.recv().is_ok_and(|right| right == rgba) {
+            verdict.verified += 1;
+        } else {
+            verdict.wrong += 1;
+        }
+        if frame == 0 && lines {
+            say!("compared   the first frame");
+        }
+        bar.inc(1);
+        match &args.png {
+            Some(folder) => picture::write(folder, frame, size(args), rgba),
+            None => Ok(()),
+        }
+    });
+    bar.finish_and_clear();
+    if let Err(error) = ran {
+        return left_alone(error, "producer", verdict.verified.into(), args.frames);
+    }
+    if lines {
+        say!(
+            "verified   {} of {} frames, {} wrong",
+            verdict.verified,
+            args.frames,
+            verdict.wrong
+        );
+        if args.no_sync && verdict.wrong == 0 {
+            say!("nothing went wrong without the waits: this pair cannot show a missing one");
+        }
+    } else {
+        let report = json!({
+            "frames": args.frames,
+            "verified": verdict.verified,
+            "wrong": verdict.wrong,
+            "processes": 2,
+            "consumer": name,
+            "mechanism": consuming.mechanism().name(),
+            "size": args.size,
+            "synchronized": !args.no_sync,
+            "commit": syncline_conformance::COMMIT,
+            "date": report::now(),
+            "command": report::command(),
+            "devices": device_lines(inventory),
+        });
+        say!("{}", serde_json::to_string_pretty(&report)?);
+    }
+    Ok(match verdict.wrong {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(1),
+    })
+}

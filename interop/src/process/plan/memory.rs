@@ -1,0 +1,275 @@
+//! Memory that goes from process to process with timelines (X8).
+#![allow(
+    unsafe_code,
+    reason = "takes in a handle whose kind the process that has made it vouches for"
+)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use syncline_core::{Error, HandleKind, Origin, Result, SharedWords, WordsFd};
+
+use super::{Across, shortened};
+use crate::any::Device;
+use crate::buffer::Memory;
+use crate::negotiate::{Needs, PartyId, Plan};
+use crate::process::Endpoint;
+use crate::process::message::{Content, Extent, Handle, LABEL, Offer};
+
+impl Plan {
+    /// Memory of the device that is the plan's [home](Plan::home), as each device of this process has it which [shares memory](crate::negotiate::Needs::MEMORY): every process
+    /// calls this, as [`Plan::make_across`]. The timelines made so order its use; nothing else does.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where no memory of a device travels: plans for which that is asked say so. Then data goes through
+    /// [words](Endpoint::send_words) of the host's. Otherwise as for [`Plan::make_across`].
+    pub fn memory_across(
+        &self,
+        label: &str,
+        bytes: u64,
+        devices: &[Device],
+        peers: &[&Endpoint],
+        timeout: Duration,
+    ) -> Result<Vec<(PartyId, Memory)>> {
+        let across = Across::new(self, label, devices, peers, timeout)?;
+        let shares = self.parties().iter();
+        let mut shares = shares.filter(|party| party.needs().contains(Needs::MEMORY));
+        if !across.is_external() || shares.next().is_none() {
+            return Err(across.cannot("no memory of a device goes with it"));
+        }
+        if across.is_home() {
+            across.export_memory(bytes)
+        } else {
+            across.import_memory(bytes)
+        }
+    }
+}
+
+impl Across<'_> {
+    /// Devices that share memory, besides the one that makes it.
+    fn importers(&self) -> impl Iterator<Item = PartyId> {
+        let home = self.plan.home().id();
+        let parties = self.plan.parties().iter();
+        let imports = parties.filter(move |party| {
+            party.is_driven() && party.id() != home && party.needs().contains(Needs::MEMORY)
+        });
+        imports.map(|party| party.id())
+    }
+
+    /// What goes to `process`: a handle for each of its devices.
+    fn memory_handles(&self, process: crate::negotiate::Process) -> Vec<Handle> {
+        let own = self.importers().filter(|id| id.process == process);
+        let handle = |party| Handle {
+            party: Some(party),
+            kind: HandleKind::MemoryOpaqueFd,
+        };
+        own.map(handle).collect()
+    }
+
+    #[cfg(not(feature = "vulkan"))]
+    fn export_memory(&self, _: u64) -> Result<Vec<(PartyId, Memory)>> {
+        Err(self.cannot("only Vulkan's devices export memory"))
+    }
+
+    #[cfg(feature = "vulkan")]
+    fn export_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Memory)>> {
+        let home = self.plan.home().id();
+        let Some(Device::Vulkan(vulkan)) = self.device(home) else {
+            return Err(self.cannot("only Vulkan's devices export memory"));
+        };
+        let (buffer, exported) = vulkan.export_buffer(bytes, crate::buffer::STORAGE)?;
+        let extent = Extent {
+            size: exported.size(),
+            length: exported.length(),
+            dedicated: exported.dedicated(),
+        };
+        let mut all = vec![(home, Memory::Vulkan(buffer))];
+        for id in self.importers().filter(|id| id.process == self.here) {
+            all.push((id, self.import(id, twin(exported.as_fd())?, extent)?));
+        }
+        let mut numbers = Vec::new();
+        for process in self.others() {
+            let handles = self.memory_handles(process);
+            if handles.is_empty() {
+                continue;
+            }
+            let peer = self.peer(process)?;
+            let offer = Offer {
+                number: peer.next_number(),
+                content: Content::DeviceMemory,
+                label: self.label.into(),
+                initial: 0,
+                reached: 0,
+                origin: Some(exported.origin().clone()),
+                extent: Some(extent),
+                event: None,
+                handles,
+            };
+            let fds = vec![exported.as_fd(); offer.handles.len()];
+            peer.send_object(&offer, &fds, self.left())?;
+            numbers.push((peer, offer.number));
+        }
+        for (peer, number) in numbers {
+            if let Err(reason) = peer.await_answer(number, self.left())? {
+                return Err(self.refused(peer, "memory", reason));
+            }
+        }
+        Ok(all)
+    }
+
+    fn import_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Memory)>> {
+        let expected = self.memory_handles(self.here);
+        if expected.is_empty() {
+            return Ok(Vec::new());
+        }
+        let peer = self.peer(self.plan.home().id().process)?;
+        let (offer, fds) = peer.receive_object(self.left())?;
+        let number = offer.number;
+        let made = self
+            .judge_memory(peer, &offer, bytes, &expected)
+            .and_then(|extent| {
+                let imports = expected.iter().zip(fds);
+                let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
+                imports
+                    .map(|(id, fd)| Ok((id, self.import(id, fd, extent)?)))
+                    .collect()
+            });
+        let answer = made.as_ref().map(|_: &Vec<_>| ()).map_err(Error::to_string);
+        let answered = peer.answer(
+            number,
+            answer.as_ref().map_err(String::as_str).copied(),
+            self.left(),
+        );
+        made.and_then(|made| answered.map(|()| made))
+    }
+
+    fn judge_memory(
+        &self,
+        peer: &Endpoint,
+        offer: &Offer,
+        bytes: u64,
+        handles: &[Handle],
+    ) -> Result<Extent> {
+        let shown = shortened(self.label, LABEL);
+        let length = offer.extent.map_or(0, |extent| extent.length);
+        let same = offer.content == Content::DeviceMemory && offer.label == shown;
+        match offer.extent {
+            Some(extent) if same && length == bytes && offer.handles == handles => Ok(extent),
+            _ => Err(Error::Message {
+                endpoint: peer.object().clone(),
+                expected: format!("memory \"{shown}\" of {bytes} bytes"),
+                found: format!("{:?} \"{}\" of {length} bytes", offer.content, offer.label),
+            }),
+        }
+    }
+
+    /// What the device of this process has of memory that `fd` carries.
+    fn import(&self, id: PartyId, fd: OwnedFd, extent: Extent) -> Result<Memory> {
+        let origin: Origin = self.plan.home().origin();
+        match self.device(id) {
+            #[cfg(feature = "cuda")]
+            Some(Device::Cuda(cuda)) => {
+                let Extent {
+                    size,
+                    length,
+                    dedicated,
+                } = extent;
+                // SAFETY: the process that has made the plan with this one says so, as the plan does; it runs as the same user or is trusted by
+                // the application, which the endpoint has seen to.
+                let handle = unsafe {
+                    syncline_core::MemoryFd::from_fd(fd, origin, size, length, dedicated)
+                };
+                Ok(Memory::Cuda(cuda.import_memory(handle)?))
+            }
+            _ => {
+                let _ = (fd, extent, origin);
+                Err(self.cannot("only CUDA's devices import memory"))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "vulkan")]
+fn twin(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    super::parts::duplicate(fd, HandleKind::MemoryOpaqueFd)
+}
+
+impl Endpoint {
+    /// Hands words of shared memory to the other process, which [receives](Endpoint::receive_words) them: both have the same memory then. What orders its use is
+    /// up to timelines. Waits until the other process says that it has it.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`]; [`Error::PeerSilent`] if it does not receive them in time; [`Error::Import`] if it refuses them; [`Error::Native`].
+    pub fn send_words(&self, label: &str, words: &SharedWords, timeout: Duration) -> Result<()> {
+        let length = 4 * words.words().len() as u64;
+        let handle = words.export()?;
+        let offer = Offer {
+            number: self.next_number(),
+            content: Content::HostMemory,
+            label: label.into(),
+            initial: 0,
+            reached: 0,
+            handles: vec![Handle {
+                party: None,
+                kind: HandleKind::WordsMemfd,
+            }],
+            origin: None,
+            extent: Some(Extent {
+                size: length,
+                length,
+                dedicated: false,
+            }),
+            event: None,
+        };
+        self.send_object(&offer, &[handle.as_fd()], timeout)?;
+        match self.await_answer(offer.number, timeout)? {
+            Ok(()) => Ok(()),
+            Err(reason) => Err(Error::Import {
+                object: self.object().clone(),
+                what: format!("memory \"{label}\" in {}", self.peer()),
+                reason,
+            }),
+        }
+    }
+
+    /// Words of memory that the other process [sends](Endpoint::send_words) under this label. What they are is judged, and what stands in them may change at any
+    /// time.
+    ///
+    /// # Errors
+    /// [`Error::Message`] if something else comes, which is refused; [`Error::Import`] if it is no such memory; [`Error::PeerLost`], [`Error::PeerSilent`].
+    pub fn receive_words(&self, label: &str, timeout: Duration) -> Result<SharedWords> {
+        let (offer, fds) = self.receive_object(timeout)?;
+        let opened = self.open_words(label, &offer, fds);
+        let refusal = opened.as_ref().err().map(Error::to_string);
+        let answer = refusal.as_deref().map_or(Ok(()), Err);
+        let answered = self.answer(offer.number, answer, timeout);
+        opened.and_then(|words| answered.map(|()| words))
+    }
+
+    fn open_words(&self, label: &str, offer: &Offer, fds: Vec<OwnedFd>) -> Result<SharedWords> {
+        let shown = shortened(label, LABEL);
+        let words = [HandleKind::WordsMemfd];
+        let kinds = offer.handles.iter().map(|handle| handle.kind);
+        let same = offer.content == Content::HostMemory && offer.label == shown;
+        let mut fds = fds.into_iter();
+        match (fds.next(), offer.extent) {
+            (Some(fd), Some(extent)) if same && kinds.eq(words) => {
+                let words = SharedWords::open(WordsFd::from_fd(fd)?)?;
+                let found = 4 * words.words().len() as u64;
+                if found == extent.length {
+                    return Ok(words);
+                }
+                Err(Error::Message {
+                    endpoint: self.object().clone(),
+                    expected: format!("{} bytes of memory, as it says", extent.length),
+                    found: format!("{found}"),
+                })
+            }
+            _ => Err(Error::Message {
+                endpoint: self.object().clone(),
+                expected: format!("memory of the host \"{shown}\""),
+                found: format!("{:?} \"{}\"", offer.content, offer.label),
+            }),
+        }
+    }
+}

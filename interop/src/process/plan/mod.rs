@@ -1,0 +1,338 @@
+//! A plan carried out by several processes: each makes its own part, and hands the others what they need for theirs.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `parts` | what one process makes of a timeline, with or without handles that it was sent |
+//! | `line` | a timeline that was made so, while it lives: what becomes of it when the process that signals it is lost |
+//! | `memory` | memory that goes with it |
+
+mod line;
+mod memory;
+mod parts;
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use syncline_core::backend::Device as _;
+use syncline_core::{Error, HandleKind, Object, Result, host};
+
+use self::line::Line;
+use self::parts::{Own, Received};
+use super::Endpoint;
+use super::message::{Content, Handle, LABEL, Offer};
+use super::wire::shortened;
+use crate::any::Device;
+use crate::negotiate::{Duty, Made, Mechanism, Needs, Party, PartyId, Plan, Process};
+
+pub(crate) use self::line::Lines;
+
+impl Plan {
+    /// As [`Plan::make`], for a plan whose parties are in several processes: each of them calls this, with its own devices, and has the same timeline
+    /// then.
+    ///
+    /// `peers` are endpoints to the other processes: the one that has the plan's [home](Plan::home) needs one to each of them, the others one
+    /// to that. Others among them are left alone. Beside the object a page of shared memory goes along, which tells every process what is
+    /// pending, reached and failed (P4). If the process that signals dies, the timeline fails everywhere with [`Error::PeerLost`], and queues that its signals
+    /// would have released are released.
+    ///
+    /// `timeout` is for all of it. Makes everything or nothing, on every side that hears of it: where one process cannot take what it is sent, all are told
+    /// why.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if this process has no party in the plan, or the device of one is not among `devices`, or there is no endpoint to a process that is needed, and
+    /// for binary semaphores and timelines with timestamps; [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
+    /// [`Error::Import`] if it refuses, with what it says; [`Error::Message`] if it sends something else; [`Error::ValueOutOfRange`] for `u64::MAX`; a
+    /// driver error.
+    pub fn make_across(
+        &self,
+        label: &str,
+        initial: u64,
+        devices: &[Device],
+        peers: &[&Endpoint],
+        timeout: Duration,
+    ) -> Result<Made> {
+        let across = Across::new(self, label, devices, peers, timeout)?;
+        if initial == u64::MAX {
+            return Err(Error::ValueOutOfRange {
+                timeline: Object::new("timeline", label),
+                asked: initial,
+                reached: 0,
+                largest: u64::MAX - 1,
+            });
+        }
+        if across.is_home() {
+            across.make_at_home(initial)
+        } else {
+            across.make_elsewhere(initial)
+        }
+    }
+}
+
+/// A plan that this process is about to carry out together with others.
+struct Across<'c> {
+    plan: &'c Plan,
+    label: &'c str,
+    here: Process,
+    devices: &'c [Device],
+    peers: &'c [&'c Endpoint],
+    until: Instant,
+}
+
+impl<'c> Across<'c> {
+    /// # Errors
+    /// This process cannot do its part.
+    fn new(
+        plan: &'c Plan,
+        label: &'c str,
+        devices: &'c [Device],
+        peers: &'c [&'c Endpoint],
+        timeout: Duration,
+    ) -> Result<Self> {
+        let across = Self {
+            plan,
+            label,
+            here: Process::this(),
+            devices,
+            peers,
+            until: Instant::now().checked_add(timeout).unwrap_or_else(far_away),
+        };
+        let own: Vec<&Party> = across.own().collect();
+        let missing = own
+            .iter()
+            .find(|party| party.is_device() && across.device(party.id()).is_none());
+        let reason = if own.is_empty() {
+            format!("{} has no part in it", across.here)
+        } else if plan.is_binary() {
+            "a binary semaphore is none".into()
+        } else if plan.has_timestamps() {
+            "the times of another process's signals do not come here".into()
+        } else if let Some(missing) = missing {
+            format!("{missing} is not among the devices that were given")
+        } else {
+            let mut others = match across.is_home() {
+                true => across.others(),
+                false => vec![plan.home().id().process],
+            };
+            others.retain(|other| across.peer(*other).is_err());
+            match others.first() {
+                Some(other) => no_endpoint(*other),
+                None => return Ok(across),
+            }
+        };
+        Err(across.cannot(reason))
+    }
+
+    fn own(&self) -> impl Iterator<Item = &'c Party> {
+        let here = self.here;
+        let parties = self.plan.parties().iter();
+        parties.filter(move |party| party.id().process == here)
+    }
+
+    /// The other processes, each once.
+    fn others(&self) -> Vec<Process> {
+        let mut others: Vec<_> = self.plan.parties().iter().map(|p| p.id().process).collect();
+        others.retain(|process| *process != self.here);
+        others.sort_unstable();
+        others.dedup();
+        others
+    }
+
+    fn is_home(&self) -> bool {
+        self.plan.home().id().process == self.here
+    }
+
+    /// The process that signals.
+    fn signaller(&self) -> Process {
+        let mut parties = self.plan.parties().iter();
+        let signals = parties.find(|party| party.needs().contains(Needs::SIGNAL));
+        signals.map_or(self.here, |party| party.id().process)
+    }
+
+    fn device(&self, id: PartyId) -> Option<&'c Device> {
+        let mut devices = self.devices.iter();
+        devices.find(|device| device.id().get() == id.device)
+    }
+
+    /// The host that makes what is the host's: one of the plan's if there is one here.
+    fn host(&self) -> host::Device {
+        let devices = self.own().filter_map(|party| self.device(party.id()));
+        let mut hosts = devices.filter_map(|device| match device {
+            Device::Host(host) => Some(host.clone()),
+            #[allow(unreachable_patterns, reason = "reachable with another backend")]
+            _ => None,
+        });
+        hosts.next().unwrap_or_default()
+    }
+
+    /// # Errors
+    /// There is no endpoint to that process.
+    fn peer(&self, process: Process) -> Result<&'c Endpoint> {
+        let mut peers = self.peers.iter();
+        let peer = peers.find(|peer| *peer.peer() == process);
+        peer.copied()
+            .ok_or_else(|| self.cannot(no_endpoint(process)))
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    fn cannot(&self, reason: impl Into<String>) -> Error {
+        Error::Unsupported {
+            object: Object::new("timeline", self.label),
+            asked: format!("be made by {} across processes", self.plan.mechanism()),
+            reason: reason.into(),
+        }
+    }
+
+    /// The handles that go to `process`: the page, and what each of its devices imports besides.
+    fn handles(&self, process: Process) -> Vec<Handle> {
+        let page = Handle {
+            party: None,
+            kind: HandleKind::CounterMemfd,
+        };
+        let imports = |party: &Party| match self.plan.part(party.id())?.duty {
+            // That of a page it makes itself of the one that all have.
+            Duty::Import(kind) if kind != HandleKind::CounterMemfd => Some(Handle {
+                party: Some(party.id()),
+                kind,
+            }),
+            _ => None,
+        };
+        let parties = self.plan.parties().iter();
+        let of_it = parties.filter(|party| party.id().process == process);
+        [page]
+            .into_iter()
+            .chain(of_it.filter_map(imports))
+            .collect()
+    }
+
+    fn make_at_home(&self, initial: u64) -> Result<Made> {
+        let own = Own::make(self, initial)?;
+        let counter = own.counter().clone();
+        let made = self.hand_out(&own, initial);
+        match made.and_then(|numbers| Ok((own.line(self, initial)?, numbers))) {
+            Ok((lines, numbers)) => Ok(Line::start(self, lines, &counter, &numbers)),
+            Err(error) => {
+                // Some may have it.
+                let cause = format!("not every process has taken it: {error}");
+                counter.fail(initial, 0, &cause);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends everybody else the handles, and hears that they are taken. The numbers that the object has for them.
+    fn hand_out(&self, own: &Own, initial: u64) -> Result<Vec<(&'c Endpoint, u32)>> {
+        let mut numbers = Vec::new();
+        for process in self.others() {
+            let peer = self.peer(process)?;
+            let number = peer.next_number();
+            let handles = self.handles(process);
+            let fds: Vec<_> = handles
+                .iter()
+                .map(|handle| own.export(handle.kind))
+                .collect::<Result<_>>()?;
+            let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            let offer = Offer {
+                number,
+                content: Content::Timeline,
+                label: self.label.into(),
+                initial,
+                reached: initial,
+                handles,
+                origin: own.origin(),
+                extent: None,
+                event: None,
+            };
+            peer.send_object(&offer, &borrowed, self.left())?;
+            numbers.push((peer, number));
+        }
+        for (peer, number) in &numbers {
+            if let Err(reason) = peer.await_answer(*number, self.left())? {
+                return Err(self.refused(peer, "timeline", reason));
+            }
+        }
+        Ok(numbers)
+    }
+
+    fn refused(&self, peer: &Endpoint, what: &str, reason: String) -> Error {
+        Error::Import {
+            object: peer.object().clone(),
+            what: format!("{what} \"{}\" in {}", self.label, peer.peer()),
+            reason,
+        }
+    }
+
+    fn make_elsewhere(&self, initial: u64) -> Result<Made> {
+        let peer = self.peer(self.plan.home().id().process)?;
+        let (offer, fds) = peer.receive_object(self.left())?;
+        let number = offer.number;
+        let made = self
+            .judge(peer, &offer, initial)
+            .and_then(|()| Received::open(self, offer.handles, fds))
+            .and_then(|received| received.line(self, initial));
+        match made {
+            Ok((lines, counter)) => {
+                peer.answer(number, Ok(()), self.left())?;
+                Ok(Line::start(self, lines, &counter, &[(peer, number)]))
+            }
+            Err(error) => {
+                // What it says of its own call tells more than what this could.
+                let _ = peer.answer(number, Err(&error.to_string()), self.left());
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether that is what this process is to have: the plan says so, and no word of the other side is needed.
+    fn judge(&self, peer: &Endpoint, offer: &Offer, initial: u64) -> Result<()> {
+        let other = |expected: String, found: String| {
+            Err(Error::Message {
+                endpoint: peer.object().clone(),
+                expected,
+                found,
+            })
+        };
+        let shown = shortened(self.label, LABEL);
+        if offer.content != Content::Timeline || offer.label != shown {
+            return other(
+                format!("timeline \"{shown}\""),
+                format!("{:?} \"{}\"", offer.content, offer.label),
+            );
+        }
+        if offer.initial != initial {
+            return other(
+                format!("timeline \"{shown}\" from {initial} on"),
+                format!("it from {} on", offer.initial),
+            );
+        }
+        let handles = self.handles(self.here);
+        if offer.handles != handles {
+            return other(
+                format!("the handles {}", listed(&handles)),
+                format!("the handles {}", listed(&offer.handles)),
+            );
+        }
+        Ok(())
+    }
+
+    /// True if queues of devices wait and signal through an object of a driver's, beside the page.
+    fn is_external(&self) -> bool {
+        self.plan.mechanism() == Mechanism::ExternalTimeline
+    }
+}
+
+fn no_endpoint(process: Process) -> String {
+    format!("there is no endpoint to {process}")
+}
+
+fn listed(handles: &[Handle]) -> String {
+    let names: Vec<_> = handles.iter().map(|handle| handle.kind.name()).collect();
+    names.join(", ")
+}
+
+/// Where the clock ends before a timeout does.
+fn far_away() -> Instant {
+    Instant::now() + Duration::from_secs(u32::MAX.into())
+}

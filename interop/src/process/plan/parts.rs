@@ -1,0 +1,327 @@
+//! What one process makes of a timeline that several have.
+#![allow(
+    unsafe_code,
+    reason = "takes in handles whose kind the process that has made them vouches for"
+)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use syncline_core::TimelineFd;
+use syncline_core::backend::{Attachment, Attachments, Counter, Device as _, Page};
+use syncline_core::{CounterFd, Error, HandleKind, Object, Origin, Result, Timeline, host};
+
+use super::{Across, Handle};
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use crate::any::Device;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use crate::negotiate::PartyId;
+use crate::negotiate::{Lines, Mechanism, Needs};
+#[cfg(feature = "vulkan")]
+use crate::vulkan;
+
+/// What the home makes, and exports to all.
+pub(super) struct Own {
+    page: host::Exporter,
+    #[cfg(feature = "vulkan")]
+    semaphore: Option<vulkan::Exporter>,
+    origin: Option<Origin>,
+    home: Ports,
+}
+
+/// What another process was sent.
+pub(super) struct Received {
+    page: CounterFd,
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    semaphores: Vec<(PartyId, TimelineFd)>,
+}
+
+/// The ports of one process, in the making.
+struct Ports {
+    /// The page's, on the host.
+    page: Attachment,
+    counter: Arc<Counter>,
+    /// Those of an object of a driver's, the one that the host can read first.
+    natives: Vec<Attachment>,
+}
+
+impl Own {
+    pub(super) fn make(across: &Across<'_>, initial: u64) -> Result<Self> {
+        let (page, exporter) = across.host().exportable_port(initial)?;
+        let home = Ports {
+            page,
+            counter: exporter.counter().clone(),
+            natives: Vec::new(),
+        };
+        #[cfg_attr(not(feature = "vulkan"), allow(unused_mut))]
+        let mut own = Self {
+            page: exporter,
+            #[cfg(feature = "vulkan")]
+            semaphore: None,
+            origin: None,
+            home,
+        };
+        if across.is_external() {
+            #[cfg(feature = "vulkan")]
+            if let Some(Device::Vulkan(vulkan)) = across.device(across.plan.home().id()) {
+                let (port, exporter) = vulkan.exportable_port(initial)?;
+                own.home.natives.push(port);
+                own.semaphore = Some(exporter);
+                own.origin = Some(Origin::of(vulkan.info()));
+                return Ok(own);
+            }
+            return Err(across.cannot("only Vulkan's devices export timelines"));
+        }
+        Ok(own)
+    }
+
+    pub(super) const fn counter(&self) -> &Arc<Counter> {
+        &self.home.counter
+    }
+
+    pub(super) fn origin(&self) -> Option<Origin> {
+        self.origin.clone()
+    }
+
+    /// One more handle.
+    pub(super) fn export(&self, kind: HandleKind) -> Result<OwnedFd> {
+        #[cfg(feature = "vulkan")]
+        if let (HandleKind::TimelineOpaqueFd, Some(semaphore)) = (kind, &self.semaphore) {
+            return Ok(semaphore.export()?.into());
+        }
+        let _ = kind;
+        Ok(self.page.export()?.into())
+    }
+
+    /// The timeline as this process has it, with its other devices.
+    pub(super) fn line(self, across: &Across<'_>, initial: u64) -> Result<Lines> {
+        #[cfg_attr(not(feature = "vulkan"), allow(unused_mut))]
+        let mut ports = self.home;
+        #[cfg(feature = "vulkan")]
+        if let Some(semaphore) = &self.semaphore {
+            for party in across
+                .own()
+                .filter(|party| party.id() != across.plan.home().id())
+            {
+                if let Some(device) = across.device(party.id()) {
+                    ports.natives.extend(import(device, || semaphore.export())?);
+                }
+            }
+        }
+        ports.line(across, initial, || self.page.export())
+    }
+}
+
+impl Received {
+    /// Takes the handles for what they are, as far as that can be told; they are what `handles` says.
+    pub(super) fn open(
+        across: &Across<'_>,
+        handles: Vec<Handle>,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Self> {
+        let mut page = None;
+        #[cfg(any(feature = "cuda", feature = "vulkan"))]
+        let mut semaphores = Vec::new();
+        for (handle, fd) in handles.into_iter().zip(fds) {
+            match (handle.kind, handle.party) {
+                (HandleKind::CounterMemfd, _) => page = Some(CounterFd::from_fd(fd)?),
+                #[cfg(any(feature = "cuda", feature = "vulkan"))]
+                (HandleKind::TimelineOpaqueFd, Some(party)) => {
+                    let origin = across.plan.home().origin();
+                    // SAFETY: the process that has made the plan with this one says so, as the plan does; it runs as the same user or is trusted by
+                    // the application, which the endpoint has seen to. What an importer can find out it does.
+                    semaphores.push((party, unsafe { TimelineFd::from_fd(fd, origin) }));
+                }
+                _ => drop(fd),
+            }
+        }
+        let missing = || across.cannot("no page of shared memory came with it");
+        Ok(Self {
+            page: page.ok_or_else(missing)?,
+            #[cfg(any(feature = "cuda", feature = "vulkan"))]
+            semaphores,
+        })
+    }
+
+    /// The timeline as this process has it.
+    pub(super) fn line(self, across: &Across<'_>, initial: u64) -> Result<(Lines, Arc<Counter>)> {
+        let spare = twin(&self.page)?;
+        let page = across.host().import_timeline(self.page)?;
+        let port: &dyn std::any::Any = &*page.port;
+        let counter = port.downcast_ref::<host::CounterPort>();
+        let Some(counter) = counter.map(|port| port.counter().clone()) else {
+            return Err(across.cannot("the host has made another port of the page"));
+        };
+        #[cfg_attr(not(any(feature = "cuda", feature = "vulkan")), allow(unused_mut))]
+        let mut ports = Ports {
+            page,
+            counter: counter.clone(),
+            natives: Vec::new(),
+        };
+        #[cfg(any(feature = "cuda", feature = "vulkan"))]
+        ports.import(across, self.semaphores, initial)?;
+        let lines = ports.line(across, initial, || twin(&spare))?;
+        Ok((lines, counter))
+    }
+}
+
+/// Another handle of the same page.
+fn twin(page: &CounterFd) -> Result<CounterFd> {
+    let fd = duplicate(page.as_fd(), HandleKind::CounterMemfd)?;
+    Ok(CounterFd::from_fd(fd)?)
+}
+
+pub(super) fn duplicate(fd: BorrowedFd<'_>, kind: HandleKind) -> Result<OwnedFd> {
+    fd.try_clone_to_owned().map_err(|error| Error::Native {
+        object: Object::new("handle", kind.name()),
+        call: "fcntl(F_DUPFD_CLOEXEC)",
+        code: error.raw_os_error().unwrap_or(0).into(),
+        name: error.to_string(),
+    })
+}
+
+/// The part that `device` has of a semaphore, unless it is a device of the host.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn import(
+    device: &Device,
+    handle: impl FnOnce() -> Result<TimelineFd>,
+) -> Result<Option<Attachment>> {
+    Ok(match device {
+        Device::Host(_) => None,
+        #[cfg(feature = "cuda")]
+        Device::Cuda(cuda) => Some(cuda.import_timeline(handle()?)?),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(vulkan) => Some(vulkan.import_timeline(handle()?)?),
+    })
+}
+
+impl Ports {
+    /// Adds those of semaphores that were sent.
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    fn import(
+        &mut self,
+        across: &Across<'_>,
+        semaphores: Vec<(PartyId, TimelineFd)>,
+        initial: u64,
+    ) -> Result<()> {
+        // Who signals has to see how far that is: a Vulkan device reads it, and a CUDA device knows it of its own signals.
+        let reads = |id: &PartyId| match across.device(*id) {
+            #[cfg(feature = "vulkan")]
+            Some(Device::Vulkan(_)) => true,
+            _ => false,
+        };
+        let mut semaphores = semaphores;
+        semaphores.sort_by_key(|(id, _)| !reads(id));
+        let readable = semaphores.first().is_some_and(|(id, _)| reads(id));
+        #[cfg(feature = "cuda")]
+        let alone = semaphores.len() == 1 && !readable && signals_here(across);
+        for (id, handle) in semaphores {
+            let Some(device) = across.device(id) else {
+                continue;
+            };
+            #[cfg(feature = "cuda")]
+            if let (true, Device::Cuda(cuda)) = (alone, device) {
+                let port = cuda.import_timeline_to_signal(handle, initial)?;
+                self.natives.push(port);
+                continue;
+            }
+            self.natives.extend(import(device, || Ok(handle))?);
+        }
+        let _ = (initial, readable);
+        Ok(())
+    }
+
+    /// The timeline over them.
+    fn line(
+        self,
+        across: &Across<'_>,
+        initial: u64,
+        handle: impl Fn() -> Result<CounterFd>,
+    ) -> Result<Lines> {
+        let signals = signals_here(across);
+        let Self {
+            mut page,
+            counter,
+            mut natives,
+        } = self;
+        page.signalled_elsewhere = !signals;
+        let publishes = |line: &Timeline, page| {
+            if signals {
+                line.publish(counter.clone(), page);
+            }
+        };
+        let label = across.label;
+        match across.plan.mechanism() {
+            Mechanism::Bridge => {
+                let own: Vec<_> = across.own().filter(|party| party.is_device()).collect();
+                if own.is_empty() {
+                    let line =
+                        Timeline::new(label, initial, |_| Ok(Attachments::from_iter([page])))?;
+                    publishes(&line, Page::Own);
+                    return Ok(Lines::One(line));
+                }
+                let devices = own.iter().filter_map(|party| across.device(party.id()));
+                let sides = devices.map(|device| device.port(initial));
+                let made = Timeline::bridged(label, initial, [Ok(page)].into_iter().chain(sides))?;
+                let mut made = made.into_iter();
+                let Some(home) = made.next() else {
+                    return Err(across.cannot("it has no side"));
+                };
+                publishes(&home, Page::Own);
+                let all = own.iter().map(|party| party.id()).zip(made).collect();
+                Ok(Lines::Each { home, all })
+            }
+            Mechanism::ExternalTimeline if signals => {
+                if let Some(home) = natives.first_mut() {
+                    // Nobody else does.
+                    home.signalled_elsewhere = false;
+                }
+                let line = Timeline::new(label, initial, |_| Ok(natives.into_iter().collect()))?;
+                publishes(&line, Page::Beside);
+                Ok(Lines::One(line))
+            }
+            _ => {
+                let line = Timeline::new(label, initial, |_| {
+                    let counters = self::counters(across, &handle);
+                    let mut ports = Attachments::from_iter([page]);
+                    ports.extend(natives);
+                    for counter in counters {
+                        ports.push(counter?);
+                    }
+                    Ok(ports)
+                })?;
+                publishes(&line, Page::Own);
+                Ok(Lines::One(line))
+            }
+        }
+    }
+}
+
+/// True if a party of this process signals.
+fn signals_here(across: &Across<'_>) -> bool {
+    across
+        .own()
+        .any(|party| party.needs().contains(Needs::SIGNAL))
+}
+
+/// What devices of this process have of the page, where its counter is the timeline's own.
+fn counters(
+    across: &Across<'_>,
+    handle: &impl Fn() -> Result<CounterFd>,
+) -> Vec<Result<Attachment>> {
+    #[cfg(feature = "cuda")]
+    if across.plan.mechanism() == Mechanism::SharedMemory {
+        let devices = across.own().filter_map(|party| across.device(party.id()));
+        return devices
+            .filter_map(|device| match device {
+                Device::Cuda(cuda) => {
+                    Some(handle().and_then(|handle| Ok(cuda.import_counter(handle)?)))
+                }
+                _ => None,
+            })
+            .collect();
+    }
+    let _ = (across, handle);
+    Vec::new()
+}
