@@ -62,6 +62,12 @@ impl WaitOnly {
         point.of.is_some_and(|of| Arc::ptr_eq(of, &self.0))
     }
 
+    /// True for signals of this timeline.
+    #[must_use]
+    pub fn has_signal(&self, signal: Signal<'_>) -> bool {
+        Arc::ptr_eq(signal.of, &self.0)
+    }
+
     /// The devices on which queues wait for it natively; its home comes first.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.0.devices()

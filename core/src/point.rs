@@ -206,6 +206,14 @@ pub struct Signal<'t> {
     pub(crate) value: u64,
 }
 
+impl Signal<'_> {
+    /// The value that is signalled.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        self.value
+    }
+}
+
 impl fmt::Debug for Signal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} to {}", self.of.object, self.value)

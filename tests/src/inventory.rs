@@ -1,5 +1,7 @@
 //! The suite on every device of the machine that this project's backends find, and on every pair.
 
+use std::process::ExitCode;
+
 use syncline::backend::Device as _;
 use syncline::{BackendKind, Found, Inventory, ProbeOptions};
 
@@ -154,6 +156,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
     cases.extend(crate::cases::devices::cases());
     cases.extend(crate::cases::sharing::cases());
     cases.extend(crate::cases::counters::cases());
+    cases.extend(crate::cases::processes::cases());
     #[cfg(feature = "vulkan")]
     cases.extend(crate::cases::handles::cases());
     #[cfg(feature = "vulkan")]
@@ -187,6 +190,12 @@ impl Suite for Devices {
 
     fn cases(&self) -> Vec<Case<Equipped>> {
         cases()
+    }
+
+    fn serve_peer(&self, subject: &str) -> Option<ExitCode> {
+        let sides = self.sides();
+        let sides = sides.iter().find(|sides| sides.name == subject)?;
+        Some(crate::peer::serve(self.device(sides.right)))
     }
 
     fn expected(&self, subject: &str) -> Vec<Expected> {

@@ -14,6 +14,7 @@ pub mod executor;
 pub mod expected;
 pub mod footprint;
 pub mod inventory;
+pub mod peer;
 pub mod report;
 pub mod runner;
 mod settings;

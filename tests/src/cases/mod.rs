@@ -34,6 +34,7 @@ pub mod counters;
 pub mod devices;
 #[cfg(feature = "vulkan")]
 pub mod handles;
+pub mod processes;
 pub mod sharing;
 
 /// How long the device that comes first is kept busy, so that a missing wait shows.

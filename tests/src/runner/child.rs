@@ -12,7 +12,7 @@ use crate::report::Ending;
 use crate::{Settings, Stop, Verdict};
 
 /// Set for a child process: the subject it runs.
-pub(super) const SUBJECT: &str = "SYNCLINE_CONFORMANCE_SUBJECT";
+pub(crate) const SUBJECT: &str = "SYNCLINE_CONFORMANCE_SUBJECT";
 
 /// What the line of an answer begins with.
 pub(super) const MARK: &str = "\u{1}syncline-answer ";
@@ -69,6 +69,9 @@ pub fn child_subject() -> Option<String> {
 pub fn child<L: Suite>(make: impl FnOnce(&Settings) -> L) -> Option<ExitCode> {
     let subject = child_subject()?;
     let suite = make(&Settings::from_env());
+    if crate::peer::is_peer() {
+        return suite.serve_peer(&subject).or(Some(ExitCode::from(2)));
+    }
     Some(serve(&suite, &subject))
 }
 

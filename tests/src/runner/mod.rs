@@ -29,7 +29,7 @@
 mod child;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,8 @@ pub use child::{child, child_subject, serve};
 use crate::expected::Expected;
 use crate::report::{Ending, Record};
 use crate::{Case, Settings, Subject, World};
-use child::{Answer, MARK, SUBJECT};
+pub(crate) use child::SUBJECT;
+use child::{Answer, MARK};
 
 /// The record of a subject's end: its process lets go of the devices and exits.
 pub const TEARDOWN: &str = "subject.teardown";
@@ -70,6 +71,13 @@ pub trait Suite {
     fn expected(&self, subject: &str) -> Vec<Expected> {
         let _ = subject;
         Vec::new()
+    }
+
+    /// What a [second process](crate::peer) of the subject does, for suites with cases that take two; it lasts until the first one
+    /// has gone.
+    fn serve_peer(&self, subject: &str) -> Option<ExitCode> {
+        let _ = subject;
+        None
     }
 
     /// What somebody beside the cases has to complain about so far, such as a validation layer. The list

@@ -4,8 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[cfg(doc)]
+use syncline_core::SignalOnly;
 use syncline_core::backend::Counter;
-use syncline_core::{Error, KeptPoint, Object, PeerLoss, Point, Result, Timeline, WaitOnly};
+use syncline_core::{
+    Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, Timeline, WaitOnly,
+};
 
 use super::Across;
 use crate::negotiate::{Lines as Made, Process};
@@ -167,17 +171,29 @@ impl Endpoint {
     /// # Errors
     /// [`Error::Unsupported`] for a point of another timeline; [`Error::PeerLost`], [`Error::PeerSilent`].
     pub fn send_point(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
+        self.send(point.value(), timeout, |line| line.has(point))
+    }
+
+    /// As [`Endpoint::send_point`], by who may [signal](SignalOnly) and nothing else: the point that this signal reaches.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_signal(&self, signal: Signal<'_>, timeout: Duration) -> Result<()> {
+        self.send(signal.value(), timeout, |line| line.has_signal(signal))
+    }
+
+    fn send(&self, value: u64, timeout: Duration, is_it: impl Fn(&WaitOnly) -> bool) -> Result<()> {
         let number = {
             let list = self.lines().list();
-            let known = list.iter().find(|(_, line)| line.has(point));
+            let known = list.iter().find(|(_, line)| is_it(line));
             known.map(|(number, _)| *number)
         };
         match number {
-            Some(number) => self.send_point_of(number.sent(), point.value(), timeout),
+            Some(number) => self.send_point_of(number.sent(), value, timeout),
             None => Err(Error::Unsupported {
                 object: self.object().clone(),
-                asked: format!("send the value {} of a timeline", point.value()),
-                reason: format!("it was not made over this endpoint, or is gone: {point:?}"),
+                asked: format!("send the value {value} of a timeline"),
+                reason: "it was not made over this endpoint, or is gone here".into(),
             }),
         }
     }

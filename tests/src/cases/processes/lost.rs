@@ -1,0 +1,132 @@
+//! P3, E3, E4: one of two processes is killed.
+
+use syncline::negotiate::Needs;
+use syncline::{Error, PeerLoss};
+
+use crate::World;
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::peer::{Peer, Scene, Side};
+use crate::workload::Equipped;
+
+equipped_cases! {
+    "process.the_signaller_is_killed": [E3 P3] => signaller;
+    "process.killed_with_its_signal_pending": [E3 P3] => pending;
+    "process.the_waiter_is_killed": [E3 E4] => waiter;
+    "process.killed_while_it_is_awaited": [E3 P1 P3] => awaited;
+}
+
+fn dead(told: Result<String, Stop>) -> Verdict {
+    match told {
+        Err(Stop::Failed(reason)) if reason.contains("killed by signal 9") => Ok(()),
+        Err(Stop::Failed(reason)) if reason.contains("it has ended") => Ok(()),
+        other => Stop::fail(format!("nobody says that it was killed: {other:?}")),
+    }
+}
+
+/// What it should have signalled fails, with that cause, on the host and in queues; other timelines go on.
+fn signaller(world: &World<Equipped>) -> Verdict {
+    let mut peer = Peer::start()?;
+    let mut scene = Scene::of(world, &mut peer, Side::Waiter);
+    scene.make(Needs::empty(), "frames", 0)?;
+    scene.by(Side::Signaller, "signal frames 1")?;
+    scene.by(Side::Waiter, "submit frames 1")?;
+    scene.by(Side::Waiter, "after 1")?;
+    scene.by(Side::Waiter, "submit frames 2")?;
+    let sleeper = std::thread::scope(|scope| -> Result<_, Stop> {
+        let waits = scene.here().waits("frames")?;
+        let sleeper = scope.spawn(move || waits.at(2).wait(crate::patience()));
+        scene.peer().kill()?;
+        Ok(sleeper.join())
+    })?;
+    let Ok(Err(Error::Failed { cause, .. })) = sleeper else {
+        return Stop::fail(format!("a thread that waits hears {sleeper:?}"));
+    };
+    check!(
+        matches!(
+            &*cause,
+            Error::PeerLost {
+                how: PeerLoss::Died { .. },
+                ..
+            }
+        ),
+        "the cause is {cause}"
+    );
+    dead(scene.by(Side::Waiter, "after 2"))?;
+    let ran = scene.by(Side::Waiter, "ran")?;
+    check!(ran == "1", "work that waits for the dead ran");
+    // What was reached stays, and so does everything else.
+    scene.by(Side::Waiter, "wait frames 1")?;
+    scene.by(Side::Waiter, "idle")?;
+    check_error!(
+        scene.peer().endpoint().check(),
+        Error::PeerLost {
+            how: PeerLoss::Died { .. },
+            ..
+        }
+    );
+    let line = world.timeline("apart")?;
+    line.signal(1)?;
+    line.at(1).wait(crate::patience())?;
+    Ok(())
+}
+
+/// It dies with its signal pending, which never comes: who waits for it natively is let go, and what comes of that fails.
+fn pending(world: &World<Equipped>) -> Verdict {
+    let mut peer = Peer::start()?;
+    let mut scene = Scene::of(world, &mut peer, Side::Waiter);
+    scene.make(Needs::empty(), "frames", 0)?;
+    scene.by(Side::Waiter, "submit frames 1")?;
+    scene.by(Side::Signaller, "latched frames 1")?;
+    if scene.by(Side::Signaller, "driven")? == "true" {
+        scene.by(Side::Waiter, "pending frames 1")?;
+    }
+    scene.peer().kill()?;
+    dead(scene.by(Side::Waiter, "after 1"))?;
+    dead(scene.by(Side::Waiter, "wait frames 1"))?;
+    // The queue is free again.
+    scene.by(Side::Waiter, "idle")?;
+    Ok(())
+}
+
+/// Who waited takes nothing with it.
+fn waiter(world: &World<Equipped>) -> Verdict {
+    let mut peer = Peer::start()?;
+    let mut scene = Scene::of(world, &mut peer, Side::Signaller);
+    scene.make(Needs::empty(), "frames", 0)?;
+    scene.by(Side::Waiter, "submit frames 1")?;
+    scene.peer().kill()?;
+    for value in 1..=10 {
+        scene.by(Side::Signaller, &format!("signal frames {value}"))?;
+    }
+    scene.by(Side::Signaller, "idle")?;
+    let deadline = std::time::Instant::now() + crate::patience();
+    while scene.peer().endpoint().check().is_ok() {
+        check!(
+            std::time::Instant::now() < deadline,
+            "nobody notices that it is dead"
+        );
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// Calls that wait for it end.
+fn awaited(world: &World<Equipped>) -> Verdict {
+    let mut peer = Peer::start()?;
+    let scene = Scene::of(world, &mut peer, Side::Waiter);
+    drop(scene);
+    // It is not asked to do its part, so nothing comes; its death ends the wait long before that is over.
+    let endpoint = peer.endpoint().clone();
+    let told = std::thread::scope(|scope| -> Result<_, Stop> {
+        let waiting = scope.spawn(|| endpoint.receive_point(10 * crate::patience()).map(drop));
+        peer.kill()?;
+        Ok(waiting.join())
+    })?;
+    match told {
+        Ok(Err(Error::PeerLost {
+            how: PeerLoss::Died { .. },
+            ..
+        })) => Ok(()),
+        other => Stop::fail(format!("the wait ends with {other:?}")),
+    }
+}

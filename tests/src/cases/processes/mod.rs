@@ -1,0 +1,15 @@
+//! X1, X2, X4, X7, X8, P1 to P4, E1 to E3: timelines of two processes, by whatever mechanism their devices come to.
+
+mod lost;
+mod passed;
+mod plans;
+
+use crate::Case;
+use crate::workload::Equipped;
+
+/// The cases of this family; they need the devices of this project.
+#[must_use]
+pub fn cases() -> Vec<Case<Equipped>> {
+    let files = [plans::cases(), passed::cases(), lost::cases()];
+    files.into_iter().flatten().collect()
+}

@@ -1,0 +1,107 @@
+//! P1, P2, X8, Q9: what passes between two processes besides.
+
+use syncline::Error;
+use syncline::negotiate::{Mechanism, Needs};
+
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::peer::{Scene, Side};
+use crate::workload::Equipped;
+use crate::{Subject as _, World, patience};
+
+equipped_cases! {
+    "process.points_in_their_order": [P1 P2] => points;
+    "process.a_point_of_nothing_shared": [P1 E5] => foreign;
+    "process.words_of_memory": [X8 Q9] => words;
+    "process.memory_of_one_gpu": [X8 Q9] => memory;
+}
+
+fn points(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make(Needs::empty(), "frames", 0)?;
+        for value in 1..=20 {
+            // Before its signal, which is the one who sends it on some.
+            let sender = if value % 2 == 0 {
+                Side::Signaller
+            } else {
+                Side::Waiter
+            };
+            let receiver = match sender {
+                Side::Signaller => Side::Waiter,
+                Side::Waiter => Side::Signaller,
+            };
+            scene.by(sender, &format!("send frames {value}"))?;
+            scene.by(Side::Signaller, &format!("signal frames {value}"))?;
+            let received = scene.by(receiver, "receive")?;
+            check!(received == value.to_string(), "{received} came of {value}");
+        }
+        Ok(())
+    })
+}
+
+fn foreign(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        let apart = world.left.subject().device();
+        let line = syncline::backend::Device::timeline(apart, "apart")?;
+        let endpoint = scene.peer().endpoint().clone();
+        check_error!(
+            endpoint.send_point(line.at(1), patience()),
+            Error::Unsupported { .. }
+        );
+        // The way is as good as before.
+        scene.make(Needs::empty(), "frames", 0)?;
+        scene.by(Side::Signaller, "signal frames 1")?;
+        scene.by(Side::Waiter, "wait frames 1")?;
+        // A point of a timeline that one has let go of.
+        scene.by(Side::Waiter, "drop frames")?;
+        scene.by(Side::Signaller, "send frames 1")?;
+        match scene.by(Side::Waiter, "receive") {
+            Err(Stop::Failed(reason)) if reason.contains("a point of a timeline") => Ok(()),
+            other => Stop::fail(format!("it is taken for one of another: {other:?}")),
+        }
+    })
+}
+
+/// What is written before a signal is there for who waits, and not for who does not.
+fn words(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.together("words 16", "take 16")?;
+        scene.make(Needs::empty(), "frames", 0)?;
+        for value in 1..=50 {
+            let early = scene.by(Side::Waiter, "read 3")?;
+            check!(
+                early == (value - 1).to_string(),
+                "{early} was there before {value} was written"
+            );
+            scene.by(Side::Signaller, &format!("write 3 {value}"))?;
+            scene.by(Side::Signaller, &format!("signal frames {value}"))?;
+            scene.by(Side::Waiter, &format!("wait frames {value}"))?;
+            let read = scene.by(Side::Waiter, "read 3")?;
+            check!(read == value.to_string(), "{read} was read after {value}");
+        }
+        Ok(())
+    })
+}
+
+/// Memory of the GPU that both use: who waits finds what was written, and who does not finds what was there before.
+fn memory(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make(Needs::MEMORY, "frames", 0)?;
+        if scene.here().mechanism()? != Mechanism::ExternalTimeline {
+            return Stop::skip("no memory of a device goes with the timeline");
+        }
+        scene.together("memory 4096", "memory 4096")?;
+        for value in 1..=5 {
+            scene.by(Side::Signaller, &format!("fill frames {value}"))?;
+            let read = scene.by(Side::Waiter, &format!("check frames {value}"))?;
+            check!(read == "right", "what was written before {value} is {read}");
+        }
+        // The control: written late, looked at without a wait.
+        scene.by(Side::Signaller, "fill frames 6")?;
+        let unwaited = scene.by(Side::Waiter, "peek frames 6")?;
+        check!(
+            unwaited == "wrong",
+            "the wait is not what orders the two: {unwaited} without it"
+        );
+        scene.by(Side::Waiter, "check frames 6").map(|_| ())
+    })
+}

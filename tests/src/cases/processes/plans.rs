@@ -1,0 +1,234 @@
+//! X1, X2, X7, P1, P4, Q2, E1, E2, T9: plans carried out by two processes.
+
+use syncline::negotiate::{Mechanism, Needs};
+
+use crate::case::{Stop, Verdict, check, equipped_cases, note};
+use crate::peer::{Scene, Side};
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "process.carried_out": [X1 X2 P4] => carried_out;
+    "process.from_any_value_on": [X2 T1] => initial;
+    "process.held_until_pending": [Q2 P4] => held;
+    "process.each_has_what_it_may": [X7] => permissions;
+    "process.failures_come_across": [E1 E2 P4] => failures;
+    "process.the_last_handle_is_heard_of": [T9 P4] => closed;
+    "process.a_conflict_on_both_sides": [X1] => conflict;
+    "process.what_does_not_fit_is_refused": [X1 P1 E5] => refused;
+    "process.leaves_nothing": [X4 P1] => leaves_nothing;
+}
+
+const NOTHING: Needs = Needs::empty();
+
+/// One signals, the other waits, on queues and on the host; the waiting side first, and nothing comes before its signal.
+fn carried_out(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make(NOTHING, "frames", 0)?;
+        note(format!("{}", scene.here().mechanism()?));
+        for value in 1..=60 {
+            let wait = format!("submit frames {value}");
+            scene.by(Side::Waiter, &wait)?;
+            let early = scene.by(Side::Waiter, &format!("reached frames {value}"))?;
+            check!(early == "false", "{value} came by itself");
+            let before = scene.by(Side::Waiter, "ran")?;
+            // From the host now and then.
+            let how = if value % 7 == 0 { "host" } else { "signal" };
+            scene.by(Side::Signaller, &format!("{how} frames {value}"))?;
+            scene.by(Side::Waiter, &format!("after {value}"))?;
+            scene.by(Side::Waiter, &format!("wait frames {value}"))?;
+            let shown = scene.by(Side::Waiter, "value frames")?;
+            check!(shown == value.to_string(), "{shown} shows after {value}");
+            check!(!before.is_empty(), "nothing is said of work");
+        }
+        Ok(())
+    })
+}
+
+fn initial(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        for initial in [1, u64::from(u32::MAX) - 1, (1 << 40) + 7] {
+            let label = format!("from{initial}");
+            scene.make(NOTHING, &label, initial)?;
+            let shown = scene.by(Side::Waiter, &format!("value {label}"))?;
+            check!(shown == initial.to_string(), "{shown} at the start");
+            for value in initial + 1..initial + 5 {
+                scene.by(Side::Signaller, &format!("signal {label} {value}"))?;
+                scene.by(Side::Waiter, &format!("wait {label} {value}"))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Work that waits is held until the other process says that the signal is pending, and is with its driver from then on, where the
+/// mechanism is native; otherwise until it is reached.
+fn held(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make(NOTHING, "frames", 0)?;
+        let submitted = scene.by(Side::Waiter, "submit frames 1")?;
+        check!(
+            submitted == "held",
+            "a wait went to the driver before its signal"
+        );
+        scene.by(Side::Signaller, "latched frames 1")?;
+        let native = matches!(
+            scene.here().mechanism()?,
+            Mechanism::ExternalTimeline | Mechanism::SharedMemory
+        );
+        let counts = native && is_device(scene)?;
+        if counts {
+            scene.by(Side::Waiter, "pending frames 1")?;
+        }
+        let reached = scene.by(Side::Waiter, "reached frames 1")?;
+        check!(reached == "false", "it is reached before the work is done");
+        if counts {
+            let deadline = std::time::Instant::now() + patience();
+            while scene.by(Side::Waiter, "held")? != "0" {
+                check!(
+                    std::time::Instant::now() < deadline,
+                    "what is pending releases nobody"
+                );
+            }
+        }
+        scene.by(Side::Signaller, "open")?;
+        scene.by(Side::Waiter, "after 1")?;
+        Ok(())
+    })
+}
+
+/// True if what waits and what signals have a driver: workers of the host are no driver's.
+fn is_device(scene: &mut Scene<'_>) -> Result<bool, Stop> {
+    for side in [Side::Signaller, Side::Waiter] {
+        if scene.by(side, "driven")? == "false" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn permissions(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make(NOTHING, "frames", 0)?;
+        let refused = [
+            scene.by(Side::Waiter, "host frames 1"),
+            scene.by(Side::Signaller, "value frames"),
+        ];
+        for refused in refused {
+            match refused {
+                Err(Stop::Failed(reason)) if reason.contains("may only") => {}
+                other => {
+                    return Stop::fail(format!(
+                        "somebody has more than the plan grants: {other:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What fails in one process fails in the other, with the cause; work that waits for it does not run.
+fn failures(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make(NOTHING, "frames", 0)?;
+        scene.by(Side::Signaller, "signal frames 3")?;
+        scene.by(Side::Waiter, "wait frames 3")?;
+        scene.by(Side::Waiter, "submit frames 4")?;
+        scene.by(Side::Signaller, "fail frames the lens is dirty")?;
+        let told = [
+            scene.by(Side::Waiter, "wait frames 4"),
+            scene.by(Side::Waiter, "after 1"),
+        ];
+        for told in told {
+            match told {
+                Err(Stop::Failed(reason)) if reason.contains("the lens is dirty") => {}
+                other => return Stop::fail(format!("the cause did not come: {other:?}")),
+            }
+        }
+        let ran = scene.by(Side::Waiter, "ran")?;
+        check!(ran == "0", "work that waits for it ran");
+        // What was reached stays so.
+        scene.by(Side::Waiter, "wait frames 3")?;
+        Ok(())
+    })
+}
+
+fn closed(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make(NOTHING, "frames", 0)?;
+        scene.by(Side::Signaller, "latched frames 1")?;
+        scene.by(Side::Signaller, "drop frames")?;
+        scene.by(Side::Signaller, "open")?;
+        scene.by(Side::Waiter, "wait frames 1")?;
+        match scene.by(Side::Waiter, "wait frames 2") {
+            Err(Stop::Failed(reason)) if reason.contains("last handle") => Ok(()),
+            other => Stop::fail(format!("nobody says that nothing comes: {other:?}")),
+        }
+    })
+}
+
+/// Both find the same, and can go on.
+fn conflict(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        let found = scene.negotiate(Needs::TIMELINE | Needs::NATIVE | Needs::BINARY)?;
+        check!(
+            found == "conflict",
+            "{found} serves who contradicts himself"
+        );
+        scene.make(NOTHING, "frames", 0)
+    })
+}
+
+/// Two that call for different things are both told, and what they make next is fine.
+fn refused(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.negotiate(NOTHING)?;
+        for (one, other) in [
+            ("make frames 0", "make other 0"),
+            ("make frames 0", "make frames 7"),
+        ] {
+            match scene.together(one, other) {
+                Err(Stop::Failed(reason)) if reason.contains("frames") => {}
+                told => return Stop::fail(format!("{one:?} and {other:?}: {told:?}")),
+            }
+        }
+        scene.make(NOTHING, "frames", 0)?;
+        scene.by(Side::Signaller, "signal frames 1")?;
+        scene.by(Side::Waiter, "wait frames 1").map(|_| ())
+    })
+}
+
+/// Descriptors are what they were, in both processes, whether a timeline was made and used or refused.
+fn leaves_nothing(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        let round = |scene: &mut Scene<'_>| -> Verdict {
+            scene.make(NOTHING, "frames", 0)?;
+            scene.by(Side::Waiter, "submit frames 1")?;
+            scene.by(Side::Signaller, "signal frames 1")?;
+            scene.by(Side::Waiter, "after 1")?;
+            let _ = scene.together("make frames 0", "make other 0");
+            for side in [Side::Signaller, Side::Waiter] {
+                scene.by(side, "idle")?;
+                scene.by(side, "drop frames")?;
+                scene.by(side, "clean")?;
+            }
+            Ok(())
+        };
+        // Drivers open some with the first.
+        round(scene)?;
+        round(scene)?;
+        for side in [Side::Signaller, Side::Waiter] {
+            let before = scene.by(side, "descriptors")?;
+            for _ in 0..3 {
+                round(scene)?;
+            }
+            let after = scene.by(side, "descriptors")?;
+            check!(
+                before == after,
+                "{before} descriptors became {after} in the process of the {side:?}"
+            );
+        }
+        Ok(())
+    })
+}

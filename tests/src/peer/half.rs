@@ -1,0 +1,401 @@
+//! What either of two processes does, by words.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::negotiate::{Granted, Made, Mechanism, Needs, Party, Plan};
+use syncline::process::{Disagreement, Endpoint};
+use syncline::{
+    Device, Error, Memory, Point, Queue, QueueKind, SharedWords, Signal, SignalOnly, Timeline,
+    WaitOnly,
+};
+
+use crate::case::Stop;
+use crate::footprint::Footprint;
+use crate::workload::{Equipped, Latch};
+use crate::{Subject as _, patience};
+
+/// One of two processes: its device, and what it has made.
+pub struct Half {
+    device: Equipped,
+    endpoint: Option<Endpoint>,
+    plan: Option<Plan>,
+    lines: Vec<(String, Made)>,
+    words: Option<SharedWords>,
+    memory: Option<Memory>,
+    queue: Option<Queue>,
+    /// What the queue's submissions signal that wait for something: `after` so many.
+    after: Option<Timeline>,
+    submitted: u64,
+    /// How often their work ran.
+    ran: Arc<AtomicU32>,
+    latch: Option<Latch>,
+}
+
+impl Half {
+    /// With nothing but a device.
+    #[must_use]
+    pub fn new(device: Equipped) -> Self {
+        Self {
+            device,
+            endpoint: None,
+            plan: None,
+            lines: Vec::new(),
+            words: None,
+            memory: None,
+            queue: None,
+            after: None,
+            submitted: 0,
+            ran: Arc::default(),
+            latch: None,
+        }
+    }
+
+    /// In the process that has the endpoint already.
+    #[must_use]
+    pub fn over(device: Equipped, endpoint: &Endpoint) -> Self {
+        Self {
+            endpoint: Some(endpoint.clone()),
+            ..Self::new(device)
+        }
+    }
+
+    /// Does what the words say, and answers in words.
+    ///
+    /// | words | what is done | the answer |
+    /// |---|---|---|
+    /// | `connect PATH` | connects | |
+    /// | `clean` | lets go of everything but the endpoint | |
+    /// | `negotiate BITS` | negotiates for the device, with these [`Needs`] | the mechanism's name, or `conflict` |
+    /// | `make LABEL INITIAL` | carries the plan out | |
+    /// | `signal LABEL VALUE` | submits a signal | |
+    /// | `host LABEL VALUE` | signals from the host | |
+    /// | `latched LABEL VALUE` | submits a signal behind work that stands still | |
+    /// | `open` | lets that go on | |
+    /// | `submit LABEL VALUE` | submits work that waits | `held` or `sent` |
+    /// | `after N` | waits for the N-th of these | |
+    /// | `held`, `ran`, `driven` | | how many are held, how often work ran, whether a driver is behind the device |
+    /// | `wait`, `pending`, `reached LABEL VALUE` | waits on the host, for one or the other; asks | `true` or `false` |
+    /// | `value LABEL` | | the value |
+    /// | `fail LABEL WORDS`, `drop LABEL` | | |
+    /// | `send LABEL VALUE`, `receive` | points | the value received, once it is reached |
+    /// | `words N`, `take N` | makes words of shared memory and sends them, or receives them | |
+    /// | `write N VALUE`, `read N` | | |
+    /// | `memory BYTES` | carries the plan out for memory | |
+    /// | `fill LABEL VALUE` | fills it, late, and signals | |
+    /// | `check`, `peek LABEL VALUE` | waits in a queue, or does not, and looks whether it is there | `right` or `wrong` |
+    /// | `idle` | waits for the queue | |
+    /// | `descriptors` | | how many are open |
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn run(&mut self, line: &str) -> Result<String, Stop> {
+        let mut words = line.splitn(3, ' ');
+        let (what, label, rest) = (
+            words.next().unwrap_or_default(),
+            words.next().unwrap_or_default(),
+            words.next().unwrap_or_default(),
+        );
+        let value = || number(rest);
+        let done = Ok(String::new());
+        match what {
+            "connect" => {
+                self.endpoint = Some(Endpoint::connect(label, "second", patience())?);
+                done
+            }
+            "clean" => {
+                if let Some(latch) = self.latch.take() {
+                    Equipped::open(&latch)?;
+                }
+                if let Some(queue) = &self.queue {
+                    queue.idle(patience())?;
+                }
+                *self = Self {
+                    endpoint: self.endpoint.take(),
+                    queue: self.queue.take(),
+                    ..Self::new(self.device.clone())
+                };
+                done
+            }
+            "negotiate" => {
+                let own = Party::of(self.device.device());
+                let own = own.needing(Needs::from_bits_truncate(number(label)? as u32));
+                match self.endpoint()?.negotiate(own, patience()) {
+                    Ok(plan) => {
+                        let name = plan.mechanism().name();
+                        self.plan = Some(plan);
+                        Ok(name.into())
+                    }
+                    Err(Disagreement::Conflict(_)) => Ok("conflict".into()),
+                    Err(error) => Stop::fail(error.to_string()),
+                }
+            }
+            "make" => {
+                let made = self.make(label, value()?)?;
+                self.lines.push((label.into(), made));
+                done
+            }
+            "signal" => {
+                let line = self.signals(label)?;
+                let queue = self.queue()?;
+                queue.submit(&[], |_| Ok(()), &[line.signal_at(value()?)])?;
+                done
+            }
+            "host" => {
+                self.signals(label)?.signal(value()?)?;
+                done
+            }
+            "latched" => {
+                let line = self.signals(label)?;
+                let latch = match self.device.latch() {
+                    Err(Error::Unsupported { reason, .. }) => return Stop::skip(reason),
+                    latch => latch?,
+                };
+                self.latch = Some(latch.clone());
+                let work = move |r: &mut syncline::Recorder<'_>| Equipped::block(r, &latch);
+                let queue = self.queue()?;
+                queue.submit(&[], work, &[line.signal_at(value()?)])?;
+                done
+            }
+            "open" => {
+                if let Some(latch) = &self.latch {
+                    Equipped::open(latch)?;
+                }
+                done
+            }
+            "submit" => {
+                let line = self.waits(label)?;
+                let held = self.submit(line.at(value()?))?;
+                Ok(if held { "held" } else { "sent" }.into())
+            }
+            "after" => {
+                let number = number(label)?;
+                let after = self.after()?;
+                after.at(number).wait(patience())?;
+                done
+            }
+            "driven" => {
+                let is_host = matches!(self.device.device(), Device::Host(_));
+                Ok((!is_host).to_string())
+            }
+            "held" => Ok(self.queue()?.held().count.to_string()),
+            "ran" => Ok(self.ran.load(Ordering::SeqCst).to_string()),
+            "wait" => {
+                self.waits(label)?.at(value()?).wait(patience())?;
+                done
+            }
+            "pending" => {
+                self.waits(label)?.at(value()?).wait_pending(patience())?;
+                done
+            }
+            "reached" => Ok(self.waits(label)?.at(value()?).is_reached()?.to_string()),
+            "value" => Ok(self.waits(label)?.value()?.to_string()),
+            "fail" => {
+                let cause = Error::work(std::io::Error::other(rest.to_owned()));
+                self.signals(label)?.fail(cause);
+                done
+            }
+            "drop" => {
+                self.lines.retain(|(known, _)| known != label);
+                done
+            }
+            "send" => {
+                let value = value()?;
+                let endpoint = self.endpoint()?;
+                match self.made(label)? {
+                    Granted::WaitOnly(line) => endpoint.send_point(line.at(value), patience())?,
+                    Granted::Both(line) => endpoint.send_point(line.at(value), patience())?,
+                    Granted::SignalOnly(line) => {
+                        endpoint.send_signal(line.signal_at(value), patience())?;
+                    }
+                }
+                done
+            }
+            "receive" => {
+                let point = self.endpoint()?.receive_point(patience())?;
+                point.point().wait(patience())?;
+                Ok(point.point().value().to_string())
+            }
+            "words" => {
+                let words = SharedWords::new(4 * number(label)?)?;
+                self.endpoint()?.send_words("words", &words, patience())?;
+                self.words = Some(words);
+                done
+            }
+            "take" => {
+                self.words = Some(self.endpoint()?.receive_words("words", patience())?);
+                done
+            }
+            "write" => {
+                let value = value()?;
+                self.word(label)?.store(value as u32, Ordering::Relaxed);
+                done
+            }
+            "read" => Ok(self.word(label)?.load(Ordering::Relaxed).to_string()),
+            "memory" => {
+                let bytes = number(label)?;
+                let plan = self.plan()?;
+                let made = plan.memory_across(
+                    "memory",
+                    bytes,
+                    &self.devices(),
+                    &[&self.endpoint()?],
+                    patience(),
+                )?;
+                self.memory = made.into_iter().next().map(|(_, memory)| memory);
+                done
+            }
+            "fill" => self.fill(label, value()?),
+            "check" => {
+                let value = value()?;
+                self.check(label, value, value)
+            }
+            "peek" => {
+                let value = value()?;
+                self.check(label, 0, value)
+            }
+            "idle" => {
+                self.queue()?.idle(patience())?;
+                done
+            }
+            "descriptors" => Ok(Footprint::now()?.descriptors.to_string()),
+            other => Stop::fail(format!("nobody knows what {other:?} is")),
+        }
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, Stop> {
+        let endpoint = self.endpoint.clone();
+        endpoint.map_or_else(|| Stop::fail("it is not connected"), Ok)
+    }
+
+    fn plan(&self) -> Result<Plan, Stop> {
+        let plan = self.plan.clone();
+        plan.map_or_else(|| Stop::fail("there is no plan"), Ok)
+    }
+
+    /// The mechanism of the plan.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn mechanism(&self) -> Result<Mechanism, Stop> {
+        Ok(self.plan()?.mechanism())
+    }
+
+    fn devices(&self) -> [Device; 1] {
+        [self.device.device().clone()]
+    }
+
+    fn make(&self, label: &str, initial: u64) -> Result<Made, Stop> {
+        let endpoint = self.endpoint()?;
+        let plan = self.plan()?;
+        Ok(plan.make_across(label, initial, &self.devices(), &[&endpoint], patience())?)
+    }
+
+    fn made(&self, label: &str) -> Result<Granted, Stop> {
+        let Some((_, made)) = self.lines.iter().find(|(known, _)| known == label) else {
+            return Stop::fail(format!("there is no timeline {label:?}"));
+        };
+        Ok(made.auto(Party::of(self.device.device()).id())?)
+    }
+
+    fn signals(&self, label: &str) -> Result<SignalOnly, Stop> {
+        match self.made(label)? {
+            Granted::SignalOnly(line) => Ok(line),
+            Granted::Both(line) => Ok(line.signal_only()),
+            Granted::WaitOnly(_) => Stop::fail(format!("{label:?} may only be waited for")),
+        }
+    }
+
+    /// The timeline, to be waited for.
+    ///
+    /// # Errors
+    /// It is not there, or may not be waited for.
+    pub fn waits(&self, label: &str) -> Result<WaitOnly, Stop> {
+        match self.made(label)? {
+            Granted::WaitOnly(line) => Ok(line),
+            Granted::Both(line) => Ok(line.wait_only()),
+            Granted::SignalOnly(_) => Stop::fail(format!("{label:?} may only be signalled")),
+        }
+    }
+
+    fn queue(&mut self) -> Result<Queue, Stop> {
+        let device = self.device.device();
+        let queue = match &self.queue {
+            Some(queue) => queue.clone(),
+            None => device.queue(QueueKind::Compute, "half")?,
+        };
+        self.queue = Some(queue.clone());
+        Ok(queue)
+    }
+
+    fn after(&mut self) -> Result<Timeline, Stop> {
+        let after = match &self.after {
+            Some(after) => after.clone(),
+            None => self.device.device().timeline("after")?,
+        };
+        self.after = Some(after.clone());
+        Ok(after)
+    }
+
+    /// Submits work that waits, and then signals that it is through. True if it is held.
+    fn submit(&mut self, wait: Point<'_>) -> Result<bool, Stop> {
+        let after = self.after()?;
+        self.submitted += 1;
+        let ran = self.ran.clone();
+        let work = move |_: &mut syncline::Recorder<'_>| {
+            ran.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        let queue = self.queue()?;
+        let signal: Signal<'_> = after.signal_at(self.submitted);
+        let submitted = queue.submit(&[wait], work, &[signal])?;
+        Ok(submitted.is_held())
+    }
+
+    fn word(&self, at: &str) -> Result<&AtomicU32, Stop> {
+        let at = number(at)? as usize;
+        let words = self.words.as_ref().map(SharedWords::words);
+        let word = words.and_then(|words| words.get(at));
+        word.map_or_else(|| Stop::fail(format!("there is no word {at}")), Ok)
+    }
+
+    /// Late, so that who does not wait finds what was there before.
+    fn fill(&mut self, label: &str, value: u64) -> Result<String, Stop> {
+        let line = self.signals(label)?;
+        let Some(memory) = self.memory.clone() else {
+            return Stop::fail("there is no memory");
+        };
+        let device = self.device.clone();
+        let work = move |recorder: &mut syncline::Recorder<'_>| {
+            device.busy(recorder, Duration::from_millis(30))?;
+            Equipped::fill(recorder, &memory, value as u32)
+        };
+        let queue = self.queue()?;
+        queue.submit(&[], work, &[line.signal_at(value)])?;
+        Ok(String::new())
+    }
+
+    fn check(&mut self, label: &str, wait: u64, value: u64) -> Result<String, Stop> {
+        let line = self.waits(label)?;
+        let Some(memory) = self.memory.clone() else {
+            return Stop::fail("there is no memory");
+        };
+        let count = 1024;
+        let copy = self.device.buffer(count)?;
+        let (from, to) = (memory, copy.clone());
+        let work = move |r: &mut syncline::Recorder<'_>| Equipped::copy(r, &from, &to);
+        let queue = self.queue()?;
+        queue.submit(&[line.at(wait)], work, &[])?;
+        queue.idle(patience())?;
+        let words = Equipped::read(&copy);
+        let right = words.iter().all(|&word| u64::from(word) == value);
+        Ok(if right { "right" } else { "wrong" }.into())
+    }
+}
+
+fn number(text: &str) -> Result<u64, Stop> {
+    text.parse()
+        .map_err(|_| Stop::Failed(format!("{text:?} is no number")))
+}

@@ -1,0 +1,125 @@
+//! Two processes and what each does.
+
+use syncline::negotiate::Needs;
+
+use super::{Half, Peer, with_peer};
+use crate::case::Stop;
+use crate::workload::Equipped;
+use crate::{Verdict, World};
+
+/// Who does something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Who signals.
+    Signaller,
+    /// Who waits.
+    Waiter,
+}
+
+/// Two processes: in one of them the case runs.
+pub struct Scene<'p> {
+    here: Half,
+    peer: &'p mut Peer,
+    /// Who this process is.
+    is: Side,
+}
+
+impl Scene<'_> {
+    /// Runs `act` twice, with this process as the one and as the other.
+    ///
+    /// # Errors
+    /// What it ends in; why there are no two processes.
+    pub fn both_ways(
+        world: &World<Equipped>,
+        mut act: impl FnMut(&mut Scene<'_>) -> Verdict,
+    ) -> Verdict {
+        for is in [Side::Signaller, Side::Waiter] {
+            with_peer(|peer| act(&mut Scene::of(world, peer, is)))?;
+        }
+        Ok(())
+    }
+
+    /// With this process as `is`.
+    pub fn of<'p>(world: &World<Equipped>, peer: &'p mut Peer, is: Side) -> Scene<'p> {
+        let device = world.left.subject().clone();
+        Scene {
+            here: Half::over(device, peer.endpoint()),
+            peer,
+            is,
+        }
+    }
+
+    /// The second process.
+    pub fn peer(&mut self) -> &mut Peer {
+        self.peer
+    }
+
+    /// What this process is.
+    #[must_use]
+    pub const fn this(&self) -> Side {
+        self.is
+    }
+
+    /// What this process has.
+    pub const fn here(&mut self) -> &mut Half {
+        &mut self.here
+    }
+
+    /// Has one of them do something.
+    ///
+    /// # Errors
+    /// What it could not do.
+    pub fn by(&mut self, side: Side, words: &str) -> Result<String, Stop> {
+        if side == self.is {
+            return self.here.run(words);
+        }
+        self.peer.tell(words)?;
+        self.peer.hear()
+    }
+
+    /// Has both do something at the same time.
+    ///
+    /// # Errors
+    /// What one of them could not do.
+    pub fn together(&mut self, signaller: &str, waiter: &str) -> Result<[String; 2], Stop> {
+        let (own, other) = match self.is {
+            Side::Signaller => (signaller, waiter),
+            Side::Waiter => (waiter, signaller),
+        };
+        self.peer.tell(other)?;
+        let own = self.here.run(own);
+        let other = self.peer.hear();
+        // Both are heard, so that the next answer is the next one's.
+        let (own, other) = (own?, other?);
+        Ok(match self.is {
+            Side::Signaller => [own, other],
+            Side::Waiter => [other, own],
+        })
+    }
+
+    /// Has both negotiate: who signals, and who waits, with these needs besides. The name of the mechanism, or `conflict`.
+    ///
+    /// # Errors
+    /// They do not come to the same.
+    pub fn negotiate(&mut self, besides: Needs) -> Result<String, Stop> {
+        let needs = |doing: Needs| format!("negotiate {}", (doing | besides).bits());
+        let [one, other] = self.together(&needs(Needs::SIGNAL), &needs(Needs::WAIT))?;
+        if one == other {
+            Ok(one)
+        } else {
+            Stop::fail(format!("one says {one}, and the other {other}"))
+        }
+    }
+
+    /// Has both make a timeline at `initial`. Skips where their needs have no plan.
+    ///
+    /// # Errors
+    /// They cannot.
+    pub fn make(&mut self, besides: Needs, label: &str, initial: u64) -> Verdict {
+        if self.negotiate(besides)? == "conflict" {
+            return Stop::skip(format!("there is no plan for who needs {besides}"));
+        }
+        let make = format!("make {label} {initial}");
+        self.together(&make, &make).map(|_| ())
+    }
+}
