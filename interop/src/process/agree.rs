@@ -1,20 +1,24 @@
-//! Negotiation between processes.
+//! Negotiation between processes: everybody's needs come to everybody, each process finds the answer by itself, and they compare what they found.
 
 use std::fmt;
+use std::sync::{MutexGuard, TryLockError};
 use std::time::Duration;
 
-use syncline_core::Error;
+use syncline_core::{Error, Result};
 
 use super::Endpoint;
-use crate::negotiate::{Conflict, Plan, Requirements};
+use super::message::{Agreed, MOST, MOST_PARTIES, Message, write_parties};
+use super::socket::Patience;
+use super::wire::{TooMuch, Writer, digest};
+use crate::negotiate::{Conflict, Party, Plan, Process, Requirements, negotiate};
 
 /// Why processes have not come to a plan.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Disagreement {
-    /// Their needs do not go together. All of them have found this.
+    /// Their needs do not go together, which each of them has found.
     Conflict(Conflict),
-    /// They could not find out.
+    /// They could not find out together.
     Error(Error),
 }
 
@@ -49,10 +53,19 @@ impl From<Conflict> for Disagreement {
 }
 
 impl Endpoint {
-    /// One plan for the needs of both processes.
+    /// One plan for what this process needs and what the other one does, and those behind it: both call this, each with its own parties, and each
+    /// gets the same plan. Nothing is made. Waits up to `timeout` for the other side, which may come to it later.
+    ///
+    /// Each side computes the answer by itself, from the same needs ([`negotiate`](crate::negotiate::negotiate)), and compares a digest of both with
+    /// the other side's: so two versions of this library that would decide differently find out. There may be 32 parties in all.
+    /// After an error both call it again.
     ///
     /// # Errors
-    /// The disagreement.
+    /// * [`Disagreement::Conflict`], the same on both sides, if the needs do not go together.
+    /// * [`Error::Unsupported`] if `own` has a party of another process, one that no message can carry (of a backend outside of this library, or
+    ///   with a name of more than 256 bytes), or too many; or if the endpoint is negotiating already. Nothing was sent.
+    /// * [`Error::Message`] if the other side tells parties of this process, or has found another answer. The endpoint can be used still.
+    /// * [`Error::PeerSilent`], and what ends an endpoint.
     pub fn negotiate(
         &self,
         own: impl Into<Requirements>,
@@ -62,15 +75,253 @@ impl Endpoint {
     }
 }
 
-/// One plan for the needs of this process and of all others.
+/// One plan for what this process needs and all the others do, with this one in the middle: each of them calls [`Endpoint::negotiate`] on its end. This
+/// process hears them all, and tells each what everybody else needs.
 ///
 /// # Errors
-/// The disagreement.
+/// As [`Endpoint::negotiate`]. Also [`Error::Message`] if one process tells parties of another.
 pub fn negotiate_among(
     own: impl Into<Requirements>,
     peers: &[&Endpoint],
     timeout: Duration,
 ) -> Result<Plan, Disagreement> {
-    let _ = (own.into(), peers, timeout);
-    Err(Error::NothingToWaitFor.into())
+    let (own, patience) = (own.into(), Patience::of(timeout));
+    let mut talks = Vec::with_capacity(peers.len());
+    for peer in peers {
+        only_of_this_process(peer, &own)?;
+        talks.push(Talk::begin(peer)?);
+    }
+    let mut theirs: Vec<Vec<Party>> = Vec::with_capacity(peers.len());
+    if let [talk] = &mut talks[..] {
+        // Neither side waits for the other to begin.
+        talk.tell(own.parties(), true, patience)?;
+        theirs.push(talk.hear(Some(own.parties()), patience)?);
+    } else {
+        // So that those hear of it who have told what they need in a round that was given up.
+        for talk in &talks {
+            talk.tell(own.parties(), false, patience)?;
+        }
+        for talk in &mut talks {
+            theirs.push(talk.hear(None, patience)?);
+        }
+        for (talk, parties) in talks.iter().zip(&theirs) {
+            only_of_their_own(talk.endpoint, parties, peers)?;
+        }
+        for (at, talk) in talks.iter().enumerate() {
+            let others = theirs.iter().enumerate().filter(|(other, _)| *other != at);
+            let others = others.flat_map(|(_, parties)| parties.iter().cloned());
+            let all: Requirements = own.parties().iter().cloned().chain(others).collect();
+            talk.tell(all.parties(), true, patience)?;
+        }
+    }
+    let own = own.parties().iter().cloned();
+    let all: Requirements = own.chain(theirs.into_iter().flatten()).collect();
+    let answer = negotiate(all.clone());
+    for talk in &talks {
+        talk.say(&all, answer.as_ref().ok(), patience)?;
+    }
+    for talk in &talks {
+        talk.compare(&all, answer.as_ref().ok(), patience)?;
+    }
+    Ok(answer?)
+}
+
+fn only_of_this_process(endpoint: &Endpoint, own: &Requirements) -> Result<()> {
+    let this = Process::this();
+    match own
+        .parties()
+        .iter()
+        .find(|party| party.id().process != this)
+    {
+        None => Ok(()),
+        Some(party) => Err(Error::Unsupported {
+            object: endpoint.object().clone(),
+            asked: format!("negotiate for {party}"),
+            reason: format!("each process speaks for its own parties, and this is {this}"),
+        }),
+    }
+}
+
+/// None of a process that another endpoint leads to.
+fn only_of_their_own(endpoint: &Endpoint, parties: &[Party], peers: &[&Endpoint]) -> Result<()> {
+    let elsewhere = |party: &&Party| {
+        let process = party.id().process;
+        process != *endpoint.peer() && peers.iter().any(|peer| process == *peer.peer())
+    };
+    match parties.iter().find(elsewhere) {
+        None => Ok(()),
+        Some(party) => Err(endpoint.connection().unexpected(
+            format!("what {} itself needs", endpoint.peer()),
+            format!("what {party} does"),
+        )),
+    }
+}
+
+/// One endpoint's part of a negotiation.
+struct Talk<'e> {
+    endpoint: &'e Endpoint,
+    /// Which negotiation over this endpoint it is. Somebody may have given up an earlier one; what was sent for that is thrown away.
+    round: MutexGuard<'e, u32>,
+}
+
+impl<'e> Talk<'e> {
+    fn begin(endpoint: &'e Endpoint) -> Result<Self> {
+        endpoint.check()?;
+        let mut round = match endpoint.connection().rounds.try_lock() {
+            Ok(round) => round,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Unsupported {
+                    object: endpoint.object().clone(),
+                    asked: "negotiate".into(),
+                    reason: "it is doing so already".into(),
+                });
+            }
+        };
+        *round = round.wrapping_add(1);
+        Ok(Self { endpoint, round })
+    }
+
+    /// Sends what is needed on this side, or what is known of that so far.
+    fn tell(&self, parties: &[Party], is_all: bool, patience: Patience) -> Result<()> {
+        let message = Message::Requirements {
+            round: *self.round,
+            is_all,
+            parties: parties.to_vec(),
+        };
+        self.endpoint.send(&message, &[], patience)
+    }
+
+    /// All that is needed on the other side. If that is in a later round, so is this one from now on, and what was told before is told again.
+    fn hear(&mut self, told: Option<&[Party]>, patience: Patience) -> Result<Vec<Party>> {
+        loop {
+            let (round, is_all, parties) = self.next(patience)?;
+            if round != *self.round {
+                *self.round = round;
+                if let Some(told) = told {
+                    self.tell(told, true, patience)?;
+                }
+            }
+            if !is_all {
+                continue;
+            }
+            let this = Process::this();
+            // Whatever it says of its start.
+            let is_ours = |party: &&Party| party.id().process.id == this.id;
+            return match parties.iter().find(is_ours) {
+                None => Ok(parties),
+                Some(ours) => Err(self.endpoint.connection().unexpected(
+                    "parties of other processes than this",
+                    format!("that {ours} needs something"),
+                )),
+            };
+        }
+    }
+
+    fn next(&self, patience: Patience) -> Result<(u32, bool, Vec<Party>)> {
+        let connection = self.endpoint.connection();
+        connection.receive("say what it needs", patience, |inbox| {
+            inbox.discard(|message| is_before(message, *self.round));
+            let is_told = |message: &Message| matches!(message, Message::Requirements { .. });
+            match inbox.letter(is_told)?.0 {
+                Message::Requirements {
+                    round,
+                    is_all,
+                    parties,
+                } => Some((round, is_all, parties)),
+                _ => None,
+            }
+        })
+    }
+
+    /// Says what this side has found.
+    fn say(&self, all: &Requirements, plan: Option<&Plan>, patience: Patience) -> Result<()> {
+        let agreed = self.found(all, plan)?;
+        self.endpoint.send(&Message::Agreed(agreed), &[], patience)
+    }
+
+    /// Waits for what the other side has found, which has to be the same.
+    fn compare(&self, all: &Requirements, plan: Option<&Plan>, patience: Patience) -> Result<()> {
+        let connection = self.endpoint.connection();
+        let round = *self.round;
+        let found = connection.receive("say what it has found", patience, |inbox| {
+            inbox.discard(|message| is_before(message, round));
+            let answer = inbox.letter(|message| matches!(message, Message::Agreed(_)));
+            match answer {
+                Some((Message::Agreed(agreed), _)) => Some(Some(agreed)),
+                // It has given this round up. What it has sent for the next stays.
+                _ if inbox.has(|message| is_after(message, round)) => Some(None),
+                _ => None,
+            }
+        })?;
+        let ours = self.found(all, plan)?;
+        match found {
+            Some(theirs) if theirs == ours => Ok(()),
+            Some(theirs) => Err(connection.unexpected(
+                format!("the answer that this process has found: {}", worded(&ours)),
+                worded(&theirs),
+            )),
+            None => Err(connection.unexpected(
+                format!("the answer to round {round}"),
+                "the beginning of another round",
+            )),
+        }
+    }
+
+    fn found(&self, all: &Requirements, plan: Option<&Plan>) -> Result<Agreed> {
+        let parties = all.parties();
+        // Twice as much as the needs take, for the answer.
+        let mut buffer = vec![0; 2 * MOST];
+        let mut to = Writer::new(&mut buffer);
+        let written = write_parties(&mut to, parties).and_then(|()| match plan {
+            None => to.flag(false),
+            Some(plan) => {
+                to.flag(true)?;
+                to.bytes(plan.mechanism().name().as_bytes())?;
+                to.bytes(plan.why().as_bytes())
+            }
+        });
+        let too_many = |_| TooMuch {
+            what: "parties",
+            most: MOST_PARTIES,
+        };
+        written
+            .map_err(too_many)
+            .map_err(|what| self.endpoint.connection().unsendable(what))?;
+        let length = to.length();
+        Ok(Agreed {
+            round: *self.round,
+            mechanism: plan.map(Plan::mechanism),
+            home: plan.map(|plan| plan.home().id()),
+            parties: u32::try_from(parties.len()).unwrap_or(u32::MAX),
+            digest: digest(buffer.get(..length).unwrap_or_default()),
+        })
+    }
+}
+
+fn is_before(message: &Message, round: u32) -> bool {
+    message.round().is_some_and(|of| of < round)
+}
+
+fn is_after(message: &Message, round: u32) -> bool {
+    message.round().is_some_and(|of| of > round)
+}
+
+fn worded(agreed: &Agreed) -> String {
+    let Agreed {
+        mechanism,
+        home,
+        parties,
+        digest,
+        round: _,
+    } = agreed;
+    match (mechanism, home) {
+        (Some(mechanism), Some(home)) => {
+            let (device, process) = (home.device, home.process);
+            format!(
+                "{mechanism}, made by device {device} of {process}, for {parties} parties ({digest:016x})"
+            )
+        }
+        _ => format!("a conflict between {parties} parties ({digest:016x})"),
+    }
 }

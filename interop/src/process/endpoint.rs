@@ -1,125 +1,393 @@
 //! One end of a connection to another process.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use syncline_core::{Error, Object, Rejected, Result};
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use syncline_core::{Error, HandleKind, Object, Rejected, Result};
 
-use super::Survivor;
-use super::message::Offer;
+use super::connection::Connection;
+use super::message::{MOST, Message, Offer, POINT};
+use super::peer::Peer;
 use super::plan::Lines;
+use super::socket::{Bell, Patience, Socket, native};
+use super::{Survivor, greeting, guard};
 use crate::negotiate::Process;
 
-/// One end of a connection to another process.
+/// One end of a connection to another process: a Unix socket that keeps messages apart (`SOCK_SEQPACKET`, see unix(7)), and a thread that watches over it.
+///
+/// Cheap to clone. When the last clone is dropped, the other side is told and everything is closed.
+///
+/// # What it believes
+/// Nothing. Every message has a version, a length of at most 16 KiB and its number in the sequence, and is checked as a whole
+/// before anything of it is used; who has sent it is what the kernel says (`SO_PASSCRED`). After one that cannot be (malformed, cut short, too
+/// long, out of turn, from another process, with too many descriptors or too few) the endpoint is closed: [`check`](Self::check) and every later call
+/// return that [`Error::Message`], and the other side sees it as left. Received descriptors that nobody takes are closed. At most 1024 points and 16
+/// other messages wait here until they are asked for; what goes beyond ends the endpoint, too. What waits in the socket
+/// itself is bounded by the system, and a sender waits.
+///
+/// # Opaque handles
+/// Drivers do not check what is behind an opaque descriptor, and one of another kind is undefined behaviour in them. So
+/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd` are taken only from a process of this process's own effective user: such a
+/// process could write into this one's memory anyway (ptrace(2)). [`trust_handles`](Self::trust_handles) lifts that. Counters in shared memory
+/// can be judged, and are taken from everybody.
+///
+/// # When the other process is gone
+/// The thread, `syncline-peer`, sleeps in poll(2) on the socket and on a descriptor of the other process (pidfd_open(2)), and finds out within a moment
+/// that it has died, also by `SIGKILL`, or within 300 ms that it has closed its end and lives. Every call that waits for it
+/// ends then with [`Error::PeerLost`], after what it had sent before has been received. Where the system
+/// refuses a descriptor of the process ([`watches_process`](Self::watches_process) says so) only the end of the connection is seen.
+///
+/// # Blocking
+/// Calls with a timeout wait in poll(2) for at most so long; [`Duration::ZERO`] looks once, and [`Duration::MAX`] has no end. One that finds the
+/// connection closed while it sends may take 300 ms longer to say why. None of the others blocks.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use syncline::process::Endpoint;
+///
+/// let (ours, theirs) = Endpoint::pair()?;
+/// // `theirs` goes to a child, for example as its standard input. Here both ends are this process.
+/// let child = std::thread::spawn(move || Endpoint::open(theirs, "child", Duration::from_secs(5)));
+/// let endpoint = Endpoint::open(ours, "parent", Duration::from_secs(5))?;
+/// assert_eq!(endpoint.peer().id, std::process::id());
+/// endpoint.check()?;
+/// # drop(child.join());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
-pub struct Endpoint {
-    object: Object,
+pub struct Endpoint(Arc<Handle>);
+
+/// What applications have; the guard has the connection alone.
+struct Handle {
+    connection: Arc<Connection>,
+    guard: Option<JoinHandle<()>>,
+    /// The timelines that messages can name.
+    lines: Lines,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.connection.leave();
+        self.connection.is_dropped.store(true, Ordering::Release);
+        self.connection.bell.ring();
+        let guard = self.guard.take();
+        let is_other = |guard: &JoinHandle<()>| guard.thread().id() != std::thread::current().id();
+        if let Some(guard) = guard.filter(is_other) {
+            // It does not panic, and whatever a survivor does is reported by the panic hook.
+            let _ = guard.join();
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.object(), self.peer())
+    }
 }
 
 impl Endpoint {
-    /// Two connected sockets.
+    /// Two connected sockets, one for each process: socketpair(2). A child inherits one as a standard stream, or under a
+    /// number that its parent sees to; programs that are started otherwise inherit neither. Close the child's in the parent once it has started,
+    /// as `std::process::Stdio` does.
     ///
     /// # Errors
-    /// [`Error::Native`].
+    /// [`Error::Native`] if the system has no descriptors left.
     pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
-        Err(todo())
+        Socket::pair().map_err(|(call, errno)| native(&Object::new("endpoint", ""), call, errno))
     }
 
-    /// Over a connected socket.
+    /// Over a socket that is connected to the other process: greets, and waits up to `timeout` for the other side's greeting. Starts the endpoint's thread.
+    ///
+    /// The descriptor is judged, so any may be given. From here on the kernel is asked to tell who sends (`SO_PASSCRED`), and programs that are started do not inherit
+    /// it. `label` names the endpoint in errors; the other side is told 64 bytes of it.
     ///
     /// # Errors
-    /// With the descriptor.
+    /// All with the descriptor, still open, though something may have been sent and received by it:
+    /// * [`Error::Import`] if it is no connected Unix socket of type `SOCK_SEQPACKET`.
+    /// * [`Error::PeerSilent`] if nobody greets in time, [`Error::PeerLost`] if the other end is closed.
+    /// * [`Error::Message`] if what comes is no greeting of this version, or of another process than that which the kernel names. Both have to be of one
+    ///   namespace of processes (pid_namespaces(7)).
+    /// * [`Error::Native`] if the system refuses something: a descriptor, or the thread.
     pub fn open(fd: OwnedFd, label: &str, timeout: Duration) -> Result<Self, Rejected<OwnedFd>> {
-        let _ = (label, timeout);
-        Err(Rejected {
-            handle: fd,
-            error: todo(),
-        })
+        Self::over(fd, label, timeout, greeting::greet)
     }
 
-    /// To a listener.
+    /// As [`open`](Self::open), getting to know the other side by `greet`.
+    pub(super) fn over(
+        fd: OwnedFd,
+        label: &str,
+        timeout: Duration,
+        greet: impl FnOnce(&Object, &Socket, Patience) -> Result<Peer>,
+    ) -> Result<Self, Rejected<OwnedFd>> {
+        let patience = Patience::of(timeout);
+        let object = Object::new("endpoint", label);
+        if let Err(reason) = Socket::judge(fd.as_fd()) {
+            let what = format!("descriptor {}", fd.as_raw_fd());
+            let error = Error::Import {
+                object,
+                what,
+                reason,
+            };
+            return Err(Rejected { handle: fd, error });
+        }
+        let socket = match Socket::prepared(fd) {
+            Ok(socket) => socket,
+            Err((handle, call, errno)) => {
+                let error = native(&object, call, errno);
+                return Err(Rejected { handle, error });
+            }
+        };
+        // The thread comes first, so that nothing can fail after the descriptor is given away.
+        let (start, started) = sync_channel::<Arc<Connection>>(1);
+        let guard = std::thread::Builder::new()
+            .name("syncline-peer".into())
+            .spawn(move || {
+                if let Ok(connection) = started.recv() {
+                    guard::watch(&connection);
+                }
+            });
+        let guard = match guard {
+            Ok(guard) => guard,
+            Err(error) => {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+                let error = native(&object, "pthread_create", errno);
+                let handle = socket.into_fd();
+                return Err(Rejected { handle, error });
+            }
+        };
+        let bell = || Bell::new(&object);
+        let prepared = bell().and_then(|first| {
+            let bells = [first, bell()?, bell()?];
+            Ok((bells, greet(&object, &socket, patience)?))
+        });
+        match prepared {
+            Ok((bells, peer)) => {
+                let connection = Arc::new(Connection::new(object, socket, peer, bells));
+                // It waits for this, and for nothing else.
+                let _ = start.send(Arc::clone(&connection));
+                Ok(Self(Arc::new(Handle {
+                    connection,
+                    guard: Some(guard),
+                    lines: Lines::default(),
+                })))
+            }
+            Err(error) => {
+                drop(start);
+                // It has nothing to do, and does not panic.
+                let _ = guard.join();
+                let handle = socket.into_fd();
+                Err(Rejected { handle, error })
+            }
+        }
+    }
+
+    /// Connects to a [`Listener`](super::Listener) of another process: see connect(2). Waits up to `timeout` until that has room for one more, and greets.
     ///
     /// # Errors
-    /// Any.
+    /// [`Error::Native`] with what the system answers, where nobody listens at `path` or this process may not connect there;
+    /// otherwise as [`open`](Self::open).
     pub fn connect(path: impl AsRef<Path>, label: &str, timeout: Duration) -> Result<Self> {
-        let _ = (path, label, timeout);
-        Err(todo())
+        let patience = Patience::of(timeout);
+        let object = Object::new("endpoint", label);
+        let failed = |call: &'static str| {
+            let object = object.clone();
+            move |errno| native(&object, call, errno)
+        };
+        let address = SocketAddrUnix::new(path.as_ref()).map_err(failed("connect"))?;
+        let socket = Socket::unconnected().map_err(|(call, errno)| native(&object, call, errno))?;
+        loop {
+            // No time at all would mean for ever.
+            let left = patience
+                .left()
+                .map(|left| left.max(Duration::from_millis(1)));
+            set_socket_timeout(&socket, Timeout::Send, left)
+                .map_err(failed("setsockopt(SO_SNDTIMEO)"))?;
+            match rustix::net::connect(&socket, &address) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if patience.is_over() => {
+                    return Err(Error::PeerSilent {
+                        endpoint: object,
+                        process: 0,
+                        awaited: "make room for a connection",
+                        waited: patience.waited(),
+                    });
+                }
+                Err(Errno::AGAIN) => {}
+                Err(errno) => return Err(failed("connect")(errno)),
+            }
+        }
+        let left = patience.left().unwrap_or(Duration::MAX);
+        Ok(Self::open(socket, label, left)?)
     }
 
     /// The other process.
     #[must_use]
     pub fn peer(&self) -> &Process {
-        unimplemented!()
+        &self.connection().peer.process
     }
 
-    /// For errors.
+    /// Its name in errors.
     #[must_use]
     pub fn object(&self) -> &Object {
-        &self.object
+        &self.connection().object
     }
 
-    /// Whether it is lost.
+    /// Whether it can be used still: a load.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::Message`].
+    /// What has ended it: [`Error::PeerLost`], or the [`Error::Message`] after which the other side was shut out.
     pub fn check(&self) -> Result<()> {
-        Err(todo())
+        self.connection().check()
     }
 
-    /// Whether opaque handles are taken from the other process.
+    /// Whether the end of the other process itself is seen, and not that of the connection alone.
+    ///
+    /// # Errors
+    /// [`Error::Native`] with what pidfd_open(2) has answered.
+    pub fn watches_process(&self) -> Result<()> {
+        self.connection().peer.watched()
+    }
+
+    /// Whether opaque handles are taken from the other process: if it runs as this process's own effective user, or somebody
+    /// [vouches](Self::trust_handles) for it.
     #[must_use]
     pub fn trusts_handles(&self) -> bool {
-        false
+        let connection = self.connection();
+        connection.is_trusted.load(Ordering::Relaxed)
+            || connection.peer.user == rustix::process::geteuid().as_raw()
     }
 
-    /// Takes opaque handles from it, whoever it runs as.
+    /// Takes opaque handles from the other process, whoever it runs as.
     ///
     /// # Safety
-    /// They are what it says.
+    /// Each opaque descriptor that it sends must hold what its message says, exported by the driver that the message names. Drivers do not check it: one
+    /// of another kind leads to undefined behaviour.
     #[allow(
         unsafe_code,
         reason = "the kind of a foreign descriptor cannot be checked"
     )]
-    pub unsafe fn trust_handles(&self) {}
+    pub unsafe fn trust_handles(&self) {
+        self.connection().is_trusted.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.0.connection
+    }
+
+    /// Sends a message other than a point.
+    pub(super) fn send(
+        &self,
+        message: &Message,
+        fds: &[BorrowedFd<'_>],
+        patience: Patience,
+    ) -> Result<()> {
+        let mut buffer = vec![0; MOST];
+        self.connection().send(message, fds, &mut buffer, patience)
+    }
 }
 
 /// For what carries plans out.
-#[allow(dead_code, clippy::unused_self, reason = "not there yet")]
 impl Endpoint {
-    /// The next number for an object that this side offers.
+    /// The next number for an object that this side offers; never 0.
     pub(crate) fn next_number(&self) -> u32 {
-        0
+        let next = &self.connection().next_number;
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number != 0 {
+                return number;
+            }
+        }
     }
 
-    /// Sends an object with its descriptors, one for each of its handles; they are duplicated on the way, and stay the caller's.
+    /// Sends an object with its descriptors, one for each of its handles, in their order. They are duplicated on the way, and stay the caller's.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it is too large, or has another number of descriptors; and as every call.
     pub(crate) fn send_object(
         &self,
         offer: &Offer,
         fds: &[BorrowedFd<'_>],
         timeout: Duration,
     ) -> Result<()> {
-        let _ = (offer, fds, timeout);
-        Err(todo())
+        if offer.handles.len() != fds.len() {
+            return Err(Error::Unsupported {
+                object: self.object().clone(),
+                asked: format!("send {} descriptors", fds.len()),
+                reason: format!("the message tells {}", offer.handles.len()),
+            });
+        }
+        let patience = Patience::of(timeout);
+        self.send(&Message::Object(offer.clone()), fds, patience)
     }
 
-    /// The next object that the other side offers, with as many descriptors as it has handles, none of them looked at. One with opaque handles from a
-    /// process that is not trusted is refused here, and answered.
+    /// The next object that the other side offers, with as many descriptors as it has handles, none of them looked at.
+    ///
+    /// # Errors
+    /// [`Error::Import`] if it comes with opaque handles from a process that is not [trusted](Self::trusts_handles): it is closed, and the
+    /// other side told; and as every call.
     pub(crate) fn receive_object(&self, timeout: Duration) -> Result<(Offer, Vec<OwnedFd>)> {
-        let _ = timeout;
-        Err(todo())
+        let patience = Patience::of(timeout);
+        let letter = self
+            .connection()
+            .receive("send an object", patience, |inbox| {
+                inbox.letter(|message| matches!(message, Message::Object(_)))
+            })?;
+        let (Message::Object(offer), descriptors) = letter else {
+            return Err(self.connection().unexpected("an object", letter.0.name()));
+        };
+        let opaque = offer.handles.iter().find(|handle| is_opaque(handle.kind));
+        match opaque {
+            Some(opaque) if !self.trusts_handles() => {
+                let kind = opaque.kind.name();
+                let reason = format!(
+                    "{} runs as user {}, and what no driver checks is taken from the own user alone",
+                    self.peer(),
+                    self.connection().peer.user
+                );
+                drop(descriptors);
+                let refused = Message::Refused {
+                    number: offer.number,
+                    reason: reason.clone(),
+                };
+                // Whoever does not hear of it has a timeout of its own.
+                let _ = self.send(&refused, &[], Patience::of(Duration::ZERO));
+                Err(Error::Import {
+                    object: self.object().clone(),
+                    what: format!("{kind} of \"{}\"", offer.label),
+                    reason,
+                })
+            }
+            _ => Ok((offer, descriptors.into_vec())),
+        }
     }
 
-    /// Tells the other side what became of its object.
+    /// Tells the other side what became of the object that it offered under this number.
     pub(crate) fn answer(
         &self,
         number: u32,
         taken: Result<(), &str>,
         timeout: Duration,
     ) -> Result<()> {
-        let _ = (number, taken, timeout);
-        Err(todo())
+        let message = match taken {
+            Ok(()) => Message::Taken { number },
+            Err(reason) => Message::Refused {
+                number,
+                reason: reason.into(),
+            },
+        };
+        self.send(&message, &[], Patience::of(timeout))
     }
 
     /// What became of an object that this side has offered: taken, or refused for this reason.
@@ -128,37 +396,59 @@ impl Endpoint {
         number: u32,
         timeout: Duration,
     ) -> Result<Result<(), String>> {
-        let _ = (number, timeout);
-        Err(todo())
+        let patience = Patience::of(timeout);
+        let is_answer = |message: &Message| match message {
+            Message::Taken { number: to } | Message::Refused { number: to, .. } => *to == number,
+            _ => false,
+        };
+        let awaited = "say what became of an object";
+        let letter = self
+            .connection()
+            .receive(awaited, patience, |inbox| inbox.letter(is_answer))?;
+        match letter.0 {
+            Message::Refused { reason, .. } => Ok(Err(reason)),
+            _ => Ok(Ok(())),
+        }
     }
 
-    /// Sends a point. Allocates nothing.
+    /// Sends a point of an object. Allocates nothing; blocks where the other side has not received earlier ones, up to `timeout`.
+    ///
+    /// # Errors
+    /// [`Error::PeerSilent`], with nothing sent; and what has ended the endpoint.
     pub(crate) fn send_point_of(&self, number: u32, value: u64, timeout: Duration) -> Result<()> {
-        let _ = (number, value, timeout);
-        Err(todo())
+        let mut buffer = [0; POINT];
+        let point = Message::Point { number, value };
+        let patience = Patience::of(timeout);
+        self.connection().send(&point, &[], &mut buffer, patience)
     }
 
-    /// The next point: an object's number and a value. Allocates nothing.
+    /// The next point: an object's number, as its sender gave it, and a value, which is less than [`u64::MAX`] and otherwise not judged. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`Error::PeerSilent`], and what has ended the endpoint.
     pub(crate) fn receive_point_of(&self, timeout: Duration) -> Result<(u32, u64)> {
-        let _ = timeout;
-        Err(todo())
+        let patience = Patience::of(timeout);
+        self.connection()
+            .receive("send a point", patience, super::inbox::Inbox::point)
     }
 
+    /// The timelines that messages can name.
     pub(crate) fn lines(&self) -> &Lines {
-        unimplemented!()
+        &self.0.lines
     }
 
-    /// Tells `survivor` when the other process is lost; at once, if it is.
+    /// Tells `survivor` when the other process is lost; at once, on this thread, if it is.
     pub(crate) fn survive(&self, survivor: Arc<dyn Survivor>) {
-        let _ = survivor;
+        self.connection().survive(survivor);
     }
 
-    /// Tells it no more.
+    /// Tells it no more. A call that has begun may still be under way.
     pub(crate) fn forget(&self, survivor: &Arc<dyn Survivor>) {
-        let _ = survivor;
+        self.connection().forget(survivor);
     }
 }
 
-fn todo() -> Error {
-    Error::NothingToWaitFor
+/// True for handles whose kind nobody can check.
+fn is_opaque(kind: HandleKind) -> bool {
+    !matches!(kind, HandleKind::CounterMemfd | HandleKind::PollableFd)
 }

@@ -13,7 +13,7 @@
 //! | kind | body |
 //! |---|---|
 //! | 1 hello | process, label |
-//! | 2 requirements | round (4), count (1), as many parties |
+//! | 2 requirements | round (4), whether that is all (1), count (1), as many parties |
 //! | 3 agreed | round (4), mechanism (1; 0: there is none), home (a party or none), count of parties (4), digest (8) |
 //! | 4 object | number (4), content (1), label, initial value (8), value reached (8), count (1), as many descriptors, origin, memory, event |
 //! | 5 taken | number (4) |
@@ -114,13 +114,29 @@ pub(crate) struct Agreed {
 /// Everything that endpoints say to each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
-    Hello { process: Process, label: String },
-    Requirements { round: u32, parties: Vec<Party> },
+    Hello {
+        process: Process,
+        label: String,
+    },
+    Requirements {
+        round: u32,
+        /// False if more is to be heard first: the same comes once more then, as all.
+        is_all: bool,
+        parties: Vec<Party>,
+    },
     Agreed(Agreed),
     Object(Offer),
-    Taken { number: u32 },
-    Refused { number: u32, reason: String },
-    Point { number: u32, value: u64 },
+    Taken {
+        number: u32,
+    },
+    Refused {
+        number: u32,
+        reason: String,
+    },
+    Point {
+        number: u32,
+        value: u64,
+    },
     Bye,
 }
 
@@ -136,6 +152,14 @@ impl Message {
             Self::Refused { .. } => "word that an object was refused",
             Self::Point { .. } => "a point",
             Self::Bye => "a farewell",
+        }
+    }
+
+    /// The round of the negotiation that it belongs to.
+    pub(crate) const fn round(&self) -> Option<u32> {
+        match self {
+            Self::Requirements { round, .. } | Self::Agreed(Agreed { round, .. }) => Some(*round),
+            _ => None,
         }
     }
 
@@ -179,8 +203,13 @@ impl Message {
                 write_process(to, *process)?;
                 to.text("bytes of a label", &shortened(label, LABEL), LABEL)
             }
-            Self::Requirements { round, parties } => {
+            Self::Requirements {
+                round,
+                is_all,
+                parties,
+            } => {
                 to.u32(*round)?;
+                to.flag(*is_all)?;
                 write_parties(to, parties)
             }
             Self::Agreed(agreed) => {
@@ -253,6 +282,7 @@ impl Message {
             },
             2 => Self::Requirements {
                 round: from.u32("a round")?,
+                is_all: from.flag("whether requirements are all")?,
                 parties: read_parties(from)?,
             },
             3 => Self::Agreed(Agreed::read(from)?),

@@ -5,12 +5,21 @@
 //! it knows when the other process has gone (P3).
 
 mod agree;
+mod connection;
+mod control;
 mod endpoint;
+mod greeting;
+mod guard;
+#[cfg(any(test, fuzzing))]
+mod hostile;
+mod inbox;
 mod listener;
-#[allow(dead_code, reason = "not there yet")]
 mod message;
+mod peer;
 mod plan;
-#[allow(dead_code, reason = "not there yet")]
+mod socket;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use agree::{Disagreement, negotiate_among};
@@ -23,4 +32,41 @@ pub(crate) trait Survivor: Send + Sync {
     /// [left](syncline_core::PeerLoss::Left), [hung up](syncline_core::PeerLoss::HungUp) or was [shut out](syncline_core::PeerLoss::ShutOut) may
     /// [die](syncline_core::PeerLoss::Died) later. It must not block for long, nor hold the endpoint.
     fn lost(&self, how: &syncline_core::PeerLoss);
+}
+
+/// What the fuzzing targets call: `fuzz/`.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use super::hostile;
+    use super::message::{MOST, Message};
+
+    /// Decodes any bytes. What can be decoded is written as the same bytes again.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn message(bytes: &[u8]) {
+        let Ok((sequence, message)) = Message::decode(bytes) else {
+            return;
+        };
+        let mut again = vec![0; MOST];
+        let length = message.encode(sequence, &mut again);
+        assert_eq!(length.map(|length| &again[..length]), Ok(bytes));
+        assert_eq!(Message::decode(bytes), Ok((sequence, message)));
+    }
+
+    /// Plays a script to a live endpoint: nothing it does leaves a descriptor behind.
+    ///
+    /// # Panics
+    /// If something does, or the endpoint is neither usable nor closed with a typed error.
+    pub fn endpoint(script: &[u8]) {
+        let before = hostile::descriptors();
+        hostile::play(script);
+        assert_eq!(hostile::descriptors(), before);
+    }
+
+    /// Messages to begin with, one of each kind.
+    #[must_use]
+    pub fn seeds() -> Vec<Vec<u8>> {
+        hostile::seeds()
+    }
 }

@@ -171,7 +171,7 @@ impl Endpoint {
     /// # Errors
     /// [`Error::Unsupported`] for a point of another timeline; [`Error::PeerLost`], [`Error::PeerSilent`].
     pub fn send_point(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
-        self.send(point.value(), timeout, |line| line.has(point))
+        self.name_and_send(point.value(), timeout, |line| line.has(point))
     }
 
     /// As [`Endpoint::send_point`], by who may [signal](SignalOnly) and nothing else: the point that this signal reaches.
@@ -179,10 +179,15 @@ impl Endpoint {
     /// # Errors
     /// As there.
     pub fn send_signal(&self, signal: Signal<'_>, timeout: Duration) -> Result<()> {
-        self.send(signal.value(), timeout, |line| line.has_signal(signal))
+        self.name_and_send(signal.value(), timeout, |line| line.has_signal(signal))
     }
 
-    fn send(&self, value: u64, timeout: Duration, is_it: impl Fn(&WaitOnly) -> bool) -> Result<()> {
+    fn name_and_send(
+        &self,
+        value: u64,
+        timeout: Duration,
+        is_it: impl Fn(&WaitOnly) -> bool,
+    ) -> Result<()> {
         let number = {
             let list = self.lines().list();
             let known = list.iter().find(|(_, line)| is_it(line));

@@ -4,7 +4,7 @@
     reason = "takes in a handle whose kind the process that has made it vouches for"
 )]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use syncline_core::{Error, HandleKind, Origin, Result, SharedWords, WordsFd};
@@ -190,7 +190,7 @@ impl Across<'_> {
 }
 
 #[cfg(feature = "vulkan")]
-fn twin(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+fn twin(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
     super::parts::duplicate(fd, HandleKind::MemoryOpaqueFd)
 }
 

@@ -1,0 +1,413 @@
+//! What both ends of an endpoint's life share: its handles, and the thread that watches over it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use syncline_core::{Error, Object, PeerLoss, Result};
+
+use super::Survivor;
+use super::control::Received;
+use super::inbox::Inbox;
+use super::message::{HEADER, Message};
+use super::peer::Peer;
+use super::socket::{Bell, Patience, Socket, native, wait};
+use super::wire::{Malformed, TooMuch};
+
+/// Longer than the guard takes to find out how the other process was lost.
+const VERDICT: Duration = Duration::from_secs(1);
+
+/// One end, and everything that is known of the other.
+pub(super) struct Connection {
+    pub(super) object: Object,
+    pub(super) socket: Socket,
+    pub(super) peer: Peer,
+    /// The number of the next message to the other side.
+    sending: Mutex<u64>,
+    receiving: Mutex<Receiving>,
+    /// Something has been put into the inbox, or who read the socket does so no more.
+    arrived: Condvar,
+    /// The first thing that ended it.
+    ended: OnceLock<Error>,
+    /// Rings for good once it has ended.
+    over: Bell,
+    /// Wakes who sleeps at the socket: another has taken something out of it.
+    nudge: Bell,
+    /// Wakes the guard.
+    pub(super) bell: Bell,
+    /// Nobody has the endpoint any more.
+    pub(super) is_dropped: AtomicBool,
+    /// The other side said that it goes, or was shut out.
+    is_closed: AtomicBool,
+    survivors: Mutex<Survivors>,
+    pub(super) is_trusted: AtomicBool,
+    pub(super) next_number: AtomicU32,
+    /// The round of the last negotiation.
+    pub(super) rounds: Mutex<u32>,
+}
+
+struct Receiving {
+    inbox: Inbox,
+    /// Somebody sleeps at the socket, and wakes the others.
+    is_watched: bool,
+    /// He was woken by one of them.
+    is_nudged: bool,
+    /// Nothing comes out of the socket any more.
+    at_end: bool,
+    /// Something came that cannot be.
+    broken: Option<Error>,
+}
+
+#[derive(Default)]
+struct Survivors {
+    all: Vec<Arc<dyn Survivor>>,
+    /// How it was lost, as they have been told: once, and once more if it dies later.
+    told: Vec<PeerLoss>,
+}
+
+/// What one look into the socket gave.
+enum Look {
+    /// It has a message fewer.
+    Message,
+    /// There is none.
+    Nothing,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    /// After the greetings.
+    pub(super) fn new(object: Object, socket: Socket, peer: Peer, bells: [Bell; 3]) -> Self {
+        let [over, nudge, bell] = bells;
+        Self {
+            object,
+            socket,
+            peer,
+            sending: Mutex::new(1),
+            receiving: Mutex::new(Receiving {
+                inbox: Inbox::new(),
+                is_watched: false,
+                is_nudged: false,
+                at_end: false,
+                broken: None,
+            }),
+            arrived: Condvar::new(),
+            ended: OnceLock::new(),
+            over,
+            nudge,
+            bell,
+            is_dropped: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            survivors: Mutex::default(),
+            is_trusted: AtomicBool::new(false),
+            next_number: AtomicU32::new(1),
+            rounds: Mutex::new(0),
+        }
+    }
+
+    /// What ended it, once something has.
+    pub(super) fn check(&self) -> Result<()> {
+        self.ended.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    fn lost(&self, how: PeerLoss) -> Error {
+        Error::PeerLost {
+            endpoint: self.object.clone(),
+            process: self.peer.process.id,
+            how,
+        }
+    }
+
+    pub(super) fn unexpected(
+        &self,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Error {
+        Error::Message {
+            endpoint: self.object.clone(),
+            expected: expected.into(),
+            found: found.into(),
+        }
+    }
+
+    fn silent(&self, awaited: &'static str, patience: Patience) -> Error {
+        Error::PeerSilent {
+            endpoint: self.object.clone(),
+            process: self.peer.process.id,
+            awaited,
+            waited: patience.waited(),
+        }
+    }
+
+    pub(super) fn unsendable(&self, what: TooMuch) -> Error {
+        let TooMuch { what, most } = what;
+        Error::Unsupported {
+            object: self.object.clone(),
+            asked: format!("send so many {what}"),
+            reason: match most {
+                0 => "no message carries them".into(),
+                most => format!("{most} is the most"),
+            },
+        }
+    }
+
+    /// Writes a message into `buffer` and sends it.
+    pub(super) fn send(
+        &self,
+        message: &Message,
+        fds: &[BorrowedFd<'_>],
+        buffer: &mut [u8],
+        patience: Patience,
+    ) -> Result<()> {
+        loop {
+            self.check()?;
+            let sent = {
+                let mut sequence = locked(&self.sending);
+                let length = message
+                    .encode(*sequence, buffer)
+                    .map_err(|e| self.unsendable(e))?;
+                let sent = self
+                    .socket
+                    .send(buffer.get(..length).unwrap_or_default(), fds);
+                if sent.is_ok() {
+                    *sequence = sequence.wrapping_add(1);
+                }
+                sent
+            };
+            match sent {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) if patience.is_over() => {
+                    return Err(self.silent("make room for a message", patience));
+                }
+                Err(Errno::AGAIN) => {
+                    let mut asked = [self.socket.writable(), self.over.heard()];
+                    self.sleep(&mut asked, patience)?;
+                }
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Err(self.verdict()),
+                Err(errno) => return Err(native(&self.object, "sendmsg", errno)),
+            }
+        }
+    }
+
+    /// Says goodbye, if that can be done at once. Who does not hear it sees that the socket is closed.
+    pub(super) fn leave(&self) {
+        if self.check().is_err() {
+            return;
+        }
+        let sequence = locked(&self.sending);
+        let mut buffer = [0; HEADER];
+        if Message::Bye.encode(*sequence, &mut buffer).is_ok() {
+            let _ = self.socket.send(&buffer, &[]);
+        }
+    }
+
+    /// How the other side was lost whose end is closed: the guard finds out.
+    fn verdict(&self) -> Error {
+        let patience = Patience::of(VERDICT);
+        loop {
+            if let Err(error) = self.check() {
+                return error;
+            }
+            if patience.is_over() || self.sleep(&mut [self.over.heard()], patience).is_err() {
+                return self.lost(PeerLoss::HungUp);
+            }
+        }
+    }
+
+    fn sleep(&self, asked: &mut [rustix::event::PollFd<'_>], patience: Patience) -> Result<()> {
+        wait(asked, patience).map_err(|errno| native(&self.object, "poll", errno))
+    }
+
+    /// Waits until `take` finds what it looks for among what has arrived.
+    ///
+    /// # Errors
+    /// [`Error::PeerSilent`] if that has not come in time, and what has ended the endpoint once nothing is left in the socket.
+    pub(super) fn receive<T>(
+        &self,
+        awaited: &'static str,
+        patience: Patience,
+        mut take: impl FnMut(&mut Inbox) -> Option<T>,
+    ) -> Result<T> {
+        let mut state = locked(&self.receiving);
+        loop {
+            if let Some(error) = &state.broken {
+                return Err(error.clone());
+            }
+            if let Some(found) = take(&mut state.inbox) {
+                return Ok(found);
+            }
+            // Before the look: what it sent before it went is in the socket then.
+            let ended = self.check();
+            if let Look::Message = self.look(&mut state) {
+                continue;
+            }
+            ended?;
+            if patience.is_over() {
+                return Err(self.silent(awaited, patience));
+            }
+            if state.is_watched {
+                state = match patience.left() {
+                    None => {
+                        let woken = self.arrived.wait(state);
+                        woken.unwrap_or_else(PoisonError::into_inner)
+                    }
+                    Some(left) => {
+                        let woken = self.arrived.wait_timeout(state, left);
+                        woken.unwrap_or_else(PoisonError::into_inner).0
+                    }
+                };
+                continue;
+            }
+            state.is_watched = true;
+            let at_end = state.at_end;
+            drop(state);
+            let mut asked = [
+                self.over.heard(),
+                self.nudge.heard(),
+                self.socket.readable(),
+            ];
+            // The end of the stream is readable for ever.
+            let asked = if at_end {
+                &mut asked[..2]
+            } else {
+                &mut asked[..]
+            };
+            let slept = self.sleep(asked, patience);
+            state = locked(&self.receiving);
+            state.is_watched = false;
+            if std::mem::take(&mut state.is_nudged) {
+                self.nudge.hush();
+            }
+            // One of the others sleeps there next, if this one has got what it wants.
+            self.arrived.notify_all();
+            slept?;
+        }
+    }
+
+    /// Takes a message from the socket, if there is one.
+    fn look(&self, state: &mut Receiving) -> Look {
+        if state.at_end || state.broken.is_some() {
+            return Look::Nothing;
+        }
+        match self.socket.receive(&mut state.inbox.buffer) {
+            Err(Errno::AGAIN) => return Look::Nothing,
+            Err(errno) => self.shut_out(state, native(&self.object, "recvmsg", errno)),
+            Ok(end) if end.bytes == 0 && end.from.is_none() && end.descriptors.is_empty() => {
+                state.at_end = true;
+                return Look::Nothing;
+            }
+            Ok(received) => {
+                if let Err(Malformed { expected, found }) = self.take(state, received) {
+                    self.shut_out(state, self.unexpected(expected, found));
+                } else if state.inbox.is_closed() {
+                    self.is_closed.store(true, Ordering::Release);
+                    self.bell.ring();
+                }
+            }
+        }
+        self.arrived.notify_all();
+        if state.is_watched && !state.is_nudged {
+            state.is_nudged = true;
+            self.nudge.ring();
+        }
+        Look::Message
+    }
+
+    fn take(&self, state: &mut Receiving, received: Received) -> Result<(), Malformed> {
+        let sender = received.from.map_or(0, |sender| sender.process);
+        if sender != self.peer.process.id {
+            let found = match sender {
+                0 => "one whose sender is not known".into(),
+                id => format!("one from process {id}"),
+            };
+            return Err(Malformed::new(
+                "messages from the process that greeted",
+                found,
+            ));
+        }
+        state.inbox.take(received)
+    }
+
+    /// After something that cannot be: nothing more is taken from the other side, nor sent to it.
+    fn shut_out(&self, state: &mut Receiving, error: Error) {
+        state.inbox.clear();
+        state.at_end = true;
+        state.broken = Some(self.ended.get_or_init(|| error).clone());
+        self.is_closed.store(true, Ordering::Release);
+        self.socket.shut_down();
+        self.over.ring();
+        self.bell.ring();
+    }
+
+    /// How the other side is known to be lost without looking at it: it said that it goes, or was shut out.
+    pub(super) fn closed(&self) -> Option<PeerLoss> {
+        if !self.is_closed.load(Ordering::Acquire) {
+            return None;
+        }
+        match locked(&self.receiving).broken {
+            None => Some(PeerLoss::Left),
+            Some(_) => Some(PeerLoss::ShutOut),
+        }
+    }
+
+    /// Takes in what is in the socket, as far as there is room.
+    pub(super) fn pump(&self) {
+        let mut state = locked(&self.receiving);
+        while !state.inbox.is_full() {
+            if let Look::Nothing = self.look(&mut state) {
+                break;
+            }
+        }
+    }
+
+    /// The other side is lost: everybody who waits hears of it, and who has to survive it.
+    pub(super) fn lose(&self, how: PeerLoss) {
+        self.ended.get_or_init(|| self.lost(how));
+        self.over.ring();
+        {
+            // Nobody is between looking and sleeping.
+            let _state = locked(&self.receiving);
+            self.arrived.notify_all();
+        }
+        let all = {
+            let mut survivors = locked(&self.survivors);
+            survivors.told.push(how);
+            survivors.all.clone()
+        };
+        for survivor in all {
+            survivor.lost(&how);
+        }
+    }
+
+    /// The number of the next message that is taken; `None` if none is.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn due(&self) -> Option<u64> {
+        let state = locked(&self.receiving);
+        (!state.inbox.is_closed() && state.broken.is_none()).then(|| state.inbox.due())
+    }
+
+    pub(super) fn survive(&self, survivor: Arc<dyn Survivor>) {
+        let told = {
+            let mut survivors = locked(&self.survivors);
+            survivors.all.push(Arc::clone(&survivor));
+            survivors.told.clone()
+        };
+        for how in told {
+            survivor.lost(&how);
+        }
+    }
+
+    pub(super) fn forget(&self, survivor: &Arc<dyn Survivor>) {
+        let known = |other: &Arc<dyn Survivor>| Arc::ptr_eq(other, survivor);
+        let mut survivors = locked(&self.survivors);
+        let found = survivors.all.iter().position(known);
+        let gone = found.map(|at| survivors.all.swap_remove(at));
+        // What it drops may be somebody's who has to do with this endpoint.
+        drop(survivors);
+        drop(gone);
+    }
+}

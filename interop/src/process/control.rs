@@ -1,0 +1,137 @@
+//! recvmsg(2), with what the kernel puts beside a message: who sent it, and descriptors.
+//!
+//! Not `rustix`, whose credentials cannot hold the 0 that the kernel gives for a sender who is in another namespace of processes, or
+//! who sent before anybody had asked for credentials: either is for the other side to bring about.
+#![allow(
+    unsafe_code,
+    reason = "one call of the system, and the descriptors that it makes"
+)]
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+use super::message::MOST_DESCRIPTORS;
+
+/// Descriptors that came with a message.
+pub(super) type Descriptors = SmallVec<[OwnedFd; MOST_DESCRIPTORS]>;
+
+/// Who sent a message, as the kernel knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sender {
+    /// Its process; 0 if that has no id here.
+    pub(super) process: u32,
+    /// Its user.
+    pub(super) user: u32,
+}
+
+/// One message.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// Bytes of it that are in the buffer.
+    pub(super) bytes: usize,
+    /// It was longer than the buffer.
+    pub(super) is_cut: bool,
+    /// Not all descriptors have arrived: there were too many, or this process may have no more.
+    pub(super) lacks_descriptors: bool,
+    /// `None` at the end of the stream, where no message is.
+    pub(super) from: Option<Sender>,
+    pub(super) descriptors: Descriptors,
+}
+
+/// `struct cmsghdr` of 64-bit kernels, and of 32-bit ones: a length, a level and a type, and what follows begins on a word.
+const WORD: usize = size_of::<usize>();
+const HEADER: usize = WORD + 8;
+const CREDENTIALS: usize = HEADER + 12_usize.next_multiple_of(WORD);
+const RIGHTS: usize = HEADER + (4 * MOST_DESCRIPTORS).next_multiple_of(WORD);
+
+/// The kernel's number for a descriptor of the sending process, which a socket may be set to bring: `SCM_PIDFD` of the kernel's `socket.h`.
+const SCM_PIDFD: i32 = 4;
+
+/// Room for credentials and for the most descriptors that a message may have. The kernel closes what does not fit.
+#[repr(C, align(8))]
+struct Control([u8; CREDENTIALS + RIGHTS]);
+
+/// The next message, if there is one. Does not block, and allocates nothing.
+///
+/// # Errors
+/// `AGAIN` if there is none, and whatever else recvmsg(2) answers.
+pub(super) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Received, Errno> {
+    let mut control = Control([0; CREDENTIALS + RIGHTS]);
+    let mut room = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    // SAFETY: a structure of numbers and pointers, for which all zeroes is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut room;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len() as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: both buffers are borrowed for this call alone, and their lengths are their own.
+    let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    let Ok(bytes) = usize::try_from(bytes) else {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    };
+    let mut received = Received {
+        bytes: bytes.min(into.len()),
+        is_cut: message.msg_flags & libc::MSG_TRUNC != 0,
+        lacks_descriptors: message.msg_flags & libc::MSG_CTRUNC != 0,
+        from: None,
+        descriptors: Descriptors::new(),
+    };
+    let written = control.0.get(..message.msg_controllen as usize);
+    for (kind, what) in Parts(written.unwrap_or_default()) {
+        match kind {
+            libc::SCM_CREDENTIALS => {
+                if let [Some(process), Some(user)] = [number(what, 0), number(what, 4)] {
+                    received.from = Some(Sender { process, user });
+                }
+            }
+            libc::SCM_RIGHTS | SCM_PIDFD => {
+                for at in (0..what.len()).step_by(4) {
+                    let Some(number) = number(what, at) else {
+                        break;
+                    };
+                    // SAFETY: the kernel has just made it for this process, and nobody else has been told of it.
+                    let fd = unsafe { OwnedFd::from_raw_fd(number.cast_signed()) };
+                    // One of the sender's process was not asked for, and is closed.
+                    if kind == libc::SCM_RIGHTS {
+                        received.descriptors.push(fd);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(received)
+}
+
+/// The parts that lie one behind the other: their types, and what they hold.
+struct Parts<'c>(&'c [u8]);
+
+impl<'c> Iterator for Parts<'c> {
+    type Item = (i32, &'c [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let length = self.0.get(..WORD)?.try_into().ok()?;
+            let length = usize::from_ne_bytes(length);
+            let (level, kind) = (number(self.0, WORD)?, number(self.0, WORD + 4)?);
+            let what = self.0.get(HEADER..length)?;
+            let next = length.next_multiple_of(WORD);
+            self.0 = self.0.get(next..).unwrap_or_default();
+            if level.cast_signed() == libc::SOL_SOCKET {
+                return Some((kind.cast_signed(), what));
+            }
+        }
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    let number = bytes.get(at..at + 4)?.try_into().ok()?;
+    Some(u32::from_ne_bytes(number))
+}

@@ -1,0 +1,117 @@
+//! How two endpoints get to know each other: each says who it is, and the kernel who has said it.
+
+use rustix::io::Errno;
+use syncline_core::{Error, Object, PeerLoss, Result};
+
+use super::control::Received;
+use super::message::{MOST, Message};
+use super::peer::Peer;
+use super::socket::{Patience, Socket, native, wait};
+use super::wire::Malformed;
+use crate::negotiate::Process;
+
+/// Greets, and waits for the other side's greeting.
+///
+/// # Errors
+/// [`Error::PeerSilent`], [`Error::PeerLost`], [`Error::Message`] if something else comes, and [`Error::Native`].
+pub(super) fn greet(object: &Object, socket: &Socket, patience: Patience) -> Result<Peer> {
+    let mut buffer = vec![0; MOST];
+    say_hello(object, socket, &mut buffer, patience)?;
+    let received = first(object, socket, &mut buffer, patience)?;
+    let from = received.from;
+    let unexpected = |Malformed { expected, found }| Error::Message {
+        endpoint: object.clone(),
+        expected: expected.into(),
+        found,
+    };
+    let told = judge(&received, &buffer).map_err(unexpected)?;
+    let from = from.ok_or_else(|| {
+        unexpected(Malformed::new(
+            "a greeting from a process",
+            "one whose sender is not known",
+        ))
+    })?;
+    Peer::judge(object, told, from)
+}
+
+fn say_hello(
+    object: &Object,
+    socket: &Socket,
+    buffer: &mut [u8],
+    patience: Patience,
+) -> Result<()> {
+    let hello = Message::Hello {
+        process: Process::this(),
+        label: object.label().into(),
+    };
+    let length = hello.encode(0, buffer).unwrap_or(0);
+    loop {
+        match socket.send(buffer.get(..length).unwrap_or_default(), &[]) {
+            Ok(()) => return Ok(()),
+            Err(Errno::AGAIN) if patience.is_over() => {
+                return Err(silent(object, "make room for a greeting", patience));
+            }
+            Err(Errno::AGAIN) => wait(&mut [socket.writable()], patience)
+                .map_err(|errno| native(object, "poll", errno))?,
+            Err(Errno::PIPE | Errno::CONNRESET) => return Err(gone(object)),
+            Err(errno) => return Err(native(object, "sendmsg", errno)),
+        }
+    }
+}
+
+fn first(
+    object: &Object,
+    socket: &Socket,
+    buffer: &mut [u8],
+    patience: Patience,
+) -> Result<Received> {
+    loop {
+        match socket.receive(buffer) {
+            Ok(end) if end.bytes == 0 && end.from.is_none() => return Err(gone(object)),
+            Ok(received) => return Ok(received),
+            Err(Errno::AGAIN) if patience.is_over() => {
+                return Err(silent(object, "send a greeting", patience));
+            }
+            Err(Errno::AGAIN) => wait(&mut [socket.readable()], patience)
+                .map_err(|errno| native(object, "poll", errno))?,
+            Err(errno) => return Err(native(object, "recvmsg", errno)),
+        }
+    }
+}
+
+fn silent(object: &Object, awaited: &'static str, patience: Patience) -> Error {
+    Error::PeerSilent {
+        endpoint: object.clone(),
+        process: 0,
+        awaited,
+        waited: patience.waited(),
+    }
+}
+
+fn gone(object: &Object) -> Error {
+    Error::PeerLost {
+        endpoint: object.clone(),
+        process: 0,
+        how: PeerLoss::HungUp,
+    }
+}
+
+/// Who the other side says it is.
+fn judge(received: &Received, buffer: &[u8]) -> Result<Process, Malformed> {
+    if received.is_cut {
+        let found = format_args!("one of more than {MOST}");
+        return Err(Malformed::new("a message of at most 16384 bytes", found));
+    }
+    let beside = received.descriptors.len();
+    if beside > 0 || received.lacks_descriptors {
+        let found = format_args!("{beside} or more");
+        return Err(Malformed::new("a greeting without descriptors", found));
+    }
+    match Message::decode(buffer.get(..received.bytes).unwrap_or_default())? {
+        (0, Message::Hello { process, .. }) => Ok(process),
+        (sequence, message) => {
+            let found = format_args!("{} as number {sequence}", message.name());
+            Err(Malformed::new("a greeting as number 0", found))
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! A live endpoint whose other side keeps to nothing: for fuzzing, and for tests.
+
+#![allow(clippy::panic, reason = "it judges")]
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::MemfdFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use syncline_core::{BackendKind, Error, HandleKind, Origin, Uuid};
+
+use super::Endpoint;
+use super::message::{Agreed, Content, Extent, HEADER, Handle, MOST, Message, Offer};
+use super::socket::Socket;
+use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
+
+/// The other side: a bare socket, and the number of its next message if it kept to the rules.
+pub(super) struct Raw {
+    socket: Socket,
+    pub(super) sequence: u64,
+    last: Vec<u8>,
+    /// One of each kind that a descriptor may be.
+    others: Vec<OwnedFd>,
+}
+
+/// A process that is not this one: its parent or whatever has that number.
+pub(super) fn elsewhere() -> Process {
+    let id = std::process::id().wrapping_add(1).max(2);
+    Process { id, started: 1 }
+}
+
+/// An object with this many handles.
+pub(super) fn offer(number: u32, kinds: &[HandleKind]) -> Offer {
+    let party = Some(PartyId {
+        process: elsewhere(),
+        device: 3,
+    });
+    Offer {
+        number,
+        content: Content::Timeline,
+        label: "offered".into(),
+        initial: 1,
+        reached: 2,
+        handles: kinds
+            .iter()
+            .map(|kind| Handle { party, kind: *kind })
+            .collect(),
+        origin: None,
+        extent: None,
+        event: None,
+    }
+}
+
+impl Raw {
+    pub(super) fn new(fd: OwnedFd) -> Self {
+        let flags = SocketFlags::CLOEXEC;
+        let memory = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let pipe = std::io::pipe().map(|(reader, _)| OwnedFd::from(reader));
+        let file = File::open("/dev/null").map(OwnedFd::from);
+        let folder = File::open("/proc").map(OwnedFd::from);
+        let others = [memory.ok(), socket.ok(), pipe.ok(), file.ok(), folder.ok()];
+        let Ok(socket) = Socket::prepared(fd) else {
+            panic!("no socket");
+        };
+        Self {
+            socket,
+            sequence: 0,
+            last: Vec::new(),
+            others: others.into_iter().flatten().collect(),
+        }
+    }
+
+    /// Sends what it is told, beside so many descriptors. Whether that went is not asked: nobody may be there any more.
+    pub(super) fn bytes(&mut self, bytes: &[u8], descriptors: usize) {
+        let others = self.others.iter().cycle().map(OwnedFd::as_fd);
+        let fds: Vec<BorrowedFd<'_>> = others.take(descriptors).collect();
+        let _ = self.socket.send(bytes, &fds);
+        self.last = bytes.to_vec();
+    }
+
+    /// As [`bytes`](Self::bytes), beside descriptors of the caller's.
+    #[cfg(test)]
+    pub(super) fn bytes_beside(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        assert!(beside.push(SendAncillaryMessage::ScmRights(fds)));
+        let bytes = [rustix::io::IoSlice::new(bytes)];
+        rustix::net::sendmsg(&self.socket, &bytes, &mut beside, SendFlags::empty()).unwrap();
+    }
+
+    pub(super) fn encoded(&self, message: &Message) -> Vec<u8> {
+        let mut buffer = vec![0; MOST];
+        let length = message.encode(self.sequence, &mut buffer).unwrap_or(0);
+        buffer.truncate(length);
+        buffer
+    }
+
+    /// A message in its turn.
+    pub(super) fn say(&mut self, message: &Message, descriptors: usize) {
+        let bytes = self.encoded(message);
+        self.bytes(&bytes, descriptors);
+        self.sequence += 1;
+    }
+
+    pub(super) fn hello(&mut self) {
+        let process = Process::this();
+        let label = "hostile".into();
+        self.say(&Message::Hello { process, label }, 0);
+    }
+
+    pub(super) fn again(&mut self) {
+        let last = self.last.clone();
+        self.bytes(&last, 0);
+    }
+
+    /// Empties what has come, and closes what came along.
+    pub(super) fn drain(&self) {
+        let mut buffer = vec![0; MOST];
+        while let Ok(received) = self.socket.receive(&mut buffer) {
+            if received.from.is_none() {
+                break;
+            }
+        }
+    }
+}
+
+/// Numbers out of a script; 0 once it is over.
+struct Script<'s>(&'s [u8]);
+
+impl<'s> Script<'s> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        *first
+    }
+
+    fn bytes(&mut self, count: usize) -> &'s [u8] {
+        let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        bytes
+    }
+}
+
+/// One of everything that is well-formed.
+fn message(script: &mut Script<'_>) -> (Message, usize) {
+    let number = script.byte().into();
+    let message = match script.byte() % 9 {
+        0 => Message::Point {
+            number,
+            value: u64::MAX - u64::from(script.byte()),
+        },
+        1 => Message::Taken { number },
+        2 => Message::Refused {
+            number,
+            reason: "no".into(),
+        },
+        3 => Message::Bye,
+        4 => Message::Hello {
+            process: Process::this(),
+            label: "again".into(),
+        },
+        5 => {
+            let process = match script.byte() % 2 {
+                0 => elsewhere(),
+                _ => Process::this(),
+            };
+            Message::Requirements {
+                round: number,
+                is_all: script.byte() % 4 != 0,
+                parties: vec![Party::threads_of(process).signals(); (number % 4) as usize],
+            }
+        }
+        6 => Message::Agreed(Agreed {
+            round: number,
+            mechanism: None,
+            home: None,
+            parties: 1,
+            digest: script.byte().into(),
+        }),
+        _ => {
+            let kinds = match script.byte() % 3 {
+                0 => &[][..],
+                1 => &[HandleKind::CounterMemfd],
+                _ => &[HandleKind::TimelineOpaqueFd, HandleKind::MemoryOpaqueFd],
+            };
+            return (Message::Object(offer(number, kinds)), kinds.len());
+        }
+    };
+    (message, 0)
+}
+
+/// What an error of an endpoint may be.
+fn is_typed(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Message { .. }
+            | Error::PeerLost { .. }
+            | Error::PeerSilent { .. }
+            | Error::Unsupported { .. }
+            | Error::Import { .. }
+    )
+}
+
+/// One message of each kind, with everything in it that there may be.
+pub(super) fn samples() -> Vec<Message> {
+    let uuid = Some(Uuid([7; 16]));
+    let process = elsewhere();
+    let party = |device| Party {
+        id: PartyId { process, device },
+        backend: (device != 0).then_some(BackendKind::Vulkan),
+        name: "vulkan Some GPU".into(),
+        uuid,
+        partition: device == 2,
+        driver_uuid: uuid,
+        exports: vec![HandleKind::TimelineOpaqueFd, HandleKind::MemoryOpaqueFd],
+        imports: vec![HandleKind::CounterMemfd],
+        timestamps: true,
+        needs: Needs::SIGNAL | Needs::TIMESTAMPS,
+    };
+    let memory = Offer {
+        content: Content::DeviceMemory,
+        origin: Some(Origin {
+            device: "vulkan Some GPU".into(),
+            uuid,
+            driver_uuid: None,
+        }),
+        extent: Some(Extent {
+            size: 4096,
+            length: 1000,
+            dedicated: true,
+        }),
+        ..offer(4, &[HandleKind::MemoryOpaqueFd])
+    };
+    let event = Offer {
+        content: Content::CudaEvent,
+        event: Some([5; 64]),
+        ..offer(5, &[])
+    };
+    vec![
+        Message::Hello {
+            process,
+            label: "a label".into(),
+        },
+        Message::Requirements {
+            round: 2,
+            is_all: true,
+            parties: vec![party(0), party(1), party(2)],
+        },
+        Message::Agreed(Agreed {
+            round: 2,
+            mechanism: Some(Mechanism::SharedMemory),
+            home: Some(party(1).id),
+            parties: 3,
+            digest: 0x0123_4567_89ab_cdef,
+        }),
+        Message::Object(offer(
+            3,
+            &[HandleKind::TimelineOpaqueFd, HandleKind::CounterMemfd],
+        )),
+        Message::Object(memory),
+        Message::Object(event),
+        Message::Taken { number: 3 },
+        Message::Refused {
+            number: 4,
+            reason: "no such device".into(),
+        },
+        Message::Point {
+            number: 3,
+            value: 1 << 40,
+        },
+        Message::Bye,
+    ]
+}
+
+/// The samples as bytes.
+#[cfg(fuzzing)]
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let encoded = |message: &Message| {
+        let mut buffer = vec![0; MOST];
+        let length = message.encode(3, &mut buffer).unwrap_or(0);
+        buffer.truncate(length);
+        buffer
+    };
+    samples().iter().map(encoded).collect()
+}
+
+/// How many descriptors this process has.
+#[cfg(fuzzing)]
+pub(super) fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// Plays a script to an endpoint, and panics if that is neither usable nor closed with a typed error afterwards.
+pub(super) fn play(script: &[u8]) {
+    let mut script = Script(script);
+    let Ok((ours, theirs)) = Endpoint::pair() else {
+        panic!("no pair");
+    };
+    let mut raw = Raw::new(theirs);
+    match script.byte() {
+        // Mostly, so that scripts get any further.
+        0..200 => raw.hello(),
+        200..220 => {
+            let count = script.byte().into();
+            raw.bytes(script.bytes(count), (count % 3).saturating_sub(1));
+        }
+        220..235 => {
+            let (message, descriptors) = message(&mut script);
+            raw.say(&message, descriptors);
+        }
+        235..250 => {
+            let process = elsewhere();
+            let label = "somebody else".into();
+            raw.say(&Message::Hello { process, label }, 0);
+        }
+        _ => {}
+    }
+    match Endpoint::open(ours, "fuzzed", Duration::ZERO) {
+        Ok(endpoint) => converse(&endpoint, raw, &mut script),
+        Err(rejected) => {
+            assert!(is_typed(&rejected.error), "{rejected}");
+            // It is there still.
+            assert!(rustix::io::fcntl_getfd(&rejected.handle).is_ok());
+        }
+    }
+}
+
+fn converse(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
+    let mut raw = Some(raw);
+    let mut broken = None;
+    while !script.0.is_empty() {
+        match (script.byte() % 32, &mut raw) {
+            (act @ 0..8, _) => note(ask(endpoint, act, script), endpoint, &mut broken),
+            (31, raw) if script.byte() % 4 == 0 => *raw = None,
+            (act, Some(raw)) => attack(raw, act, script),
+            (_, None) => {}
+        }
+    }
+    // What is there is read to its end, and what comes then is a point, or always the same error.
+    for _ in 0..4096 {
+        let result = endpoint.receive_point_of(Duration::ZERO);
+        if matches!(result, Err(Error::PeerSilent { .. })) {
+            break;
+        }
+        note(result.map(drop), endpoint, &mut broken);
+    }
+    let Some(mut raw) = raw else { return };
+    match (endpoint.check(), endpoint.connection().due()) {
+        // What comes in its turn is taken still.
+        (Ok(()), Some(due)) => {
+            raw.sequence = due;
+            raw.say(
+                &Message::Point {
+                    number: 9,
+                    value: 9,
+                },
+                0,
+            );
+            let got = endpoint.receive_point_of(Duration::ZERO);
+            assert!(matches!(got, Ok((9, 9))), "{got:?}");
+        }
+        (Ok(()), None) => {}
+        (Err(error), _) => assert!(is_typed(&error), "{error}"),
+    }
+}
+
+/// After the first thing that cannot be, every call has the same error.
+fn note(result: Result<(), Error>, endpoint: &Endpoint, broken: &mut Option<String>) {
+    let Err(error) = result else {
+        assert!(
+            broken.is_none(),
+            "an endpoint that was closed after {broken:?} does something"
+        );
+        return;
+    };
+    assert!(is_typed(&error), "{error}");
+    match broken {
+        Some(first) => assert_eq!(*first, error.to_string()),
+        None => {
+            if let Err(ended @ Error::Message { .. }) = endpoint.check() {
+                *broken = Some(ended.to_string());
+            }
+        }
+    }
+}
+
+/// Calls of the endpoint itself.
+fn ask(endpoint: &Endpoint, act: u8, script: &mut Script<'_>) -> Result<(), Error> {
+    let now = Duration::ZERO;
+    match act {
+        0 | 1 => endpoint.receive_point_of(now).map(drop),
+        2 | 3 => endpoint.receive_object(now).map(drop),
+        4 => endpoint.await_answer(script.byte().into(), now).map(drop),
+        5 => endpoint.send_point_of(1, script.byte().into(), now),
+        6 => endpoint.answer(script.byte().into(), Err("no\nthanks"), now),
+        _ => match endpoint.negotiate(Party::threads().waits(), now) {
+            Err(super::Disagreement::Error(error)) => Err(error),
+            Err(super::Disagreement::Conflict(_)) | Ok(_) => Ok(()),
+        },
+    }
+}
+
+/// What the other side does that it should, and that it should not.
+fn attack(raw: &mut Raw, act: u8, script: &mut Script<'_>) {
+    match act {
+        8..16 => {
+            let (message, descriptors) = message(script);
+            raw.say(&message, descriptors);
+        }
+        16 => {
+            let count = script.byte().into();
+            let bytes = script.bytes(count);
+            raw.bytes(bytes, 0);
+        }
+        17 => {
+            // Cut short.
+            let (message, descriptors) = message(script);
+            let mut bytes = raw.encoded(&message);
+            bytes.truncate(usize::from(script.byte()) % bytes.len().max(1));
+            raw.bytes(&bytes, descriptors);
+        }
+        18 => raw.again(),
+        19 => {
+            // Another version, or magic, or kind, or length.
+            let (message, _) = message(script);
+            let mut bytes = raw.encoded(&message);
+            let at = usize::from(script.byte()) % HEADER;
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= script.byte();
+            }
+            raw.bytes(&bytes, 0);
+        }
+        20 => {
+            // Anything else.
+            let (message, descriptors) = message(script);
+            let mut bytes = raw.encoded(&message);
+            let at = usize::from(script.byte()) % bytes.len().max(1);
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= script.byte();
+            }
+            raw.bytes(&bytes, descriptors);
+            raw.sequence += 1;
+        }
+        21 => {
+            // Descriptors too many, or too few, or where there are none.
+            let (message, _) = message(script);
+            raw.say(&message, (script.byte() % 17).into());
+        }
+        22 => {
+            for value in 0..u64::from(script.byte()) * 8 {
+                raw.say(&Message::Point { number: 1, value }, 0);
+            }
+        }
+        23 => {
+            for number in 0..u32::from(script.byte() % 32) {
+                raw.say(&Message::Taken { number }, 0);
+            }
+        }
+        24 => raw.bytes(&vec![script.byte(); MOST + usize::from(script.byte())], 0),
+        25 => raw.bytes(&[], (script.byte() % 3).into()),
+        26 => raw.sequence = raw.sequence.wrapping_add(script.byte().into()),
+        27 => raw.drain(),
+        28 => {
+            let number = script.byte().into();
+            raw.say(
+                &Message::Object(offer(number, &[HandleKind::CounterMemfd; 16])),
+                16,
+            );
+        }
+        _ => raw.say(
+            &Message::Point {
+                number: 2,
+                value: 2,
+            },
+            0,
+        ),
+    }
+}

@@ -1,0 +1,156 @@
+//! What has arrived and nobody has asked for yet, in memory that was there before.
+
+use std::collections::VecDeque;
+
+use super::control::{Descriptors, Received};
+use super::message::{MOST, Message};
+use super::wire::Malformed;
+
+/// Points that may lie there.
+pub(super) const POINTS: usize = 1024;
+/// Other messages that may.
+pub(super) const LETTERS: usize = 16;
+
+/// A message other than a point, with what came beside it.
+pub(super) type Letter = (Message, Descriptors);
+
+/// What has arrived, and where what arrives next is put.
+pub(super) struct Inbox {
+    pub(super) buffer: Box<[u8]>,
+    points: VecDeque<(u32, u64)>,
+    letters: VecDeque<Letter>,
+    /// The number of the next message.
+    sequence: u64,
+    /// The other side has said that nothing follows.
+    bye: bool,
+}
+
+impl Inbox {
+    /// After the greeting.
+    pub(super) fn new() -> Self {
+        Self {
+            buffer: vec![0; MOST].into(),
+            points: VecDeque::with_capacity(POINTS),
+            letters: VecDeque::with_capacity(LETTERS),
+            sequence: 1,
+            bye: false,
+        }
+    }
+
+    pub(super) fn point(&mut self) -> Option<(u32, u64)> {
+        self.points.pop_front()
+    }
+
+    /// The first message that `is_it`.
+    pub(super) fn letter(&mut self, is_it: impl Fn(&Message) -> bool) -> Option<Letter> {
+        let at = self.letters.iter().position(|(message, _)| is_it(message));
+        self.letters.remove(at?)
+    }
+
+    /// True if there is one that `is_it`.
+    pub(super) fn has(&self, is_it: impl Fn(&Message) -> bool) -> bool {
+        self.letters.iter().any(|(message, _)| is_it(message))
+    }
+
+    /// Without those messages that `are_old`.
+    pub(super) fn discard(&mut self, is_old: impl Fn(&Message) -> bool) {
+        self.letters.retain(|(message, _)| !is_old(message));
+    }
+
+    pub(super) const fn is_closed(&self) -> bool {
+        self.bye
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(super) const fn due(&self) -> u64 {
+        self.sequence
+    }
+
+    /// True if nothing more goes in for certain.
+    pub(super) fn is_full(&self) -> bool {
+        self.points.len() == POINTS || self.letters.len() == LETTERS
+    }
+
+    /// Everything is closed that came along.
+    pub(super) fn clear(&mut self) {
+        self.points.clear();
+        self.letters.clear();
+    }
+
+    /// Takes in what has been received into the buffer, from the process that it had to come from.
+    ///
+    /// # Errors
+    /// What is wrong with it. Its descriptors are closed then.
+    pub(super) fn take(&mut self, received: Received) -> Result<(), Malformed> {
+        let Received {
+            bytes,
+            is_cut,
+            lacks_descriptors,
+            from: _,
+            descriptors,
+        } = received;
+        if is_cut {
+            let found = format_args!("one of more than {MOST}");
+            return Err(Malformed::new("a message of at most 16384 bytes", found));
+        }
+        if lacks_descriptors {
+            let found = "more, or more than this process may open";
+            return Err(Malformed::new("at most 16 descriptors", found));
+        }
+        let (sequence, message) = Message::decode(self.buffer.get(..bytes).unwrap_or_default())?;
+        self.in_turn(sequence, &message)?;
+        let announced = match &message {
+            Message::Object(offer) => offer.handles.len(),
+            _ => 0,
+        };
+        if descriptors.len() != announced {
+            let name = message.name();
+            let found = format_args!("{} beside {name} that tells {announced}", descriptors.len());
+            return Err(Malformed::new("as many descriptors as are told", found));
+        }
+        if let Some(round) = message.round() {
+            // An earlier round was given up, or is over.
+            self.discard(|message| message.round().is_some_and(|of| of < round));
+        }
+        match message {
+            Message::Point { number, value } if self.points.len() < POINTS => {
+                self.points.push_back((number, value));
+            }
+            Message::Point { .. } => {
+                let found = format_args!("more than {POINTS} that nobody has asked for");
+                return Err(Malformed::new(
+                    "points to be sent as they are asked for",
+                    found,
+                ));
+            }
+            Message::Bye => self.bye = true,
+            message if self.letters.len() < LETTERS => {
+                self.letters.push_back((message, descriptors));
+            }
+            message => {
+                let found = format_args!("{}, behind {LETTERS} of them", message.name());
+                return Err(Malformed::new(
+                    "messages to be sent as they are asked for",
+                    found,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn in_turn(&mut self, sequence: u64, message: &Message) -> Result<(), Malformed> {
+        if sequence != self.sequence {
+            let (due, name) = (self.sequence, message.name());
+            let found = format_args!("{name} as number {sequence} where {due} is due");
+            return Err(Malformed::new("each message once and in its turn", found));
+        }
+        if self.bye {
+            return Err(Malformed::new("nothing after a farewell", message.name()));
+        }
+        if let Message::Hello { .. } = message {
+            return Err(Malformed::new("one greeting", "another"));
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Who is on the other side.
+
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+use syncline_core::{Error, Object, PeerExit, PeerLoss, Result};
+
+use super::control::Sender;
+use super::socket::native;
+use crate::negotiate::Process;
+
+/// The other process.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) process: Process,
+    /// The user that the kernel names.
+    pub(super) user: u32,
+    /// Tells of its end; or why this process may not have one.
+    watched: Result<OwnedFd>,
+}
+
+impl Peer {
+    /// Judges what a process says of itself by what the kernel says of it.
+    ///
+    /// # Errors
+    /// [`Error::Message`] if it says something else, [`Error::PeerLost`] if it has gone since.
+    pub(super) fn judge(endpoint: &Object, told: Process, from: Sender) -> Result<Self> {
+        let lies = |found: String| Error::Message {
+            endpoint: endpoint.clone(),
+            expected: match from.process {
+                0 => "a process that has an id here".into(),
+                id => format!("what process {id} is"),
+            },
+            found,
+        };
+        if from.process == 0 || told.id != from.process {
+            let reason = "both have to be of one namespace of processes";
+            return Err(lies(format!("that it is {told}; {reason}")));
+        }
+        let died = || Error::PeerLost {
+            endpoint: endpoint.clone(),
+            process: told.id,
+            how: PeerLoss::Died { exit: None },
+        };
+        let id = i32::try_from(told.id).ok().and_then(Pid::from_raw);
+        let opened = id.ok_or(Errno::INVAL);
+        let opened = opened.and_then(|id| pidfd_open(id, PidfdFlags::empty()));
+        if matches!(opened, Err(Errno::SRCH)) {
+            return Err(died());
+        }
+        // After that, so that both are about one process, also if ids are given again.
+        let found = Process::with_id(told.id);
+        if found.started != told.started && found.started != 0 && told.started != 0 {
+            let (told, found) = (told.started, found.started);
+            return Err(lies(format!(
+                "that it started at {told}, and not at {found}"
+            )));
+        }
+        Ok(Self {
+            process: told,
+            user: from.user,
+            watched: opened.map_err(|errno| native(endpoint, "pidfd_open", errno)),
+        })
+    }
+
+    /// Whether its end can be seen.
+    pub(super) fn watched(&self) -> Result<()> {
+        self.watched.as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    /// That it has ended, if that can be seen.
+    pub(super) fn ended(&self) -> Option<PollFd<'_>> {
+        let watched = self.watched.as_ref().ok()?;
+        Some(PollFd::new(watched, PollFlags::IN))
+    }
+
+    /// How it ended: told to its parent, for as long as that has not asked.
+    pub(super) fn exit(&self) -> Option<PeerExit> {
+        use std::os::fd::AsFd;
+        let watched = self.watched.as_ref().ok()?.as_fd();
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::PidFd(watched), options).ok()??;
+        let code = status.exit_status().map(PeerExit::Code);
+        code.or_else(|| status.terminating_signal().map(PeerExit::Signal))
+    }
+
+    /// As where the system refuses to let it be watched.
+    #[cfg(test)]
+    pub(super) fn unwatched(self, endpoint: &Object) -> Self {
+        let watched = Err(native(endpoint, "pidfd_open", Errno::PERM));
+        Self { watched, ..self }
+    }
+}

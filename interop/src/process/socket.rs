@@ -1,0 +1,238 @@
+//! A Unix socket that keeps messages apart, and never blocks but in poll(2).
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::FileType;
+use rustix::io::{Errno, FdFlags, IoSlice};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags,
+    SocketType, sockopt,
+};
+use syncline_core::{Error, Object, Result};
+
+use super::control::{self, Received};
+use super::message::MOST_DESCRIPTORS;
+
+/// A call of the system that failed on `object`.
+pub(super) fn native(object: &Object, call: &'static str, errno: Errno) -> Error {
+    Error::Native {
+        object: object.clone(),
+        call,
+        code: i64::from(errno.raw_os_error()),
+        name: errno.to_string(),
+    }
+}
+
+/// For how long a call waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    since: Instant,
+    /// `None`: for ever.
+    until: Option<Instant>,
+}
+
+impl Patience {
+    pub(super) fn of(timeout: Duration) -> Self {
+        let since = Instant::now();
+        let until = since.checked_add(timeout);
+        Self { since, until }
+    }
+
+    pub(super) fn waited(self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// What is left; `None`: no end.
+    pub(super) fn left(self) -> Option<Duration> {
+        let until = self.until?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+}
+
+/// Waits until one of `fds` is as it is asked, or the patience is over. An interruption ends it, too: whoever calls looks again.
+pub(super) fn wait(fds: &mut [PollFd<'_>], patience: Patience) -> Result<(), Errno> {
+    // What is too long for the system is long enough to look again.
+    let left = patience.left().map(|left| {
+        Timespec::try_from(left).unwrap_or(Timespec {
+            tv_sec: 1 << 30,
+            tv_nsec: 0,
+        })
+    });
+    match poll(fds, left.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// An eventfd: what wakes somebody who polls.
+#[derive(Debug)]
+pub(super) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(super) fn new(object: &Object) -> Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = eventfd(0, flags).map_err(|errno| native(object, "eventfd", errno))?;
+        Ok(Self(fd))
+    }
+
+    pub(super) fn ring(&self) {
+        // Full only if it rings already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    pub(super) fn hush(&self) {
+        // Empty if nobody has rung.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+
+    pub(super) fn heard(&self) -> PollFd<'_> {
+        PollFd::new(&self.0, PollFlags::IN)
+    }
+}
+
+/// A connected socket of the right kind.
+#[derive(Debug)]
+pub(super) struct Socket(OwnedFd);
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Socket {
+    /// Judges a descriptor, and changes nothing about it.
+    ///
+    /// # Errors
+    /// What was found instead, in words.
+    pub(super) fn judge(fd: BorrowedFd<'_>) -> Result<(), String> {
+        let unusable = |errno: Errno| format!("it cannot be used: {errno}");
+        let status = rustix::fs::fstat(fd).map_err(unusable)?;
+        let kind = FileType::from_raw_mode(status.st_mode);
+        if kind != FileType::Socket {
+            return Err(format!("it is a {kind:?}, not a socket"));
+        }
+        let family = sockopt::socket_domain(fd).map_err(unusable)?;
+        if family != AddressFamily::UNIX {
+            let family = family.as_raw();
+            return Err(format!(
+                "it is a socket of address family {family}, not a Unix socket"
+            ));
+        }
+        if sockopt::socket_type(fd).map_err(unusable)? != SocketType::SEQPACKET {
+            return Err("it is a Unix socket of another type than SOCK_SEQPACKET".into());
+        }
+        match rustix::net::getpeername(fd) {
+            Ok(_) => Ok(()),
+            Err(Errno::NOTCONN) => Err("it is not connected".into()),
+            Err(errno) => Err(unusable(errno)),
+        }
+    }
+
+    /// Of a descriptor that was [judged](Self::judge): from here on the kernel tells who sends, and programs that are started do not
+    /// inherit it.
+    ///
+    /// # Errors
+    /// The call that failed, and the descriptor.
+    pub(super) fn prepared(fd: OwnedFd) -> Result<Self, (OwnedFd, &'static str, Errno)> {
+        if let Err(errno) = rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC) {
+            return Err((fd, "fcntl(F_SETFD)", errno));
+        }
+        if let Err(errno) = sockopt::set_socket_passcred(&fd, true) {
+            return Err((fd, "setsockopt(SO_PASSCRED)", errno));
+        }
+        Ok(Self(fd))
+    }
+
+    /// Both ends of a connection. The kernel tells who sends from the first message on.
+    ///
+    /// # Errors
+    /// The call that failed.
+    pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), (&'static str, Errno)> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (one, other) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
+            .map_err(|errno| ("socketpair", errno))?;
+        for end in [&one, &other] {
+            sockopt::set_socket_passcred(end, true)
+                .map_err(|errno| ("setsockopt(SO_PASSCRED)", errno))?;
+        }
+        Ok((one, other))
+    }
+
+    /// One that is not connected yet.
+    ///
+    /// # Errors
+    /// The call that failed.
+    pub(super) fn unconnected() -> Result<OwnedFd, (&'static str, Errno)> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let fd = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
+            .map_err(|errno| ("socket", errno))?;
+        sockopt::set_socket_passcred(&fd, true)
+            .map_err(|errno| ("setsockopt(SO_PASSCRED)", errno))?;
+        Ok(fd)
+    }
+
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
+    /// Sends one whole message. Does not block, and allocates nothing.
+    ///
+    /// # Errors
+    /// `AGAIN` if there is no room, and whatever else sendmsg(2) answers. Nothing was sent then.
+    pub(super) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Errno::MSGSIZE);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut beside, flags) {
+                Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// The next message; at the end of the stream one that nobody has sent. Does not block, and allocates nothing.
+    ///
+    /// # Errors
+    /// `AGAIN` if there is none, and whatever else recvmsg(2) answers.
+    pub(super) fn receive(&self, into: &mut [u8]) -> Result<Received, Errno> {
+        loop {
+            match control::receive(self.0.as_fd(), into) {
+                // Told once, to whose unread messages the other side has closed its end; what it has sent itself is still there.
+                Err(Errno::INTR | Errno::CONNRESET) => {}
+                other => return other,
+            }
+        }
+    }
+
+    pub(super) fn readable(&self) -> PollFd<'_> {
+        PollFd::new(&self.0, PollFlags::IN)
+    }
+
+    pub(super) fn writable(&self) -> PollFd<'_> {
+        PollFd::new(&self.0, PollFlags::OUT)
+    }
+
+    /// That the other end was closed.
+    pub(super) fn hung_up(&self) -> PollFd<'_> {
+        PollFd::new(&self.0, PollFlags::RDHUP)
+    }
+
+    /// The other side gets nothing more, and sends nothing more.
+    pub(super) fn shut_down(&self) {
+        // Fails only where it is so already.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+    }
+}

@@ -1,0 +1,309 @@
+//! Messages without a socket.
+
+use proptest::prelude::*;
+use syncline_core::{BackendKind, Capabilities, HandleKind, Info, Uuid};
+
+use crate::negotiate::{Needs, Party, PartyId, Process};
+use crate::process::hostile::{elsewhere, offer, samples};
+use crate::process::message::{
+    HEADER, MAGIC, MOST, MOST_DESCRIPTORS, MOST_PARTIES, Message, POINT, VERSION,
+};
+use crate::process::wire::{TooMuch, digest, shortened};
+
+fn encoded(message: &Message, sequence: u64) -> Vec<u8> {
+    let mut buffer = vec![0; MOST];
+    let length = message.encode(sequence, &mut buffer).unwrap();
+    buffer.truncate(length);
+    buffer
+}
+
+fn refused(bytes: &[u8], expected: &str) {
+    let found = Message::decode(bytes).unwrap_err();
+    assert!(found.expected.contains(expected), "{found:?}");
+}
+
+#[test]
+fn every_message_comes_back_as_it_was() {
+    for (sequence, message) in (7..).zip(samples()) {
+        let bytes = encoded(&message, sequence);
+        assert_eq!(Message::decode(&bytes).unwrap(), (sequence, message));
+    }
+}
+
+/// The form is that which the module's page says, for who reads it without this library.
+#[test]
+fn a_point_has_these_bytes() {
+    let bytes = encoded(
+        &Message::Point {
+            number: 0x0102_0304,
+            value: 0x1122,
+        },
+        5,
+    );
+    let told = [
+        &b"SYNL"[..],
+        &[1, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
+        &[4, 3, 2, 1, 0x22, 0x11, 0, 0, 0, 0, 0, 0],
+    ];
+    assert_eq!(bytes, told.concat());
+    assert_eq!(bytes.len(), POINT);
+    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 1, 20));
+}
+
+#[test]
+fn what_is_cut_short_is_refused_wherever_it_is_cut() {
+    for message in samples() {
+        let bytes = encoded(&message, 0);
+        for length in 0..bytes.len() {
+            assert!(
+                Message::decode(&bytes[..length]).is_err(),
+                "{length} of {message:?}"
+            );
+            // Also if it tells its length truly.
+            if let Some(body) = length.checked_sub(HEADER) {
+                let mut cut = bytes[..length].to_vec();
+                cut[8..12].copy_from_slice(&u32::try_from(body).unwrap().to_le_bytes());
+                assert!(Message::decode(&cut).is_err(), "{length} of {message:?}");
+            }
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        refused(&longer, "as many bytes");
+        let length = u32::try_from(longer.len() - HEADER).unwrap();
+        longer[8..12].copy_from_slice(&length.to_le_bytes());
+        refused(&longer, "the end of the message");
+    }
+}
+
+#[test]
+fn what_no_version_of_this_library_says_is_refused() {
+    let point = encoded(
+        &Message::Point {
+            number: 1,
+            value: 1,
+        },
+        0,
+    );
+    let with = |at: usize, byte: u8| {
+        let mut bytes = point.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    refused(&with(0, b'X'), "of this library");
+    refused(&with(4, 2), "version 1");
+    refused(&with(4, 0), "version 1");
+    refused(&with(6, 0), "known kind");
+    refused(&with(6, 9), "known kind");
+    refused(&with(8, 13), "as many bytes");
+    let value = Message::Point {
+        number: 1,
+        value: u64::MAX,
+    };
+    refused(&encoded(&value, 0), "a value below");
+    refused(&[b'x'; MOST + 1], "at most 16384 bytes");
+    refused(&[], "of this library");
+}
+
+/// A body of one kind, byte by byte.
+fn body(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let body = parts.concat();
+    let length = u32::try_from(body.len()).unwrap().to_le_bytes();
+    let header = [b"SYNL".as_slice(), &[1, 0, kind, 0], &length, &[0; 8]];
+    [header.concat(), body].concat()
+}
+
+const PROCESS: &[u8] = &[9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+
+#[test]
+fn what_stands_in_them_is_bounded_and_checked() {
+    let hello = |label: &[u8]| {
+        let length = u16::try_from(label.len()).unwrap().to_le_bytes();
+        body(1, &[PROCESS, &length, label])
+    };
+    assert!(Message::decode(&hello(b"label")).is_ok());
+    assert!(Message::decode(&hello(&[b'x'; 64])).is_ok());
+    refused(&hello(&[b'x'; 65]), "a label");
+    refused(&hello(b"\xff\xfe"), "a label");
+    refused(&hello(b"two\nlines"), "a label");
+    refused(&hello("del\u{7f}".as_bytes()), "a label");
+    refused(&body(1, &[PROCESS, &[200, 0], b"short"]), "a label");
+    refused(&body(1, &[&[0; 12], &[0, 0]]), "the id of a process");
+    refused(&body(1, &[&[255; 12], &[0, 0]]), "the id of a process");
+
+    let party = |backend: u8, device: u8, exports: u8, needs: u8| {
+        let device = [device, 0, 0, 0, 0, 0, 0, 0];
+        let id = [PROCESS, &device, &[backend], &[0, 0]].concat();
+        let rest = [0, 0, 0, exports, 0, 0, 0, 1, needs, 0x80 & needs, 0, 0];
+        body(2, &[&[1, 0, 0, 0, 1, 1], &id, &rest])
+    };
+    assert!(Message::decode(&party(1, 3, 0b1000, 3)).is_ok());
+    refused(&party(4, 3, 0, 3), "a known backend");
+    refused(&party(0, 3, 0, 3), "a device and its backend");
+    refused(&party(1, 0, 0, 3), "a device and its backend");
+    refused(&party(1, 3, 0b10_0000, 3), "a known kind of handle");
+    refused(&party(1, 3, 0, 0x80), "known needs");
+    refused(&body(2, &[&[1, 0, 0, 0, 1, 33]]), "at most 32 parties");
+    refused(
+        &body(2, &[&[1, 0, 0, 0, 2, 0]]),
+        "whether requirements are all",
+    );
+
+    refused(&body(3, &[&[1, 0, 0, 0, 7, 0]]), "a known mechanism");
+    refused(&body(3, &[&[1, 0, 0, 0, 4, 0]]), "a mechanism and a home");
+
+    let object = |content: u8, initial: [u8; 8], reached: [u8; 8], rest: &[u8]| {
+        body(4, &[&[1, 0, 0, 0, content, 0, 0], &initial, &reached, rest])
+    };
+    let (one, none) = ([1, 0, 0, 0, 0, 0, 0, 0], [0; 8]);
+    assert!(Message::decode(&object(1, one, one, &[0, 0, 0, 0])).is_ok());
+    refused(&object(6, one, one, &[0, 0, 0, 0]), "a known sort");
+    refused(
+        &object(1, one, none, &[0, 0, 0, 0]),
+        "a value that has grown",
+    );
+    refused(&object(1, one, [255; 8], &[0, 0, 0, 0]), "a value below");
+    refused(
+        &object(1, one, one, &[17, 0, 0, 0]),
+        "at most 16 descriptors",
+    );
+    refused(
+        &object(1, one, one, &[1, 9, 0, 0]),
+        "a known kind of handle",
+    );
+    refused(&object(1, one, one, &[0, 2, 0, 0]), "an origin or none");
+    refused(&object(3, one, one, &[0, 0, 0, 0]), "an extent for memory");
+    refused(&object(5, one, one, &[0, 0, 0, 0]), "a handle for an event");
+    let extent =
+        |size: u8, length: u8| [&[0, 0, 1, size], &[0; 7][..], &[length], &[0; 9]].concat();
+    assert!(Message::decode(&object(3, one, one, &extent(8, 8))).is_ok());
+    refused(&object(3, one, one, &extent(8, 9)), "a size of memory");
+    refused(&object(3, one, one, &extent(8, 0)), "a size of memory");
+}
+
+#[test]
+fn what_is_too_much_is_not_sent() {
+    let mut buffer = vec![0; MOST];
+    let party = || Party::threads_of(elsewhere());
+    let mut tell = |parties: Vec<Party>| {
+        let message = Message::Requirements {
+            round: 1,
+            is_all: true,
+            parties,
+        };
+        message.encode(0, &mut buffer)
+    };
+    let many = TooMuch {
+        what: "parties",
+        most: 32,
+    };
+    assert_eq!(tell(vec![party(); MOST_PARTIES + 1]), Err(many));
+    assert_eq!(tell(vec![party(); 300]), Err(many));
+    // The longest that there may be is no more than a message holds.
+    let longest = || {
+        let mut longest = party().needing(Needs::all());
+        longest.name = "x".repeat(256);
+        longest.uuid = Some(Uuid([1; 16]));
+        longest.driver_uuid = longest.uuid;
+        longest
+    };
+    assert!(tell(vec![longest(); MOST_PARTIES]).is_ok());
+    let mut longer = longest();
+    longer.name.push('x');
+    assert_eq!(tell(vec![longer]).unwrap_err().most, 256);
+    let mut odd = longest();
+    odd.name = "two\nlines".into();
+    assert!(tell(vec![odd]).is_err());
+    let info = Info {
+        backend: BackendKind::Other("mine"),
+        name: "mine".into(),
+        vendor: String::new(),
+        uuid: None,
+        parent_uuid: None,
+        driver_uuid: None,
+        luid: None,
+        driver: String::new(),
+        capabilities: Capabilities::default(),
+    };
+    let id = PartyId {
+        process: elsewhere(),
+        device: 1,
+    };
+    assert!(tell(vec![Party::described(id, &info)]).is_err());
+    let kinds = [HandleKind::CounterMemfd; MOST_DESCRIPTORS + 1];
+    let object = Message::Object(offer(1, &kinds));
+    let many = TooMuch {
+        what: "descriptors",
+        most: 16,
+    };
+    assert_eq!(object.encode(0, &mut buffer), Err(many));
+    assert!(Message::Bye.encode(0, &mut [0; HEADER - 1]).is_err());
+    assert!(
+        Message::Taken { number: 1 }
+            .encode(0, &mut [0; HEADER + 3])
+            .is_err()
+    );
+}
+
+#[test]
+fn labels_and_reasons_are_cut_and_keep_to_one_line() {
+    assert_eq!(shortened("two\nlines", 64), "two lines");
+    assert_eq!(shortened(&"ä".repeat(40), 64), "ä".repeat(32));
+    assert_eq!(shortened("xä", 2), "x");
+    let label = "ä\n".repeat(100);
+    let hello = Message::Hello {
+        process: Process::this(),
+        label,
+    };
+    let (_, read) = Message::decode(&encoded(&hello, 0)).unwrap();
+    assert!(matches!(read, Message::Hello { label, .. } if label.len() <= 64));
+}
+
+#[test]
+fn the_digest_is_the_known_one() {
+    // Test vectors of FNV-1a.
+    assert_eq!(digest(b""), 0xcbf2_9ce4_8422_2325);
+    assert_eq!(digest(b"a"), 0xaf63_dc4c_8601_ec8c);
+    assert_eq!(digest(b"foobar"), 0x8594_4171_f739_67e8);
+}
+
+/// Every kind of handle has a number: a new one is to get one.
+#[test]
+fn every_kind_of_handle_travels() {
+    let kinds = [
+        HandleKind::TimelineOpaqueFd,
+        HandleKind::BinaryOpaqueFd,
+        HandleKind::MemoryOpaqueFd,
+        HandleKind::CounterMemfd,
+        HandleKind::PollableFd,
+    ];
+    let message = Message::Object(offer(1, &kinds));
+    assert_eq!(Message::decode(&encoded(&message, 0)).unwrap().1, message);
+}
+
+proptest! {
+    #[test]
+    fn what_can_be_read_is_written_as_the_same_bytes(
+        which in 0..10_usize,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let mut bytes = encoded(&samples()[which], 3);
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok((sequence, message)) = Message::decode(&bytes) {
+            prop_assert_eq!(encoded(&message, sequence), bytes);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut told = body(1 + bytes.len() as u8 % 8, &[&bytes]);
+        prop_assert!(Message::decode(&bytes).is_err());
+        if let Ok((sequence, message)) = Message::decode(&told) {
+            prop_assert_eq!(encoded(&message, sequence), told.clone());
+        }
+        told.pop();
+        prop_assert!(Message::decode(&told).is_err());
+    }
+}

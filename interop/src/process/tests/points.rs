@@ -1,0 +1,151 @@
+//! P2: points, and what they cost.
+
+use syncline_core::{Error, HandleKind};
+
+use super::{LONG, NOW, against_raw, both, heap};
+use crate::process::hostile::offer;
+use crate::process::message::Message;
+
+#[test]
+fn points_come_in_their_order() {
+    let (one, other) = both();
+    for value in 0..100 {
+        one.send_point_of(7, value, LONG).unwrap();
+        other.send_point_of(8, value + 1, LONG).unwrap();
+    }
+    for value in 0..100 {
+        assert_eq!(other.receive_point_of(LONG).unwrap(), (7, value));
+        assert_eq!(one.receive_point_of(LONG).unwrap(), (8, value + 1));
+    }
+    assert!(matches!(
+        one.receive_point_of(NOW),
+        Err(Error::PeerSilent {
+            awaited: "send a point",
+            ..
+        })
+    ));
+}
+
+#[test]
+fn neither_side_allocates_for_a_point() {
+    let (one, other) = both();
+    let pass = |value| {
+        one.send_point_of(1, value, LONG).unwrap();
+        assert_eq!(other.receive_point_of(LONG).unwrap(), (1, value));
+    };
+    pass(0);
+    let before = heap::so_far();
+    for value in 1..1000 {
+        pass(value);
+    }
+    // Also where some have come before they are asked for.
+    for value in 0..100 {
+        one.send_point_of(1, value, LONG).unwrap();
+    }
+    let none =
+        other
+            .connection()
+            .receive("", super::super::socket::Patience::of(NOW), |_| None::<()>);
+    let counted = heap::so_far() - before;
+    assert!(none.is_err());
+    for value in 0..100 {
+        assert_eq!(other.receive_point_of(LONG).unwrap(), (1, value));
+    }
+    assert_eq!(counted, 0);
+    // It does count.
+    drop(std::hint::black_box(Box::new(1)));
+    assert!(heap::so_far() > before);
+}
+
+/// One thread waits for points, and another for an answer: whoever reads the socket wakes the other.
+#[test]
+fn who_waits_for_something_else_is_woken_by_who_reads() {
+    let (one, other) = both();
+    for round in 0..200 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, round)));
+            scope.spawn(|| assert_eq!(one.await_answer(2, LONG).unwrap(), Err("no".into())));
+            scope.spawn(|| assert_eq!(one.await_answer(3, LONG).unwrap(), Ok(())));
+            scope.spawn(|| {
+                other.answer(3, Ok(()), LONG).unwrap();
+                other.send_point_of(1, round, LONG).unwrap();
+                other.answer(2, Err("no"), LONG).unwrap();
+            });
+        });
+    }
+}
+
+#[test]
+fn a_sender_waits_for_room_and_no_longer_than_it_says() {
+    let (one, other) = both();
+    let mut sent = 0;
+    let full = loop {
+        match one.send_point_of(1, sent, NOW) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(
+            full,
+            Error::PeerSilent {
+                awaited: "make room for a message",
+                ..
+            }
+        ),
+        "{full}"
+    );
+    assert!(full.is_timeout());
+    std::thread::scope(|scope| {
+        scope.spawn(|| one.send_point_of(1, sent, LONG).unwrap());
+        for value in 0..=sent {
+            assert_eq!(other.receive_point_of(LONG).unwrap(), (1, value));
+        }
+    });
+}
+
+/// Points wait in a ring of 1024 while somebody waits for something else: the next one is too many.
+#[test]
+fn points_that_nobody_asks_for_are_bounded() {
+    let (one, mut raw) = against_raw();
+    let point = |value| Message::Point { number: 1, value };
+    for value in 0..1024 {
+        raw.say(&point(value), 0);
+        assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+    }
+    // There is room again.
+    assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 0));
+    raw.say(&point(1024), 0);
+    assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+    one.check().unwrap();
+    raw.say(&point(1025), 0);
+    let refused = one.await_answer(1, NOW).unwrap_err();
+    assert!(
+        matches!(&refused, Error::Message { found, .. } if found.contains("1024")),
+        "{refused}"
+    );
+    assert_eq!(one.check().unwrap_err().to_string(), refused.to_string());
+    assert_eq!(
+        one.receive_point_of(NOW).unwrap_err().to_string(),
+        refused.to_string()
+    );
+}
+
+#[test]
+fn other_messages_that_nobody_asks_for_are_bounded() {
+    let (one, mut raw) = against_raw();
+    for number in 0..16 {
+        raw.say(
+            &Message::Object(offer(number, &[HandleKind::CounterMemfd])),
+            1,
+        );
+        assert!(one.receive_point_of(NOW).unwrap_err().is_timeout());
+    }
+    one.check().unwrap();
+    raw.say(&Message::Taken { number: 1 }, 0);
+    let refused = one.receive_point_of(NOW).unwrap_err();
+    assert!(
+        matches!(&refused, Error::Message { found, .. } if found.contains("16")),
+        "{refused}"
+    );
+}

@@ -1,0 +1,340 @@
+//! P1: what an endpoint does about a side that keeps to nothing. Each by its name, and the scripts that fuzzing plays as they come.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::MemfdFlags;
+use syncline_core::{Error, HandleKind};
+
+use super::{LONG, NOW, against_raw, both, both_with, pair};
+use crate::negotiate::Process;
+use crate::process::Endpoint;
+use crate::process::hostile::{Raw, elsewhere, offer, play};
+use crate::process::message::{MOST, Message, POINT};
+
+const POINT_1: Message = Message::Point {
+    number: 1,
+    value: 1,
+};
+
+/// The endpoint is closed, every call says so, and why.
+fn shut_out(endpoint: &Endpoint, expected: &str) {
+    let refused = endpoint.receive_point_of(LONG).unwrap_err();
+    let Error::Message { expected: told, .. } = &refused else {
+        panic!("{refused}");
+    };
+    assert!(told.contains(expected), "{refused}");
+    let same = refused.to_string();
+    assert_eq!(endpoint.check().unwrap_err().to_string(), same);
+    assert_eq!(
+        endpoint.send_point_of(1, 1, NOW).unwrap_err().to_string(),
+        same
+    );
+    assert_eq!(endpoint.receive_object(NOW).unwrap_err().to_string(), same);
+    assert_eq!(
+        endpoint.answer(1, Ok(()), NOW).unwrap_err().to_string(),
+        same
+    );
+    assert_eq!(
+        endpoint.receive_point_of(NOW).unwrap_err().to_string(),
+        same
+    );
+}
+
+#[test]
+fn what_is_no_message_shuts_the_other_side_out() {
+    let (one, mut raw) = against_raw();
+    raw.say(&POINT_1, 0);
+    assert_eq!(one.receive_point_of(LONG).unwrap(), (1, 1));
+    raw.bytes(b"no message at all, and longer than a header", 0);
+    shut_out(&one, "a message of this library");
+}
+
+#[test]
+fn a_message_that_is_cut_short_shuts_it_out() {
+    for length in [1, 4, 19, 20, POINT - 1] {
+        let (one, mut raw) = against_raw();
+        let bytes = raw.encoded(&POINT_1);
+        raw.bytes(&bytes[..length], 0);
+        shut_out(&one, "");
+    }
+}
+
+#[test]
+fn an_empty_message_shuts_it_out() {
+    let (one, mut raw) = against_raw();
+    raw.bytes(&[], 0);
+    shut_out(&one, "a message of this library");
+}
+
+#[test]
+fn a_message_that_is_too_long_shuts_it_out() {
+    let (one, mut raw) = against_raw();
+    raw.bytes(&[b'x'; MOST + 1], 0);
+    shut_out(&one, "at most 16384 bytes");
+}
+
+#[test]
+fn a_replay_and_a_gap_shut_it_out() {
+    let (one, mut raw) = against_raw();
+    raw.say(&POINT_1, 0);
+    raw.again();
+    assert_eq!(one.receive_point_of(LONG).unwrap(), (1, 1));
+    shut_out(&one, "each message once and in its turn");
+
+    let (one, mut raw) = against_raw();
+    raw.sequence += 1;
+    raw.say(&POINT_1, 0);
+    shut_out(&one, "each message once and in its turn");
+
+    let (one, mut raw) = against_raw();
+    raw.hello();
+    shut_out(&one, "one greeting");
+}
+
+#[test]
+fn another_version_is_refused_at_the_greeting_and_later() {
+    let (ours, theirs) = pair();
+    let mut raw = Raw::new(theirs);
+    let process = Process::this();
+    let mut hello = raw.encoded(&Message::Hello {
+        process,
+        label: String::new(),
+    });
+    hello[4] = 2;
+    raw.bytes(&hello, 0);
+    let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
+    assert!(
+        matches!(&rejected.error, Error::Message { found, .. } if found == "version 2"),
+        "{rejected}"
+    );
+    let (one, mut raw) = against_raw();
+    let mut point = raw.encoded(&POINT_1);
+    point[4] = 2;
+    raw.bytes(&point, 0);
+    shut_out(&one, "messages of version 1");
+}
+
+#[test]
+fn nothing_follows_a_farewell() {
+    let (one, mut raw) = against_raw();
+    raw.say(&Message::Bye, 0);
+    raw.say(&POINT_1, 0);
+    shut_out(&one, "nothing after a farewell");
+}
+
+/// A memfd with a name of its own, whose descriptors can be told from those of other tests.
+struct Marked(OwnedFd, String);
+
+impl Marked {
+    fn new(name: &str) -> Self {
+        Self(
+            rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).unwrap(),
+            format!("/memfd:{name} (deleted)"),
+        )
+    }
+
+    /// How many descriptors of it this process has.
+    fn count(&self) -> usize {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        all.filter(|entry| {
+            let link = std::fs::read_link(entry.as_ref().unwrap().path());
+            link.is_ok_and(|link| link.to_string_lossy() == self.1)
+        })
+        .count()
+    }
+}
+
+/// Descriptors that are missing, or too many, or beside what has none, all of them closed.
+#[test]
+fn descriptors_are_as_many_as_are_told() {
+    let counter = [HandleKind::CounterMemfd; 16];
+    let point = POINT_1;
+    let cases = [
+        ("missing", Message::Object(offer(1, &counter[..2])), 1),
+        ("missing all", Message::Object(offer(1, &counter[..1])), 0),
+        ("surplus", Message::Object(offer(1, &counter[..1])), 2),
+        ("surplus and none told", Message::Object(offer(1, &[])), 3),
+        ("beside a point", point.clone(), 1),
+        ("many beside a point", point, 16),
+        ("beside an answer", Message::Taken { number: 1 }, 1),
+    ];
+    for (name, message, count) in cases {
+        let marked = Marked::new(&format!("count {name}"));
+        let (one, raw) = against_raw();
+        let fds = vec![marked.0.as_fd(); count];
+        raw.bytes_beside(&raw.encoded(&message), &fds);
+        shut_out(&one, "as many descriptors as are told");
+        assert_eq!(marked.count(), 1, "{name}");
+    }
+}
+
+/// The system closes those for which there is no room.
+#[test]
+fn more_descriptors_than_may_come_are_closed() {
+    let marked = Marked::new("surplus");
+    let (one, raw) = against_raw();
+    let message = raw.encoded(&Message::Object(offer(1, &[HandleKind::CounterMemfd; 16])));
+    raw.bytes_beside(&message, &[marked.0.as_fd(); 20]);
+    shut_out(&one, "at most 16 descriptors");
+    assert_eq!(marked.count(), 1);
+}
+
+/// What came and nobody took is closed with the endpoint.
+#[test]
+fn an_object_brings_its_descriptors_and_leaves_none() {
+    let marked = Marked::new("objects");
+    let (one, other) = both();
+    let told = offer(one.next_number(), &[HandleKind::CounterMemfd; 16]);
+    one.send_object(&told, &[marked.0.as_fd(); 16], LONG)
+        .unwrap();
+    let (got, fds) = other.receive_object(LONG).unwrap();
+    assert_eq!((got, fds.len()), (told.clone(), 16));
+    assert_eq!(marked.count(), 17);
+    drop(fds);
+    assert_eq!(marked.count(), 1);
+    // In the inbox, and in the socket.
+    for _ in 0..2 {
+        one.send_object(&told, &[marked.0.as_fd(); 16], LONG)
+            .unwrap();
+    }
+    assert!(other.await_answer(1, NOW).unwrap_err().is_timeout());
+    assert!(marked.count() > 1);
+    drop((one, other));
+    assert_eq!(marked.count(), 1);
+}
+
+#[test]
+fn an_object_with_another_number_of_descriptors_is_not_sent() {
+    let (one, other) = both();
+    let told = offer(1, &[HandleKind::CounterMemfd]);
+    let refused = one.send_object(&told, &[], LONG).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    one.send_point_of(1, 1, LONG).unwrap();
+    assert_eq!(other.receive_point_of(LONG).unwrap(), (1, 1));
+}
+
+/// From another user's process, what no driver checks is refused and the sender told; both go on.
+#[test]
+fn opaque_handles_are_taken_from_the_own_user_alone() {
+    let marked = Marked::new("opaque");
+    let (ours, theirs) = both_with(|_, mut peer| {
+        peer.user += 1;
+        peer
+    });
+    assert!(ours.trusts_handles());
+    assert!(!theirs.trusts_handles());
+    let opaque = [
+        HandleKind::TimelineOpaqueFd,
+        HandleKind::BinaryOpaqueFd,
+        HandleKind::MemoryOpaqueFd,
+    ];
+    for kind in opaque {
+        let told = offer(ours.next_number(), &[HandleKind::CounterMemfd, kind]);
+        ours.send_object(&told, &[marked.0.as_fd(); 2], LONG)
+            .unwrap();
+        let refused = theirs.receive_object(LONG).unwrap_err();
+        assert!(
+            matches!(&refused, Error::Import { what, .. } if what.contains(kind.name())),
+            "{refused}"
+        );
+        let reason = ours.await_answer(told.number, LONG).unwrap().unwrap_err();
+        assert!(reason.contains("own user"), "{reason}");
+    }
+    let judged = offer(9, &[HandleKind::CounterMemfd]);
+    ours.send_object(&judged, &[marked.0.as_fd()], LONG)
+        .unwrap();
+    assert_eq!(theirs.receive_object(LONG).unwrap().0, judged);
+    assert_eq!(marked.count(), 1);
+    let told = offer(10, &[HandleKind::TimelineOpaqueFd]);
+    ours.send_object(&told, &[marked.0.as_fd()], LONG).unwrap();
+    // SAFETY: nobody imports it.
+    #[allow(unsafe_code, reason = "what is to be shown")]
+    unsafe {
+        theirs.trust_handles();
+    }
+    assert!(theirs.trusts_handles());
+    assert_eq!(theirs.receive_object(LONG).unwrap().1.len(), 1);
+}
+
+/// Who says that it is another process, or started at another time.
+#[test]
+fn a_greeting_in_the_name_of_another_process_is_refused() {
+    let this = Process::this();
+    let started = Process {
+        started: this.started + 1,
+        ..this
+    };
+    for told in [elsewhere(), started] {
+        let (ours, theirs) = pair();
+        let mut raw = Raw::new(theirs);
+        raw.say(
+            &Message::Hello {
+                process: told,
+                label: String::new(),
+            },
+            0,
+        );
+        let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
+        assert!(
+            matches!(rejected.error, Error::Message { .. }),
+            "{rejected}"
+        );
+        // The descriptor can be used still.
+        rustix::io::fcntl_getfd(&rejected.handle).unwrap();
+    }
+    // Where it cannot say when it started, as without /proc, that is no lie.
+    let (ours, theirs) = pair();
+    let mut raw = Raw::new(theirs);
+    let process = Process { started: 0, ..this };
+    raw.say(
+        &Message::Hello {
+            process,
+            label: String::new(),
+        },
+        0,
+    );
+    let endpoint = Endpoint::open(ours, "ours", LONG).unwrap();
+    assert_eq!(*endpoint.peer(), process);
+}
+
+/// Sent when the kernel was not yet asked to tell who sends: it says that nobody did, which is no process.
+#[test]
+fn a_greeting_whose_sender_is_not_known_is_refused() {
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let mut hello = vec![0; MOST];
+    let message = Message::Hello {
+        process: Process::this(),
+        label: String::new(),
+    };
+    let length = message.encode(0, &mut hello).unwrap();
+    rustix::net::send(&theirs, &hello[..length], SendFlags::empty()).unwrap();
+    let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
+    assert!(
+        matches!(&rejected.error, Error::Message { expected, .. } if expected.contains("has an id here")),
+        "{rejected}"
+    );
+}
+
+#[test]
+fn scripts_that_come_as_they_come() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..400 {
+        let script: Vec<u8> = (0..200)
+            .map(|_| {
+                // xorshift64
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state as u8
+            })
+            .collect();
+        play(&script);
+    }
+}

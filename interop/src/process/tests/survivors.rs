@@ -1,0 +1,187 @@
+//! P3: who hears of a loss, when, and of which. The other process is this one here, so it never dies.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use syncline_core::{Error, PeerLoss};
+
+use super::{LONG, NOW, against_raw, both, both_with};
+use crate::process::Survivor;
+use crate::process::message::Message;
+
+struct Told(Mutex<Sender<PeerLoss>>);
+
+impl Survivor for Told {
+    fn lost(&self, how: &PeerLoss) {
+        self.0.lock().unwrap().send(*how).unwrap();
+    }
+}
+
+fn survivor() -> (Arc<dyn Survivor>, Receiver<PeerLoss>) {
+    let (told, heard) = channel();
+    (Arc::new(Told(Mutex::new(told))), heard)
+}
+
+fn left(endpoint: &crate::process::Endpoint) {
+    let error = endpoint.receive_point_of(LONG).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::PeerLost {
+                how: PeerLoss::Left,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = endpoint.check().unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::PeerLost {
+                how: PeerLoss::Left,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = endpoint.send_point_of(1, 1, NOW).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::PeerLost {
+                how: PeerLoss::Left,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn who_has_left_is_told_of_after_what_it_sent() {
+    let (one, other) = both();
+    let (early, heard) = survivor();
+    one.survive(early);
+    for value in 0..10 {
+        other.send_point_of(1, value, LONG).unwrap();
+    }
+    // Unread messages make the kernel report a reset, which must cost nothing that was sent.
+    one.send_point_of(2, 2, LONG).unwrap();
+    drop(other);
+    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Left);
+    for value in 0..10 {
+        assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
+    }
+    left(&one);
+    let (late, heard_late) = survivor();
+    one.survive(late);
+    assert_eq!(heard_late.try_recv().unwrap(), PeerLoss::Left);
+    drop(one);
+    // Each once, and let go with the endpoint.
+    assert!(heard.recv_timeout(LONG).is_err());
+    assert!(heard_late.recv_timeout(LONG).is_err());
+}
+
+/// Without a farewell: the socket is closed, and the process lives.
+#[test]
+fn a_closed_socket_of_a_live_process_is_left() {
+    let (one, raw) = against_raw();
+    drop(raw);
+    left(&one);
+}
+
+#[test]
+fn a_blocked_receiver_and_a_blocked_sender_are_woken() {
+    let (one, raw) = against_raw();
+    while one.send_point_of(1, 1, NOW).is_ok() {}
+    std::thread::scope(|scope| {
+        let receives = [(); 3].map(|()| scope.spawn(|| one.receive_point_of(LONG).unwrap_err()));
+        let sends = scope.spawn(|| one.send_point_of(1, 1, LONG).unwrap_err());
+        drop(raw);
+        for ended in receives.into_iter().chain([sends]) {
+            let error = ended.join().unwrap();
+            assert!(
+                matches!(
+                    error,
+                    Error::PeerLost {
+                        how: PeerLoss::Left,
+                        ..
+                    }
+                ),
+                "{error}"
+            );
+        }
+    });
+}
+
+#[test]
+fn who_is_shut_out_is_told_of_and_sees_it() {
+    let (one, other) = both();
+    let (told, heard) = survivor();
+    one.survive(Arc::clone(&told));
+    let (forgotten, nothing) = survivor();
+    one.survive(Arc::clone(&forgotten));
+    one.forget(&forgotten);
+    drop(forgotten);
+    // Out of its turn.
+    let mut bye = [0; 20];
+    Message::Bye.encode(99, &mut bye).unwrap();
+    other.connection().socket.send(&bye, &[]).unwrap();
+    assert!(matches!(
+        one.receive_point_of(LONG),
+        Err(Error::Message { .. })
+    ));
+    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::ShutOut);
+    assert!(nothing.recv_timeout(LONG).is_err());
+    left(&other);
+}
+
+/// Where the system refuses a descriptor of the process, the end of the connection is what is seen.
+#[test]
+fn without_a_descriptor_of_the_process_a_hang_up_decides() {
+    let (other, one) = both_with(|object, peer| peer.unwatched(object));
+    assert!(matches!(
+        one.watches_process(),
+        Err(Error::Native {
+            call: "pidfd_open",
+            ..
+        })
+    ));
+    let (told, heard) = survivor();
+    one.survive(told);
+    other.connection().socket.shut_down();
+    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::HungUp);
+    let error = one.receive_point_of(LONG).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::PeerLost {
+                how: PeerLoss::HungUp,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+/// The last handle is dropped by the endpoint's own thread.
+#[test]
+fn a_survivor_may_drop_the_last_endpoint() {
+    struct Keeps(Mutex<Option<crate::process::Endpoint>>, Mutex<Sender<()>>);
+    impl Survivor for Keeps {
+        fn lost(&self, _: &PeerLoss) {
+            drop(self.0.lock().unwrap().take());
+            self.1.lock().unwrap().send(()).unwrap();
+        }
+    }
+    let (one, other) = both();
+    let (done, waits) = channel();
+    one.survive(Arc::new(Keeps(
+        Mutex::new(Some(one.clone())),
+        Mutex::new(done),
+    )));
+    drop(one);
+    drop(other);
+    waits.recv_timeout(LONG).unwrap();
+}
