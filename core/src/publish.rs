@@ -58,6 +58,18 @@ impl Wake for Listener {
     }
 }
 
+impl Wake for Publisher {
+    /// The last handle has gone.
+    fn wake(self: Arc<Self>) {
+        self.publish();
+    }
+
+    /// At once: whoever has let go of it may be the last to keep the timeline.
+    fn is_prompt(&self) -> bool {
+        true
+    }
+}
+
 /// What a look at a timeline has found.
 enum Found {
     /// Word comes of what is next.
@@ -187,7 +199,7 @@ impl Timeline {
     /// Tells whoever has `counter`'s page how this timeline stands, from now on: what is pending; what is reached, if the page lies [beside](Page::Beside)
     /// it; that it has failed, and why; and that its last handle has gone, once all that was claimed by then is reached. For the one process that signals it.
     ///
-    /// Does not keep the timeline open. Who promotes a claim, or notices that a value is reached, writes to the page: a system call if somebody sleeps there.
+    /// To be called once for a timeline. Does not keep it open. Who promotes a claim, or notices that a value is reached, writes to the page: a system call if somebody sleeps there.
     pub fn publish(&self, counter: Arc<Counter>, page: Page) {
         let publisher = Publisher {
             of: Arc::downgrade(self.shared()),
@@ -197,7 +209,10 @@ impl Timeline {
             hears_of_pending: AtomicBool::new(false),
             hears_of_reached: AtomicBool::new(false),
         };
-        Arc::new(publisher).publish();
+        let publisher = Arc::new(publisher);
+        let weak = Arc::downgrade(&publisher);
+        self.shared().hear_of_the_end(weak);
+        publisher.publish();
     }
 
     /// For a timeline that another process signals and that has its home on `counter`'s page: that process is dead, for the reason that `cause` tells.

@@ -127,6 +127,12 @@ impl Counter {
 
     #[inline(never)]
     fn judge(&self, value: u64, seen: u64) -> Result<u64> {
+        let frozen = self.page.frozen();
+        // What was reached before it failed may have come since the value was read.
+        let value = match frozen {
+            Some(_) => self.page.reached.load(Ordering::SeqCst),
+            None => value,
+        };
         let corrupted = |reason: String| Error::Corrupted {
             counter: self.object.clone(),
             found: value,
@@ -146,13 +152,15 @@ impl Counter {
             )));
         }
         // Values that were reached before it failed stay so; what a device has written since does not count.
-        let counts = self.page.frozen().map_or(value, |frozen| value.min(frozen));
+        let counts = frozen.map_or(value, |frozen| value.min(frozen));
         if counts > seen {
             self.seen.fetch_max(counts, Ordering::AcqRel);
             return Ok(counts);
         }
-        self.check()?;
-        Ok(value)
+        match frozen {
+            Some(_) => Err(self.failure()),
+            None => Ok(value),
+        }
     }
 
     /// Whether it can still be signalled: a load.

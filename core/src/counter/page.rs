@@ -96,6 +96,9 @@ const FAILING: u32 = 1;
 /// It has failed, and the cause is there.
 const FAILED: u32 = 2;
 
+/// How often one looks whether a failure is written down, which takes less than a microsecond: but he who does it may be dead.
+const PATIENCE: u32 = 1000;
+
 /// Why a page that failed did: as another process has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
@@ -141,14 +144,16 @@ impl Page {
         true
     }
 
-    /// The last value that counts, if it has failed. 0 while that is being written.
-    #[inline]
+    /// The last value that counts, if it has failed. Waits for a moment for whoever is writing that; 0 if he does not come to an end with it.
     pub(super) fn frozen(&self) -> Option<u64> {
-        match self.failed.load(Ordering::Acquire) {
-            SOUND => None,
-            FAILED => Some(self.frozen.load(Ordering::Relaxed)),
-            _ => Some(0),
+        for _ in 0..PATIENCE {
+            match self.failed.load(Ordering::Acquire) {
+                SOUND => return None,
+                FAILED => return Some(self.frozen.load(Ordering::Relaxed)),
+                _ => std::thread::yield_now(),
+            }
         }
+        Some(0)
     }
 
     /// Why it failed, as far as that can be read: bounded, and whatever bytes there are.

@@ -18,7 +18,7 @@ use crate::graph::Line;
 use crate::host::{CounterPort, HostPort};
 use crate::info::DeviceId;
 use crate::known::Known;
-use crate::run::wake_all;
+use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Brief, Mutex, Ordering, fence};
 use crate::timeline::Attachment;
 use crate::trace::Slot;
@@ -150,6 +150,8 @@ pub(crate) struct Shared {
     pub(crate) trace: Slot,
     /// The bridge that it is a side of, once that is made and before anybody else has it.
     bridge: OnceLock<Weak<Sides>>,
+    /// Who tells other processes of it, if somebody does.
+    publisher: OnceLock<Weak<dyn Wake>>,
     downstream: Downstream,
     seen: Seen,
     claimed: Claimed,
@@ -216,6 +218,7 @@ impl Shared {
             line: Line::default(),
             trace: Slot::default(),
             bridge: OnceLock::new(),
+            publisher: OnceLock::new(),
             downstream: Downstream::default(),
             locked: Locked {
                 state: Brief::default(),
@@ -353,6 +356,11 @@ impl Shared {
     /// Makes it a side of a bridge.
     pub(crate) fn join(&self, sides: &Arc<Sides>) {
         let _ = self.bridge.set(Arc::downgrade(sides));
+    }
+
+    /// Lets `publisher` know when its last handle has gone. False if somebody else hears of that.
+    pub(crate) fn hear_of_the_end(&self, publisher: Weak<dyn Wake>) -> bool {
+        self.publisher.set(publisher).is_ok()
     }
 
     /// True if a value that is not pending may still come after the last handle has gone.
@@ -517,6 +525,7 @@ impl Closing<'_> {
     pub(crate) fn end(self) {
         wake_all(self.woken);
         self.of.tell_holders();
+        wake_all(self.of.publisher.get().and_then(Weak::upgrade));
         if let Some(device) = self.of.watch().filter(|_| self.is_watched) {
             device.watcher().let_go(&**device);
         }

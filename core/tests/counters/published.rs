@@ -122,6 +122,23 @@ fn the_end_of_the_last_handle_is_told() {
     assert!(told.contains("last handle"), "{told}");
 }
 
+/// The same where nothing but the claim keeps the timeline, whose signal the host makes once the work is done.
+#[test]
+fn the_end_behind_a_relayed_signal_is_told() {
+    let _alone = alone();
+    for _ in 0..50 {
+        let (signalled, heard, _) = own(0);
+        let queue = host::Device::new().queue(QueueKind::Compute, "signals");
+        let queue = queue.unwrap();
+        let go = gated(&queue, &signalled, 1);
+        drop(signalled);
+        go.send(()).unwrap();
+        heard.at(1).wait(LONG).unwrap();
+        let told = heard.at(2).wait(LONG).unwrap_err().to_string();
+        assert!(told.contains("last handle"), "{told}");
+    }
+}
+
 /// Who signals has died: everybody who has the page hears of it, with what was reached kept; and one lets go what waits natively.
 #[test]
 fn the_dead_are_told_of_and_stood_in_for_once() {
