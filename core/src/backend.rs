@@ -509,6 +509,12 @@ pub trait Port: Any + Send + Sync {
     /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error; the timeline fails with it.
     fn poll(&self) -> Result<Option<u64>>;
 
+    /// The highest value that [`Port::poll`] has told of, on whatever thread. Asked of a home whose poll ends with an error, as the one who was told may not have come to
+    /// use it yet; nothing needs to be told by ports that fail with their device.
+    fn told(&self) -> u64 {
+        0
+    }
+
     /// Up to which value signals are known to be pending that are made beyond this engine, by another process for one. Asked of homes whose
     /// attachment says that it is [signalled elsewhere](Attachment::signalled_elsewhere), once before anybody waits, and whenever
     /// the value is asked for; [`Watch::watch`] returns when it has grown.

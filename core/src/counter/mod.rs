@@ -163,6 +163,11 @@ impl Counter {
         }
     }
 
+    /// The highest value that it was seen to have, and which counts.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Acquire)
+    }
+
     /// Whether it can still be signalled: a load.
     ///
     /// # Errors

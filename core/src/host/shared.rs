@@ -148,6 +148,10 @@ impl Port for CounterPort {
         self.0.value().map(Some)
     }
 
+    fn told(&self) -> u64 {
+        self.0.seen()
+    }
+
     fn pending_elsewhere(&self) -> Result<u64> {
         self.0.pending()
     }

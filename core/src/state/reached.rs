@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Shared, State};
+use super::{Part, Shared, State};
 use crate::error::{Error, Result};
 use crate::run::wake_all;
 use crate::sync::{Briefly, Ordering};
@@ -81,7 +81,9 @@ impl Shared {
                 };
                 wake_all(woken);
             }
-            Err(error) => self.fail_frozen(error.into_cause()),
+            Err(error) => {
+                self.take_in(Err(error));
+            }
         }
     }
 
@@ -101,7 +103,13 @@ impl Shared {
                 self.advance(value.min(self.claimed.pending.load(Ordering::Acquire)));
             }
             Ok(None) => {}
-            Err(error) => self.fail_frozen(error.into_cause()),
+            Err(error) => {
+                // Another thread may have been told a value that it has not noted yet.
+                let visible = |value, part: &Part| part.port.visible(value).unwrap_or(0);
+                let told = self.others.iter().fold(self.home().told(), visible);
+                self.advance(told);
+                self.fail_frozen(error.into_cause());
+            }
         }
         self.reached()
     }
