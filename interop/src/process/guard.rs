@@ -12,7 +12,7 @@ use super::socket::{Patience, wait};
 
 /// For how long a process whose end is closed is watched before it counts as one that lives: the kernel closes what a dying process has open
 /// before it says that it has died.
-const DYING: Duration = Duration::from_millis(300);
+const DYING: Duration = Duration::from_millis(if cfg!(fuzzing) { 2 } else { 300 });
 
 /// Between two tries where poll(2) itself fails, which it does for want of memory alone.
 const NAP: Duration = Duration::from_millis(10);

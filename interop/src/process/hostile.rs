@@ -277,18 +277,6 @@ pub(super) fn samples() -> Vec<Message> {
     ]
 }
 
-/// The samples as bytes.
-#[cfg(fuzzing)]
-pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let encoded = |message: &Message| {
-        let mut buffer = vec![0; MOST];
-        let length = message.encode(3, &mut buffer).unwrap_or(0);
-        buffer.truncate(length);
-        buffer
-    };
-    samples().iter().map(encoded).collect()
-}
-
 /// How many descriptors this process has.
 #[cfg(fuzzing)]
 pub(super) fn descriptors() -> usize {

@@ -1,0 +1,6 @@
+//! Any bytes as a message: an error, or a message that is written as the same bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| syncline::process::fuzzing::message(bytes));

@@ -1,0 +1,22 @@
+//! Writes inputs to begin with into the directory that it is told: messages of each kind, and scripts of each action.
+
+use std::path::Path;
+
+fn main() -> std::io::Result<()> {
+    let Some(folder) = std::env::args().nth(1) else {
+        eprintln!("usage: seeds DIRECTORY");
+        std::process::exit(2);
+    };
+    let folder = Path::new(&folder);
+    let (messages, scripts) = (folder.join("message"), folder.join("endpoint"));
+    for (folder, seeds) in [
+        (messages, syncline::process::fuzzing::messages()),
+        (scripts, syncline::process::fuzzing::scripts()),
+    ] {
+        std::fs::create_dir_all(&folder)?;
+        for (number, seed) in seeds.iter().enumerate() {
+            std::fs::write(folder.join(format!("seed-{number}")), seed)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Endpoints by a path.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+use syncline::Error;
+use syncline::process::{Endpoint, Listener};
+
+use super::{Alone, LONG};
+
+/// A directory of this test's own.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("syncline-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn code(error: &Error) -> i64 {
+    match error {
+        Error::Native { code, .. } => *code,
+        other => panic!("{other}"),
+    }
+}
+
+fn is(errno: Errno) -> i64 {
+    errno.raw_os_error().into()
+}
+
+#[test]
+fn a_path_is_taken_once_and_given_back() {
+    let alone = Alone::new();
+    {
+        let folder = Folder::new("path");
+        let path = folder.0.join("socket");
+        let refused = Endpoint::connect(&path, "early", LONG).unwrap_err();
+        assert_eq!(code(&refused), is(Errno::NOENT));
+        let listener = Listener::bind(&path).unwrap();
+        assert_eq!(
+            code(&Listener::bind(&path).unwrap_err()),
+            is(Errno::ADDRINUSE)
+        );
+        assert!(
+            listener
+                .accept("nobody", Duration::ZERO)
+                .unwrap_err()
+                .is_timeout()
+        );
+        drop(listener);
+        assert!(!path.exists());
+        // What somebody else has put there stays.
+        std::fs::write(&path, "a file").unwrap();
+        assert_eq!(
+            code(&Listener::bind(&path).unwrap_err()),
+            is(Errno::ADDRINUSE)
+        );
+        std::fs::remove_file(&path).unwrap();
+        let listener = Listener::bind(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "a file").unwrap();
+        drop(listener);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a file");
+        assert_eq!(
+            code(&Listener::bind(folder.0.join("x".repeat(200))).unwrap_err()),
+            is(Errno::NAMETOOLONG)
+        );
+        let refused = Endpoint::connect("\0abc", "nul", LONG).unwrap_err();
+        assert_eq!(code(&refused), is(Errno::INVAL));
+    }
+    alone.nothing_is_left();
+}
+
+#[test]
+fn who_connects_is_greeted() {
+    let alone = Alone::new();
+    {
+        let folder = Folder::new("greets");
+        let path = folder.0.join("socket");
+        let listener = Listener::bind(&path).unwrap();
+        std::thread::scope(|scope| {
+            let accepts = scope.spawn(|| listener.accept("server", LONG).unwrap());
+            let one = Endpoint::connect(&path, "client", LONG).unwrap();
+            let other = accepts.join().unwrap();
+            assert_eq!(one.peer(), other.peer());
+            one.check().unwrap();
+        });
+        // Who connects and does not greet holds nobody up for longer than is said, and the next one is served.
+        let silent = std::thread::scope(|scope| {
+            let accepts = scope.spawn(|| listener.accept("server", Duration::from_millis(20)));
+            let silent = mute(&path);
+            let refused = accepts.join().unwrap().unwrap_err();
+            assert!(refused.is_timeout(), "{refused}");
+            silent
+        });
+        std::thread::scope(|scope| {
+            let accepts = scope.spawn(|| {
+                loop {
+                    // Where the mute one came too late for the first.
+                    match listener.accept("server", LONG) {
+                        Err(error) if error.is_timeout() => {}
+                        other => break other.unwrap(),
+                    }
+                }
+            });
+            drop(silent);
+            match Endpoint::connect(&path, "client", LONG) {
+                Ok(_) => drop(accepts.join().unwrap()),
+                Err(error) => panic!("{error}"),
+            }
+        });
+    }
+    alone.nothing_is_left();
+}
+
+/// Connects, and says nothing.
+fn mute(path: &std::path::Path) -> rustix::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    socket
+}
+
+/// Where nobody accepts, and the system keeps no more: whoever connects waits, and no longer than it says.
+#[test]
+fn a_full_backlog_times_out() {
+    let alone = Alone::new();
+    {
+        let folder = Folder::new("full");
+        let path = folder.0.join("socket");
+        let _listener = Listener::bind(&path).unwrap();
+        let mut waiting = Vec::new();
+        let refused = loop {
+            // Connected as soon as there is room, and then not greeted.
+            match Endpoint::connect(&path, "client", Duration::from_millis(5)).unwrap_err() {
+                Error::PeerSilent {
+                    awaited: "send a greeting",
+                    ..
+                } if waiting.len() < 64 => {
+                    waiting.push(mute_if_there_is_room(&path));
+                }
+                other => break other,
+            }
+        };
+        assert!(
+            matches!(
+                refused,
+                Error::PeerSilent {
+                    awaited: "make room for a connection",
+                    ..
+                }
+            ),
+            "{refused}"
+        );
+    }
+    alone.nothing_is_left();
+}
+
+fn mute_if_there_is_room(path: &std::path::Path) -> Option<rustix::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
+    let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap());
+    connected.is_ok().then_some(socket)
+}

@@ -1,0 +1,71 @@
+//! P1, P3: endpoints as an application has them: descriptors that are none, a side that keeps to nothing, and other processes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unsafe_code,
+    missing_docs
+)]
+
+mod descriptors;
+mod hostile;
+mod listeners;
+mod processes;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use syncline::process::Disagreement;
+use syncline::{Error, PeerLoss};
+
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(20);
+
+/// What descriptors and threads are counted in belongs to one test at a time.
+struct Alone {
+    _lock: MutexGuard<'static, ()>,
+    had: (usize, usize),
+}
+
+impl Alone {
+    fn new() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let lock = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self {
+            _lock: lock,
+            had: now(),
+        }
+    }
+
+    /// As many descriptors and endpoints' threads as before.
+    fn nothing_is_left(&self) {
+        assert_eq!(now(), self.had);
+    }
+}
+
+/// How many descriptors this process has, and how many threads of endpoints.
+fn now() -> (usize, usize) {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let threads = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter(|task| {
+            let name = task.as_ref().unwrap().path().join("comm");
+            std::fs::read_to_string(name).is_ok_and(|name| name.trim() == "syncline-peer")
+        });
+    (descriptors, threads.count())
+}
+
+fn error<T: std::fmt::Debug>(answer: Result<T, Disagreement>) -> Error {
+    match answer.unwrap_err() {
+        Disagreement::Error(error) => error,
+        conflict => panic!("{conflict}"),
+    }
+}
+
+fn loss(error: &Error) -> PeerLoss {
+    match error {
+        Error::PeerLost { how, .. } => *how,
+        other => panic!("{other}"),
+    }
+}

@@ -1,0 +1,396 @@
+//! P1, P3, X1: two processes and more. The children are this program again, with a socket as their standard input.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::SendFlags;
+use syncline::negotiate::{Mechanism, Needs, Party, Plan};
+use syncline::process::{Disagreement, Endpoint, Listener, negotiate_among};
+use syncline::{Error, PeerExit, PeerLoss, host};
+
+use super::{Alone, LONG, error, loss};
+
+/// How the child behaves, and that it is one.
+const ROLE: &str = "SYNCLINE_ENDPOINTS_CHILD";
+/// Where it connects, if it has no socket.
+const PATH: &str = "SYNCLINE_ENDPOINTS_PATH";
+
+fn command(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "processes::the_child", "--nocapture"])
+        .env(ROLE, role)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    command
+}
+
+/// A child in a role, and the endpoint to it. Ends with the test.
+struct Family(Child, Option<Endpoint>);
+
+impl Family {
+    fn new(role: &str) -> Self {
+        Self::with(role, |_| {})
+    }
+
+    fn with(role: &str, change: impl FnOnce(&mut Command)) -> Self {
+        let (ours, theirs) = Endpoint::pair().unwrap();
+        let mut command = command(role);
+        command.stdin(Stdio::from(theirs));
+        change(&mut command);
+        let child = command.spawn().unwrap();
+        drop(command);
+        let endpoint = Endpoint::open(ours, role, LONG).unwrap();
+        assert_eq!(endpoint.peer().id, child.id());
+        assert_ne!(endpoint.peer().started, 0);
+        Self(child, Some(endpoint))
+    }
+
+    fn endpoint(&self) -> &Endpoint {
+        self.1.as_ref().unwrap()
+    }
+
+    /// It ends by itself, having found everything as it should be.
+    fn succeeds(&mut self) {
+        let status = self.0.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+
+    /// By `SIGKILL`.
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        self.1 = None;
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// No test, but for the other tests' children.
+#[test]
+fn the_child() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    if let Ok(path) = std::env::var(PATH) {
+        let endpoint = Endpoint::connect(path, "child", LONG).unwrap();
+        let plan = endpoint.negotiate(Party::threads().waits(), LONG).unwrap();
+        assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
+        return;
+    }
+    if role == "holds the socket" {
+        let stdin = std::io::stdin();
+        // Until the test is done.
+        poll(&mut [PollFd::new(&stdin, PollFlags::RDHUP)], None).unwrap();
+        return;
+    }
+    if role == "speaks for its parent" {
+        // The first message behind its parent's greeting.
+        let mut point =
+            *b"SYNL\x01\0\x07\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0";
+        point[20] = 1;
+        rustix::net::send(std::io::stdin(), &point, SendFlags::empty()).unwrap();
+        return;
+    }
+    // SAFETY: the test program does not use its standard input.
+    let socket = unsafe { OwnedFd::from_raw_fd(0) };
+    let lent = socket.try_clone().unwrap();
+    // Before the parent hears of it.
+    let _grandchild = (role == "has a child").then(|| {
+        let lent = lent.try_clone().unwrap();
+        command("holds the socket").stdin(lent).spawn().unwrap()
+    });
+    let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
+    let device = host::Device::new();
+    let waits = || Party::of(&device).waits();
+    let agrees = |plan: Result<Plan, Disagreement>, own: &Party| {
+        let plan = plan.unwrap();
+        plan.check(own).unwrap();
+        assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
+        plan
+    };
+    match &*role {
+        "waits" => drop(agrees(endpoint.negotiate(waits(), LONG), &waits())),
+        "signals" => {
+            let own = Party::of(&device).signals();
+            drop(agrees(endpoint.negotiate(own.clone(), LONG), &own));
+        }
+        "is one of several" => {
+            let plan = agrees(endpoint.negotiate(waits(), LONG), &waits());
+            assert_eq!(plan.parties().len(), 4);
+        }
+        "also signals" => {
+            let own = Party::of(&device).signals();
+            let answer = endpoint.negotiate(own, LONG);
+            assert!(
+                matches!(answer, Err(Disagreement::Conflict(_))),
+                "{answer:?}"
+            );
+        }
+        "needs a while" => {
+            // As the parent does, it gives up and tries again.
+            let mut tries = 0;
+            while let Err(answer) = endpoint.negotiate(waits(), Duration::from_millis(3)) {
+                let Disagreement::Error(error) = answer else {
+                    panic!("{answer}");
+                };
+                endpoint.check().unwrap();
+                tries += 1;
+                assert!(tries < 10_000, "{error}");
+            }
+        }
+        "ends with 3" => std::process::exit(3),
+        "leaves" => {
+            drop((endpoint, lent));
+            park();
+        }
+        "is killed" | "has a child" => park(),
+        "is spoken for" => {
+            drop(
+                command("speaks for its parent")
+                    .stdin(lent)
+                    .spawn()
+                    .unwrap(),
+            );
+            park();
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+/// Until it is killed.
+fn park() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn two_processes_come_to_one_plan() {
+    let alone = Alone::new();
+    let device = host::Device::new();
+    for (role, own) in [
+        ("waits", Party::of(&device).signals()),
+        ("signals", Party::of(&device).waits()),
+    ] {
+        let mut family = Family::new(role);
+        let plan = family.endpoint().negotiate(own.clone(), LONG).unwrap();
+        plan.check(&own).unwrap();
+        assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
+        assert!(plan.crosses_processes());
+        family.succeeds();
+    }
+    alone.nothing_is_left();
+}
+
+#[test]
+fn both_find_the_same_conflict() {
+    let alone = Alone::new();
+    {
+        let mut family = Family::new("also signals");
+        let own = Party::threads().signals();
+        let answer = family.endpoint().negotiate(own, LONG);
+        let Err(Disagreement::Conflict(conflict)) = answer else {
+            panic!("{answer:?}");
+        };
+        assert!(conflict.to_string().contains("both signal"), "{conflict}");
+        family.endpoint().check().ok();
+        family.succeeds();
+    }
+    alone.nothing_is_left();
+}
+
+#[test]
+fn three_processes_and_one_in_the_middle() {
+    let alone = Alone::new();
+    {
+        let mut families = [(); 3].map(|()| Family::new("is one of several"));
+        let endpoints: Vec<&Endpoint> = families.iter().map(Family::endpoint).collect();
+        let own = Party::threads().signals();
+        let plan = negotiate_among(own, &endpoints, LONG).unwrap();
+        assert_eq!(plan.parties().len(), 4);
+        assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
+        families.iter_mut().for_each(Family::succeeds);
+    }
+    alone.nothing_is_left();
+}
+
+/// Two that give up and begin anew come together in the end.
+#[test]
+fn rounds_that_were_given_up_are_passed_over() {
+    let alone = Alone::new();
+    {
+        let mut family = Family::new("needs a while");
+        let own = Party::threads().signals();
+        let mut tries = 0;
+        let plan = loop {
+            match family
+                .endpoint()
+                .negotiate(own.clone(), Duration::from_millis(2))
+            {
+                Ok(plan) => break plan,
+                Err(answer) => {
+                    family.endpoint().check().unwrap();
+                    tries += 1;
+                    assert!(tries < 10_000, "{answer}");
+                }
+            }
+        };
+        assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
+        drop(family.1.take());
+        let _ = family.0.wait();
+    }
+    alone.nothing_is_left();
+}
+
+#[test]
+fn each_process_speaks_for_itself() {
+    let alone = Alone::new();
+    {
+        let mut family = Family::new("waits");
+        let endpoint = family.endpoint();
+        let theirs = Party::threads_of(*endpoint.peer()).signals();
+        let refused = error(endpoint.negotiate(theirs, LONG));
+        assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+        let refused = error(negotiate_among(
+            Party::threads().signals(),
+            &[endpoint, endpoint],
+            LONG,
+        ));
+        assert!(
+            refused.to_string().contains("doing so already"),
+            "{refused}"
+        );
+        let many: syncline::negotiate::Requirements = (0..40)
+            .map(|_| Party::of(&host::Device::new()).signals())
+            .collect();
+        let refused = error(endpoint.negotiate(many, LONG));
+        assert!(refused.to_string().contains("32 is the most"), "{refused}");
+        // Nothing of that was sent.
+        let own = Party::threads().signals().needing(Needs::HOST_ACCESS);
+        endpoint.negotiate(own, LONG).unwrap();
+        family.succeeds();
+    }
+    alone.nothing_is_left();
+}
+
+/// Dead by `SIGKILL`, while somebody waits for it: told within the second that E3 allows.
+#[test]
+fn a_killed_process_ends_a_blocked_call() {
+    let alone = Alone::new();
+    for role in ["is killed", "has a child"] {
+        let mut family = Family::new(role);
+        let endpoint = family.endpoint().clone();
+        endpoint.check().unwrap();
+        let waits = std::thread::spawn(move || {
+            let lost = error(endpoint.negotiate(Party::threads().waits(), LONG));
+            (lost, Instant::now(), endpoint)
+        });
+        family.kill();
+        let killed = Instant::now();
+        let (lost, ended, endpoint) = waits.join().unwrap();
+        let exit = Some(PeerExit::Signal(9));
+        assert_eq!(loss(&lost), PeerLoss::Died { exit }, "{role}");
+        let took = ended.saturating_duration_since(killed);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        let told = lost.to_string();
+        assert!(told.contains("killed by signal 9"), "{told}");
+        assert_eq!(endpoint.check().unwrap_err().to_string(), told);
+        assert_eq!(endpoint.peer().id, family.0.id());
+    }
+    alone.nothing_is_left();
+}
+
+#[test]
+fn an_end_is_told_with_its_exit_code() {
+    let alone = Alone::new();
+    {
+        let family = Family::new("ends with 3");
+        let lost = error(family.endpoint().negotiate(Party::threads().waits(), LONG));
+        let exit = Some(PeerExit::Code(3));
+        assert_eq!(loss(&lost), PeerLoss::Died { exit });
+    }
+    alone.nothing_is_left();
+}
+
+#[test]
+fn one_that_leaves_and_lives_has_left() {
+    let alone = Alone::new();
+    {
+        let mut family = Family::new("leaves");
+        let lost = error(family.endpoint().negotiate(Party::threads().waits(), LONG));
+        assert_eq!(loss(&lost), PeerLoss::Left);
+        assert!(family.0.try_wait().unwrap().is_none());
+        // That does not change with its death.
+        family.kill();
+        family.0.wait().unwrap();
+        assert_eq!(
+            loss(&family.endpoint().check().unwrap_err()),
+            PeerLoss::Left
+        );
+    }
+    alone.nothing_is_left();
+}
+
+/// The socket of a process in the hands of its child: the kernel says who sends.
+#[test]
+fn a_message_of_another_process_is_none_of_the_peers() {
+    let alone = Alone::new();
+    {
+        let family = Family::new("is spoken for");
+        let refused = error(family.endpoint().negotiate(Party::threads().waits(), LONG));
+        assert!(
+            matches!(&refused, Error::Message { found, .. } if found.contains("one from process")),
+            "{refused}"
+        );
+    }
+    alone.nothing_is_left();
+}
+
+#[test]
+fn a_process_connects_by_a_path() {
+    let alone = Alone::new();
+    {
+        let path = std::env::temp_dir().join(format!("syncline-endpoints-{}", std::process::id()));
+        let listener = Listener::bind(&path).unwrap();
+        let child = command("connects").env(PATH, &path).spawn().unwrap();
+        let endpoint = listener.accept("by path", LONG).unwrap();
+        let mut family = Family(child, Some(endpoint));
+        assert_eq!(family.endpoint().peer().id, family.0.id());
+        family
+            .endpoint()
+            .negotiate(Party::threads().signals(), LONG)
+            .unwrap();
+        family.succeeds();
+    }
+    alone.nothing_is_left();
+}
+
+/// A process of another user is told by the kernel, and nothing opaque is taken from it. For who may start such a process.
+#[test]
+fn another_user_is_not_trusted_with_handles() {
+    let alone = Alone::new();
+    if rustix::process::geteuid().is_root() {
+        let nobody = 65534;
+        let probe = command("none").uid(nobody).env_remove(ROLE).status();
+        if probe.is_ok_and(|status| status.success()) {
+            let family = Family::with("is killed", |command| {
+                command.uid(nobody);
+            });
+            assert!(!family.endpoint().trusts_handles());
+            // SAFETY: it sends nothing.
+            unsafe { family.endpoint().trust_handles() };
+            assert!(family.endpoint().trusts_handles());
+        }
+        let family = Family::new("is killed");
+        assert!(family.endpoint().trusts_handles());
+    }
+    alone.nothing_is_left();
+}
