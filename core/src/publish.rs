@@ -136,9 +136,7 @@ impl Publisher {
         let mut next = pending.saturating_add(1);
         if closed {
             // Claims that are not pending yet may still become so.
-            let claims = of.outstanding();
-            let ahead = claims.iter().filter(|claim| claim.upto > pending);
-            match ahead.map(|claim| claim.above.max(pending) + 1).min() {
+            match of.still_to_come(pending) {
                 Some(claimed) => next = claimed,
                 // What is on its way comes first, as nothing comes behind the end.
                 None if reached == pending => {

@@ -369,6 +369,15 @@ impl Shared {
             || state.elsewhere.iter().any(|claim| claim.covers(value))
     }
 
+    /// The lowest value above `pending` that may still come once the last handle has gone: it is claimed, here or on another side of a bridge.
+    pub(crate) fn still_to_come(&self, pending: u64) -> Option<u64> {
+        let mut state = self.locked.state.lock();
+        let claimed: Vec<_> = self.with_claims(&mut state, |claims| claims.all().collect());
+        let all = claimed.iter().chain(&state.elsewhere);
+        let ahead = all.filter(|claim| claim.upto > pending);
+        ahead.map(|claim| claim.above.max(pending) + 1).min()
+    }
+
     /// What may still come from here to another side of a bridge: what is claimed, and what is there.
     pub(crate) fn outstanding(&self) -> Vec<Interval> {
         let mut state = self.locked.state.lock();

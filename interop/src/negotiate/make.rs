@@ -48,6 +48,16 @@ impl Lines {
             Self::One(line) | Self::Each { home: line, .. } => line,
         }
     }
+
+    /// Each, those of devices first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Timeline> {
+        let sides = match self {
+            Self::One(_) => &[][..],
+            Self::Each { all, .. } => all,
+        };
+        let sides = sides.iter().map(|(_, line)| line);
+        sides.chain([self.home()])
+    }
 }
 
 /// As much of a timeline as a party may have.

@@ -171,7 +171,7 @@ fn message(script: &mut Script<'_>) -> (Message, usize) {
             };
             Message::Requirements {
                 round: number,
-                is_all: script.byte() % 4 != 0,
+                is_all: !script.byte().is_multiple_of(4),
                 parties: vec![Party::threads_of(process).signals(); (number % 4) as usize],
             }
         }
@@ -324,7 +324,7 @@ fn converse(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
     while !script.0.is_empty() {
         match (script.byte() % 32, &mut raw) {
             (act @ 0..8, _) => note(ask(endpoint, act, script), endpoint, &mut broken),
-            (31, raw) if script.byte() % 4 == 0 => *raw = None,
+            (31, raw) if script.byte().is_multiple_of(4) => *raw = None,
             (act, Some(raw)) => attack(raw, act, script),
             (_, None) => {}
         }

@@ -72,7 +72,9 @@ impl Line {
                 ours,
                 number: *number,
             };
-            endpoint.lines().add(number, home.wait_only());
+            for line in lines.all() {
+                endpoint.lines().add(number, line.wait_only());
+            }
             endpoint.survive(line.clone());
             kept.push(Registered {
                 endpoint: (*endpoint).clone(),
@@ -133,7 +135,7 @@ impl Number {
     }
 }
 
-/// The timelines that an endpoint can name.
+/// The timelines that an endpoint can name; of a bridge all sides in this process have one name.
 #[derive(Default)]
 pub(crate) struct Lines(Mutex<Vec<(Number, WaitOnly)>>);
 
@@ -148,10 +150,12 @@ impl Lines {
 
     fn remove(&self, number: Number) {
         let mut list = self.list();
-        let at = list.iter().position(|(known, _)| *known == number);
-        let removed = at.map(|at| list.swap_remove(at));
+        let (gone, kept) = std::mem::take(&mut *list)
+            .into_iter()
+            .partition(|(known, _)| *known == number);
+        *list = kept;
         drop(list);
-        drop(removed);
+        drop::<Vec<_>>(gone);
     }
 }
 

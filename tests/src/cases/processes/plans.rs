@@ -1,6 +1,6 @@
 //! X1, X2, X7, P1, P4, Q2, E1, E2, T9: plans carried out by two processes.
 
-use syncline::negotiate::{Mechanism, Needs};
+use syncline::negotiate::Needs;
 
 use crate::case::{Stop, Verdict, check, equipped_cases, note};
 use crate::peer::{Scene, Side};
@@ -72,11 +72,7 @@ fn held(world: &World<Equipped>) -> Verdict {
             "a wait went to the driver before its signal"
         );
         scene.by(Side::Signaller, "latched frames 1")?;
-        let native = matches!(
-            scene.here().mechanism()?,
-            Mechanism::ExternalTimeline | Mechanism::SharedMemory
-        );
-        let counts = native && is_device(scene)?;
+        let counts = scene.here().mechanism()?.is_native() && is_device(scene)?;
         if counts {
             scene.by(Side::Waiter, "pending frames 1")?;
         }
