@@ -4,11 +4,14 @@
     reason = "waits for what only the caller knows to be coming"
 )]
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{BinaryFd, Error, Fence, HandleKind, Object, QueueKind, Rejected, Result};
+use syncline_core::{
+    BinaryFd, Error, Fence, HandleKind, Object, Payload, QueueKind, Rejected, Result, SyncFd,
+};
 
 use crate::device::Device;
 use crate::lock;
@@ -74,6 +77,47 @@ impl BinarySemaphore {
     #[must_use]
     pub fn raw(&self) -> sys::CUexternalSemaphore {
         self.0.semaphore.raw()
+    }
+
+    /// Which payload it has: always the one that it was imported with.
+    #[must_use]
+    pub const fn payload(&self) -> Payload {
+        Payload::Permanent
+    }
+
+    /// Refuses a payload for one wait: CUDA imports semaphores for good.
+    ///
+    /// # Errors
+    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    pub fn import_temporary(&self, handle: BinaryFd) -> Result<Infallible, Rejected<BinaryFd>> {
+        let reason = "CUDA imports semaphores for good; import it as a semaphore of its own, or temporarily into one of Vulkan's";
+        let error = self.refusal("import a temporary payload", reason);
+        Err(Rejected { handle, error })
+    }
+
+    /// Refuses a sync file: CUDA knows none.
+    ///
+    /// # Errors
+    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    pub fn import_sync_fd(&self, handle: SyncFd) -> Result<Infallible, Rejected<SyncFd>> {
+        let required = self
+            .0
+            .device
+            .require_kind(HandleKind::SyncFd, "a sync file");
+        let error = match required {
+            Err(error) => error,
+            // No driver offers it.
+            Ok(()) => self.refusal("import a sync file", "CUDA has no call for it"),
+        };
+        Err(Rejected { handle, error })
+    }
+
+    fn refusal(&self, asked: &str, reason: &str) -> Error {
+        Error::Unsupported {
+            object: self.object().clone(),
+            asked: asked.into(),
+            reason: reason.into(),
+        }
     }
 
     /// A fence for the signal that is pending now. The device consumes the signal, once, on a stream of its
