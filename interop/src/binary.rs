@@ -144,6 +144,7 @@ impl BinarySemaphore {
     /// # Errors
     /// The handle, and: as there; [`Error::Unsupported`] for a semaphore of CUDA, which imports for good.
     pub fn import_temporary(&self, handle: BinaryFd) -> Result<(), Rejected<BinaryFd>> {
+        let _ = &handle;
         match *self {
             #[cfg(feature = "cuda")]
             Self::Cuda(ref semaphore) => semaphore
@@ -159,6 +160,7 @@ impl BinarySemaphore {
     /// # Errors
     /// The handle, and: as there; [`Error::Unsupported`] for a semaphore of CUDA, which knows no sync files.
     pub fn import_sync_fd(&self, handle: SyncFd) -> Result<(), Rejected<SyncFd>> {
+        let _ = &handle;
         match *self {
             #[cfg(feature = "cuda")]
             Self::Cuda(ref semaphore) => {

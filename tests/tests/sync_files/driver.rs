@@ -4,8 +4,8 @@
 
 use std::ffi::{CStr, c_char};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use ash::{khr, vk};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -40,22 +40,50 @@ struct Real {
     properties: vk::PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
 }
 
-static REAL: OnceLock<Option<Real>> = OnceLock::new();
+/// While there is a [`Driver`]: a driver that is still at work when the process ends may crash.
+static REAL: Mutex<Option<Arc<Real>>> = Mutex::new(None);
 /// The semaphores whose signals have left as sync files, and are still to be consumed by the second device. Signalled again sooner, they
 /// would lose one, which a copied payload does not.
 static LEAVING: Mutex<Vec<vk::Semaphore>> = Mutex::new(Vec::new());
 static LEFT: Condvar = Condvar::new();
 static BUG: Mutex<Option<Bug>> = Mutex::new(None);
 
-fn real() -> &'static Real {
-    REAL.get().and_then(Option::as_ref).expect("loaded")
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn real() -> Arc<Real> {
+    lock(&REAL).clone().expect("a driver is loaded")
 }
 
 fn has(bug: Bug) -> bool {
-    *BUG.lock().unwrap_or_else(PoisonError::into_inner) == Some(bug)
+    *lock(&BUG) == Some(bug)
 }
 
+/// The driver, once at a time. To be dropped behind its devices.
 pub(crate) struct Driver(Instance);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Threads that still wait for a signal end here; each waits for what the cases have submitted.
+        loop {
+            let Some(thread) = lock(&THREADS).pop() else {
+                break;
+            };
+            thread.join().expect("a thread of the driver");
+        }
+        *lock(&REAL) = None;
+    }
+}
+
+/// The threads that wait for signals.
+static THREADS: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
+
+fn spawn(work: impl FnOnce() + Send + 'static) {
+    let mut threads = lock(&THREADS);
+    threads.retain(|thread| !thread.is_finished());
+    threads.push(thread::spawn(work));
+}
 
 /// The first that has binary semaphores as opaque descriptors, and submissions of nothing but semaphores: NVIDIA's can hang on those.
 fn candidate(instance: &Instance) -> Option<vulkan::Candidate> {
@@ -72,31 +100,26 @@ fn candidate(instance: &Instance) -> Option<vulkan::Candidate> {
 impl Driver {
     pub(crate) fn load(bug: Option<Bug>) -> Option<Self> {
         let instance = Instance::load().ok()?;
-        let real = REAL.get_or_init(|| {
-            let device = candidate(&instance)?.open().ok()?;
-            let family = device.info().capabilities.queues.first()?.index;
-            // SAFETY: a queue that the device was opened with; its library's own queues are never made.
-            let queue = unsafe { device.raw().get_device_queue(family, 0) };
-            Some(Real {
-                get_device_proc_addr: device.instance().fp_v1_0().get_device_proc_addr,
-                create_semaphore: device.raw().fp_v1_0().create_semaphore,
-                queue_submit: device.raw().fp_v1_0().queue_submit,
-                properties: device
-                    .instance()
-                    .fp_v1_1()
-                    .get_physical_device_external_semaphore_properties,
-                helper: Helper {
-                    handles: khr::external_semaphore_fd::Device::new(
-                        device.instance(),
-                        device.raw(),
-                    ),
-                    queue: Mutex::new(queue),
-                    device,
-                },
-            })
-        });
-        real.as_ref()?;
-        *BUG.lock().unwrap_or_else(PoisonError::into_inner) = bug;
+        let device = candidate(&instance)?.open().ok()?;
+        let family = device.info().capabilities.queues.first()?.index;
+        // SAFETY: a queue that the device was opened with; its library's own queues are never made.
+        let queue = unsafe { device.raw().get_device_queue(family, 0) };
+        let real = Real {
+            get_device_proc_addr: device.instance().fp_v1_0().get_device_proc_addr,
+            create_semaphore: device.raw().fp_v1_0().create_semaphore,
+            queue_submit: device.raw().fp_v1_0().queue_submit,
+            properties: device
+                .instance()
+                .fp_v1_1()
+                .get_physical_device_external_semaphore_properties,
+            helper: Helper {
+                handles: khr::external_semaphore_fd::Device::new(device.instance(), device.raw()),
+                queue: Mutex::new(queue),
+                device,
+            },
+        };
+        *lock(&REAL) = Some(Arc::new(real));
+        *lock(&BUG) = bug;
         Some(Self(instance))
     }
 
@@ -233,7 +256,7 @@ unsafe extern "system" fn queue_submit(
                 (0..count).map(move |nth| *info.p_signal_semaphores.add(nth))
             })
             .collect();
-        let leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
+        let leaving = lock(&LEAVING);
         let is_leaving =
             |leaving: &mut Vec<vk::Semaphore>| leaving.iter().any(|one| signals.contains(one));
         drop(LEFT.wait_while(leaving, is_leaving));
@@ -265,7 +288,7 @@ impl Helper {
             .wait_semaphores(waits)
             .wait_dst_stage_mask(&stages)
             .signal_semaphores(signals);
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = lock(&self.queue);
         // SAFETY: live objects of the device, whose queue is locked; what is waited for is pending.
         unsafe {
             let fence = self
@@ -303,7 +326,8 @@ unsafe extern "system" fn get_semaphore_fd(
     info: *const vk::SemaphoreGetFdInfoKHR<'_>,
     fd: *mut i32,
 ) -> vk::Result {
-    let helper = &real().helper;
+    let real = real();
+    let helper = &real.helper;
     // SAFETY: the caller passes valid pointers; the functions are the same for all devices of the driver below.
     unsafe {
         let below = helper.handles.fp().get_semaphore_fd_khr;
@@ -318,7 +342,7 @@ unsafe extern "system" fn get_semaphore_fd(
             vk::Result::SUCCESS => {}
             code => return code,
         }
-        match take_signal(helper, (*info).semaphore, shared) {
+        match take_signal(&real, (*info).semaphore, shared) {
             Ok(file) => {
                 *fd = file.into_raw_fd();
                 vk::Result::SUCCESS
@@ -329,11 +353,8 @@ unsafe extern "system" fn get_semaphore_fd(
 }
 
 /// An eventfd for the pending signal behind an opaque descriptor, which the second device consumes.
-fn take_signal(
-    helper: &'static Helper,
-    of: vk::Semaphore,
-    shared: RawFd,
-) -> Result<OwnedFd, vk::Result> {
+fn take_signal(real: &Arc<Real>, of: vk::Semaphore, shared: RawFd) -> Result<OwnedFd, vk::Result> {
+    let helper = &real.helper;
     let file = eventfd(0, EventfdFlags::CLOEXEC).map_err(|_| vk::Result::ERROR_TOO_MANY_OBJECTS)?;
     let theirs = file
         .try_clone()
@@ -348,11 +369,11 @@ fn take_signal(
     if has(Bug::SignalledAtOnce) {
         tell(&theirs);
     }
-    let leaving = || LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
-    leaving().push(of);
-    thread::spawn(move || {
-        helper.finish(fence, semaphore);
-        leaving().retain(|one| *one != of);
+    lock(&LEAVING).push(of);
+    let real = real.clone();
+    spawn(move || {
+        real.helper.finish(fence, semaphore);
+        lock(&LEAVING).retain(|one| *one != of);
         LEFT.notify_all();
         tell(&theirs);
     });
@@ -363,7 +384,8 @@ unsafe extern "system" fn import_semaphore_fd(
     device: vk::Device,
     info: *const vk::ImportSemaphoreFdInfoKHR<'_>,
 ) -> vk::Result {
-    let helper = &real().helper;
+    let real = real();
+    let helper = &real.helper;
     // SAFETY: the caller passes a valid pointer; the functions are the same for all devices of the driver below.
     unsafe {
         let below = helper.handles.fp().import_semaphore_fd_khr;
@@ -399,7 +421,8 @@ unsafe extern "system" fn import_semaphore_fd(
         }
         // It is ours from here on.
         let file = ((*info).fd >= 0).then(|| OwnedFd::from_raw_fd((*info).fd));
-        thread::spawn(move || give_signal(helper, payload, file));
+        let real = real.clone();
+        spawn(move || give_signal(&real.helper, payload, file));
         vk::Result::SUCCESS
     }
 }
