@@ -209,3 +209,64 @@ impl std::fmt::Debug for BinarySemaphore {
         std::fmt::Debug::fmt(&self.0.object, f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use syncline_core::{BinaryWin32, D3d12FenceHandle, Origin, TimelineFd, WindowsHandle};
+
+    use super::*;
+    use crate::emulated::{device, external_calls, timeline_fd};
+
+    fn binary_fd(device: &Device) -> BinaryFd {
+        let fd = TimelineFd::into_fd(timeline_fd(device.info()));
+        // SAFETY: the driver that is emulated looks into none.
+        unsafe { BinaryFd::from_fd(fd, Origin::of(device.info())) }
+    }
+
+    fn is_unsupported(error: &Error, object: &Object) {
+        assert!(
+            matches!(error, Error::Unsupported { object: named, reason, .. }
+                if named == object && reason.len() > 8),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_cuda_does_not_take_comes_back_and_changes_nothing() {
+        let device = device();
+        let semaphore = device.import_binary(binary_fd(&device), "theirs").unwrap();
+        let temporary = binary_fd(&device);
+        let number = temporary.as_fd().as_raw_fd();
+        let Err(Rejected { handle, error }) = semaphore.import_temporary(temporary);
+        is_unsupported(&error, semaphore.object());
+        assert_eq!(handle.as_fd().as_raw_fd(), number);
+        let Err(Rejected { handle, error }) = semaphore.import_sync_fd(SyncFd::signalled());
+        is_unsupported(&error, device.object());
+        assert!(error.to_string().contains("sync file"), "{error}");
+        assert!(handle.fd().is_none());
+        assert_eq!(semaphore.payload(), Payload::Permanent);
+        assert!(external_calls().is_empty());
+    }
+
+    #[test]
+    fn handles_of_windows_come_back() {
+        fn refused<H: WindowsHandle>(device: &Device, handle: H) {
+            let raw = handle.raw();
+            let Err(Rejected { handle, error }) = device.import_windows(handle);
+            is_unsupported(&error, device.object());
+            assert!(error.to_string().contains(H::KIND.name()), "{error}");
+            assert_eq!(handle.raw(), raw);
+        }
+        let device = device();
+        let origin = || Origin::of(device.info());
+        // SAFETY: never used as handles.
+        unsafe {
+            refused(&device, BinaryWin32::from_raw(7, origin()));
+            refused(&device, D3d12FenceHandle::from_raw(8, origin()));
+        }
+    }
+}

@@ -29,8 +29,8 @@ equipped_cases! {
 
 const TEMPORARY: Payload = Payload::Temporary(HandleKind::BinaryOpaqueFd);
 
-/// Consumes the semaphore's signal, which is pending or made, or comes from `rescue` where this library is wrong: whatever happens, no queue is
-/// left waiting.
+/// Consumes the semaphore's signal, which is pending or made. Where the library is wrong it may be the payload of `rescue` that is waited for instead:
+/// that is signalled then, so that no queue is left waiting.
 fn consumed(
     semaphore: &BinarySemaphore,
     rescue: Option<(&mut Producer, &BinarySemaphore)>,
@@ -85,7 +85,7 @@ fn restored(world: &World<Equipped>) -> Verdict {
 
         // Nobody has anything in flight: it is the signal from before.
         other.idle()?;
-        consumed(&semaphore, Some((&mut own, &semaphore)))?;
+        consumed(&semaphore, Some((&mut other, &signals)))?;
 
         // And nothing is left of that, on either.
         let shared = imported(&signaller, semaphore.export()?, "permanent too")?;
@@ -122,7 +122,7 @@ fn unsignalled(world: &World<Equipped>) -> Verdict {
     has(&semaphore, Payload::Permanent, "after the wait")?;
 
     other.produce(&shared)?;
-    consumed(&semaphore, None)?;
+    consumed(&semaphore, Some((&mut other, &theirs)))?;
     other.is_seen("the wait for the permanent payload")?;
     other.idle()
 }
@@ -290,7 +290,7 @@ fn refusals(world: &World<Equipped>) -> Verdict {
         names_both(of, &refused(of, handle)?, side.info())?;
     }
     // Its signal is there.
-    consumed(&semaphore, Some((&mut own, &semaphore)))?;
+    consumed(&semaphore, Some((&mut Producer::new(&twin)?, &theirs)))?;
     side.check()?;
     Ok(())
 }
