@@ -4,11 +4,14 @@
     reason = "waits for what only the caller knows to be coming"
 )]
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{BinaryFd, Error, Fence, HandleKind, Object, QueueKind, Rejected, Result};
+use syncline_core::{
+    BinaryFd, Error, Fence, HandleKind, Object, Payload, QueueKind, Rejected, Result, SyncFd,
+};
 
 use crate::device::Device;
 use crate::lock;
@@ -74,6 +77,47 @@ impl BinarySemaphore {
     #[must_use]
     pub fn raw(&self) -> sys::CUexternalSemaphore {
         self.0.semaphore.raw()
+    }
+
+    /// Which payload it has: always the one that it was imported with.
+    #[must_use]
+    pub const fn payload(&self) -> Payload {
+        Payload::Permanent
+    }
+
+    /// Refuses a payload for one wait: CUDA imports semaphores for good.
+    ///
+    /// # Errors
+    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    pub fn import_temporary(&self, handle: BinaryFd) -> Result<Infallible, Rejected<BinaryFd>> {
+        let reason = "CUDA imports semaphores for good; import it as a semaphore of its own, or temporarily into one of Vulkan's";
+        let error = self.refusal("import a temporary payload", reason);
+        Err(Rejected { handle, error })
+    }
+
+    /// Refuses a sync file: CUDA knows none.
+    ///
+    /// # Errors
+    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    pub fn import_sync_fd(&self, handle: SyncFd) -> Result<Infallible, Rejected<SyncFd>> {
+        let required = self
+            .0
+            .device
+            .require_kind(HandleKind::SyncFd, "a sync file");
+        let error = match required {
+            Err(error) => error,
+            // No driver offers it.
+            Ok(()) => self.refusal("import a sync file", "CUDA has no call for it"),
+        };
+        Err(Rejected { handle, error })
+    }
+
+    fn refusal(&self, asked: &str, reason: &str) -> Error {
+        Error::Unsupported {
+            object: self.object().clone(),
+            asked: asked.into(),
+            reason: reason.into(),
+        }
     }
 
     /// A fence for the signal that is pending now. The device consumes the signal, once, on a stream of its
@@ -163,5 +207,66 @@ impl Recorder {
 impl std::fmt::Debug for BinarySemaphore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Debug::fmt(&self.0.object, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use syncline_core::{BinaryWin32, D3d12FenceHandle, Origin, TimelineFd, WindowsHandle};
+
+    use super::*;
+    use crate::emulated::{device, external_calls, timeline_fd};
+
+    fn binary_fd(device: &Device) -> BinaryFd {
+        let fd = TimelineFd::into_fd(timeline_fd(device.info()));
+        // SAFETY: the driver that is emulated looks into none.
+        unsafe { BinaryFd::from_fd(fd, Origin::of(device.info())) }
+    }
+
+    fn is_unsupported(error: &Error, object: &Object) {
+        assert!(
+            matches!(error, Error::Unsupported { object: named, reason, .. }
+                if named == object && reason.len() > 8),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_cuda_does_not_take_comes_back_and_changes_nothing() {
+        let device = device();
+        let semaphore = device.import_binary(binary_fd(&device), "theirs").unwrap();
+        let temporary = binary_fd(&device);
+        let number = temporary.as_fd().as_raw_fd();
+        let Err(Rejected { handle, error }) = semaphore.import_temporary(temporary);
+        is_unsupported(&error, semaphore.object());
+        assert_eq!(handle.as_fd().as_raw_fd(), number);
+        let Err(Rejected { handle, error }) = semaphore.import_sync_fd(SyncFd::signalled());
+        is_unsupported(&error, device.object());
+        assert!(error.to_string().contains("sync file"), "{error}");
+        assert!(handle.fd().is_none());
+        assert_eq!(semaphore.payload(), Payload::Permanent);
+        assert!(external_calls().is_empty());
+    }
+
+    #[test]
+    fn handles_of_windows_come_back() {
+        fn refused<H: WindowsHandle>(device: &Device, handle: H) {
+            let raw = handle.raw();
+            let Err(Rejected { handle, error }) = device.import_windows(handle);
+            is_unsupported(&error, device.object());
+            assert!(error.to_string().contains(H::KIND.name()), "{error}");
+            assert_eq!(handle.raw(), raw);
+        }
+        let device = device();
+        let origin = || Origin::of(device.info());
+        // SAFETY: never used as handles.
+        unsafe {
+            refused(&device, BinaryWin32::from_raw(7, origin()));
+            refused(&device, D3d12FenceHandle::from_raw(8, origin()));
+        }
     }
 }

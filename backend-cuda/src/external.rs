@@ -1,17 +1,20 @@
 //! Timelines of other APIs, imported.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port};
-use syncline_core::{Error, HandleKind, Object, Origin, Rejected, Result, TimelineFd};
+use syncline_core::{
+    Error, HandleKind, Object, Origin, Rejected, Result, TimelineFd, WindowsHandle,
+};
 
 use crate::context::Context;
 use crate::device::Device;
 use crate::event::Events;
 use crate::imported::Imported;
 use crate::lock;
-use crate::probe::MEMORY_OPS_LIMIT;
+use crate::probe::{MEMORY_OPS_LIMIT, SYNC_FILES_LIMIT};
 use crate::semaphore::{Kind, Semaphore, signal_all, wait_all};
 use crate::shown::Shown;
 use crate::stream::Stream;
@@ -239,6 +242,14 @@ impl Device {
         })
     }
 
+    /// Refuses a handle of Windows, whatever it holds: on this platform the driver knows none.
+    ///
+    /// # Errors
+    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
+        handle.refuse(self.object())
+    }
+
     /// Refuses handles of other GPUs, and of kinds that this one does not take. Drivers do not check the first, and
     /// what comes of it is undefined.
     pub(crate) fn require(
@@ -268,6 +279,7 @@ impl Device {
         }
         let limit = match kind {
             HandleKind::CounterMemfd => MEMORY_OPS_LIMIT,
+            HandleKind::SyncFd => SYNC_FILES_LIMIT,
             _ => "imports",
         };
         let reason = can.limits.iter().find(|(known, _)| *known == limit);

@@ -20,6 +20,9 @@ const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
 /// Under which name a device says why its clock cannot be read.
 pub(crate) const CLOCK_LIMIT: &str = "calibrated clock";
 
+/// Under which name a device says why it knows no sync files.
+pub(crate) const SYNC_FILES_LIMIT: &str = "sync files";
+
 /// Under which name a device says why it takes no counters in shared memory.
 pub(crate) const MEMORY_OPS_LIMIT: &str = "stream memory operations";
 
@@ -146,6 +149,11 @@ impl Driver {
             (
                 "exports",
                 "CUDA makes no exportable semaphores; export from Vulkan and import here".into(),
+            ),
+            (
+                SYNC_FILES_LIMIT,
+                "CUDA's external semaphores take opaque descriptors; a host device makes a fence of a sync file, and any queue waits for that"
+                    .into(),
             ),
             (
                 "timestamps",

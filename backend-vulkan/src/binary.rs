@@ -14,8 +14,10 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{BinaryFd, Fence, HandleKind, Object, Origin, QueueKind, Rejected, Result};
 
 use crate::device::{Device, Inner as DeviceInner};
-use crate::error::{lock, wrong_device};
+use crate::error::{lock, unsupported, wrong_device};
 use crate::external::{semaphore_functions, take};
+use crate::payload::{Needs, Payloads, Role, Using};
+use crate::port::{Port, Semaphore};
 use crate::queue::Queue;
 use crate::recorder::Recorder;
 
@@ -28,16 +30,18 @@ struct Inner {
     semaphore: Arc<Raw>,
     /// Where its signals are consumed, one after the other; made when first needed.
     queue: Mutex<Option<Queue>>,
-    exportable: bool,
+    /// As which handles it can leave.
+    exports: vk::ExternalSemaphoreHandleTypeFlags,
 }
 
 /// What a submission in flight keeps.
-struct Raw {
+pub(crate) struct Raw {
     device: Arc<DeviceInner>,
     object: Object,
     raw: vk::Semaphore,
     /// False if the application destroys it.
     owned: bool,
+    pub(crate) payloads: Payloads,
 }
 
 impl Drop for Raw {
@@ -50,33 +54,57 @@ impl Drop for Raw {
 }
 
 impl Device {
-    /// A fresh binary semaphore, unsignalled. It can be exported where the device exports such.
+    /// A fresh binary semaphore, unsignalled. It can be exported where the device exports such: as opaque descriptors, and as sync files too where
+    /// the driver has both for one semaphore.
     ///
     /// # Errors
     /// A driver error.
     pub fn binary_semaphore(&self, label: &str) -> Result<BinarySemaphore> {
-        let exports = &self.info().capabilities.exports;
-        self.make_binary(label, exports.contains(&HandleKind::BinaryOpaqueFd))
+        self.make_binary(label, self.0.binary_exports)
     }
 
-    fn make_binary(&self, label: &str, exportable: bool) -> Result<BinarySemaphore> {
-        let mut export = vk::ExportSemaphoreCreateInfo::default()
-            .handle_types(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
+    /// A fresh binary semaphore, unsignalled, that can be exported as handles of this kind, and of no other.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with the reason, if the device exports no binary semaphores as such handles: the driver does not, the kind is no
+    /// binary semaphore's, or it is of Windows; a driver error.
+    pub fn exportable_binary(&self, label: &str, kind: HandleKind) -> Result<BinarySemaphore> {
+        let asked = format!("make a binary semaphore for export as {kind}");
+        let handle = match kind {
+            HandleKind::BinaryOpaqueFd => vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD,
+            HandleKind::SyncFd => vk::ExternalSemaphoreHandleTypeFlags::SYNC_FD,
+            other => {
+                let reason = other.no_platform();
+                let reason =
+                    reason.unwrap_or_else(|| "such handles hold no binary semaphore".into());
+                return Err(unsupported(self.object(), asked, reason));
+            }
+        };
+        self.require(&self.info().capabilities.exports, kind, &asked)?;
+        self.make_binary(label, handle)
+    }
+
+    fn make_binary(
+        &self,
+        label: &str,
+        exports: vk::ExternalSemaphoreHandleTypeFlags,
+    ) -> Result<BinarySemaphore> {
+        let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(exports);
         let mut info = vk::SemaphoreCreateInfo::default();
-        if exportable {
+        if !exports.is_empty() {
             info = info.push_next(&mut export);
         }
         // SAFETY: `info` is valid, and asks for handles only if the device exports them.
         let raw = unsafe { self.raw().create_semaphore(&info, None) }
             .map_err(|code| self.0.failed(self.object(), "vkCreateSemaphore", code))?;
-        Ok(self.wrap_binary(raw, true, exportable, label))
+        Ok(self.wrap_binary(raw, true, exports, label))
     }
 
     fn wrap_binary(
         &self,
         raw: vk::Semaphore,
         owned: bool,
-        exportable: bool,
+        exports: vk::ExternalSemaphoreHandleTypeFlags,
         label: &str,
     ) -> BinarySemaphore {
         BinarySemaphore(Arc::new(Inner {
@@ -86,9 +114,10 @@ impl Device {
                 object: Object::new("binary semaphore", label),
                 raw,
                 owned,
+                payloads: Payloads::default(),
             }),
             queue: Mutex::new(None),
-            exportable,
+            exports,
         }))
     }
 
@@ -104,7 +133,8 @@ impl Device {
         owned: bool,
         label: &str,
     ) -> BinarySemaphore {
-        self.wrap_binary(semaphore, owned, false, label)
+        let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
+        self.wrap_binary(semaphore, owned, no_handle, label)
     }
 
     /// The binary semaphore behind a handle: `vkImportSemaphoreFdKHR`.
@@ -138,7 +168,7 @@ impl Device {
                 );
                 self.require(imports, kind, "import a binary semaphore")?;
                 self.require_nature(handle.as_fd(), kind, &what)?;
-                self.make_binary(label, false)
+                self.make_binary(label, vk::ExternalSemaphoreHandleTypeFlags::empty())
             })
             .and_then(|semaphore| {
                 let info = vk::ImportSemaphoreFdInfoKHR::default()
@@ -169,31 +199,53 @@ impl BinarySemaphore {
         &self.0.semaphore.object
     }
 
-    /// The raw semaphore, alive as long as this is.
+    /// The raw semaphore, alive as long as this is. What an application submits with it itself, it alone knows of: until that has finished,
+    /// it imports no payload and exports no sync file here.
     #[must_use]
     pub fn raw(&self) -> vk::Semaphore {
         self.0.semaphore.raw
     }
 
-    /// A new handle: `vkGetSemaphoreFdKHR`. Signals made on either side are consumed on either side.
+    pub(crate) fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    pub(crate) fn inner(&self) -> &Raw {
+        &self.0.semaphore
+    }
+
+    pub(crate) fn exports(&self) -> vk::ExternalSemaphoreHandleTypeFlags {
+        self.0.exports
+    }
+
+    /// A new handle: `vkGetSemaphoreFdKHR`. Signals made on either side are consumed on either side, whenever they are made: before the
+    /// export, after it, or after the import.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device does not export binary semaphores, or this one was imported or
-    /// adopted; a driver error.
+    /// [`Error::Unsupported`] if the device does not export binary semaphores, or this one was imported,
+    /// adopted or made for other handles; [`Error::PayloadInUse`] while its payload is a temporary one
+    /// (VUID-VkSemaphoreGetFdInfoKHR-semaphore-01133); a driver error.
     pub fn export(&self) -> Result<BinaryFd> {
         let (device, asked) = (&self.0.device, "export a binary semaphore");
         let exports = &device.info().capabilities.exports;
         device.require(exports, HandleKind::BinaryOpaqueFd, asked)?;
-        if !self.0.exportable {
-            let reason = "it was made elsewhere; export it there";
-            return Err(crate::error::unsupported(self.object(), "leave", reason));
+        let handle = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
+        if !self.0.exports.contains(handle) {
+            let reason = if self.0.exports.is_empty() {
+                "it was made elsewhere; export it there"
+            } else {
+                "it was made for sync files"
+            };
+            return Err(unsupported(self.object(), "leave", reason));
         }
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(self.raw())
-            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
+            .handle_type(handle);
         let functions = semaphore_functions(&device.0, asked)?;
-        // SAFETY: a live semaphore, made for handles of this type.
-        let fd = unsafe { functions.get_semaphore_fd(&info) };
+        // SAFETY: a live semaphore, made for handles of this type, with its own payload.
+        let fd = self.with_payload(Needs::Permanent, "leave", |_| unsafe {
+            Ok(functions.get_semaphore_fd(&info))
+        })?;
         let fd = take(&device.0, self.object(), "vkGetSemaphoreFdKHR", fd)?;
         // SAFETY: just exported, as a binary semaphore of this device.
         Ok(unsafe { BinaryFd::from_fd(fd, Origin::of(device.info())) })
@@ -215,11 +267,12 @@ impl BinarySemaphore {
         let queue = self.consumer()?;
         let consumed = device.timeline(label)?;
         let semaphore = self.0.semaphore.clone();
+        let also = consumed
+            .port::<Port>(device.id())
+            .map(|port| (port.0.clone(), 1));
         let work = move |recorder: &mut Recorder| {
-            let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-            // SAFETY: by this function's contract; the submission keeps the semaphore.
-            unsafe { recorder.wait_binary(semaphore.raw, stages) };
-            recorder.keep(semaphore);
+            // SAFETY: by this function's contract.
+            unsafe { recorder.wait_for(semaphore, also) };
             Ok(())
         };
         queue.submit(&[], work, &[consumed.signal_at(1)])?;
@@ -248,9 +301,12 @@ impl Recorder {
     /// # Safety
     /// It is unsignalled, with no signal pending, once the submission runs.
     pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
-        self.keep_semaphore(semaphore)?;
-        // SAFETY: by this function's contract; kept just above.
-        unsafe { self.signal_binary(semaphore.raw()) };
+        self.require_semaphore(semaphore)?;
+        let semaphore = semaphore.0.semaphore.clone();
+        // SAFETY: by this function's contract; kept just below.
+        unsafe { self.signal_binary(semaphore.raw) };
+        self.uses(&semaphore, Role::Signal, None);
+        self.keep(semaphore);
         Ok(())
     }
 
@@ -263,24 +319,39 @@ impl Recorder {
     /// # Safety
     /// As [`BinarySemaphore::pending`].
     pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
-        self.keep_semaphore(semaphore)?;
-        let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: by this function's contract; kept just above, and every family supports these stages.
-        unsafe { self.wait_binary(semaphore.raw(), stages) };
+        self.require_semaphore(semaphore)?;
+        // SAFETY: by this function's contract.
+        unsafe { self.wait_for(semaphore.0.semaphore.clone(), None) };
         Ok(())
     }
 
-    fn keep_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
+    /// If it is told, the submission also signals a timeline's semaphore to a value behind the wait.
+    ///
+    /// # Safety
+    /// As [`Recorder::wait_semaphore`], for a semaphore of this device.
+    unsafe fn wait_for(&mut self, semaphore: Arc<Raw>, also: Option<(Arc<Semaphore>, u64)>) {
+        let stages = vk::PipelineStageFlags::ALL_COMMANDS;
+        // SAFETY: by this function's contract; kept just below, and every family supports these stages.
+        unsafe { self.wait_binary(semaphore.raw, stages) };
+        self.uses(&semaphore, Role::Wait, also);
+        self.keep(semaphore);
+    }
+
+    fn uses(&mut self, semaphore: &Arc<Raw>, role: Role, also: Option<(Arc<Semaphore>, u64)>) {
+        let using = Using::new(semaphore, role, self.object(), self.own(), also);
+        self.binaries.push(using);
+    }
+
+    fn require_semaphore(&self, semaphore: &BinarySemaphore) -> Result<()> {
         let owner = &semaphore.0.device;
-        if owner.raw().handle() != self.device().handle() {
-            return Err(wrong_device(
-                semaphore.object(),
-                owner.object(),
-                self.object(),
-            ));
+        if owner.raw().handle() == self.device().handle() {
+            return Ok(());
         }
-        self.keep(semaphore.0.semaphore.clone());
-        Ok(())
+        Err(wrong_device(
+            semaphore.object(),
+            owner.object(),
+            self.object(),
+        ))
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) host_clock: Option<HostClock>,
     pub(crate) external_semaphores: Option<khr::external_semaphore_fd::Device>,
     pub(crate) external_memory: Option<khr::external_memory_fd::Device>,
+    /// As which handles a binary semaphore can leave, at the same time.
+    pub(crate) binary_exports: vk::ExternalSemaphoreHandleTypeFlags,
     /// What the handles of timelines that the driver exports look like, once that is known.
     pub(crate) nature: OnceLock<Nature>,
     /// The same of binary semaphores.
@@ -130,6 +132,7 @@ impl Device {
             external_memory: enabled
                 .external_memory_fd
                 .then(|| khr::external_memory_fd::Device::new(instance, device)),
+            binary_exports: probe.binary_exports,
             nature: OnceLock::new(),
             binary_nature: OnceLock::new(),
             lost: OnceLock::new(),

@@ -5,18 +5,22 @@
     reason = "talks to the driver, and takes descriptors from it"
 )]
 
+use std::convert::Infallible;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use ash::{khr, vk};
 use rustix::fs::FileType;
 use syncline_core::backend::{Attachment, Device as _};
-use syncline_core::{Error, HandleKind, MemoryFd, Object, Origin, Rejected, Result, TimelineFd};
+use syncline_core::{
+    Error, HandleKind, MemoryFd, Object, Origin, Rejected, Result, TimelineFd, WindowsHandle,
+};
 
 use crate::device::{Device, Inner};
 use crate::error::unsupported;
 use crate::memory::{Buffer, Place};
 use crate::port::Semaphore;
+use crate::probe::SYNC_FILES_LIMIT;
 
 /// Makes handles of an exportable timeline, as many as there are importers.
 #[derive(Clone)]
@@ -158,6 +162,14 @@ impl Device {
         Ok((buffer, handle))
     }
 
+    /// Refuses a handle of Windows, whatever it holds: on this platform drivers know none.
+    ///
+    /// # Errors
+    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
+        handle.refuse(self.object())
+    }
+
     /// What the driver said to an import.
     pub(crate) fn refused(
         &self,
@@ -183,6 +195,7 @@ impl Device {
         let what = match kind {
             HandleKind::MemoryOpaqueFd => "sharing memory",
             HandleKind::BinaryOpaqueFd => "sharing binary semaphores",
+            HandleKind::SyncFd => SYNC_FILES_LIMIT,
             _ => "sharing timelines",
         };
         let reason = limits

@@ -16,6 +16,9 @@ use crate::error::unavailable;
 use crate::instance::Instance;
 use crate::validation::driver_text;
 
+/// Under which name a device says why it knows no sync files.
+pub(crate) const SYNC_FILES_LIMIT: &str = "sync files";
+
 /// A physical device: what it is, and whether it can be used.
 #[derive(Clone)]
 pub struct Candidate {
@@ -106,6 +109,9 @@ pub(crate) struct Probe {
     pub(crate) waits_to_read: bool,
     /// See [`Late`](crate::late::Late).
     pub(crate) lets_go_late: bool,
+    /// As which handles a binary semaphore can be made to leave: opaque descriptors if there are such, and sync files if there are, and
+    /// the driver combines them.
+    pub(crate) binary_exports: vk::ExternalSemaphoreHandleTypeFlags,
     /// The device extensions to enable.
     pub(crate) extensions: Vec<&'static CStr>,
 }
@@ -144,6 +150,7 @@ impl Probe {
             spins_on_any: false,
             waits_to_read: false,
             lets_go_late: false,
+            binary_exports: vk::ExternalSemaphoreHandleTypeFlags::empty(),
             extensions: Vec::new(),
         };
         if base.api_version < vk::API_VERSION_1_2 {
@@ -318,14 +325,18 @@ impl Probe {
             capabilities.imports.extend(Some(kind).filter(|_| imports));
         };
         if self.enabled.external_semaphore_fd {
-            for (kind, semaphore) in [
-                (HandleKind::TimelineOpaqueFd, vk::SemaphoreType::TIMELINE),
-                (HandleKind::BinaryOpaqueFd, vk::SemaphoreType::BINARY),
+            use vk::ExternalSemaphoreHandleTypeFlags as Handles;
+            let (timeline, binary) = (vk::SemaphoreType::TIMELINE, vk::SemaphoreType::BINARY);
+            // The order counts: see below.
+            for (kind, semaphore, handle) in [
+                (HandleKind::TimelineOpaqueFd, timeline, Handles::OPAQUE_FD),
+                (HandleKind::BinaryOpaqueFd, binary, Handles::OPAQUE_FD),
+                (HandleKind::SyncFd, binary, Handles::SYNC_FD),
             ] {
                 // The answer differs by type, so the type is part of the question.
                 let mut which = vk::SemaphoreTypeCreateInfo::default().semaphore_type(semaphore);
                 let question = vk::PhysicalDeviceExternalSemaphoreInfo::default()
-                    .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
+                    .handle_type(handle)
                     .push_next(&mut which);
                 let mut answer = vk::ExternalSemaphoreProperties::default();
                 // SAFETY: by this function's contract.
@@ -340,6 +351,12 @@ impl Probe {
                 let exports = has(vk::ExternalSemaphoreFeatureFlags::EXPORTABLE);
                 let imports = has(vk::ExternalSemaphoreFeatureFlags::IMPORTABLE);
                 note(kind, (exports, imports));
+                let with = self.binary_exports | handle;
+                // VUID-VkExportSemaphoreCreateInfo-handleTypes-01124.
+                let combines = with == handle || answer.compatible_handle_types.contains(with);
+                if semaphore == binary && exports && combines {
+                    self.binary_exports = with;
+                }
             }
         }
         if self.enabled.external_memory_fd {
@@ -388,6 +405,16 @@ impl Probe {
                 "sharing binary semaphores",
                 HandleKind::BinaryOpaqueFd,
                 why(semaphores, "VK_KHR_external_semaphore_fd"),
+            ),
+            (
+                SYNC_FILES_LIMIT,
+                HandleKind::SyncFd,
+                if semaphores {
+                    "the driver neither exports nor imports binary semaphores as sync files"
+                        .to_owned()
+                } else {
+                    why(semaphores, "VK_KHR_external_semaphore_fd")
+                },
             ),
             (
                 "sharing memory",

@@ -341,6 +341,10 @@ impl Enqueue for Submitter {
         let submitted = unsafe { self.submit(&recorder) };
         let flushed = match submitted {
             Ok(()) => {
+                let end = recorder.used.number;
+                for using in recorder.binaries.drain(..) {
+                    using.submitted(end);
+                }
                 self.commands.submitted(&mut recorder.used);
                 Flush::Done
             }

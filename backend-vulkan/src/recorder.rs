@@ -12,6 +12,8 @@ use syncline_core::{Object, Result};
 use crate::commands::{Commands, InFlight};
 use crate::error::{unsupported, wrong_device};
 use crate::memory::Buffer;
+use crate::payload::Using;
+use crate::port::Semaphore;
 use crate::timing::Stamp;
 
 /// One submission, while its work is recorded: command buffers, and what an engine must pass along.
@@ -37,6 +39,8 @@ pub struct Recorder {
     pub(crate) wait_stage: vk::PipelineStageFlags,
     pub(crate) binary_waits: Vec<(vk::Semaphore, vk::PipelineStageFlags)>,
     pub(crate) binary_signals: Vec<vk::Semaphore>,
+    /// The binary semaphores among these whose payloads are looked after.
+    pub(crate) binaries: Vec<Using>,
     pub(crate) fence: vk::Fence,
     pub(crate) keep: Keep,
     /// Exported buffers that this submission has taken from the other API, to be given back at its end.
@@ -107,6 +111,7 @@ impl Recorder {
             wait_stage: vk::PipelineStageFlags::ALL_COMMANDS,
             binary_waits: Vec::new(),
             binary_signals: Vec::new(),
+            binaries: Vec::new(),
             fence: vk::Fence::null(),
             keep: Keep::default(),
             acquired: Vec::new(),
@@ -125,6 +130,7 @@ impl Recorder {
         self.wait_stage = vk::PipelineStageFlags::ALL_COMMANDS;
         self.binary_waits.clear();
         self.binary_signals.clear();
+        self.binaries.clear();
         self.fence = vk::Fence::null();
         if !self.keep.is_empty() {
             self.keep = Keep::default();
@@ -350,6 +356,11 @@ impl Recorder {
 
     pub(crate) fn object(&self) -> &Object {
         &self.commands.object
+    }
+
+    /// The queue's own timeline.
+    pub(crate) fn own(&self) -> &Arc<Semaphore> {
+        &self.commands.own
     }
 
     /// Orders everything before it before everything after it on the queue, and shows it to the host.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::backend::Timing;
 use crate::blockers::Blockers;
+use crate::handle::PayloadUse;
 use crate::info::{BackendKind, next_id};
 use crate::peer::PeerLoss;
 use crate::sync::contain;
@@ -491,6 +492,16 @@ pub enum Error {
         expected: String,
         /// What was found instead.
         found: String,
+    },
+    /// A binary semaphore's payload cannot be replaced, or given away, as things are. Nothing has changed.
+    #[error("{semaphore} cannot {asked}: {by}")]
+    PayloadInUse {
+        /// The semaphore.
+        semaphore: Object,
+        /// What it was asked to do.
+        asked: String,
+        /// What stands in the way.
+        by: PayloadUse,
     },
     /// A handle was refused.
     #[error("{object} cannot import {what}: {reason}")]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::handle::HandleKind;
+
 /// Which API lies under a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -144,39 +146,6 @@ pub struct Capabilities {
     pub queues: Vec<QueueFamily>,
     /// What it cannot do, each with the reason: `(capability, reason)`.
     pub limits: Vec<(&'static str, String)>,
-}
-
-/// The kinds of handle that carry a semaphore or memory between APIs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum HandleKind {
-    /// An opaque file descriptor holding a timeline semaphore.
-    TimelineOpaqueFd,
-    /// An opaque file descriptor holding a binary semaphore.
-    BinaryOpaqueFd,
-    /// An opaque file descriptor holding device memory.
-    MemoryOpaqueFd,
-    /// A file of shared memory that holds a counter: memfd_create(2).
-    CounterMemfd,
-    /// A file of shared memory that holds words of data: memfd_create(2).
-    WordsMemfd,
-    /// A file descriptor that can be polled: an eventfd, a sync file, a pidfd and the like.
-    PollableFd,
-}
-
-impl HandleKind {
-    /// The name that reports use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TimelineOpaqueFd => "timeline-opaque-fd",
-            Self::BinaryOpaqueFd => "binary-opaque-fd",
-            Self::MemoryOpaqueFd => "memory-opaque-fd",
-            Self::CounterMemfd => "counter-memfd",
-            Self::WordsMemfd => "words-memfd",
-            Self::PollableFd => "pollable-fd",
-        }
-    }
 }
 
 /// One family of queues.

@@ -49,6 +49,7 @@ mod shared_memory;
 mod state;
 mod stopwatch;
 mod sync;
+mod sync_file;
 mod timeline;
 mod wait;
 mod waiters;
@@ -59,10 +60,12 @@ pub use blockers::{Blockers, Signaller, Step};
 pub use claim::Claim;
 pub use error::{Error, Failure, Object, Result, WorkError};
 pub use fence::Fence;
-pub use handle::{BinaryFd, CounterFd, MemoryFd, Origin, Rejected, TimelineFd};
-pub use info::{
-    BackendKind, Capabilities, DeviceId, HandleKind, Info, QueueFamily, QueueKind, Uuid,
+pub use handle::{
+    BinaryFd, BinaryWin32, BinaryWin32Kmt, CounterFd, D3d12FenceHandle, HandleKind, MemoryFd,
+    Origin, Payload, PayloadUse, Rejected, SyncFd, TimelineFd, TimelineWin32, TimelineWin32Kmt,
+    Transference, WindowsHandle,
 };
+pub use info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily, QueueKind, Uuid};
 pub use lane::{Held, Lane, Submitted};
 pub use notify::Notification;
 pub use peer::{PeerExit, PeerLoss};

@@ -36,6 +36,7 @@ pub use syncline_cuda as cuda;
 pub use syncline_vulkan as vulkan;
 
 mod any;
+mod binary;
 mod buffer;
 mod foreign;
 pub mod negotiate;
@@ -44,8 +45,8 @@ pub mod process;
 mod share;
 
 pub use any::{Device, Queue, Recorder};
+pub use binary::BinarySemaphore;
 pub use buffer::{Memory, SharedBuffer};
-pub use foreign::BinarySemaphore;
 pub use negotiate::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};
 pub use share::{Link, connect, share};

@@ -124,7 +124,7 @@ macro_rules! run_of {
 macro_rules! equipped_cases {
     ($($(#[$gate:meta])* $id:literal: [$($rule:ident)+] => $run:path;)+) => {
         /// The cases of this file.
-        pub(super) fn cases() -> Vec<$crate::Case<$crate::workload::Equipped>> {
+        pub(crate) fn cases() -> Vec<$crate::Case<$crate::workload::Equipped>> {
             vec![$(
                 $(#[$gate])*
                 $crate::Case { id: $id, rules: &[$(stringify!($rule)),+], run: $run }

@@ -161,6 +161,8 @@ pub fn cases() -> Vec<Case<Equipped>> {
     cases.extend(crate::cases::handles::cases());
     #[cfg(feature = "vulkan")]
     cases.extend(crate::cases::binaries::cases());
+    #[cfg(feature = "vulkan")]
+    cases.extend(crate::cases::sync_files::cases());
     #[cfg(feature = "cuda")]
     cases.extend(crate::cases::captures::cases());
     cases

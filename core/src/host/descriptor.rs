@@ -1,8 +1,4 @@
 //! Descriptors that can be polled, as fences: one-shot timelines that somebody outside signals.
-#![allow(
-    unsafe_code,
-    reason = "asks sync files for their status, a call that rustix has no name for"
-)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +13,8 @@ use crate::backend::{Attachment, ByEngine, Device as _, Port, Watch, Watcher};
 use crate::host::Device;
 use crate::point::KeptPoint;
 use crate::state::Shared;
-use crate::{Error, Fence, Object, Rejected, Result};
+use crate::sync_file;
+use crate::{Error, Fence, Object, Rejected, Result, SyncFd};
 
 /// How long a watch sleeps where the system could not poll for it.
 const NAP: Duration = Duration::from_millis(1);
@@ -83,6 +80,19 @@ impl Device {
             of: Some(of),
             value: 1,
         }))
+    }
+
+    /// A fence for the signal that a sync file stands for, as [`Device::import_descriptor`] makes it: complete at once where that is
+    /// signalled already. The signal is not consumed, so duplicates of the descriptor may become other fences, or payloads.
+    ///
+    /// # Errors
+    /// The handle, and [`Error::Native`] if the system has no descriptor left.
+    pub fn import_sync_fd(&self, handle: SyncFd, label: &str) -> Result<Fence, Rejected<SyncFd>> {
+        self.import_descriptor(handle.into_fd(), label)
+            .map_err(|Rejected { handle, error }| Rejected {
+                handle: SyncFd::known(Some(handle)),
+                error,
+            })
     }
 }
 
@@ -190,15 +200,8 @@ impl Descriptor {
 
     /// The status of a sync file; anything else has none and is fine.
     fn sync_file_status(&self) -> Result<()> {
-        let mut info = SyncFileInfo::default();
-        // SAFETY: a sync file, whose call this is, writes the structure with this layout; it reads no pointer of
-        // it as long as no fences are asked for. The kernel's other anonymous objects do not know the call.
-        let asked = unsafe {
-            let call = rustix::ioctl::Updater::<SYNC_IOC_FILE_INFO, SyncFileInfo>::new(&mut info);
-            rustix::ioctl::ioctl(&self.fd, call)
-        };
-        match asked {
-            Ok(()) if info.status < 0 => Err(self.signalled_with(info.status)),
+        match sync_file::status(self.fd.as_fd()) {
+            Ok(status) if status < 0 => Err(self.signalled_with(status)),
             _ => Ok(()),
         }
     }
@@ -224,22 +227,6 @@ impl Descriptor {
         }
     }
 }
-
-/// `struct sync_file_info` of the kernel's `linux/sync_file.h`.
-#[repr(C)]
-#[derive(Default)]
-struct SyncFileInfo {
-    name: [u8; 32],
-    /// 1 if signalled, 0 if not, else a negative error.
-    status: i32,
-    flags: u32,
-    num_fences: u32,
-    pad: u32,
-    sync_fence_info: u64,
-}
-
-const SYNC_IOC_FILE_INFO: rustix::ioctl::Opcode =
-    rustix::ioctl::opcode::read_write::<SyncFileInfo>(b'>', 4);
 
 impl Port for Descriptor {
     fn poll(&self) -> Result<Option<u64>> {

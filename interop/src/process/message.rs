@@ -655,13 +655,19 @@ fn read_handles(from: &mut Reader<'_>) -> Result<Vec<HandleKind>, Malformed> {
 }
 
 /// The kinds with their numbers, in their own order.
-const HANDLES: [HandleKind; 6] = [
+const HANDLES: [HandleKind; 12] = [
     HandleKind::TimelineOpaqueFd,
     HandleKind::BinaryOpaqueFd,
     HandleKind::MemoryOpaqueFd,
     HandleKind::CounterMemfd,
     HandleKind::WordsMemfd,
     HandleKind::PollableFd,
+    HandleKind::SyncFd,
+    HandleKind::TimelineOpaqueWin32,
+    HandleKind::BinaryOpaqueWin32,
+    HandleKind::TimelineOpaqueWin32Kmt,
+    HandleKind::BinaryOpaqueWin32Kmt,
+    HandleKind::D3d12Fence,
 ];
 
 /// From 1 to 16.

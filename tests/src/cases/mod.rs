@@ -36,6 +36,8 @@ pub mod devices;
 pub mod handles;
 pub mod processes;
 pub mod sharing;
+#[cfg(feature = "vulkan")]
+pub(crate) mod sync_files;
 
 /// How long the device that comes first is kept busy, so that a missing wait shows.
 pub(crate) const DELAY: Duration = Duration::from_millis(30);

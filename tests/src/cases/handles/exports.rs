@@ -189,7 +189,7 @@ fn travelling(world: &World<Equipped>) -> Verdict {
 }
 
 /// Sends a descriptor to this process itself.
-fn sent(fd: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+pub(in crate::cases) fn sent(fd: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
     let (here, there) = socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,

@@ -1,11 +1,12 @@
 //! X2 to X5: handles that leave one API and enter another, and those that must not.
 
 mod counter;
-mod exports;
+pub(super) mod exports;
 mod hostile;
 mod many;
 pub(super) mod parts;
 mod promises;
+mod windows;
 
 use crate::Case;
 use crate::workload::Equipped;
@@ -19,6 +20,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
         many::cases(),
         hostile::cases(),
         promises::cases(),
+        windows::cases(),
     ];
     files.into_iter().flatten().collect()
 }

@@ -68,7 +68,7 @@ pub(super) fn import(
 }
 
 /// True if the number stands for an open descriptor.
-pub(super) fn is_open(fd: RawFd) -> bool {
+pub(in crate::cases) fn is_open(fd: RawFd) -> bool {
     std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok()
 }
 

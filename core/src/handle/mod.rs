@@ -9,7 +9,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::counter::judge;
 use crate::error::{Error, Object};
-use crate::info::{HandleKind, Info, Uuid};
+use crate::info::{Info, Uuid};
+
+mod kind;
+mod sync_fd;
+mod windows;
+
+pub use kind::{HandleKind, Payload, PayloadUse, Transference};
+pub use sync_fd::SyncFd;
+pub use windows::{
+    BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, TimelineWin32, TimelineWin32Kmt, WindowsHandle,
+};
 
 /// Where a handle comes from: what an importer must match, checked before any driver is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]

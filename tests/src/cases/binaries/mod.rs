@@ -1,4 +1,4 @@
-//! F8, X4, X5: binary semaphores, whose signals fences consume.
+//! F8, X2 to X5: binary semaphores, whose signals fences consume.
 
 #![allow(
     unsafe_code,
@@ -9,6 +9,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use syncline::{BinaryFd, BinarySemaphore, Device, Error, HandleKind, Origin, host};
+
+pub(super) mod parts;
+mod stages;
+mod temporary;
 
 use crate::case::{Case, Stop, Verdict, check, check_error};
 use crate::footprint::grows_nothing;
@@ -23,7 +27,7 @@ use super::{DELAY, WORDS, copying};
 /// The cases of this family; they need a device with binary semaphores.
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
-    vec![
+    let mut cases = vec![
         Case {
             id: "binary.consumed_once",
             rules: &["F8", "F4"],
@@ -44,7 +48,10 @@ pub fn cases() -> Vec<Case<Equipped>> {
             rules: &["X4"],
             run: imports,
         },
-    ]
+    ];
+    cases.extend(stages::cases());
+    cases.extend(temporary::cases());
+    cases
 }
 
 type Side = user::Device<Equipped>;

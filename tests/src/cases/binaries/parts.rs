@@ -1,0 +1,104 @@
+//! What the cases of binary semaphores have in common: a second device of the GPU, and signals behind delayed data.
+
+use syncline::{BinaryFd, BinarySemaphore, Device, QueueKind, vulkan};
+
+use super::{Side, all_are};
+use crate::case::{Stop, Verdict};
+use crate::cases::{DELAY, WORDS};
+use crate::user;
+use crate::workload::Equipped;
+use crate::{Subject, World, patience};
+
+pub(in crate::cases) type Buffer = <Equipped as Subject>::Buffer;
+
+/// The side whose binary semaphores take payloads for one wait, which is Vulkan's. In a pair the other side has part in it.
+pub(in crate::cases) fn importer(world: &World<Equipped>) -> Result<&Side, Stop> {
+    let (exporter, importer) = super::sides(world)?;
+    let vulkan = |side: &&Side| {
+        matches!(side.library(), Device::Vulkan(_)) && super::has(&side.info().capabilities.imports)
+    };
+    let side = [exporter, importer].into_iter().find(vulkan);
+    side.map_or_else(
+        || Stop::skip("it exports binary semaphores, and imports none"),
+        Ok,
+    )
+}
+
+/// Who signals what `side` imports: the other side of a pair, or a twin of `side`.
+pub(in crate::cases) fn other(world: &World<Equipped>, side: &Side, twin: &Side) -> Side {
+    let mut others = [&world.left, &world.right].into_iter();
+    others
+        .find(|other| other.id() != side.id())
+        .unwrap_or(twin)
+        .clone()
+}
+
+/// A second `VkDevice` of the same GPU and driver: its queues go on whatever those of the first wait for, also where either has one alone.
+pub(in crate::cases) fn twin(of: &Side) -> Result<Side, Stop> {
+    let info = of.info();
+    let instance = vulkan::Instance::load()?;
+    let same = |candidate: &vulkan::Candidate| {
+        candidate.info.same_gpu(info) && candidate.info.driver_uuid == info.driver_uuid
+    };
+    match instance.devices()?.into_iter().find(same) {
+        Some(candidate) => {
+            let device = Device::Vulkan(candidate.open()?);
+            Ok(user::Device::new(Equipped::new(device)?))
+        }
+        None => Stop::skip(format!("{} cannot be opened a second time", info.name)),
+    }
+}
+
+/// A new semaphore of `side` over the payload behind a handle.
+pub(in crate::cases) fn imported(
+    side: &Side,
+    handle: BinaryFd,
+    label: &str,
+) -> Result<BinarySemaphore, Stop> {
+    let imported = side.library().import_binary(handle, label);
+    Ok(imported.map_err(|rejected| rejected.error)?)
+}
+
+/// Somebody who writes values behind a delay, and signals behind them: whoever gets past a signal that is not the right one finds an old value.
+pub(in crate::cases) struct Producer {
+    side: Side,
+    queue: user::Queue<Equipped>,
+    buffer: Buffer,
+    value: u32,
+}
+
+impl Producer {
+    pub(in crate::cases) fn new(side: &Side) -> Result<Self, Stop> {
+        Ok(Self {
+            side: side.clone(),
+            queue: side.queue(QueueKind::Compute, "producer")?,
+            buffer: side.buffer(WORDS)?,
+            value: 0,
+        })
+    }
+
+    /// Writes the next value, late, and signals.
+    pub(in crate::cases) fn produce(&mut self, semaphore: &BinarySemaphore) -> Verdict {
+        self.value += 1;
+        let (side, value) = (self.side.clone(), self.value);
+        let (buffer, semaphore) = (self.buffer.clone(), semaphore.clone());
+        let work = move |recorder: &mut syncline::Recorder<'_>| {
+            side.busy(recorder, DELAY)?;
+            Equipped::fill(recorder, &buffer, value)?;
+            // SAFETY: a case consumes each signal before it makes the next.
+            unsafe { recorder.signal_semaphore(&semaphore) }
+        };
+        self.queue.submit(&[], work, &[])?;
+        Ok(())
+    }
+
+    /// Behind everything that was produced.
+    pub(in crate::cases) fn idle(&self) -> Verdict {
+        Ok(self.queue.idle(patience())?)
+    }
+
+    /// The last value is there.
+    pub(in crate::cases) fn is_seen(&self, by: &str) -> Verdict {
+        all_are(&Equipped::read(&self.buffer), self.value, by)
+    }
+}

@@ -1,0 +1,112 @@
+//! X2, X4, F8: a binary semaphore that is exported before its signal, while that is pending, and after it; and handles that travel on their own.
+
+use std::os::fd::AsFd;
+
+use syncline::{BinaryFd, BinarySemaphore, Origin};
+
+use super::parts::{Producer, imported, twin};
+use super::sides;
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::cases::handles::exports::sent;
+use crate::footprint::grows_nothing;
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "binary.exported_at_every_stage": [X4 X2 F8] => every_stage;
+    "binary.duplicated_and_sent_descriptors": [X4 X2] => travelling;
+}
+
+/// When the signal is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    AfterTheImport,
+    BetweenExportAndImport,
+    PendingAtTheExport,
+    MadeBeforeTheExport,
+}
+
+/// Whenever the handle was made, the import waits for the one signal, and takes it from everybody: the next wait, through another import, is for the
+/// next signal.
+fn every_stage(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides(world)?;
+    // What has one queue alone cannot show that it waits for it.
+    let importer = if world.is_pair() {
+        importer.clone()
+    } else {
+        twin(exporter)?
+    };
+    let mut producer = Producer::new(exporter)?;
+    for stage in [
+        Stage::AfterTheImport,
+        Stage::BetweenExportAndImport,
+        Stage::PendingAtTheExport,
+        Stage::MadeBeforeTheExport,
+    ] {
+        let made = exporter.library().binary_semaphore("made")?;
+        let early = matches!(
+            stage,
+            Stage::PendingAtTheExport | Stage::MadeBeforeTheExport
+        );
+        if early {
+            producer.produce(&made)?;
+        }
+        if stage == Stage::MadeBeforeTheExport {
+            producer.idle()?;
+        }
+        let handle = made.export()?;
+        if stage == Stage::BetweenExportAndImport {
+            producer.produce(&made)?;
+        }
+        let first = imported(&importer, handle, "first")?;
+        if stage == Stage::AfterTheImport {
+            producer.produce(&made)?;
+        }
+        waited_for(&first, &producer, &format!("signalled {stage:?}"))?;
+
+        let second = imported(&importer, made.export()?, "second")?;
+        producer.produce(&made)?;
+        waited_for(&second, &producer, &format!("the next after {stage:?}"))?;
+    }
+    producer.idle()
+}
+
+/// The semaphore's pending signal is consumed, with the data before it there.
+fn waited_for(semaphore: &BinarySemaphore, producer: &Producer, when: &str) -> Verdict {
+    // SAFETY: just submitted, or made, and nobody else waits for it.
+    let fence = unsafe { semaphore.pending("produced") }?;
+    fence.wait(patience())?;
+    check!(fence.is_complete()?, "not complete after the wait for it");
+    producer.is_seen(when)
+}
+
+/// A descriptor that is duplicated, duplicated onto a number of somebody's choice, or sent through a socket still is a handle of the same semaphore, as
+/// is the one that it was made from, whichever are closed by then.
+fn travelling(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = sides(world)?;
+    let importer = if world.is_pair() {
+        importer.clone()
+    } else {
+        twin(exporter)?
+    };
+    let system = |error: std::io::Error| Stop::Failed(format!("no descriptor came: {error}"));
+    let mut producer = Producer::new(exporter)?;
+    let made = exporter.library().binary_semaphore("made")?;
+    grows_nothing(|| {
+        let original = made.export()?.into_fd();
+        let ways = [
+            original.try_clone().map_err(system)?,
+            rustix::io::fcntl_dupfd_cloexec(&original, 700)
+                .map_err(|errno| system(errno.into()))?,
+            sent(original.as_fd()).map_err(system)?,
+        ];
+        for fd in ways.into_iter().chain([original]) {
+            // SAFETY: the descriptor of an export of this device, or a duplicate of it.
+            let handle = unsafe { BinaryFd::from_fd(fd, Origin::of(exporter.info())) };
+            let semaphore = imported(&importer, handle, "travelled")?;
+            producer.produce(&made)?;
+            waited_for(&semaphore, &producer, "by a handle that has travelled")?;
+        }
+        producer.idle()
+    })
+}

@@ -1,0 +1,351 @@
+//! X4, X3, E5: payloads that are imported for one wait, and the permanent ones behind them.
+
+use ash::{khr, vk};
+use syncline::{
+    BinaryFd, BinarySemaphore, Device, Error, HandleKind, Origin, Payload, PayloadUse, QueueKind,
+    Recorder, Rejected,
+};
+
+use super::parts::{Producer, imported, importer, other, twin};
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::cases::handles::parts::{forged_origins, is_open, names_both, names_importer};
+use crate::cases::kinds::kinds;
+use crate::footprint::grows_nothing;
+use crate::workload::Equipped;
+use crate::{Subject, World, patience};
+
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+
+equipped_cases! {
+    "binary.temporary_then_permanent": [X4 X3] => restored;
+    "binary.permanent_stays_unsignalled": [X4] => unsignalled;
+    "binary.without_the_flag_nothing_is_restored": [X4] => control;
+    "binary.payload_in_use_is_not_replaced": [X4 E5] => in_use;
+    "binary.temporary_refusals_change_nothing": [X4 X5 E5] => refusals;
+    "binary.temporary_imports_leave_nothing": [X4] => leave_nothing;
+    #[cfg(feature = "cuda")]
+    "binary.cuda_imports_for_good": [X3 X4] => for_good;
+}
+
+const TEMPORARY: Payload = Payload::Temporary(HandleKind::BinaryOpaqueFd);
+
+/// Consumes the semaphore's signal, which is pending or made. Where the library is wrong it may be the payload of `rescue` that is waited for instead:
+/// that is signalled then, so that no queue is left waiting.
+fn consumed(
+    semaphore: &BinarySemaphore,
+    rescue: Option<(&mut Producer, &BinarySemaphore)>,
+) -> Verdict {
+    // SAFETY: its signal is pending or made, and nobody else waits for it.
+    let fence = unsafe { semaphore.pending("consumed") }?;
+    let waited = fence.wait(patience());
+    if waited.is_err()
+        && let Some((producer, signals)) = rescue
+    {
+        producer.produce(signals)?;
+        fence.wait(patience())?;
+    }
+    Ok(waited?)
+}
+
+fn import(semaphore: &BinarySemaphore, handle: BinaryFd) -> Verdict {
+    let imported = semaphore.import_temporary(handle);
+    Ok(imported.map_err(|rejected| rejected.error)?)
+}
+
+fn has(semaphore: &BinarySemaphore, payload: Payload, when: &str) -> Verdict {
+    let found = semaphore.payload();
+    check!(
+        found == payload,
+        "{when}, the payload is {found:?} instead of {payload:?}"
+    );
+    Ok(())
+}
+
+/// A signalled semaphore takes another's payload for one wait. That waits for the other's signal; the next finds the first signal, though nobody
+/// signals any more; and the one after that waits for a new one. The other's signal is consumed for everybody.
+fn restored(world: &World<Equipped>) -> Verdict {
+    let side = importer(world)?;
+    let twin = twin(side)?;
+    let signaller = other(world, side, &twin);
+    let (mut own, mut other) = (Producer::new(side)?, Producer::new(&signaller)?);
+    let semaphore = side.library().binary_semaphore("permanent")?;
+    let theirs = twin.library().binary_semaphore("another's")?;
+    let signals = imported(&signaller, theirs.export()?, "the other's, too")?;
+    for _ in 0..3 {
+        has(&semaphore, Payload::Permanent, "at first")?;
+        own.produce(&semaphore)?;
+        own.idle()?;
+        import(&semaphore, theirs.export()?)?;
+        has(&semaphore, TEMPORARY, "after the import")?;
+
+        other.produce(&signals)?;
+        consumed(&semaphore, None)?;
+        other.is_seen("the wait for the temporary payload")?;
+        has(&semaphore, Payload::Permanent, "after the wait")?;
+
+        // Nobody has anything in flight: it is the signal from before.
+        other.idle()?;
+        consumed(&semaphore, Some((&mut other, &signals)))?;
+
+        // And nothing is left of that, on either.
+        let shared = imported(&signaller, semaphore.export()?, "permanent too")?;
+        other.produce(&shared)?;
+        consumed(&semaphore, None)?;
+        other.is_seen("the wait for the permanent payload's next signal")?;
+        let again = imported(side, theirs.export()?, "another's too")?;
+        other.produce(&signals)?;
+        consumed(&again, None)?;
+        other.is_seen("the wait for the other payload's next signal")?;
+    }
+    other.idle()
+}
+
+/// A permanent payload that was not signalled is not signalled afterwards either; and what this side signals meanwhile is the temporary payload.
+fn unsignalled(world: &World<Equipped>) -> Verdict {
+    let side = importer(world)?;
+    let twin = twin(side)?;
+    let (mut own, mut other) = (Producer::new(side)?, Producer::new(&twin)?);
+    let semaphore = side.library().binary_semaphore("permanent")?;
+    let shared = imported(&twin, semaphore.export()?, "permanent too")?;
+    let theirs = twin.library().binary_semaphore("another's")?;
+
+    import(&semaphore, theirs.export()?)?;
+    own.produce(&semaphore)?;
+    consumed(&theirs, Some((&mut other, &theirs)))?;
+    own.is_seen("the wait for a signal of the temporary payload")?;
+    own.idle()?;
+    // A signal does not end what is temporary.
+    has(&semaphore, TEMPORARY, "after a signal")?;
+    other.produce(&theirs)?;
+    consumed(&semaphore, None)?;
+    other.is_seen("the wait for the temporary payload")?;
+    has(&semaphore, Payload::Permanent, "after the wait")?;
+
+    other.produce(&shared)?;
+    consumed(&semaphore, Some((&mut other, &theirs)))?;
+    other.is_seen("the wait for the permanent payload")?;
+    other.idle()
+}
+
+/// The same calls without `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`, made by hand: the first signal is lost with the payload that it was made on, and the second
+/// wait is for another signal of the other's. So what is shown of temporary payloads is the flag's doing.
+fn control(world: &World<Equipped>) -> Verdict {
+    let side = importer(world)?;
+    let twin = twin(side)?;
+    let Device::Vulkan(device) = side.library() else {
+        return Stop::skip("a control for Vulkan");
+    };
+    let (mut own, mut other) = (Producer::new(side)?, Producer::new(&twin)?);
+    let semaphore = side.library().binary_semaphore("replaced")?;
+    let BinarySemaphore::Vulkan(raw) = &semaphore else {
+        return Stop::fail("a Vulkan device has made another backend's semaphore");
+    };
+    let theirs = twin.library().binary_semaphore("another's")?;
+    own.produce(&semaphore)?;
+    own.idle()?;
+    let functions = khr::external_semaphore_fd::Device::new(device.instance(), device.raw());
+    let info = vk::ImportSemaphoreFdInfoKHR::default()
+        .semaphore(raw.raw())
+        .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
+        .fd(theirs.export()?.into_fd().into_raw_fd());
+    // SAFETY: nothing uses the semaphore, and the handle is of one of the same kind and driver, which takes it.
+    if let Err(code) = unsafe { functions.import_semaphore_fd(&info) } {
+        return Stop::fail(format!("the driver takes no payload for good: {code:?}"));
+    }
+    for _ in 0..2 {
+        other.produce(&theirs)?;
+        consumed(&semaphore, None)?;
+        other.is_seen("a wait for the other's payload")?;
+    }
+    other.idle()
+}
+
+/// Nothing is replaced while a signal or a wait is under way, nor what is temporary already; afterwards it can be.
+fn in_use(world: &World<Equipped>) -> Verdict {
+    let side = importer(world)?;
+    let twin = twin(side)?;
+    let mut other = Producer::new(&twin)?;
+    let semaphore = side.library().binary_semaphore("in use")?;
+    let theirs = twin.library().binary_semaphore("another's")?;
+    let refused = |what: &str| -> Result<PayloadUse, Stop> {
+        let before = semaphore.payload();
+        let handle = theirs.export()?;
+        let number = handle.as_fd().as_raw_fd();
+        let Err(Rejected { handle, error }) = semaphore.import_temporary(handle) else {
+            return Stop::fail(format!("the payload was replaced with {what}"));
+        };
+        check!(
+            handle.as_fd().as_raw_fd() == number && is_open(number),
+            "with {what}, the handle did not come back"
+        );
+        has(&semaphore, before, what)?;
+        match error {
+            Error::PayloadInUse {
+                semaphore: named,
+                by,
+                asked,
+            } => {
+                check!(named == *semaphore.object(), "{named} is not the semaphore");
+                check!(asked.contains("temporary"), "nobody asked to {asked}");
+                Ok(by)
+            }
+            error => Stop::fail(format!("with {what}: {error}")),
+        }
+    };
+
+    // A signal that the device has not got to.
+    let latch = side.subject().latch()?;
+    let queue = side.queue(QueueKind::Compute, "signaller")?;
+    let (blocked, signals) = (latch.clone(), semaphore.clone());
+    let work = move |recorder: &mut Recorder<'_>| {
+        Equipped::block(recorder, &blocked)?;
+        // SAFETY: unsignalled, and consumed below before it is signalled again.
+        unsafe { recorder.signal_semaphore(&signals) }
+    };
+    queue.submit(&[], work, &[])?;
+    let by = refused("a signal under way");
+    Equipped::open(&latch)?;
+    let by = by?;
+    check!(
+        matches!(&by, PayloadUse::Signal(on) if on == queue.object()),
+        "a signal under way is told as: {by}"
+    );
+    queue.idle(patience())?;
+
+    import(&semaphore, theirs.export()?)?;
+    let by = refused("a temporary payload")?;
+    check!(
+        by == PayloadUse::Temporary(HandleKind::BinaryOpaqueFd),
+        "a temporary payload is told as: {by}"
+    );
+    check_error!(
+        semaphore.export(),
+        Error::PayloadInUse {
+            by: PayloadUse::Temporary(_),
+            ..
+        }
+    );
+
+    // A wait that the device has not got past: the temporary payload is its own already.
+    let latch = twin.subject().latch()?;
+    let theirs_queue = twin.queue(QueueKind::Compute, "signaller there")?;
+    let (blocked, signals) = (latch.clone(), theirs.clone());
+    let work = move |recorder: &mut Recorder<'_>| {
+        Equipped::block(recorder, &blocked)?;
+        // SAFETY: unsignalled, and consumed below.
+        unsafe { recorder.signal_semaphore(&signals) }
+    };
+    theirs_queue.submit(&[], work, &[])?;
+    // SAFETY: just submitted, and nobody else waits for it.
+    let fence = unsafe { semaphore.pending("temporary") }?;
+    let told = refused("a wait under way");
+    Equipped::open(&latch)?;
+    check!(
+        matches!(&told, Ok(PayloadUse::Wait(_))),
+        "a wait under way is told as: {told:?}"
+    );
+    fence.wait(patience())?;
+    has(&semaphore, Payload::Permanent, "after the wait")?;
+
+    // It is free again at once, with its first signal.
+    import(&semaphore, theirs.export()?)?;
+    other.produce(&theirs)?;
+    consumed(&semaphore, None)?;
+    other.is_seen("a second temporary payload")?;
+    consumed(&semaphore, Some((&mut other, &theirs)))?;
+    theirs_queue.idle(patience())?;
+    other.idle()
+}
+
+/// Descriptors that are none, and handles of other GPUs: each comes back, and the semaphore is as it was.
+fn refusals(world: &World<Equipped>) -> Verdict {
+    let side = importer(world)?;
+    let twin = twin(side)?;
+    let mut own = Producer::new(side)?;
+    let semaphore = side.library().binary_semaphore("signalled")?;
+    own.produce(&semaphore)?;
+    own.idle()?;
+    let refused = |what: &str, handle: BinaryFd| -> Result<Error, Stop> {
+        let number = handle.as_fd().as_raw_fd();
+        let Err(Rejected { handle, error }) = semaphore.import_temporary(handle) else {
+            return Stop::fail(format!("{what} became a payload"));
+        };
+        check!(
+            handle.as_fd().as_raw_fd() == number && is_open(number),
+            "{what} did not come back"
+        );
+        has(&semaphore, Payload::Permanent, what)?;
+        Ok(error)
+    };
+    let origin = Origin::of(side.info());
+    for (what, fd) in kinds()? {
+        // SAFETY: not what it says; no driver is asked to take it.
+        let handle = unsafe { BinaryFd::from_fd(fd, origin.clone()) };
+        names_importer(what, &refused(what, handle)?, side.info())?;
+    }
+    let theirs = twin.library().binary_semaphore("another's")?;
+    for (of, forged) in forged_origins(twin.info(), side.info()) {
+        // SAFETY: a binary semaphore's; only its origin is a lie.
+        let handle = unsafe { BinaryFd::from_fd(theirs.export()?.into_fd(), forged) };
+        names_both(of, &refused(of, handle)?, side.info())?;
+    }
+    // Its signal is there.
+    consumed(&semaphore, Some((&mut Producer::new(&twin)?, &theirs)))?;
+    side.check()?;
+    Ok(())
+}
+
+/// Thousands, of which every tenth is waited for; the others go with their semaphores, or are refused.
+fn leave_nothing(world: &World<Equipped>) -> Verdict {
+    let side = importer(world)?;
+    let twin = twin(side)?;
+    let theirs = twin.library().binary_semaphore("another's")?;
+    let queue = twin.queue(QueueKind::Compute, "signaller")?;
+    let kept = side.library().binary_semaphore("kept")?;
+    grows_nothing(|| {
+        for nth in 0..1000 {
+            if nth % 10 != 0 {
+                let semaphore = side.library().binary_semaphore("one of many")?;
+                import(&semaphore, theirs.export()?)?;
+                check!(
+                    semaphore.import_temporary(theirs.export()?).is_err(),
+                    "a temporary payload was replaced"
+                );
+                continue;
+            }
+            import(&kept, theirs.export()?)?;
+            let signals = theirs.clone();
+            // SAFETY: consumed below, before it is signalled again.
+            let work =
+                move |recorder: &mut Recorder<'_>| unsafe { recorder.signal_semaphore(&signals) };
+            queue.submit(&[], work, &[])?;
+            consumed(&kept, None)?;
+        }
+        Ok(queue.idle(patience())?)
+    })
+}
+
+/// CUDA has no payloads for one wait: it says so, and the handle comes back.
+#[cfg(feature = "cuda")]
+fn for_good(world: &World<Equipped>) -> Verdict {
+    let (exporter, importer) = super::sides(world)?;
+    let Device::Cuda(_) = importer.library() else {
+        return Stop::skip("the importer is not CUDA's");
+    };
+    let made = exporter.library().binary_semaphore("made")?;
+    let semaphore = imported(importer, made.export()?, "for good")?;
+    let handle = made.export()?;
+    let number = handle.as_fd().as_raw_fd();
+    let Err(Rejected { handle, error }) = semaphore.import_temporary(handle) else {
+        return Stop::fail("CUDA took a payload for one wait");
+    };
+    check!(
+        handle.as_fd().as_raw_fd() == number && is_open(number),
+        "the handle did not come back"
+    );
+    check!(
+        matches!(&error, Error::Unsupported { object, .. } if object == semaphore.object()),
+        "refused with: {error}"
+    );
+    has(&semaphore, Payload::Permanent, "after the refusal")
+}

@@ -1,0 +1,96 @@
+//! X3, X4, E5: handles of Windows can be named, and every device refuses them with the reason; and what each kind of handle hands over.
+
+#![allow(
+    unsafe_code,
+    reason = "foreign handles enter only through unsafe constructors"
+)]
+
+use syncline::backend::Device as _;
+use syncline::{
+    BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, Device, Error, HandleKind, Origin, Rejected,
+    TimelineWin32, TimelineWin32Kmt, Transference, WindowsHandle,
+};
+
+use crate::World;
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::workload::Equipped;
+
+equipped_cases! {
+    "handle.of_windows_is_refused": [X3 X4 E5] => refused;
+    "handle.tells_its_transference": [X3 D3] => transference;
+}
+
+fn refused(world: &World<Equipped>) -> Verdict {
+    for side in [&world.left, &world.right] {
+        let device = side.library();
+        let origin = || Origin::of(side.info());
+        // SAFETY: never used as handles: that is what is shown.
+        unsafe {
+            refuses(device, TimelineWin32::from_raw(1, origin()))?;
+            refuses(device, BinaryWin32::from_raw(2, origin()))?;
+            refuses(device, TimelineWin32Kmt::from_raw(3, origin()))?;
+            refuses(device, BinaryWin32Kmt::from_raw(4, origin()))?;
+            refuses(device, D3d12FenceHandle::from_raw(5, origin()))?;
+        }
+        let can = &device.info().capabilities;
+        for kind in [
+            HandleKind::TimelineOpaqueWin32,
+            HandleKind::BinaryOpaqueWin32,
+            HandleKind::TimelineOpaqueWin32Kmt,
+            HandleKind::BinaryOpaqueWin32Kmt,
+            HandleKind::D3d12Fence,
+        ] {
+            check!(
+                !can.exports.contains(&kind) && !can.imports.contains(&kind),
+                "{kind} is promised"
+            );
+            // Nor as a value.
+            match device.exportable_binary("for Windows", kind) {
+                Ok(_) => return Stop::fail(format!("a semaphore was made for {kind}")),
+                Err(error) => says_why(device, kind, &error)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn refuses<H: WindowsHandle>(device: &Device, handle: H) -> Verdict {
+    let raw = handle.raw();
+    // The type of a success has no value.
+    let Err(Rejected { handle, error }) = device.import_windows(handle);
+    check!(handle.raw() == raw, "another handle came back");
+    says_why(device, H::KIND, &error)
+}
+
+fn says_why(device: &Device, kind: HandleKind, error: &Error) -> Verdict {
+    let Error::Unsupported {
+        object,
+        asked,
+        reason,
+    } = error
+    else {
+        return Stop::fail(format!("{kind} is refused with: {error}"));
+    };
+    check!(
+        object == device.object() && asked.contains(kind.name()) && reason.contains("Windows"),
+        "{kind} is refused without saying by whom, what and why: {error}"
+    );
+    Ok(())
+}
+
+/// What a device exports or imports says how: of all that is here by reference, but for sync files.
+fn transference(world: &World<Equipped>) -> Verdict {
+    for side in [&world.left, &world.right] {
+        let can = &side.info().capabilities;
+        for kind in can.exports.iter().chain(&can.imports) {
+            let copies = kind.transference() == Transference::Copy;
+            check!(
+                copies == (*kind == HandleKind::SyncFd),
+                "{kind}: {:?}",
+                kind.transference()
+            );
+            check!(!kind.is_of_windows(), "{kind} is said to be of Windows");
+        }
+    }
+    Ok(())
+}

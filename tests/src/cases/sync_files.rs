@@ -1,0 +1,363 @@
+//! X3, X4, F8, D3: sync files, which hold one signal each, of which an importer has a copy.
+
+#![allow(
+    unsafe_code,
+    reason = "vouches for pending signals, and makes hostile handles"
+)]
+
+use std::os::fd::{AsRawFd, RawFd};
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{
+    BinarySemaphore, Device, Error, Fence, HandleKind, Payload, PayloadUse, QueueKind, Recorder,
+    Rejected, SyncFd, Transference, host,
+};
+
+use super::binaries::parts::Producer;
+use super::handles::parts::is_open;
+use super::kinds::kinds;
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::footprint::grows_nothing;
+use crate::user;
+use crate::workload::Equipped;
+use crate::{Subject, World, patience};
+
+equipped_cases! {
+    "sync_file.promised_or_refused": [D3 X3 X4 E5] => promised;
+    "sync_file.hostile_descriptors": [X3 X4 E5] => hostile;
+    "sync_file.already_signalled": [F8 X4] => already;
+    "sync_file.exported_signal_is_a_fence": [F8 X4] => exported;
+    "sync_file.imported_for_one_wait": [X4 X3] => imported;
+    "sync_file.payload_in_use": [X4 E5] => in_use;
+    "sync_file.thousands_leave_nothing": [X4] => leave_nothing;
+}
+
+type Side = user::Device<Equipped>;
+
+const KIND: HandleKind = HandleKind::SyncFd;
+
+/// The side that makes sync files, or takes them, or both; else the reasons of both sides.
+fn side(world: &World<Equipped>, exports: bool, imports: bool) -> Result<&Side, Stop> {
+    let able = |side: &&Side| {
+        let can = &side.info().capabilities;
+        (!exports || can.exports.contains(&KIND)) && (!imports || can.imports.contains(&KIND))
+    };
+    let sides = [&world.left, &world.right];
+    if let Some(side) = sides.into_iter().find(able) {
+        return Ok(side);
+    }
+    let mut reasons: Vec<_> = sides.into_iter().filter_map(reason).collect();
+    reasons.dedup();
+    match reasons[..] {
+        [] => Stop::skip("no side exports sync files, or none imports them"),
+        _ => Stop::skip(reasons.join("; ")),
+    }
+}
+
+/// Why a device has no sync files, if it has an answer to that: the host, which has no semaphores of a driver, does not.
+fn reason(side: &Side) -> Option<String> {
+    let info = side.info();
+    let mut limits = info.capabilities.limits.iter();
+    let (_, why) = limits.find(|(limit, _)| *limit == "sync files")?;
+    Some(format!("no sync files on {}: {why}", info.name))
+}
+
+/// Where a fence is made of a sync file, on a host device, whose waits no device's queue can order by chance.
+fn fence(handle: SyncFd, label: &str) -> Result<Fence, Stop> {
+    let fence = host::Device::new().import_sync_fd(handle, label);
+    Ok(fence.map_err(|rejected| rejected.error)?)
+}
+
+/// Takes the semaphore's signal out of it.
+fn export(semaphore: &BinarySemaphore) -> Result<SyncFd, Stop> {
+    // SAFETY: its callers have just submitted a signal, and nobody else waits for it.
+    Ok(unsafe { semaphore.export_sync_fd() }?)
+}
+
+fn number(handle: &SyncFd) -> Option<RawFd> {
+    handle.fd().map(|fd| fd.as_raw_fd())
+}
+
+fn unsupported(what: &str, error: &Error) -> Verdict {
+    let Error::Unsupported { reason, .. } = error else {
+        return Stop::fail(format!("{what} is refused with: {error}"));
+    };
+    check!(
+        reason.len() > 8,
+        "{what} is refused for no reason: {reason:?}"
+    );
+    Ok(())
+}
+
+/// What a device says of sync files it does; what it does not, it refuses with the reason, and the handle comes back.
+fn promised(world: &World<Equipped>) -> Verdict {
+    check!(
+        KIND.transference() == Transference::Copy,
+        "sync files are copies"
+    );
+    for side in [&world.left, &world.right] {
+        let (device, can) = (side.library(), &side.info().capabilities);
+        match device.exportable_binary("for sync files", KIND) {
+            Ok(_) => check!(can.exports.contains(&KIND), "exported, and not promised"),
+            Err(error) => {
+                check!(!can.exports.contains(&KIND), "promised, and: {error}");
+                unsupported("an export", &error)?;
+            }
+        }
+        let shared = match device {
+            Device::Host(_) => continue,
+            Device::Vulkan(_) => device.binary_semaphore("a semaphore")?,
+            // Its semaphores are others' first.
+            #[allow(unreachable_patterns, reason = "reachable with another backend")]
+            _ => match super::binaries::sides(world) {
+                Ok((exporter, importer)) if importer.id() == side.id() => {
+                    let made = exporter.library().binary_semaphore("made")?;
+                    super::binaries::parts::imported(side, made.export()?, "a semaphore")?
+                }
+                _ => continue,
+            },
+        };
+        match shared.import_sync_fd(SyncFd::signalled()) {
+            Ok(()) => check!(can.imports.contains(&KIND), "imported, and not promised"),
+            Err(Rejected { error, .. }) => {
+                check!(!can.imports.contains(&KIND), "promised, and: {error}");
+                unsupported("an import", &error)?;
+                check!(
+                    shared.payload() == Payload::Permanent,
+                    "the refusal has changed the payload"
+                );
+            }
+        }
+        if !can.exports.contains(&KIND) {
+            // SAFETY: refused before any driver is asked.
+            match unsafe { shared.export_sync_fd() } {
+                Ok(_) => return Stop::fail("exported, and not promised"),
+                Err(error) => unsupported("an export", &error)?,
+            }
+        }
+        // A fence is made of it by a host device, and this one says so.
+        match device.import_sync_fd(SyncFd::signalled(), "nobody's") {
+            Ok(_) => return Stop::fail("a fence was made by a device that is no host"),
+            Err(Rejected { error, .. }) => unsupported("a fence", &error)?,
+        }
+    }
+    Ok(())
+}
+
+/// What is no sync file does not become one, and comes back open.
+fn hostile(_: &World<Equipped>) -> Verdict {
+    for (what, fd) in kinds()? {
+        let number = fd.as_raw_fd();
+        let Err(Rejected { handle, error }) = SyncFd::from_fd(Some(fd)) else {
+            return Stop::fail(format!("{what} was taken for a sync file"));
+        };
+        check!(
+            handle.as_raw_fd() == number && is_open(number),
+            "{what} did not come back"
+        );
+        check!(
+            matches!(&error, Error::Import { reason, .. } if reason.len() > 8),
+            "{what} is refused with: {error}"
+        );
+    }
+    Ok(())
+}
+
+/// −1 is a signal already made: as a fence, for every queue; and as the payload of the next wait.
+fn already(world: &World<Equipped>) -> Verdict {
+    let none = || SyncFd::from_fd(None).map_err(|rejected| Stop::from(rejected.error));
+    let signalled = fence(none()?, "signalled")?;
+    check!(signalled.is_complete()?, "-1 is not complete");
+    for side in [&world.left, &world.right] {
+        let queue = side.library().queue(QueueKind::Compute, "waiter")?;
+        queue.wait(&signalled)?;
+        queue.idle(patience())?;
+        if side.info().capabilities.imports.contains(&KIND) {
+            let semaphore = side.library().binary_semaphore("unsignalled")?;
+            import(&semaphore, none()?)?;
+            consumed(&semaphore)?;
+        }
+    }
+    Ok(())
+}
+
+fn import(semaphore: &BinarySemaphore, handle: SyncFd) -> Verdict {
+    let imported = semaphore.import_sync_fd(handle);
+    Ok(imported.map_err(|rejected| rejected.error)?)
+}
+
+fn consumed(semaphore: &BinarySemaphore) -> Verdict {
+    // SAFETY: its signal is pending or made, and nobody else waits for it.
+    let fence = unsafe { semaphore.pending("consumed") }?;
+    Ok(fence.wait(patience())?)
+}
+
+/// An exported signal is a fence that completes behind the work before it and not sooner; the semaphore has lost it, and its next signal is
+/// another handle's.
+fn exported(world: &World<Equipped>) -> Verdict {
+    let side = side(world, true, false)?;
+    let mut producer = Producer::new(side)?;
+    let queue = side.queue(QueueKind::Compute, "held up")?;
+    let semaphore = side.library().exportable_binary("signalled", KIND)?;
+    for _ in 0..3 {
+        let latch = side.subject().latch()?;
+        let (blocked, signals) = (latch.clone(), semaphore.clone());
+        let work = move |recorder: &mut Recorder<'_>| {
+            Equipped::block(recorder, &blocked)?;
+            // SAFETY: unsignalled: each signal is taken out before the next.
+            unsafe { recorder.signal_semaphore(&signals) }
+        };
+        queue.submit(&[], work, &[])?;
+        let held_up = export(&semaphore).and_then(|handle| fence(handle, "held up"));
+        let early = held_up.as_ref().ok().map(Fence::is_complete);
+        Equipped::open(&latch)?;
+        let held_up = held_up?;
+        check!(
+            matches!(early, Some(Ok(false))),
+            "complete before the device got there: {early:?}"
+        );
+        held_up.wait(patience())?;
+        queue.idle(patience())?;
+
+        // The signal is gone with the handle: this one is for the next.
+        producer.produce(&semaphore)?;
+        let next = fence(export(&semaphore)?, "next")?;
+        next.wait(patience())?;
+        producer.is_seen("a fence of the next signal")?;
+
+        // One that has been made, and that nobody has waited for.
+        producer.produce(&semaphore)?;
+        producer.idle()?;
+        fence(export(&semaphore)?, "made")?.wait(patience())?;
+        check!(held_up.is_complete()?, "a fence is complete no more");
+    }
+    Ok(())
+}
+
+/// Who makes sync files for `side`: the other side of a pair if it does, whose work no queue of `side` can order by chance.
+fn maker<'w>(world: &'w World<Equipped>, side: &'w Side) -> &'w Side {
+    let others = [&world.left, &world.right].into_iter();
+    let able = |other: &&Side| other.info().capabilities.exports.contains(&KIND);
+    others
+        .filter(able)
+        .find(|other| other.id() != side.id())
+        .unwrap_or(side)
+}
+
+/// A signalled semaphore takes another's signal for one wait, and then has its own.
+fn imported(world: &World<Equipped>) -> Verdict {
+    let side = side(world, true, true)?;
+    let maker = maker(world, side);
+    let mut other = Producer::new(maker)?;
+    let mut own = Producer::new(side)?;
+    let semaphore = side.library().binary_semaphore("permanent")?;
+    let source = maker.library().exportable_binary("another's", KIND)?;
+    for _ in 0..3 {
+        own.produce(&semaphore)?;
+        own.idle()?;
+        other.produce(&source)?;
+        import(&semaphore, export(&source)?)?;
+        let found = semaphore.payload();
+        check!(
+            found == Payload::Temporary(KIND),
+            "after the import, the payload is {found:?}"
+        );
+        consumed(&semaphore)?;
+        other.is_seen("the wait for another's signal")?;
+        let found = semaphore.payload();
+        check!(
+            found == Payload::Permanent,
+            "after the wait, the payload is {found:?}"
+        );
+        // Its own signal, with nothing in flight.
+        other.idle()?;
+        consumed(&semaphore)?;
+        // And no other is left of either.
+        own.produce(&semaphore)?;
+        consumed(&semaphore)?;
+        own.is_seen("the wait for the semaphore's own signal")?;
+        own.idle()?;
+    }
+    Ok(())
+}
+
+/// A temporary payload is not replaced, and no signal is taken from under a wait; the handle comes back, and nothing has changed.
+fn in_use(world: &World<Equipped>) -> Verdict {
+    let side = side(world, true, true)?;
+    let maker = maker(world, side);
+    let semaphore = side.library().exportable_binary("in use", KIND)?;
+    let source = maker.library().exportable_binary("another's", KIND)?;
+    let queue = maker.queue(QueueKind::Compute, "held up")?;
+    let latch = maker.subject().latch()?;
+    let (blocked, signals) = (latch.clone(), source.clone());
+    let work = move |recorder: &mut Recorder<'_>| {
+        Equipped::block(recorder, &blocked)?;
+        // SAFETY: unsignalled, and taken out below.
+        unsafe { recorder.signal_semaphore(&signals) }
+    };
+    queue.submit(&[], work, &[])?;
+    let shown = (|| {
+        import(&semaphore, export(&source)?)?;
+        let Err(Rejected { handle, error }) = semaphore.import_sync_fd(SyncFd::signalled()) else {
+            return Stop::fail("a temporary payload was replaced");
+        };
+        check!(number(&handle).is_none(), "another handle came back");
+        check!(
+            matches!(&error, Error::PayloadInUse { by: PayloadUse::Temporary(kind), .. } if *kind == KIND),
+            "refused with: {error}"
+        );
+        // SAFETY: its signal is pending, and nobody else waits for it.
+        let refused = unsafe { semaphore.export_sync_fd() };
+        check_error!(
+            refused,
+            Error::PayloadInUse {
+                by: PayloadUse::Temporary(_),
+                ..
+            }
+        );
+        // SAFETY: as above.
+        let fence = unsafe { semaphore.pending("held up") }?;
+        // SAFETY: refused, as its one signal is waited for.
+        let refused = unsafe { semaphore.export_sync_fd() };
+        check_error!(
+            refused,
+            Error::PayloadInUse {
+                by: PayloadUse::Wait(_),
+                ..
+            }
+        );
+        Ok(fence)
+    })();
+    Equipped::open(&latch)?;
+    shown?.wait(patience())?;
+    queue.idle(patience())?;
+    Ok(())
+}
+
+/// Handles that become fences, payloads, or nothing.
+fn leave_nothing(world: &World<Equipped>) -> Verdict {
+    let side = side(world, true, true)?;
+    let queue = side.queue(QueueKind::Compute, "signaller")?;
+    let source = side.library().exportable_binary("source", KIND)?;
+    let semaphore = side.library().binary_semaphore("taker")?;
+    grows_nothing(|| {
+        for nth in 0..300 {
+            let signals = source.clone();
+            // SAFETY: unsignalled: each signal is taken out before the next.
+            let work =
+                move |recorder: &mut Recorder<'_>| unsafe { recorder.signal_semaphore(&signals) };
+            queue.submit(&[], work, &[])?;
+            let handle = export(&source)?;
+            match nth % 3 {
+                0 => fence(handle, "one of many")?.wait(patience())?,
+                1 => {
+                    import(&semaphore, handle)?;
+                    consumed(&semaphore)?;
+                }
+                _ => drop(handle),
+            }
+            queue.idle(patience())?;
+        }
+        Ok(())
+    })
+}

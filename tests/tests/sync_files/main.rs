@@ -1,0 +1,68 @@
+//! The cases of sync files, on a driver that has some. None of the software drivers does, so one that shares binary semaphores as opaque descriptors is given
+//! what it lacks ([`driver`]): the cases must pass on that, and fail where it is given with a bug.
+
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+mod driver;
+
+use std::sync::{Mutex, PoisonError};
+
+use driver::{Bug, Driver};
+use syncline::Device;
+use syncline::backend::Device as _;
+use syncline_conformance::case::Stop;
+use syncline_conformance::workload::Equipped;
+use syncline_conformance::{Verdict, World, inventory};
+
+/// One at a time: what the driver does is the process's.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What each case of the family says, on two devices of the driver; `None` if this machine has none that it can be made of.
+fn outcomes(bug: Option<Bug>, only: &str) -> Option<Vec<(&'static str, Verdict)>> {
+    let driver = Driver::load(bug)?;
+    let open = || {
+        let device = driver.open().expect("a device that is there opens");
+        Equipped::new(Device::Vulkan(device)).expect("equipped")
+    };
+    let world = World::two(open(), open());
+    let cases = inventory::cases().into_iter();
+    let of_family =
+        cases.filter(|case| case.id.starts_with("sync_file.") && case.id.contains(only));
+    let outcomes = of_family
+        .map(|case| (case.id, (case.run)(&world)))
+        .collect();
+    for side in [&world.left, &world.right] {
+        side.library().check().expect("the driver is well");
+    }
+    Some(outcomes)
+}
+
+#[test]
+fn every_case_passes_where_a_driver_has_sync_files() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(outcomes) = outcomes(None, "") else {
+        return println!("skipped: no driver to build on");
+    };
+    assert!(outcomes.len() >= 7, "{outcomes:?}");
+    for (case, verdict) in outcomes {
+        assert!(verdict.is_ok(), "{case}: {verdict:?}");
+    }
+}
+
+#[test]
+fn bugs_of_such_a_driver_are_found() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for (bug, finder) in [
+        (Bug::SignalledAtOnce, "exported_signal_is_a_fence"),
+        (Bug::KeepsTheSignal, "exported_signal_is_a_fence"),
+        (Bug::ImportsNothing, "imported_for_one_wait"),
+    ] {
+        let Some(outcomes) = outcomes(Some(bug), finder) else {
+            return println!("skipped: no driver to build on");
+        };
+        assert!(
+            matches!(outcomes[..], [(_, Err(Stop::Failed(_)))]),
+            "{bug:?} is not found: {outcomes:?}"
+        );
+    }
+}
