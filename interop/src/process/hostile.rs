@@ -171,7 +171,7 @@ fn message(script: &mut Script<'_>) -> (Message, usize) {
             };
             Message::Requirements {
                 round: number,
-                is_all: script.byte() % 4 != 0,
+                is_all: !script.byte().is_multiple_of(4),
                 parties: vec![Party::threads_of(process).signals(); (number % 4) as usize],
             }
         }
@@ -324,18 +324,19 @@ fn converse(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
     while !script.0.is_empty() {
         match (script.byte() % 32, &mut raw) {
             (act @ 0..8, _) => note(ask(endpoint, act, script), endpoint, &mut broken),
-            (31, raw) if script.byte() % 4 == 0 => *raw = None,
+            (31, raw) if script.byte().is_multiple_of(4) => *raw = None,
             (act, Some(raw)) => attack(raw, act, script),
             (_, None) => {}
         }
     }
-    // What is there is read to its end, and what comes then is a point, or always the same error.
-    for _ in 0..4096 {
+    // What is there is read to its end.
+    loop {
         let result = endpoint.receive_point(Duration::ZERO);
-        if matches!(result, Err(Error::PeerSilent { .. })) {
+        let is_over = result.is_err();
+        note(result.map(drop), endpoint, &mut broken);
+        if is_over {
             break;
         }
-        note(result.map(drop), endpoint, &mut broken);
     }
     let Some(mut raw) = raw else { return };
     match (endpoint.check(), endpoint.connection().due()) {
