@@ -8,6 +8,7 @@
 //! * [`Inventory`]: what is there, and the reason for what is not.
 //! * [`share`] and [`connect`]: timelines and memory that two devices use together.
 //! * [`negotiate`]: what any number of parties need, reconciled before anything is made.
+//! * [`process`]: endpoints between processes.
 //!
 //! ```
 //! use std::time::Duration;

@@ -12,6 +12,9 @@ use super::socket::Patience;
 use super::wire::{TooMuch, Writer, digest};
 use crate::negotiate::{Conflict, Party, Plan, Process, Requirements, negotiate};
 
+/// For how long one of several is waited for before another has its turn.
+const TURN: Duration = Duration::from_millis(50);
+
 /// Why processes have not come to a plan.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -101,9 +104,9 @@ pub fn negotiate_among(
         for talk in &talks {
             talk.tell(own.parties(), false, patience)?;
         }
-        for talk in &mut talks {
-            theirs.push(talk.hear(None, patience)?);
-        }
+        theirs = each(&mut talks, false, patience, |talk, patience| {
+            talk.hear(None, patience)
+        })?;
         for (talk, parties) in talks.iter().zip(&theirs) {
             only_of_their_own(talk.endpoint, parties, peers)?;
         }
@@ -120,10 +123,45 @@ pub fn negotiate_among(
     for talk in &talks {
         talk.say(&all, answer.as_ref().ok(), patience)?;
     }
-    for talk in &talks {
-        talk.compare(&all, answer.as_ref().ok(), patience)?;
-    }
+    each(&mut talks, true, patience, |talk, patience| {
+        talk.compare(&all, answer.as_ref().ok(), patience)
+    })?;
     Ok(answer?)
+}
+
+/// Asks each, and waits for all answers. Whichever of them is lost ends it, also while another is waited for; one that `may_go` only before it has answered.
+fn each<'e, T>(
+    talks: &mut [Talk<'e>],
+    may_go: bool,
+    patience: Patience,
+    mut ask: impl FnMut(&mut Talk<'e>, Patience) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut answers: Vec<Option<T>> = talks.iter().map(|_| None).collect();
+    loop {
+        for (talk, answer) in talks.iter_mut().zip(&mut answers) {
+            if answer.is_some() {
+                if !may_go {
+                    talk.endpoint.check()?;
+                }
+                continue;
+            }
+            match ask(talk, patience.slice(TURN)) {
+                Ok(found) => *answer = Some(found),
+                Err(mut error) if error.is_timeout() => {
+                    if patience.is_over() {
+                        if let Error::PeerSilent { waited, .. } = &mut error {
+                            *waited = patience.waited();
+                        }
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if answers.iter().all(Option::is_some) {
+            return Ok(answers.into_iter().flatten().collect());
+        }
+    }
 }
 
 fn only_of_this_process(endpoint: &Endpoint, own: &Requirements) -> Result<()> {

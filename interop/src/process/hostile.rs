@@ -329,13 +329,14 @@ fn converse(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
             (_, None) => {}
         }
     }
-    // What is there is read to its end, and what comes then is a point, or always the same error.
-    for _ in 0..4096 {
+    // What is there is read to its end.
+    loop {
         let result = endpoint.receive_point_of(Duration::ZERO);
-        if matches!(result, Err(Error::PeerSilent { .. })) {
+        let is_over = result.is_err();
+        note(result.map(drop), endpoint, &mut broken);
+        if is_over {
             break;
         }
-        note(result.map(drop), endpoint, &mut broken);
     }
     let Some(mut raw) = raw else { return };
     match (endpoint.check(), endpoint.connection().due()) {

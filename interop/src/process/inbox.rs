@@ -109,8 +109,13 @@ impl Inbox {
             return Err(Malformed::new("as many descriptors as are told", found));
         }
         if let Some(round) = message.round() {
-            // An earlier round was given up, or is over.
-            self.discard(|message| message.round().is_some_and(|of| of < round));
+            // An earlier round was given up, but for the answer to the last one, behind which the next may have begun.
+            let is_next = matches!(message, Message::Requirements { .. });
+            self.discard(|message| match message {
+                Message::Requirements { round: of, .. } => *of < round,
+                Message::Agreed(agreed) => agreed.round < round - u32::from(is_next && round > 0),
+                _ => false,
+            });
         }
         match message {
             Message::Point { number, value } if self.points.len() < POINTS => {

@@ -1,8 +1,8 @@
 //! Timelines, memory and points shared by several processes.
 //!
 //! An [`Endpoint`] is one end of a connection between two processes, over a Unix socket that keeps messages apart (`SOCK_SEQPACKET`, see
-//! unix(7)). What they need, what they make of it, the handles as file descriptors, and points go through it (P1, P2); and
-//! it knows when the other process has gone (P3).
+//! unix(7)). What they need and what that comes to goes through it ([`Endpoint::negotiate`]), and it knows when the other process has gone. Carrying such a plan
+//! out across processes is still to come.
 
 #![allow(
     dead_code,

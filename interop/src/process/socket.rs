@@ -41,6 +41,19 @@ impl Patience {
         Self { since, until }
     }
 
+    /// The same, and no longer than `slice` from now.
+    pub(super) fn slice(self, slice: Duration) -> Self {
+        let slice = Self::of(slice);
+        let until = match (self.until, slice.until) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        Self {
+            since: slice.since,
+            until,
+        }
+    }
+
     pub(super) fn waited(self) -> Duration {
         self.since.elapsed()
     }

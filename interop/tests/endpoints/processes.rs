@@ -126,6 +126,14 @@ fn the_child() {
             let plan = agrees(endpoint.negotiate(waits(), LONG), &waits());
             assert_eq!(plan.parties().len(), 4);
         }
+        "is one of several, again and again" => loop {
+            match endpoint.negotiate(waits(), LONG) {
+                // The one in the middle has begun anew.
+                Err(Disagreement::Error(Error::Message { .. })) => {}
+                Err(Disagreement::Error(Error::PeerLost { .. })) => break,
+                other => assert_eq!(agrees(other, &waits()).parties().len(), 4),
+            }
+        },
         "also signals" => {
             let own = Party::of(&device).signals();
             let answer = endpoint.negotiate(own, LONG);
@@ -218,6 +226,66 @@ fn three_processes_and_one_in_the_middle() {
         assert_eq!(plan.parties().len(), 4);
         assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
         families.iter_mut().for_each(Family::succeeds);
+    }
+    alone.nothing_is_left();
+}
+
+/// The one in the middle gives up at first; the others have told it what they need then, and go on waiting.
+#[test]
+fn the_one_in_the_middle_begins_anew() {
+    let alone = Alone::new();
+    {
+        let role = "is one of several, again and again";
+        let mut families = [(); 3].map(|()| Family::new(role));
+        let endpoints: Vec<&Endpoint> = families.iter().map(Family::endpoint).collect();
+        let ask = |timeout| negotiate_among(Party::threads().signals(), &endpoints, timeout);
+        let begin = Instant::now();
+        for wait in [0, 0, 1, 1, 5, 20] {
+            let answer = ask(Duration::from_millis(wait));
+            assert!(
+                !matches!(answer, Err(Disagreement::Conflict(_))),
+                "{answer:?}"
+            );
+        }
+        // One of them may be in the middle of what was given up: once each.
+        let plan = (0..4).find_map(|_| ask(LONG).ok()).unwrap();
+        assert_eq!(plan.parties().len(), 4);
+        assert!(
+            begin.elapsed() < LONG,
+            "they waited to the end of their patience"
+        );
+        for family in &mut families {
+            family.1 = None;
+            family.succeeds();
+        }
+    }
+    alone.nothing_is_left();
+}
+
+/// While another is waited for, who never speaks.
+#[test]
+fn the_one_in_the_middle_hears_of_any_death() {
+    let alone = Alone::new();
+    {
+        let silent = Family::new("is killed");
+        let mut dies = Family::new("is killed");
+        let endpoints = [silent.endpoint(), dies.endpoint()];
+        let ask = || {
+            error(negotiate_among(
+                Party::threads().signals(),
+                &endpoints,
+                LONG,
+            ))
+        };
+        let killed = dies.0.id();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(ask);
+            let killed = rustix::process::Pid::from_raw(killed.cast_signed()).unwrap();
+            rustix::process::kill_process(killed, rustix::process::Signal::KILL).unwrap();
+            let lost = waits.join().unwrap();
+            assert!(matches!(loss(&lost), PeerLoss::Died { .. }), "{lost}");
+        });
+        dies.kill();
     }
     alone.nothing_is_left();
 }

@@ -325,7 +325,7 @@ fn a_greeting_whose_sender_is_not_known_is_refused() {
 #[test]
 fn scripts_that_come_as_they_come() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    for _ in 0..400 {
+    for _ in 0..60 {
         let script: Vec<u8> = (0..200)
             .map(|_| {
                 // xorshift64

@@ -1,13 +1,15 @@
-//! P3: who hears of a loss, when, and of which. The other process is this one here, so it never dies.
+//! P3: who hears of a loss, when, and of which. Mostly the other process is this one, which never dies.
 
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use syncline_core::{Error, PeerLoss};
+use syncline_core::{Error, PeerExit, PeerLoss};
 
-use super::{LONG, NOW, against_raw, both, both_with};
-use crate::process::Survivor;
+use super::{LONG, NOW, against_raw, both, both_with, pair};
 use crate::process::message::Message;
+use crate::process::{Endpoint, Survivor};
 
 struct Told(Mutex<Sender<PeerLoss>>);
 
@@ -22,7 +24,103 @@ fn survivor() -> (Arc<dyn Survivor>, Receiver<PeerLoss>) {
     (Arc::new(Told(Mutex::new(told))), heard)
 }
 
-fn left(endpoint: &crate::process::Endpoint) {
+/// How the child behaves, and that it is one.
+const ROLE: &str = "SYNCLINE_SURVIVORS_CHILD";
+
+/// A child, which is this program again, and the endpoint to it.
+fn child(role: &str) -> (Child, Endpoint) {
+    let (ours, theirs) = pair();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "process::tests::survivors::the_child",
+            "--nocapture",
+        ])
+        .env(ROLE, role)
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    (child, Endpoint::open(ours, "parent", LONG).unwrap())
+}
+
+/// No test, but for the other tests' children.
+#[test]
+fn the_child() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
+    match &*role {
+        "says three points" => {
+            for value in 1..=3 {
+                endpoint.send_point_of(1, value, LONG).unwrap();
+            }
+        }
+        "leaves" => {
+            drop(endpoint);
+            // The standard input is the socket still.
+            rustix::net::shutdown(std::io::stdin(), rustix::net::Shutdown::Both).unwrap();
+        }
+        _ => {}
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Its last points are heard, and then that it was killed, by everybody who waits for it.
+#[test]
+fn a_killed_process_is_told_of_after_what_it_sent() {
+    let (mut child, one) = child("says three points");
+    let (told, heard) = survivor();
+    one.survive(told);
+    for value in 1..=2 {
+        assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
+    }
+    // The third is in the socket, or has been taken out of it.
+    let waits = one.receive_point_of(LONG).unwrap();
+    std::thread::scope(|scope| {
+        let receives = [(); 2].map(|()| scope.spawn(|| one.receive_point_of(LONG).unwrap_err()));
+        let awaits = scope.spawn(|| one.await_answer(1, LONG).unwrap_err());
+        child.kill().unwrap();
+        let exit = Some(PeerExit::Signal(9));
+        let how = PeerLoss::Died { exit };
+        for ended in receives.into_iter().chain([awaits]) {
+            let error = ended.join().unwrap();
+            assert!(
+                matches!(&error, Error::PeerLost { process, how: told, .. }
+                    if *process == child.id() && *told == how),
+                "{error}"
+            );
+        }
+        assert_eq!(heard.recv_timeout(LONG).unwrap(), how);
+    });
+    assert_eq!(waits, (1, 3));
+    child.wait().unwrap();
+}
+
+/// What it owes may come through shared memory still: so its death is told of, too.
+#[test]
+fn a_process_that_left_and_dies_later_is_told_of_twice() {
+    let (mut child, one) = child("leaves");
+    let (told, heard) = survivor();
+    one.survive(told);
+    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Left);
+    assert!(heard.try_recv().is_err());
+    child.kill().unwrap();
+    let exit = Some(PeerExit::Signal(9));
+    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Died { exit });
+    left(&one);
+    let (late, heard) = survivor();
+    one.survive(late);
+    let both = [heard.try_recv().unwrap(), heard.try_recv().unwrap()];
+    assert_eq!(both, [PeerLoss::Left, PeerLoss::Died { exit }]);
+    child.wait().unwrap();
+}
+
+fn left(endpoint: &Endpoint) {
     let error = endpoint.receive_point_of(LONG).unwrap_err();
     assert!(
         matches!(
@@ -168,7 +266,7 @@ fn without_a_descriptor_of_the_process_a_hang_up_decides() {
 /// The last handle is dropped by the endpoint's own thread.
 #[test]
 fn a_survivor_may_drop_the_last_endpoint() {
-    struct Keeps(Mutex<Option<crate::process::Endpoint>>, Mutex<Sender<()>>);
+    struct Keeps(Mutex<Option<Endpoint>>, Mutex<Sender<()>>);
     impl Survivor for Keeps {
         fn lost(&self, _: &PeerLoss) {
             drop(self.0.lock().unwrap().take());
