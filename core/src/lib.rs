@@ -47,6 +47,7 @@ mod state;
 mod stopwatch;
 mod sync;
 mod timeline;
+mod times;
 mod wait;
 mod waiters;
 mod watch;

@@ -12,7 +12,7 @@ use super::places::Places;
 use super::relay::Relay;
 use super::straight::own_point;
 use super::{Lane, panic_message, withdraw_all};
-use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
+use crate::backend::{Batch, Enqueue, Flush, Keep, Waker, Written};
 use crate::error::{Error, Result};
 use crate::graph::Lists;
 use crate::point::{Completion, NativePoint};
@@ -166,6 +166,15 @@ impl<E: Enqueue> Lane<E> {
             }
         }
         let between = natives.len();
+        // Before the signals are listed: who has failed by then is not.
+        let (stamp, mut lacks) = match self.stamp_signals(claims) {
+            Ok(stamp) => (stamp, None),
+            // The driver is asked for the record all the same: what has said that it is ready for one gets one.
+            Err(error) => (None, Some(error)),
+        };
+        if let Some(stamp) = &stamp {
+            self.expect_times(claims, stamp);
+        }
         for &Taken { of, claim, port } in claims {
             if let Some(port) = port.filter(|_| !of.is_failed()) {
                 let value = claim.upto;
@@ -179,9 +188,17 @@ impl<E: Enqueue> Lane<E> {
             signals: &natives[between..],
             relayed: &relayed,
             end: own_point(own, number),
+            times: Written(stamp.as_ref()),
             is_bare: false,
         };
+        let work = |recorder: &mut E::Recorder<'_>| match lacks.take() {
+            Some(error) => Err(error),
+            None => work(recorder),
+        };
         let handed = self.hand_over(&batch, work, keep);
+        if stamp.is_some() && matches!(handed, Handed::Refused(_)) {
+            self.expect_no_times(claims);
+        }
         self.take_in(number, handed, claims, places, keep)
     }
 
@@ -375,6 +392,7 @@ impl<E: Enqueue> Lane<E> {
             signals: &[],
             relayed: &[],
             end: own_point(own, number),
+            times: Written(None),
             is_bare: true,
         };
         let handed = match self.driver.record(&batch, &mut kept, |_| Ok(())) {

@@ -20,6 +20,7 @@ use crate::known::Known;
 use crate::run::wake_all;
 use crate::sync::{AtomicBool, AtomicU64, Brief, Mutex, Ordering, fence};
 use crate::timeline::Attachment;
+use crate::times::Times;
 use crate::trace::Slot;
 use crate::wait::Usual;
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
@@ -146,6 +147,8 @@ pub(crate) struct Shared {
     pub(crate) trace: Slot,
     /// The bridge that it is a side of, once that is made and before anybody else has it.
     bridge: OnceLock<Weak<Sides>>,
+    /// When its last signals were made, if it was made with timestamps. Then its claims always stand in the list.
+    pub(crate) times: OnceLock<Box<Times>>,
     seen: Seen,
     claimed: Claimed,
     locked: Locked,
@@ -208,6 +211,7 @@ impl Shared {
             line: Line::default(),
             trace: Slot::default(),
             bridge: OnceLock::new(),
+            times: OnceLock::new(),
             locked: Locked {
                 state: Brief::default(),
                 host_signal: Mutex::new(()),
