@@ -403,7 +403,12 @@ impl Enqueue for Feed {
         // a mutable borrow of it alone, and which has none of another's, cannot make it live longer.
         let mut recorder = unsafe { Recorder::new(line, keep) };
         let worked = work(&mut recorder);
-        let Left { said, raw, put } = recorder.leave();
+        let Left {
+            said,
+            raw,
+            early,
+            mut put,
+        } = recorder.leave();
         if raw || said > 0 {
             // Also if it failed: the driver may have taken a part.
             keep.take_room(if said > 0 { said } else { UNSAID });
@@ -415,6 +420,13 @@ impl Enqueue for Feed {
         }
         if !batch.order.is_empty() {
             line.wait_for_all(batch.order, batch.end, keep)?;
+        }
+        if let Some(stamp) = batch.stamp::<Stamp>() {
+            put = Put::Something;
+            // Before the call, which may fail with the kernel in the stream.
+            keep.push(stamp.clone());
+            keep.take_room(1);
+            stamp.launch(&line.stream, early && batch.order.is_empty())?;
         }
         // Work that has the stream from elsewhere need not ask the recorder for it.
         let said = batch.order.is_empty() && line.stream.is_untouched();

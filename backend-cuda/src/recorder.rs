@@ -99,6 +99,8 @@ pub(crate) struct Left {
     pub(crate) said: u64,
     /// True if it was given the raw stream.
     pub(crate) raw: bool,
+    /// See [`Recorder::lets_a_time_begin_early`].
+    pub(crate) early: bool,
     pub(crate) put: Put,
 }
 
@@ -125,6 +127,7 @@ impl Recorder {
         Left {
             said: self.said,
             raw: self.raw.get(),
+            early: self.lets_a_time_begin_early(),
             put: self.put,
         }
     }
@@ -144,12 +147,18 @@ impl Recorder {
         } else {
             // Before the call, which may fail with the kernel in the stream.
             self.keep.push(stamp.clone());
-            // A kernel that the application has put there itself may have been let in before what stands before that has ended.
-            let early = self.launched && !self.raw.get();
+            let early = self.lets_a_time_begin_early();
             stamp.launch(self.line_stream(), early)?;
         }
         self.count(1);
         Ok(())
+    }
+
+    /// True if what stands last in the stream is a kernel that waits for all before it, as [`Stamp::launch`] asks. One that the application
+    /// has put there itself may have been let in before what stands before that has ended.
+    #[inline]
+    const fn lets_a_time_begin_early(&self) -> bool {
+        self.launched && !self.raw.get()
     }
 
     /// The stream. The work that is put there runs after the submission's waits and before its signals. If it

@@ -20,7 +20,7 @@ use crate::device::Device;
 use crate::driver_queue::{DriverQueue, QueueGuard, SUBMISSION};
 use crate::error::unsupported;
 use crate::port::{Port, Semaphore};
-use crate::recorder::Recorder;
+use crate::recorder::{Recorder, Split};
 use crate::timing::{self, Stamp};
 
 /// Runs submissions in order on a `VkQueue`, which it may share with others. Cheap to clone.
@@ -171,12 +171,20 @@ impl Spare {
 impl Submitter {
     /// Fills in what is submitted with the commands.
     fn prepare(&self, batch: &Batch<'_>, recorder: &mut Recorder) -> Result<()> {
-        recorder.finish()?;
+        // What is signalled behind other queues' values has its time behind them, too, and those come behind the work.
+        let stamp = batch.stamp::<Stamp>();
+        let (behind_work, behind_order) = if batch.order.is_empty() {
+            (stamp, None)
+        } else {
+            (None, stamp)
+        };
+        let had_commands = !recorder.is_empty();
+        recorder.finish(behind_work.as_ref())?;
         let mut semaphores: SmallVec<[&Arc<Semaphore>; 16]> = SmallVec::new();
         let parts = &mut recorder.parts;
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
-        // Without commands only the signals are left to wait.
-        let stage = if recorder.buffers.is_empty() {
+        // Without commands only the signals are left to wait, and their time.
+        let stage = if recorder.buffers.is_empty() || !had_commands {
             all
         } else {
             recorder.wait_stage
@@ -198,13 +206,17 @@ impl Submitter {
 
         // Without commands there is nothing to come between the waits and the order.
         if !batch.order.is_empty() && !recorder.buffers.is_empty() {
-            parts.split();
+            parts.split(recorder.buffers.len());
         }
         for order in batch.order {
             let semaphore = self.semaphore(*order)?;
             parts.wait(semaphore.raw(), order.value(), all);
             semaphores.push(semaphore);
         }
+        if behind_order.is_some() {
+            recorder.finish(behind_order.as_ref())?;
+        }
+        let parts = &mut recorder.parts;
         for signal in batch.signals {
             let semaphore = self.semaphore(*signal)?;
             parts.signal(semaphore.raw(), signal.value());
@@ -233,9 +245,9 @@ impl Submitter {
     #[inline]
     unsafe fn submit(&self, recorder: &Recorder) -> Result<(), vk::Result> {
         let parts = &recorder.parts;
-        if let Some((waits, signals)) = parts.split {
+        if let Some(first) = parts.split {
             // SAFETY: by this function's contract.
-            return unsafe { self.submit_in_two(recorder, waits, signals) };
+            return unsafe { self.submit_in_two(recorder, first) };
         }
         let mut values = vk::TimelineSemaphoreSubmitInfo::default()
             .wait_semaphore_values(&parts.wait_values)
@@ -251,18 +263,18 @@ impl Submitter {
         unsafe { device.queue_submit(self.driver.raw, &[info], recorder.fence) }
     }
 
-    /// As [`Submitter::submit`], with so many waits and signals beside the work, and the others behind that.
+    /// As [`Submitter::submit`], with so much of it beside the work, and the rest behind that.
     ///
     /// # Safety
     /// As there.
     #[cold]
-    unsafe fn submit_in_two(
-        &self,
-        recorder: &Recorder,
-        waits: usize,
-        signals: usize,
-    ) -> Result<(), vk::Result> {
+    unsafe fn submit_in_two(&self, recorder: &Recorder, first: Split) -> Result<(), vk::Result> {
         let parts = &recorder.parts;
+        let Split {
+            waits,
+            buffers,
+            signals,
+        } = first;
         let values = |waits: Range<usize>, signals: Range<usize>| {
             vk::TimelineSemaphoreSubmitInfo::default()
                 .wait_semaphore_values(&parts.wait_values[waits])
@@ -276,11 +288,13 @@ impl Submitter {
         };
         let mut first_values = values(0..waits, 0..signals);
         let first = info(0..waits, 0..signals)
-            .command_buffers(&recorder.buffers)
+            .command_buffers(&recorder.buffers[..buffers])
             .push_next(&mut first_values);
         let rest = (waits..parts.waits.len(), signals..parts.signals.len());
         let mut last_values = values(rest.0.clone(), rest.1.clone());
-        let last = info(rest.0, rest.1).push_next(&mut last_values);
+        let last = info(rest.0, rest.1)
+            .command_buffers(&recorder.buffers[buffers..])
+            .push_next(&mut last_values);
         let device = self.commands.device.raw();
         // SAFETY: by this function's contract.
         unsafe { device.queue_submit(self.driver.raw, &[first, last], recorder.fence) }

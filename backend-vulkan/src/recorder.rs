@@ -55,8 +55,16 @@ pub(crate) struct Parts {
     pub(crate) wait_stages: Vec<vk::PipelineStageFlags>,
     pub(crate) signals: Vec<vk::Semaphore>,
     pub(crate) signal_values: Vec<u64>,
-    /// How many of the waits and the signals come with the work, where the others follow in a `VkSubmitInfo` of their own.
-    pub(crate) split: Option<(usize, usize)>,
+    /// What comes with the work, where the rest follows in a `VkSubmitInfo` of its own.
+    pub(crate) split: Option<Split>,
+}
+
+/// How many of the waits, the command buffers and the signals of a submission come first.
+#[derive(Clone, Copy)]
+pub(crate) struct Split {
+    pub(crate) waits: usize,
+    pub(crate) buffers: usize,
+    pub(crate) signals: usize,
 }
 
 impl Parts {
@@ -76,9 +84,13 @@ impl Parts {
         self.signal_values.push(value);
     }
 
-    /// What comes from here on follows in a `VkSubmitInfo` of its own.
-    pub(crate) fn split(&mut self) {
-        self.split = Some((self.waits.len(), self.signals.len()));
+    /// What comes from here on, and behind so many command buffers, follows in a `VkSubmitInfo` of its own.
+    pub(crate) fn split(&mut self, buffers: usize) {
+        self.split = Some(Split {
+            waits: self.waits.len(),
+            buffers,
+            signals: self.signals.len(),
+        });
     }
 
     fn clear(&mut self) {
@@ -405,27 +417,36 @@ impl Recorder {
         })
     }
 
-    /// Ends the recording.
+    /// Ends the recording, with a time behind everything where there is a stamp for one.
     #[inline]
-    pub(crate) fn finish(&mut self) -> Result<()> {
+    pub(crate) fn finish(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
         let binaries = !self.binary_waits.is_empty() || !self.binary_signals.is_empty();
-        if self.buffers.is_empty() && self.stamps.is_empty() {
+        if self.buffers.is_empty() && self.stamps.is_empty() && stamp.is_none() {
             if !binaries {
                 return Ok(());
             }
             // Binary semaphores never travel without commands: drivers have hung on that.
             self.command_buffer()?;
         }
-        self.finish_commands()
+        self.finish_commands(stamp)
     }
 
-    fn finish_commands(&mut self) -> Result<()> {
+    /// True if there are no commands in it, whatever else.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffers.is_empty() && self.stamps.is_empty()
+    }
+
+    fn finish_commands(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
         if !self.acquired.is_empty() {
             let commands = self.command_buffer()?;
             for buffer in &self.acquired {
                 self.transfer(commands, buffer, Direction::Release);
             }
             self.acquired.clear();
+        }
+        // Only now, as what is recorded next would come behind it.
+        if let Some(stamp) = stamp {
+            self.write_time(stamp);
         }
         self.close()
     }

@@ -48,6 +48,12 @@ impl WaitOnly {
         self.0.reached()
     }
 
+    /// True if the timeline was made with timestamps, so that its points tell [when they were reached](Point::time).
+    #[must_use]
+    pub fn is_clocked(&self) -> bool {
+        self.0.times().is_some()
+    }
+
     /// The point at `value`: something to wait for.
     pub fn at(&self, value: u64) -> Point<'_> {
         Point {

@@ -115,6 +115,25 @@ pub trait Device: Clone + Send + Sync + 'static {
         })
     }
 
+    /// A timeline with its home on this device, starting at 0, whose points tell when they were reached ([`Point::time`]): on the device's
+    /// [clock](Device::clock), where its queues signal it. The first call makes the clock, if nobody has asked for that yet.
+    ///
+    /// # Errors
+    /// As [`Device::clocked_timeline_from`].
+    fn clocked_timeline(&self, label: &str) -> Result<Timeline> {
+        self.clocked_timeline_from(label, 0)
+    }
+
+    /// As [`Device::clocked_timeline`], starting at `initial`. A point at or below that tells no time.
+    ///
+    /// # Errors
+    /// Those of [`Device::clock`]; those of [`Device::timeline_from`].
+    fn clocked_timeline_from(&self, label: &str, initial: u64) -> Result<Timeline> {
+        let clock = self.clock()?;
+        self.timeline_from(label, initial)?
+            .clocked([(self.id(), clock)])
+    }
+
     /// A fence for queues of this device, never recorded yet and therefore complete.
     fn fence(&self, label: &str) -> Fence {
         Fence::new(self.id(), self.object(), label, Timing::None)
@@ -168,6 +187,8 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// [`Error::DuplicateSignal`](crate::Error::DuplicateSignal) and
     /// [`Error::ValueOutOfRange`](crate::Error::ValueOutOfRange) for values out of order,
     /// [`Error::Failed`](crate::Error::Failed) for a signal of a timeline that has failed,
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a signal of a [timeline with timestamps](Device::clocked_timeline) on a queue
+    /// that writes none,
     /// [`Error::Circular`](crate::Error::Circular), [`Error::Reentrant`](crate::Error::Reentrant), a device that is
     /// lost, an error that `work` returned. A wait on a timeline that has failed is no error here,
     /// whether it failed before or after the call, and whatever the submission signals: it does not run, and the
@@ -263,12 +284,39 @@ pub struct Batch<'a> {
     pub relayed: &'a [Completion],
     /// The queue's own timeline, to be signalled last. Its value is the submission's number.
     pub end: NativePoint<'a>,
+    /// See [`Batch::stamp`].
+    pub(crate) times: Written<'a>,
     /// The work is the engine's own: nothing, or the writing of a [stamp](Enqueue::write_stamp). What a backend does for an application's
     /// work alone, such as making its context current on the thread, it can leave out.
     pub is_bare: bool,
 }
 
+/// Where the time of a submission's signals is to be written, if one of them wants it.
+#[derive(Clone, Copy)]
+pub(crate) struct Written<'a>(pub(crate) Option<&'a Arc<dyn Stamp>>);
+
+impl std::fmt::Debug for Written<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() {
+            "a time"
+        } else {
+            "no time"
+        })
+    }
+}
+
 impl Batch<'_> {
+    /// A time to be written where the signals stand: behind `order`, and before the first of them. It is one that this queue
+    /// [has made](Enqueue::stamp), of its own type `S`, for [`Timing::Clock`]; mostly there is none. A backend keeps it until the submission has
+    /// finished.
+    #[must_use]
+    #[inline]
+    pub fn stamp<S: Stamp>(&self) -> Option<Arc<S>> {
+        let Written(stamp) = self.times;
+        let stamp: Arc<dyn Any + Send + Sync> = stamp?.clone();
+        stamp.downcast().ok()
+    }
+
     /// Submissions of the queue up to this number are known to have finished. A load, of what another thread may be writing.
     #[must_use]
     #[inline]

@@ -387,6 +387,50 @@ pub enum Error {
         /// What it lacks.
         asked: Timing,
     },
+    /// A time was asked of a point of a timeline that was made without timestamps, or of no timeline.
+    #[error("{timeline} was made without timestamps: it does not tell when it reached {value}")]
+    TimesNotEnabled {
+        /// The timeline.
+        timeline: Object,
+        /// The value asked about.
+        value: u64,
+    },
+    /// A time was asked of a point that is not reached.
+    #[error(
+        "{timeline} has not reached {value} yet, so there is no time at which it did: it stands at {reached}"
+    )]
+    NotReached {
+        /// The timeline.
+        timeline: Object,
+        /// The value asked about.
+        value: u64,
+        /// The value it has.
+        reached: u64,
+    },
+    /// A time was asked of a point that was reached too many signals ago.
+    #[error(
+        "{timeline} does not remember when it reached {value}: it keeps the times of its last {kept} signals, now from that of {oldest} on"
+    )]
+    TimeForgotten {
+        /// The timeline.
+        timeline: Object,
+        /// The value asked about.
+        value: u64,
+        /// How many signals it remembers.
+        kept: usize,
+        /// The value of the oldest of these.
+        oldest: u64,
+    },
+    /// A time was asked of a point whose signal has none.
+    #[error("nobody wrote when {timeline} reached {value}: {reason}")]
+    NoTime {
+        /// The timeline.
+        timeline: Object,
+        /// The value asked about.
+        value: u64,
+        /// Who signalled it, as far as that is known.
+        reason: String,
+    },
     /// The time between two fences was asked which write times of different kinds.
     #[error("{end} writes {end_timing}, {start} {start_timing}: there is no time between them")]
     TimingDiffers {

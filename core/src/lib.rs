@@ -51,6 +51,7 @@ mod stopwatch;
 mod sync;
 mod sync_file;
 mod timeline;
+mod times;
 mod wait;
 mod waiters;
 mod watch;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
-    Device, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, wait_all,
+    Device, Error, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, wait_all,
     wait_any,
 };
 
@@ -29,6 +29,8 @@ struct Bench {
     gate: Timeline,
     fence: Fence,
     timed: [Fence; 2],
+    /// With timestamps, if the device has a clock.
+    clocked: Timeline,
     kept: Arc<dyn Any + Send + Sync>,
 }
 
@@ -41,6 +43,10 @@ impl Bench {
             gate: device.timeline("gate")?,
             fence: device.fence("fence"),
             timed: [device.timed_fence("start"), device.timed_fence("end")],
+            clocked: match device.clocked_timeline("clocked") {
+                Err(Error::Unsupported { .. }) => device.timeline("not clocked")?,
+                clocked => clocked?,
+            },
             kept: Arc::new(0_u64),
         };
         bench.start()?;
@@ -93,6 +99,18 @@ fn work(
     }
 }
 
+/// Asks when `point` was reached, which it is; where there are no times, to be told so.
+fn told(point: Point<'_>) -> Result<()> {
+    match point.time() {
+        Ok(time) => {
+            black_box(time.nanoseconds());
+            Ok(())
+        }
+        Err(Error::TimesNotEnabled { .. }) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
 /// One of the things that must not allocate: its name, and what it does; that is given its number, from 2.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
@@ -106,7 +124,7 @@ const fn operation(name: &'static str, run: fn(&Bench, u64) -> Result<()>) -> Op
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 11] = [
+pub const OPERATIONS: [Operation; 13] = [
     operation("signal", |bench, n| bench.line.signal(n)),
     operation("query", |bench, n| {
         bench.line.signal(n)?;
@@ -181,6 +199,24 @@ pub const OPERATIONS: [Operation; 11] = [
         end.wait(PATIENCE)?;
         black_box(end.elapsed_since(start)?);
         Ok(())
+    }),
+    operation("signal_with_time", |bench, n| {
+        let line = &bench.clocked;
+        line.signal(n)?;
+        told(line.at(n))
+    }),
+    operation("submit_with_time", |bench, n| {
+        let (line, gate) = (&bench.clocked, &bench.gate);
+        let (a, b, c) = (3 * n - 5, 3 * n - 4, 3 * n - 3);
+        bench.left.submit(&[], work(n), &[line.signal_at(a)])?;
+        // Behind another queue's value, and held.
+        bench.right.submit(&[], work(n), &[line.signal_at(b)])?;
+        bench
+            .left
+            .submit(&[gate.at(n)], work(n), &[line.signal_at(c)])?;
+        gate.signal(n)?;
+        line.at(c).wait(PATIENCE)?;
+        told(line.at(b))
     }),
     operation("keep", |bench, _| {
         let kept = bench.kept.clone();

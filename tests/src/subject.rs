@@ -140,6 +140,38 @@ pub trait Subject: Clone + Send + Sync + 'static {
         self.device().clocked_fence(label)
     }
 
+    /// [`Device::clocked_timeline_from`].
+    ///
+    /// # Errors
+    /// As there.
+    fn clocked_timeline(&self, label: &str, initial: u64) -> Result<Timeline> {
+        self.device().clocked_timeline_from(label, initial)
+    }
+
+    /// [`Timeline::clocked`], of what [`Subject::timeline_with`] makes.
+    ///
+    /// # Errors
+    /// As there; those of [`Device::clock`] for each device that has a port of it.
+    fn clocked_timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
+        let line = self.timeline_with(other, label, initial)?;
+        let mut clocks = Vec::new();
+        for id in line.devices() {
+            let both = [self.device(), other.device()];
+            if let Some(device) = both.into_iter().find(|device| device.id() == id) {
+                clocks.push((id, device.clock()?));
+            }
+        }
+        line.clocked(clocks)
+    }
+
+    /// [`Point::time`].
+    ///
+    /// # Errors
+    /// As there.
+    fn point_time(&self, point: Point<'_>) -> Result<Time> {
+        point.time()
+    }
+
     /// [`Device::clock`].
     ///
     /// # Errors

@@ -181,6 +181,11 @@ impl Clock {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// True if it is the host's clock itself.
+    pub(crate) fn is_the_hosts(&self) -> bool {
+        self.0.sampler.is_host_clock()
+    }
+
     /// Its name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {

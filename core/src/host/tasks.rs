@@ -13,6 +13,7 @@ use std::time::Duration;
 use smallbox::smallbox;
 
 use crate::backend::Batch;
+use crate::host::timing::Stamp;
 use crate::once::{Job, LITTLE, Little, Small};
 use crate::point::{Completion, KeptPoint, NativePoint};
 use crate::run::quietly;
@@ -58,8 +59,10 @@ impl Usual {
             }
             _ => return None,
         };
-        let is_usual =
-            batch.order.is_empty() && batch.relayed.is_empty() && closures.others.is_empty();
+        let is_usual = batch.order.is_empty()
+            && batch.relayed.is_empty()
+            && closures.others.is_empty()
+            && batch.times.0.is_none();
         let job = closures.first.take_if(|_| is_usual)?;
         Some(Self {
             of: of.cloned(),
@@ -192,6 +195,11 @@ impl Lot {
         }
         for wait in batch.order {
             steps.push_back(Step::Wait(wait.keep()));
+        }
+        if let Some(stamp) = batch.stamp::<Stamp>() {
+            self.little
+                .push_back(smallbox!(Some(move || stamp.write())));
+            steps.push_back(Step::Run);
         }
         let waited = batch.order.last().or(batch.waits.last());
         for signal in batch.signals {

@@ -12,6 +12,7 @@ mod places;
 mod relay;
 mod send;
 mod straight;
+mod times;
 mod traced;
 
 use std::any::Any;
@@ -100,6 +101,8 @@ pub struct Lane<E: Enqueue> {
     crowd: AtomicU64,
     /// See [`Sharer::followed`].
     followed: AtomicBool,
+    /// It has written times of its device's clock, and so can.
+    writes_times: AtomicBool,
     driving: Driving,
     aside: Aside,
     state: Brief<State<E>>,
@@ -131,6 +134,7 @@ impl<E: Enqueue> Lane<E> {
                 look_at: AtomicU64::new(0),
                 crowd: AtomicU64::new(0),
                 followed: AtomicBool::new(false),
+                writes_times: AtomicBool::new(false),
                 driving: Driving::new(),
                 aside: Aside::new(),
                 state: Brief::new(State::default()),
@@ -300,6 +304,7 @@ impl<E: Enqueue> Lane<E> {
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>, Box<Error>> {
         let me = this_thread();
+        self.require_times(signals)?;
         let mut awaited = AllAwaited::new();
         let have_come = self.look_up(waits, &mut awaited)?;
         let waits = &awaited[..];

@@ -12,7 +12,7 @@ use super::places::Places;
 use super::relay::Relay;
 use super::straight::own_point;
 use super::{Lane, panic_message, withdraw_all};
-use crate::backend::{Batch, Enqueue, Flush, Keep, Waker};
+use crate::backend::{Batch, Enqueue, Flush, Keep, Waker, Written};
 use crate::error::{Error, Failure, Result};
 use crate::graph::Lists;
 use crate::point::{Completion, NativePoint};
@@ -195,6 +195,15 @@ impl<E: Enqueue> Lane<E> {
             }
         }
         let between = natives.len();
+        // Before the signals are listed: who has failed by then is not.
+        let (stamp, mut lacks) = match self.stamp_signals(claims) {
+            Ok(stamp) => (stamp, None),
+            // The driver is asked for the record all the same: what has said that it is ready for one gets one.
+            Err(error) => (None, Some(error)),
+        };
+        if let Some(stamp) = &stamp {
+            self.expect_times(claims, stamp);
+        }
         for &Taken { of, claim, port } in claims {
             if let Some(port) = port.filter(|_| !of.is_failed()) {
                 let value = claim.upto;
@@ -208,13 +217,23 @@ impl<E: Enqueue> Lane<E> {
             signals: &natives[between..],
             relayed: &relayed,
             end: own_point(own, number),
+            times: Written(stamp.as_ref()),
             is_bare: false,
+        };
+        let work = |recorder: &mut E::Recorder<'_>| match lacks.take() {
+            Some(error) => Err(error),
+            None => work(recorder),
         };
         let depends = waits.iter().any(|wait| wait.of.depends_on_others());
         let lost = depends.then(|| note_dependents(waits, claims)).flatten();
         let handed = self.hand_over(&batch, work, keep);
-        if depends && matches!(handed, Handed::Refused(_)) {
-            forget_dependents(waits, claims);
+        if matches!(handed, Handed::Refused(_)) {
+            if stamp.is_some() {
+                self.expect_no_times(claims);
+            }
+            if depends {
+                forget_dependents(waits, claims);
+            }
         }
         let sent = self.take_in(number, handed, claims, places, keep);
         if let (Some(cause), Sent::Done(_)) = (lost, &sent) {
@@ -413,6 +432,7 @@ impl<E: Enqueue> Lane<E> {
             signals: &[],
             relayed: &[],
             end: own_point(own, number),
+            times: Written(None),
             is_bare: true,
         };
         let handed = match self.driver.record(&batch, &mut kept, |_| Ok(())) {

@@ -9,7 +9,7 @@ use super::hold::{AllAwaited, AllTaken, Awaited, Taken};
 use super::places::Places;
 use super::send::Handed;
 use super::{Lane, Submitted, withdraw_all};
-use crate::backend::{Batch, Enqueue, Keep};
+use crate::backend::{Batch, Enqueue, Keep, Written};
 use crate::error::{Error, Result};
 use crate::few::Few;
 use crate::point::{NativePoint, Point, Signal};
@@ -220,6 +220,7 @@ impl<E: Enqueue> Lane<E> {
             signals,
             relayed: &[],
             end: own_point(own, number),
+            times: Written(None),
             is_bare,
         };
         let mut keep = Keep::default();

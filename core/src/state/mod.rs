@@ -21,6 +21,7 @@ use crate::known::Known;
 use crate::run::{Wake, wake_all};
 use crate::sync::{AtomicBool, AtomicU64, Brief, Mutex, Ordering, fence};
 use crate::timeline::Attachment;
+use crate::times::Times;
 use crate::trace::Slot;
 use crate::wait::Usual;
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
@@ -153,6 +154,8 @@ pub(crate) struct Shared {
     /// Who tells other processes of it, if somebody does.
     publisher: OnceLock<Weak<dyn Wake>>,
     downstream: Downstream,
+    /// When its last signals were made, if it was made with timestamps. Then its claims always stand in the list.
+    pub(crate) times: OnceLock<Box<Times>>,
     seen: Seen,
     claimed: Claimed,
     locked: Locked,
@@ -220,6 +223,7 @@ impl Shared {
             bridge: OnceLock::new(),
             publisher: OnceLock::new(),
             downstream: Downstream::default(),
+            times: OnceLock::new(),
             locked: Locked {
                 state: Brief::default(),
                 host_signal: Mutex::new(()),

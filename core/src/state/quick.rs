@@ -3,7 +3,8 @@
 //! One word stands for such a claim, and while there is none for what is pending: so who takes the word knows that
 //! nobody has claimed anything since he looked. Whoever has to see all claims takes the lock and moves that one to the
 //! list first; from then on claims are listed, until the list is empty again. So the word goes from one claim to the
-//! next without the lock, and only with it to [`LISTED`] and back. Once a timeline has failed it stays there.
+//! next without the lock, and only with it to [`LISTED`] and back. Once a timeline has failed it stays there; and one with timestamps
+//! always stands there, so that whatever signals it goes the long way, where its times are seen to, and others are not slower for that.
 //!
 //! A claim is taken by one locked instruction and promoted by none: its owner stores its value in `pending`, which nobody
 //! else writes, as the word is not free for the next before. Then, behind a barrier that does for everything that a
@@ -182,9 +183,16 @@ impl Shared {
         }
     }
 
+    /// From here on claims stand in the list, and signals of the host are made with the lock. It has timestamps now.
+    pub(crate) fn list_for_ever(&self) {
+        let mut state = self.locked.state.lock();
+        self.list(&mut state);
+        self.unlist(&state);
+    }
+
     /// To be called with the lock after each [`Shared::list`].
     pub(super) fn unlist(&self, state: &State) {
-        if state.claims.is_empty() && state.failure.is_none() {
+        if state.claims.is_empty() && state.failure.is_none() && self.times.get().is_none() {
             let word = unclaimed(self.pending(), self.reached());
             self.claimed.quick.store(word, Ordering::Release);
         }

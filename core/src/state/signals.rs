@@ -211,6 +211,7 @@ impl Shared {
                 .check_signal(&state, value)
                 .and_then(|()| self.check_next(&state.claims, value));
             if signalled.is_ok() {
+                self.time_by_host(value);
                 // Under the lock, and with nothing outstanding: nobody else writes it now.
                 self.seen.reached.store(value, Ordering::Release);
             }
@@ -251,6 +252,7 @@ impl Shared {
     fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {
         let order = self.locked.host_signal.lock();
         check()?;
+        self.time_by_host(value);
         let signalled = self
             .home()
             .signal(value, ByEngine::new())

@@ -83,6 +83,10 @@ impl Stamp for Bare {
     fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
         Ok(0)
     }
+
+    fn time(&self) -> Result<Option<i64>> {
+        Ok(Some(0))
+    }
 }
 
 /// A timeline with bare ports on `devices`.

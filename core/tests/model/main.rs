@@ -210,6 +210,7 @@ struct Raw {
 struct Bench {
     world: World,
     lines: Vec<Option<Timeline>>,
+    clocked: usize,
     /// Points of all values of each, which outlive the handle.
     points: Vec<Vec<KeptPoint>>,
     counter: Arc<AtomicU64>,
@@ -226,8 +227,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Self {
-        // Only for their identities, and their fences.
+    /// Half of the timelines have timestamps: those with an even number, or with an odd one.
+    fn new(clocked: usize) -> Self {
+        // Only for their identities, their fences and their clocks.
         let hosts = [Device::new(), Device::new()];
         let devices: [DeviceId; 2] = std::array::from_fn(|index| hosts[index].id());
         let mut world = World::new();
@@ -242,12 +244,18 @@ impl Bench {
             };
             world.add_line(homes, difference);
             let homes: Vec<DeviceId> = homes.iter().map(|&home| devices[home]).collect();
-            lines.push(if index == RAW {
+            let line = if index == RAW {
                 let (line, count) = driver::raw_line(homes[0], &label, FIRST[index]);
                 counter = count;
                 line
             } else {
                 driver::bare_line(&homes, &label, FIRST[index], difference)
+            };
+            let clocks = hosts.iter().map(|host| (host.id(), host.clock().unwrap()));
+            lines.push(if index % 2 == clocked {
+                line.clocked(clocks).unwrap()
+            } else {
+                line
             });
         }
         let points = lines
@@ -261,6 +269,7 @@ impl Bench {
         let queues: Vec<_> = queues.collect();
         let fences = hosts.iter().map(|host| (host.fence("fence"), Place::Empty));
         Self {
+            clocked,
             points: points.collect(),
             lines: lines.into_iter().map(Some).collect(),
             counter,
@@ -602,6 +611,26 @@ impl Bench {
         }
     }
 
+    /// What is reached of a timeline with timestamps tells when, unless the application may have signalled it; nothing else does.
+    fn compare_times(&self) -> TestCaseResult {
+        for (index, points) in self.points.iter().enumerate() {
+            for point in points.iter().map(KeptPoint::point) {
+                let (reached, time) = (point.is_reached(), point.time());
+                let fits = match (&reached, &time) {
+                    (_, Err(Error::TimesNotEnabled { .. })) => index % 2 != self.clocked,
+                    _ if index % 2 != self.clocked => false,
+                    (Ok(true), Ok(_)) | (Ok(false), Err(Error::NotReached { .. })) => true,
+                    (Ok(true), Err(Error::NoTime { .. })) => index == RAW,
+                    (Err(Error::Failed { .. }), Err(Error::Failed { .. })) => true,
+                    (Err(Error::Cancelled { .. }), Err(Error::Cancelled { .. })) => true,
+                    _ => false,
+                };
+                prop_assert!(fits, "{point:?}: reached {reached:?}, at {time:?}");
+            }
+        }
+        Ok(())
+    }
+
     /// Compares everything that can be seen with the model.
     fn compare(&mut self) -> TestCaseResult {
         for (queue, turns) in self.queues.iter().zip(&mut self.turns) {
@@ -622,6 +651,7 @@ impl Bench {
             return Ok(());
         };
         self.world = found;
+        self.compare_times()?;
         for future in std::mem::take(&mut self.futures) {
             let (any, pending) = (future.kind == Kind::Any, future.kind == Kind::Pending);
             if self.world.ask(&future.places, any, pending) == Err(Refusal::TimedOut) {
@@ -662,8 +692,8 @@ impl Bench {
     }
 }
 
-fn run(operations: &[Operation]) -> TestCaseResult {
-    let mut bench = Bench::new();
+fn run(operations: &[Operation], clocked: usize) -> TestCaseResult {
+    let mut bench = Bench::new(clocked);
     for (index, operation) in operations.iter().enumerate() {
         bench
             .perform(operation)
@@ -698,6 +728,7 @@ proptest! {
     fn the_engine_does_what_the_model_does(
         operations in prop::collection::vec(operation(), 1..60),
     ) {
-        run(&operations)?;
+        run(&operations, 0)?;
+        run(&operations, 1)?;
     }
 }

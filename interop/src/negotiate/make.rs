@@ -7,7 +7,7 @@ use std::sync::Arc;
 use syncline_core::backend::{Attachment, Device as _};
 use syncline_core::{Error, Object, Result, SignalOnly, Timeline, WaitOnly, host};
 
-use super::{Duty, Mechanism, Party, PartyId, Permission, Plan, Process};
+use super::{Duty, Mechanism, Needs, Party, PartyId, Permission, Plan, Process};
 use crate::any::Device;
 
 /// What a plan has come to: a timeline, or one for each device, and for each party as much of it as the plan grants.
@@ -79,7 +79,8 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] if a party lives in another process, or its device is not among `devices`, and for what this process has no part in
     /// making: binary semaphores ([`Device::binary_semaphore`] makes them); [`Error::ValueOutOfRange`] for `u64::MAX`;
-    /// a driver error.
+    /// a driver error. Where somebody wants to know when values were reached, [`Timeline::is_clocked`], also those of
+    /// [`Device::clock`](syncline_core::backend::Device::clock), of each device that signals.
     pub fn make(&self, label: &str, initial: u64, devices: &[Device]) -> Result<Made> {
         let devices: Vec<&Device> = devices.iter().collect();
         let lines = match self.mechanism() {
@@ -109,6 +110,8 @@ impl Plan {
         let (ids, devices): (Vec<_>, Vec<_>) = sides.unzip();
         let ports = devices.iter().map(|device| device.port(initial));
         let made = Timeline::bridged(label, initial, ports)?;
+        let made = made.into_iter().map(|side| self.clocked(side, &devices));
+        let made = made.collect::<Result<Vec<_>>>()?;
         let all: Vec<_> = ids.into_iter().zip(made).collect();
         match all.first() {
             Some((_, home)) => Ok(Lines::Each {
@@ -128,7 +131,7 @@ impl Plan {
     ) -> Result<Timeline> {
         self.require_present(label, devices)?;
         let home = find(devices, self.home().id());
-        match (self.mechanism(), home) {
+        let made = match (self.mechanism(), home) {
             (Mechanism::SharedMemory, _) => self.shared_memory(label, initial, devices),
             (Mechanism::SameDevice | Mechanism::Engine, Some(home)) => {
                 home.timeline_from(label, initial)
@@ -144,7 +147,25 @@ impl Plan {
                 external(home, &importers, label, initial)
             }
             (other, _) => Err(self.cannot(label, format!("no one timeline comes of {other}"))),
+        };
+        self.clocked(made?, devices)
+    }
+
+    /// With timestamps, if a party wants them: on the clocks of those that signal by ports of their own.
+    fn clocked(&self, line: Timeline, devices: &[&Device]) -> Result<Timeline> {
+        if !self.has_timestamps() {
+            return Ok(line);
         }
+        let signallers = self
+            .parties()
+            .iter()
+            .filter(|party| party.needs().contains(Needs::SIGNAL));
+        let clocks = signallers
+            .filter_map(|party| find(devices, party.id()))
+            .filter(|device| line.devices().any(|id| id == device.id()))
+            .map(|device| Ok((device.id(), device.clock()?)))
+            .collect::<Result<Vec<_>>>()?;
+        line.clocked(clocks)
     }
 
     /// A counter in memory of the host, which the CUDA devices register. Its home is with the host, whoever asks for it.
@@ -179,13 +200,11 @@ impl Plan {
     fn require_present(&self, label: &str, devices: &[&Device]) -> Result<()> {
         let here = Process::this();
         let reason = if let Some(other) = self.parties().iter().find(|p| p.id().process != here) {
-            format!("{other} has to take part, and this is {here}")
+            format!("{other} has to take part, and this is {here}: that is Plan::make_across")
         } else if self.crosses_processes() {
-            "it is to leave this process, and nothing carries it yet".into()
+            "it is to leave this process: name who takes part there, and make it across processes".into()
         } else if self.is_binary() {
             "a binary semaphore is none".into()
-        } else if self.has_timestamps() {
-            "no timeline writes times yet: record a clocked fence beside each signal".into()
         } else {
             let missing = |party: &&Party| party.is_device() && find(devices, party.id()).is_none();
             match self.parties().iter().find(missing) {

@@ -23,6 +23,7 @@ mod stopwatch;
 mod stress;
 mod time;
 mod timelines;
+mod times;
 mod waits;
 mod work;
 
@@ -64,6 +65,7 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
         work::cases(),
         time::cases(),
         clocks::cases(),
+        times::cases(),
         stopwatch::cases(),
         cost::cases(),
         fences::cases(),

@@ -9,6 +9,7 @@ use syncline::{
     Blockers, Claim, DeviceId, Error, Notification, Object, Rejected, Result, Signal, WaitMode,
 };
 
+use super::Time;
 use crate::Subject;
 use crate::subject::Waiting;
 
@@ -40,6 +41,12 @@ impl<S: Subject> Timeline<S> {
     /// [`syncline::Timeline::devices`].
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.library.devices()
+    }
+
+    /// [`syncline::Timeline::is_clocked`].
+    #[must_use]
+    pub fn is_clocked(&self) -> bool {
+        self.library.is_clocked()
     }
 
     /// [`syncline::Timeline::frozen_value`].
@@ -225,6 +232,24 @@ impl<'t, S: Subject> Point<'t, S> {
             Some(on) => on.await_pending(self.library),
             None => Box::pin(self.library.pending()),
         }
+    }
+
+    /// [`syncline::Point::time`].
+    ///
+    /// # Errors
+    /// As there; for an empty point, that error.
+    pub fn time(self) -> Result<Time<S>> {
+        let Some(on) = self.on else {
+            return match self.library.time() {
+                Err(error) => Err(error),
+                Ok(time) => Err(Error::NoTime {
+                    timeline: time.clock().object().clone(),
+                    value: self.value(),
+                    reason: "an empty point has a time".into(),
+                }),
+            };
+        };
+        Ok(Time::new(on, on.point_time(self.library)?))
     }
 
     /// [`syncline::Point::blockers`].

@@ -84,6 +84,22 @@ impl<S: Subject> Device<S> {
         Ok(self.own(library))
     }
 
+    /// A timeline with timestamps and its home here, at `initial`.
+    ///
+    /// # Errors
+    /// A skip if the device has no clock; the backend's.
+    pub fn clocked_timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>, Stop> {
+        clocked(self, self.0.clocked_timeline(label, initial))
+    }
+
+    /// The same at 0.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn clocked_timeline(&self, label: &str) -> Result<Timeline<S>, Stop> {
+        self.clocked_timeline_from(label, 0)
+    }
+
     /// A timeline that a case made by other means, behind this device's hooks.
     #[must_use]
     pub fn own(&self, library: syncline::Timeline) -> Timeline<S> {
@@ -198,6 +214,18 @@ impl<S: Subject> fmt::Debug for Device<S> {
     }
 }
 
+/// What came of asking for a timeline with timestamps.
+fn clocked<S: Subject>(
+    on: &Device<S>,
+    made: Result<syncline::Timeline>,
+) -> Result<Timeline<S>, Stop> {
+    match made {
+        Ok(library) => Ok(on.own(library)),
+        Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
+        Err(other) => Err(other.into()),
+    }
+}
+
 /// One or two devices that a case runs on. With one, both sides are it.
 pub struct World<S> {
     /// The side that signals first.
@@ -237,6 +265,15 @@ impl<S: Subject> World<S> {
     pub fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>> {
         let (left, right) = (self.left.subject(), self.right.subject());
         Ok(self.left.own(left.timeline_with(right, label, initial)?))
+    }
+
+    /// A timeline with timestamps at 0 for both sides.
+    ///
+    /// # Errors
+    /// A skip if a device has no clock; the backend's.
+    pub fn clocked_timeline(&self, label: &str) -> Result<Timeline<S>, Stop> {
+        let (left, right) = (self.left.subject(), self.right.subject());
+        clocked(&self.left, left.clocked_timeline_with(right, label, 0))
     }
 
     /// A queue of the left side.

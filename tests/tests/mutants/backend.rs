@@ -345,6 +345,12 @@ impl Enqueue for Planted {
         if self.bug == Bug::EndBeforeTheWork {
             signal(&mut recorder, batch.end)?;
         }
+        let stamp = batch.stamp::<PlantedStamp>();
+        let write = |recorder: &mut Recorder, now: bool| match &stamp {
+            Some(stamp) if now => Self::write_stamp(recorder, stamp),
+            _ => Ok(()),
+        };
+        write(&mut recorder, self.bug == Bug::SignalTimesBeforeTheWork)?;
         let from = recorder.list.len();
         let worked = work(&mut recorder);
         if let Err(error) = worked {
@@ -365,11 +371,19 @@ impl Enqueue for Planted {
             Bug::WorkBeforeTheWaits => recorder.list.rotate_left(begin),
             _ => {}
         }
+        write(&mut recorder, self.bug == Bug::SignalTimesBeforeTheOrder)?;
         if self.bug != Bug::OrderOfSignalsIgnored {
             for &point in batch.order {
                 wait(&mut recorder, point, point.value())?;
             }
         }
+        let elsewhere = matches!(
+            self.bug,
+            Bug::SignalTimesBeforeTheWork
+                | Bug::SignalTimesBeforeTheOrder
+                | Bug::SignalTimesAreNotWritten
+        );
+        write(&mut recorder, !elsewhere)?;
         let signals = match self.bug {
             Bug::SignalsBeforeTheWork => &[],
             Bug::OnlyTheFirstSignalCounts => &batch.signals[..batch.signals.len().min(1)],

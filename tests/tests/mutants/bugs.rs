@@ -77,6 +77,12 @@ bugs! {
     ClockedTimesWrapAround: M3;
     /// Times on the clock are the host's doing, taken when the fence is recorded.
     ClockedTimesAreOfTheCall: M3;
+    /// Nobody writes the times of signals.
+    SignalTimesAreNotWritten: M6;
+    /// The time of a signal is written before the work.
+    SignalTimesBeforeTheWork: M6;
+    /// The time of a signal is written before it waits for lower values.
+    SignalTimesBeforeTheOrder: M6;
     /// What is between two times on the clock goes through milliseconds of 32 bits.
     FloatMilliseconds: M5;
     /// Every place for a time on the clock is kept.
@@ -239,6 +245,24 @@ bugs! {
     NoFenceIsClocked: M1;
     /// A fence that is not complete yet has a time.
     TimeNotReady: M1;
+    /// Timelines have no timestamps, whatever they were made for.
+    NoTimelineIsClocked: M6;
+    /// A point that is not reached yet has a time.
+    PointTimeNotReached: M6;
+    /// A point of a timeline without timestamps has a time.
+    PointTimeNotEnabled: M6;
+    /// A value that nobody wrote a time for has one.
+    PointTimeOfNobody: M6;
+    /// A point tells when the latest value was reached.
+    PointTimeIsTheLatest: M6;
+    /// A point tells when it was asked.
+    PointTimeIsOfTheQuestion: M6;
+    /// What is forgotten has the time of the oldest signal that is not.
+    ForgottenTimeIsInvented: M6;
+    /// A failure takes the times of what was reached away.
+    FailureTakesTimesAway: M6;
+    /// A question for a time waits until there is one.
+    PointTimeBlocks: M6;
     /// A fence that was not made with a clock has a time.
     TimeWithoutClock: F5;
     /// Between times of different kinds nothing has elapsed.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use syncline::clock::Elapsed;
+use syncline::clock::{Elapsed, Time};
 use syncline::{Blockers, Error, Object, Result, Stage, Timeline};
 
 use crate::backend::PlantedQueue;
@@ -34,6 +34,8 @@ pub(crate) struct Memory {
     pub(crate) errors: Mutex<HashMap<u64, u64>>,
     /// What the stopwatch that was started last had told before.
     pub(crate) before: Mutex<Option<Elapsed>>,
+    /// The latest time that a point has told.
+    pub(crate) latest: Mutex<Option<Time>>,
     /// The fences that were recorded.
     pub(crate) recorded: Mutex<HashSet<u64>>,
 }

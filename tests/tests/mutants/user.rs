@@ -157,6 +157,55 @@ impl Subject for Mutant {
         }
     }
 
+    fn clocked_timeline(&self, label: &str, initial: u64) -> Result<Timeline> {
+        match self.bug {
+            Bug::NoTimelineIsClocked => self.device.timeline_from(label, initial),
+            _ => self.device.clocked_timeline_from(label, initial),
+        }
+    }
+
+    fn point_time(&self, point: Point<'_>) -> Result<Time> {
+        let clock = || self.device.clock();
+        let now = || {
+            let clock = clock()?;
+            let host = clock.host_clock().now();
+            let nanoseconds = clock.to_device(host)?.nanoseconds;
+            Ok(Time::new(clock, nanoseconds))
+        };
+        if self.bug == Bug::PointTimeBlocks {
+            point.wait(A_WHILE)?;
+        }
+        let failed = || {
+            let asked = format!("{point:?}");
+            let causes = lock(&self.memory.causes);
+            causes
+                .iter()
+                .find(|(id, _)| asked.contains(&format!("#{id} at ")))
+                .map(|(_, cause)| cause.clone())
+        };
+        match (self.bug, point.time()) {
+            (Bug::PointTimeNotReached, Err(Error::NotReached { .. }))
+            | (Bug::PointTimeNotEnabled, Err(Error::TimesNotEnabled { .. }))
+            | (Bug::PointTimeOfNobody, Err(Error::NoTime { .. }))
+            | (Bug::ForgottenTimeIsInvented, Err(Error::TimeForgotten { .. })) => {
+                Ok(Time::new(clock()?, 0))
+            }
+            (Bug::PointTimeIsOfTheQuestion, Ok(_)) => now(),
+            (Bug::PointTimeIsTheLatest, Ok(told)) => {
+                let mut latest = lock(&self.memory.latest);
+                if latest
+                    .as_ref()
+                    .is_none_or(|latest| latest.nanoseconds() < told.nanoseconds())
+                {
+                    *latest = Some(told.clone());
+                }
+                Ok(latest.clone().unwrap_or(told))
+            }
+            (Bug::FailureTakesTimesAway, Ok(told)) => failed().map_or(Ok(told), Err),
+            (_, told) => told,
+        }
+    }
+
     fn to_host(&self, clock: &Clock, device: i64) -> Result<Estimate> {
         let told = clock.to_host(device)?;
         let right = told.error;

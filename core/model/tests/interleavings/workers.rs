@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use loom::thread;
 use syncline_model::backend::{Device as _, Queue as _};
-use syncline_model::{QueueKind, host};
+use syncline_model::{Error, QueueKind, host};
 
 use crate::{FOREVER, interrupted};
 
@@ -31,5 +32,53 @@ fn submissions_against_a_worker() {
         }
         line.at(2).wait(FOREVER).unwrap();
         assert_eq!(ran.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// Who finds a value reached finds when that was: the time has its place before the worker, or whoever asks, can come to it.
+#[test]
+fn a_question_for_a_time_against_a_worker() {
+    interrupted(3, || {
+        let device = host::Device::new();
+        let line = device.clocked_timeline("line").unwrap();
+        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+        let point = line.at(1).keep();
+        let asking = thread::spawn(move || {
+            let point = point.point();
+            match point.time() {
+                Err(Error::NotReached { .. }) => point.wait(FOREVER).unwrap(),
+                told => drop(told.unwrap()),
+            }
+            point.time().unwrap()
+        });
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(2)]).unwrap();
+        let told = asking.join().unwrap();
+        let again = line.at(2).time().unwrap();
+        assert_eq!(told.nanoseconds(), again.nanoseconds());
+    });
+}
+
+/// The same of signals of the host, one after the other.
+#[test]
+fn a_question_for_a_time_against_signals() {
+    interrupted(3, || {
+        let device = host::Device::new();
+        let line = device.clocked_timeline("line").unwrap();
+        let signaller = line.clone();
+        let signalling = thread::spawn(move || {
+            signaller.signal(1).unwrap();
+            signaller.signal(3).unwrap();
+        });
+        let mut last = None;
+        for value in [1, 2, 3] {
+            match line.at(value).time() {
+                Err(Error::NotReached { .. }) => {}
+                told => last = Some((value, told.unwrap().nanoseconds())),
+            }
+        }
+        signalling.join().unwrap();
+        if let Some((value, told)) = last {
+            assert_eq!(line.at(value).time().unwrap().nanoseconds(), told);
+        }
     });
 }

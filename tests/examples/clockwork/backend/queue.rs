@@ -227,6 +227,9 @@ impl Enqueue for Channel {
         for &point in batch.order {
             recorder.wait(point)?;
         }
+        if let Some(stamp) = batch.stamp::<Stamp>() {
+            Self::write_stamp(&mut recorder, &stamp)?;
+        }
         for &point in batch.signals {
             recorder.signal(point)?;
         }

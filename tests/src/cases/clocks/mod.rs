@@ -26,7 +26,7 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
 }
 
 /// The sides whose queues write times on a clock.
-fn sides<S: Subject>(world: &World<S>) -> Result<Vec<&Device<S>>, Stop> {
+pub(super) fn sides<S: Subject>(world: &World<S>) -> Result<Vec<&Device<S>>, Stop> {
     let mut sides = Vec::new();
     let mut refused = None;
     let both = [&world.left, &world.right];
@@ -43,7 +43,7 @@ fn sides<S: Subject>(world: &World<S>) -> Result<Vec<&Device<S>>, Stop> {
     }
 }
 
-fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>> {
+pub(super) fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>> {
     device.queue(QueueKind::Compute, "clocked")
 }
 
@@ -62,14 +62,14 @@ fn sampled<S: Subject>(clock: &Clock<S>) -> Result<Sampled, Stop> {
 
 /// What the host's clock showed before something and after it.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
-    from: i64,
-    to: i64,
+pub(super) struct Seen {
+    pub(super) from: i64,
+    pub(super) to: i64,
 }
 
 impl Seen {
     /// What the host sees around `what`.
-    fn around<T>(host: HostClock, what: impl FnOnce() -> T) -> (Self, T) {
+    pub(super) fn around<T>(host: HostClock, what: impl FnOnce() -> T) -> (Self, T) {
         let from = host.now();
         let done = what();
         let to = host.now();
@@ -78,7 +78,7 @@ impl Seen {
 
     /// That the time of it may be where `estimate` says that it is: the bound holds. The device's clock may have shown the same
     /// for `resolution` before.
-    fn allows(self, what: &str, estimate: Estimate, resolution: u64) -> Verdict {
+    pub(super) fn allows(self, what: &str, estimate: Estimate, resolution: u64) -> Verdict {
         let Estimate { nanoseconds, error } = estimate;
         let latest = nanoseconds.saturating_add_unsigned(error.saturating_add(resolution));
         let earliest = nanoseconds.saturating_sub_unsigned(error);

@@ -6,9 +6,11 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Error, Queue, QueueKind};
+use syncline::{Claim, Device, Error, Queue, QueueKind, Timeline};
 
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::cases::clocks::Seen;
+use crate::cases::{WORDS, filling, is_filled};
 use crate::workload::Equipped;
 use crate::{World, patience, user};
 
@@ -16,6 +18,7 @@ equipped_cases! {
     "adopted.handles_of_an_application": [D4 D5] => adopted;
     "adopted.owners_are_kept_while_needed": [D4] => owners;
     "adopted.own_submission_takes_part": [D5 Q8 T2] => own_submission;
+    "adopted.own_submission_has_no_time": [M6 T2 T3] => own_submission_has_no_time;
     "adopted.guard_tells_what_is_held": [Q8] => guard_tells;
     "adopted.no_raw_event_of_a_held_fence": [Q8 F2] => no_raw_event;
     #[cfg(feature = "cuda")]
@@ -219,29 +222,39 @@ fn own_submission(world: &World<Equipped>) -> Verdict {
         waiting.is_held() && !waiting.end().is_reached()?,
         "a claim alone released a waiter"
     );
-    match world.left.library() {
-        Device::Host(_) => {}
+    let queue = world.left_queue("application")?;
+    submit_by_oneself(queue.library(), line.library(), &mut claim)?;
+    finish_by_oneself(queue.library())?;
+    waiting.end().wait(patience())?;
+    check!(line.value()? == 2, "the value is {}", line.value()?);
+    Ok(())
+}
+
+/// Signals what was claimed by a submission of the application's own, behind what stands on `queue`.
+fn submit_by_oneself(queue: &Queue, line: &Timeline, claim: &mut Claim) -> Verdict {
+    match queue {
+        Queue::Host(_) => {}
         #[cfg(feature = "cuda")]
-        Device::Cuda(device) => {
-            let queue = device.queue(QueueKind::Compute, "application")?;
+        Queue::Cuda(queue) => {
+            let device = queue.device();
             if line.devices().next() != Some(device.id()) {
                 return Stop::skip("the timeline has no events on this device to signal with");
             }
             // SAFETY: the claim is of this timeline, and the stream is alive.
-            unsafe { device.submit_claimed(line.library(), &mut claim, queue.stream().raw()) }?;
+            unsafe { device.submit_claimed(line, claim, queue.stream().raw()) }?;
         }
         #[cfg(feature = "vulkan")]
-        Device::Vulkan(device) => {
+        Queue::Vulkan(queue) => {
             use syncline::vulkan::ash::vk;
-            let queue = device.queue(QueueKind::Compute, "application")?;
-            let (semaphores, values) = ([device.semaphore_of(line.library())?], [claim.value()]);
+            let device = queue.device();
+            let (semaphores, values) = ([device.semaphore_of(line)?], [claim.value()]);
             let mut timeline =
                 vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
             let submit = vk::SubmitInfo::default()
                 .signal_semaphores(&semaphores)
                 .push_next(&mut timeline);
             let guard = queue.lock();
-            // SAFETY: the queue is locked; the semaphore lives until the wait below has ended.
+            // SAFETY: the queue is locked; the semaphore lives until `finish_by_oneself` has ended.
             unsafe {
                 device
                     .raw()
@@ -249,14 +262,72 @@ fn own_submission(world: &World<Equipped>) -> Verdict {
             }
             .map_err(Error::work)?;
             claim.submitted()?;
-            // Until its own submission has ended, the application keeps what that uses.
-            // SAFETY: the queue is locked.
-            unsafe { device.raw().queue_wait_idle(guard.raw()) }.map_err(Error::work)?;
-            drop(guard);
         }
     }
-    waiting.end().wait(patience())?;
-    check!(line.value()? == 2, "the value is {}", line.value()?);
+    Ok(())
+}
+
+/// Until its own submission has ended, the application keeps what that uses.
+fn finish_by_oneself(queue: &Queue) -> Verdict {
+    #[cfg(feature = "vulkan")]
+    if let Queue::Vulkan(queue) = queue {
+        let (guard, device) = (queue.lock(), queue.device());
+        // SAFETY: the queue is locked.
+        unsafe { device.raw().queue_wait_idle(guard.raw()) }.map_err(Error::work)?;
+    }
+    let _ = queue;
+    Ok(())
+}
+
+/// Nobody writes when the application's own submission signalled. What a queue signals behind it has a time, which is behind it, too, though
+/// its work had ended before.
+fn own_submission_has_no_time(world: &World<Equipped>) -> Verdict {
+    if matches!(world.left.library(), Device::Host(_)) {
+        return Stop::skip("the host has no raw queue");
+    }
+    let line = world.left.clocked_timeline("line")?;
+    let (queue, other) = (world.left_queue("application")?, world.left_queue("other")?);
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    line.at(1).wait(patience())?;
+    let first = line.at(1).time()?.nanoseconds();
+    let gate = world.left.gate()?;
+    queue.block(&gate)?;
+    let mut claim = line.claim(3, 0)?;
+    submit_by_oneself(queue.library(), line.library(), &mut claim)?;
+    check_error!(line.at(3).time(), Error::NotReached { reached: 1, .. });
+    let buffer = world.left.buffer(WORDS)?;
+    other.submit(&[], filling::<Equipped>(&buffer, 7), &[line.signal_at(4)])?;
+    other.submit(&[], |_| Ok(()), &[line.signal_at(5)])?;
+    let host = world.left.clock()?.host_clock();
+    let (between, ended) = Seen::around(host, || -> syncline::Result<()> {
+        gate.open()?;
+        line.at(5).wait(patience())
+    });
+    ended?;
+    for none in [2, 3] {
+        let name = line.object();
+        check_error!(
+            line.at(none).time(),
+            Error::NoTime { timeline, value, reason }
+                if timeline == *name && value == none && !reason.is_empty()
+        );
+    }
+    for value in [4, 5] {
+        let time = line.at(value).time()?;
+        let resolution = time.clock().library().resolution();
+        between.allows(
+            "a signal behind the application's",
+            time.to_host()?,
+            resolution,
+        )?;
+    }
+    check!(
+        line.at(1).time()?.nanoseconds() == first,
+        "the time of a value below has changed"
+    );
+    check!(is_filled::<Equipped>(&buffer, 7), "the work did not run");
+    finish_by_oneself(queue.library())?;
+    other.idle(patience())?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use syncline::backend::{Device as _, Queue as _};
+use syncline::clock::HostClock;
 use syncline::negotiate::{
     Conflict, Granted, Mechanism, Needs, Party, PartyId, Permission, Plan, Process, Requirements,
     negotiate,
@@ -11,6 +12,7 @@ use syncline::negotiate::{
 use syncline::{Device, Error, QueueKind, Recorder, share};
 
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::cases::clocks::Seen;
 use crate::footprint::Footprint;
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -24,6 +26,7 @@ equipped_cases! {
     "plan.a_view_is_no_handle": [X7 T9] => views;
     "plan.checked_by_its_receiver": [X1] => checked;
     "plan.what_cannot_be_made": [X1 E5] => cannot;
+    "plan.with_times": [X1 M6] => times;
     "plan.a_bridge_for_who_wants_their_own": [X1 X6] => bridge;
 }
 
@@ -308,6 +311,73 @@ fn cannot(world: &World<Equipped>) -> Verdict {
     // What was refused has harmed nothing.
     let made = plan.make("planned", 0, &devices)?;
     let _ = made.auto(left.id())?;
+    Ok(())
+}
+
+/// Who wants to know when values were reached is told, whatever the mechanism; where nobody does, nobody pays for it.
+fn times(world: &World<Equipped>) -> Verdict {
+    for side in [&world.left, &world.right] {
+        side.clock()?;
+    }
+    let (left, right) = sides(world);
+    let asks = Party::threads().needing(Needs::TIMESTAMPS | Needs::HOST_ACCESS);
+    let (producer, consumer) = (
+        world.left.library().queue(QueueKind::Compute, "producer")?,
+        world
+            .right
+            .library()
+            .queue(QueueKind::Compute, "consumer")?,
+    );
+    for besides in [Needs::empty(), Needs::NATIVE, Needs::RAW] {
+        let both = |party: &Party| party.clone().signals().waits().needing(besides);
+        let parties = [both(&left), both(&right), asks.clone()];
+        let plan = match negotiate(parties) {
+            Ok(plan) => plan,
+            // Somebody cannot, and that is told.
+            Err(_) if besides != Needs::empty() => continue,
+            Err(conflict) => return Err(conflict.into()),
+        };
+        check!(plan.has_timestamps(), "{plan}");
+        let made = plan.make("planned", 3, &devices(world))?;
+        let line = |party: &Party| match made.auto(party.id()) {
+            Ok(Granted::Both(line)) => Ok(line),
+            other => Stop::fail(format!("{party} has {other:?}")),
+        };
+        let (here, there) = (line(&left)?, line(&right)?);
+        for value in [4, 6] {
+            let (between, ended) = Seen::around(HostClock::Monotonic, || {
+                producer.submit(&[here.at(value - 1)], |_| Ok(()), &[here.signal_at(value)])?;
+                consumer.submit(
+                    &[there.at(value)],
+                    |_| Ok(()),
+                    &[there.signal_at(value + 1)],
+                )?;
+                here.at(value + 1).wait(patience())?;
+                there.at(value + 1).wait(patience())
+            });
+            ended?;
+            for point in [
+                here.at(value),
+                here.at(value + 1),
+                there.at(value),
+                there.at(value + 1),
+            ] {
+                let time = point.time()?;
+                if time.clock().host_clock() == HostClock::Monotonic {
+                    let resolution = time.clock().resolution();
+                    between.allows("a signal as planned", time.to_host()?, resolution)?;
+                }
+            }
+        }
+    }
+    let plan = one_way(world)?;
+    let made = plan.make("planned", 0, &devices(world))?;
+    let waits = match made.auto(right.id())? {
+        Granted::WaitOnly(waits) => waits,
+        Granted::Both(line) => line.wait_only(),
+        Granted::SignalOnly(_) => return Stop::fail("who waits may signal only"),
+    };
+    check_error!(waits.at(0).time(), Error::TimesNotEnabled { .. });
     Ok(())
 }
 

@@ -1,0 +1,371 @@
+//! Where the times of signals are written: at their place on the queue, on the device's clock; and those of the host's.
+
+use std::thread;
+use std::time::Duration;
+
+use syncline::backend::Device as _;
+use syncline::clock::HostClock;
+use syncline::{Error, Timeline, host};
+
+use super::{clocked, follows};
+use crate::case::{Stop, Verdict, cases, check};
+use crate::cases::clocks::{Seen, queue, sides};
+use crate::cases::{DELAY, unless_linked};
+use crate::user::{Queue, Time};
+use crate::{RecorderOf, Subject, World, patience};
+
+cases! {
+    "times.bracketed_by_the_host": [M6 M1 M3] => bracketed;
+    "times.between_the_fences_around_it": [M6 M1 Q1] => between;
+    "times.behind_lower_values": [M6 T3] => behind_lower;
+    "times.along_the_values": [M6 T3] => along;
+    "times.of_several_signals": [M6 Q1] => several;
+    "times.of_the_hosts_signals": [M6 M4] => by_host;
+    "times.of_signals_made_for_a_queue": [M6 Q3] => relayed;
+    "times.of_what_a_bridge_carries": [M6 X6] => bridged;
+    "times.of_both_sides": [M6 M4 T3] => both_sides;
+}
+
+/// That the time of a point converts to one that the host saw pass.
+fn seen<S: Subject>(what: &str, time: &Time<S>, between: Seen) -> Verdict {
+    let resolution = time.clock().library().resolution();
+    between.allows(what, time.to_host()?, resolution)
+}
+
+/// The work of the signalling submission stands still until the host opens a gate, at once or after a while: the signal came behind it.
+fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
+    for on in clocked(world)? {
+        let host = on.device.clock()?.host_clock();
+        for (value, closed) in (1..).zip([Duration::ZERO, DELAY, DELAY / 4]) {
+            let gate = on.device.gate()?;
+            let latch = gate.latch();
+            on.queue.submit(
+                &[],
+                move |recorder| latch.block(recorder),
+                &[on.line.signal_at(value)],
+            )?;
+            thread::sleep(closed);
+            // Not before: the gate is still closed.
+            let (between, ended) = Seen::around(host, || -> syncline::Result<()> {
+                gate.open()?;
+                on.line.at(value).wait(patience())
+            });
+            ended?;
+            let time = on.line.at(value).time()?;
+            check!(
+                time.clock().library().is_same(on.device.clock()?.library()),
+                "a time on {:?} of a signal by {:?}",
+                time.clock(),
+                on.device
+            );
+            seen("the signal", &time, between)?;
+        }
+    }
+    Ok(())
+}
+
+/// On one queue, with fences before and behind: exactly, as all three are of one clock.
+fn between<S: Subject>(world: &World<S>) -> Verdict {
+    for on in clocked(world)? {
+        let buffer = on.device.buffer(64)?;
+        let (before, behind) = (
+            on.device.clocked_fence("before")?,
+            on.device.clocked_fence("behind")?,
+        );
+        for value in 1..=60 {
+            let (device, to) = (on.device.clone(), buffer.clone());
+            on.queue.record(&before)?;
+            on.queue.submit(
+                &[],
+                move |recorder| match value % 3 {
+                    0 => Ok(()),
+                    1 => S::fill(recorder, &to, 1),
+                    _ => device.busy(recorder, Duration::from_micros(200)),
+                },
+                &[on.line.signal_at(value)],
+            )?;
+            on.queue.record(&behind)?;
+            behind.wait(patience())?;
+            let (from, at, to) = (before.time()?, on.line.at(value).time()?, behind.time()?);
+            follows("the signal, of the fence before it", &at, &from)?;
+            follows("the fence behind it, of the signal", &to, &at)?;
+        }
+    }
+    Ok(())
+}
+
+/// A signal waits for lower values of other queues, after its own work, and so does its time; whatever kind of queue that is.
+fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
+    for on in clocked(world)? {
+        let mut value = 0;
+        for family in &on.device.info().capabilities.queues {
+            let other = on.device.queue(family.kind, "other")?;
+            for round in 0..4 {
+                let (one, two, three) = (value + 1, value + 2, value + 3);
+                let (device, buffer) = (on.device.clone(), on.device.buffer(64)?);
+                on.queue.submit(
+                    &[],
+                    move |recorder| device.busy(recorder, DELAY / 2),
+                    &[on.line.signal_at(one)],
+                )?;
+                // Nothing to do, or hardly anything: it has ended long before.
+                let work = move |recorder: &mut RecorderOf<'_, S>| {
+                    if round % 2 == 0 {
+                        return Ok(());
+                    }
+                    S::fill(recorder, &buffer, 1)
+                };
+                match other.submit(&[], work, &[on.line.signal_at(two)]) {
+                    Ok(_) => {}
+                    Err(Error::Unsupported { .. }) => {
+                        // Why it may is another case's.
+                        value += 1;
+                        break;
+                    }
+                    Err(other) => return Err(other.into()),
+                }
+                on.queue
+                    .submit(&[], |_| Ok(()), &[on.line.signal_at(three)])?;
+                on.line.at(three).wait(patience())?;
+                let time = |value| on.line.at(value).time();
+                follows("2 after 1", &time(two)?, &time(one)?)?;
+                follows("3 after 2", &time(three)?, &time(two)?)?;
+                value = three;
+            }
+            on.queue.idle(patience())?;
+            other.idle(patience())?;
+        }
+    }
+    Ok(())
+}
+
+/// Several threads signal by several queues of one device, some values are held, some are passed over: as values grow, times never
+/// go back.
+fn along<S: Subject>(world: &World<S>) -> Verdict {
+    const QUEUES: u64 = 3;
+    let each = unless_linked(world, "signals of each queue", 60, 20)? as u64;
+    for on in clocked(world)? {
+        let line = &on.line;
+        let queues = (0..QUEUES)
+            .map(|_| queue(on.device))
+            .collect::<syncline::Result<Vec<Queue<S>>>>()?;
+        let last = 2 * QUEUES * each;
+        thread::scope(|scope| -> Verdict {
+            let signalling = queues.iter().zip(0..).map(|(queue, nth)| {
+                scope.spawn(move || -> Verdict {
+                    for round in 0..each {
+                        // Every second value; who waits for the one before leaves room for it.
+                        let value = 2 * (round * QUEUES + nth + 1);
+                        let device = on.device.clone();
+                        queue.submit(
+                            &[line.at(value - 2)],
+                            move |recorder| match round % 8 {
+                                0 => device.busy(recorder, Duration::from_micros(300)),
+                                _ => Ok(()),
+                            },
+                            &[line.signal_at(value)],
+                        )?;
+                    }
+                    Ok(())
+                })
+            });
+            let signalling: Vec<_> = signalling.collect();
+            signalling
+                .into_iter()
+                .try_for_each(|thread| crate::blocked::join(thread)?)
+        })?;
+        line.at(last).wait(patience())?;
+        let first = last
+            .saturating_sub(2 * syncline::Timeline::TIMES as u64 - 2)
+            .max(1);
+        let mut before = line.at(first).time()?;
+        for value in first..=last {
+            let time = line.at(value).time()?;
+            follows("a value after the one before it", &time, &before)?;
+            let same = value % 2 == 0 && value > first;
+            check!(
+                !same || time.nanoseconds() == before.nanoseconds(),
+                "{} was passed over, at {before:?}, by the signal of {value}, at {time:?}",
+                value - 1
+            );
+            before = time;
+        }
+        for queue in &queues {
+            queue.idle(patience())?;
+        }
+    }
+    Ok(())
+}
+
+/// All timelines that one submission signals have a time of it, those without timestamps beside them none.
+fn several<S: Subject>(world: &World<S>) -> Verdict {
+    for on in clocked(world)? {
+        let (other, plain) = (
+            on.device.clocked_timeline("other")?,
+            on.device.timeline("plain")?,
+        );
+        let (before, behind) = (
+            on.device.clocked_fence("before")?,
+            on.device.clocked_fence("behind")?,
+        );
+        on.queue.record(&before)?;
+        let signals = [plain.signal_at(1), other.signal_at(5), on.line.signal_at(1)];
+        on.queue.submit(&[], |_| Ok(()), &signals)?;
+        on.queue.record(&behind)?;
+        behind.wait(patience())?;
+        for point in [other.at(5), on.line.at(1)] {
+            let time = point.time()?;
+            follows("the signal, of the fence before it", &time, &before.time()?)?;
+            follows("the fence behind it, of the signal", &behind.time()?, &time)?;
+        }
+        check!(
+            matches!(plain.at(1).time(), Err(Error::TimesNotEnabled { .. })),
+            "a timeline without timestamps tells a time"
+        );
+    }
+    Ok(())
+}
+
+/// What the host signals has its time, exactly: between what a thread sees before the call and after it.
+fn by_host<S: Subject>(world: &World<S>) -> Verdict {
+    for on in clocked(world)? {
+        let mut before = None;
+        for value in [1, 2, 3, 10, 11] {
+            let (between, signalled) = Seen::around(HostClock::Monotonic, || on.line.signal(value));
+            signalled?;
+            let time = on.line.at(value).time()?;
+            let told = time.to_host()?;
+            check!(
+                told.error == 0 && time.clock().host_clock() == HostClock::Monotonic,
+                "a signal of the host has the time {told:?} of {:?}",
+                time.clock()
+            );
+            between.allows("a signal of the host", told, 0)?;
+            if let Some(before) = &before {
+                follows("a signal of the host", &time, before)?;
+            }
+            before = Some(time);
+        }
+        // And beside a device's.
+        let (between, ended) = Seen::around(HostClock::Monotonic, || {
+            on.queue.submit(&[], |_| Ok(()), &[on.line.signal_at(20)])?;
+            on.line.at(20).wait(patience())?;
+            on.line.signal(21)
+        });
+        ended?;
+        let (device, host) = (on.line.at(20).time()?, on.line.at(21).time()?);
+        follows("the host's signal after the device's", &host, &device)?;
+        between.allows("the host's signal", host.to_host()?, 0)?;
+    }
+    Ok(())
+}
+
+/// A queue without a port of the timeline has its signals made by the host, and they have the time at which that is done: after the work.
+/// It needs no timestamps of its own.
+fn relayed<S: Subject>(world: &World<S>) -> Verdict {
+    let elsewhere = host::Device::new();
+    for device in [&world.left, &world.right] {
+        let line = device.own(elsewhere.clocked_timeline("elsewhere")?);
+        check!(
+            line.devices().all(|id| id != device.id()),
+            "{line:?} has a port on {device:?}"
+        );
+        for family in &device.info().capabilities.queues {
+            let queue = device.queue(family.kind, "elsewhere")?;
+            let value = line.value()? + 2;
+            let opens = world.timeline("opens")?;
+            queue.submit(&[opens.at(1)], |_| Ok(()), &[line.signal_at(value)])?;
+            let (between, ended) = Seen::around(HostClock::Monotonic, || {
+                opens.signal(1)?;
+                line.at(value).wait(patience())
+            });
+            ended?;
+            let time = line.at(value - 1).time()?;
+            let told = time.to_host()?;
+            check!(
+                told.error == 0,
+                "a time of the host, with an error: {told:?}"
+            );
+            between.allows("a signal made by the host", told, 0)?;
+            queue.idle(patience())?;
+        }
+    }
+    Ok(())
+}
+
+/// Each side of a bridge tells when the value was there: the side that signalled by its device, the other by the host, which carried it over.
+fn bridged<S: Subject>(world: &World<S>) -> Verdict {
+    sides(world)?;
+    let both = [&world.left, &world.right];
+    let ports = both.iter().map(|side| side.port(2));
+    let made = Timeline::bridged("bridge", 2, ports)?;
+    let mut lines = Vec::new();
+    for (side, line) in both.iter().zip(made) {
+        let clock = side.clock()?.library().clone();
+        lines.push(side.own(line.clocked([(side.id(), clock)])?));
+    }
+    let [here, there] = lines.as_slice() else {
+        return Stop::fail(format!("{} sides", lines.len()));
+    };
+    let queue = world.left_queue("left")?;
+    for value in [3, 5] {
+        let (between, ended) = Seen::around(HostClock::Monotonic, || {
+            queue.submit(&[], |_| Ok(()), &[here.signal_at(value)])?;
+            there.at(value).wait(patience())
+        });
+        ended?;
+        let (signalled, carried) = (here.at(value).time()?, there.at(value).time()?);
+        follows("the other side after the one", &carried, &signalled)?;
+        between.allows("what was carried over", carried.to_host()?, 0)?;
+    }
+    queue.idle(patience())?;
+    Ok(())
+}
+
+/// Left and right in turn, each behind the other: each signal after the one before it, and none further away than the host saw them all.
+fn both_sides<S: Subject>(world: &World<S>) -> Verdict {
+    let rounds = unless_linked(world, "rounds", 60, 15)? as u64;
+    // Whoever lacks a clock says why.
+    sides(world)?;
+    let turns = world.clocked_timeline("turns")?;
+    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    for round in 0..rounds {
+        let turn = 2 * round;
+        let (between, ended) = Seen::around(HostClock::Monotonic, || {
+            let device = world.left.clone();
+            left.submit(
+                &[turns.at(turn)],
+                move |recorder| device.busy(recorder, Duration::from_micros(100)),
+                &[turns.signal_at(turn + 1)],
+            )?;
+            right.submit(
+                &[turns.at(turn + 1)],
+                |_| Ok(()),
+                &[turns.signal_at(turn + 2)],
+            )?;
+            turns.at(turn + 2).wait(patience())
+        });
+        ended?;
+        let (first, second) = (turns.at(turn + 1).time()?, turns.at(turn + 2).time()?);
+        follows(
+            "the right side's signal after the left one's",
+            &second,
+            &first,
+        )?;
+        if turn > 0 {
+            follows(
+                "a round after the one before it",
+                &first,
+                &turns.at(turn).time()?,
+            )?;
+        }
+        for time in [&first, &second] {
+            if time.clock().host_clock() == HostClock::Monotonic {
+                seen("a signal in turn", time, between)?;
+            }
+        }
+    }
+    left.idle(patience())?;
+    right.idle(patience())?;
+    Ok(())
+}
