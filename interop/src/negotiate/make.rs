@@ -202,7 +202,8 @@ impl Plan {
         let reason = if let Some(other) = self.parties().iter().find(|p| p.id().process != here) {
             format!("{other} has to take part, and this is {here}: that is Plan::make_across")
         } else if self.crosses_processes() {
-            "it is to leave this process: name who takes part there, and make it across processes".into()
+            "it is to leave this process: name who takes part there, and make it across processes"
+                .into()
         } else if self.is_binary() {
             "a binary semaphore is none".into()
         } else {

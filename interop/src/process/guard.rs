@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::socket::{Patience, wait};
 
 /// For how long a process whose end is closed is watched before it counts as one that lives: the kernel closes what a dying process has open
-/// before it says that it has died.
+/// before it says that it has died. One that runs no more by then is dead, whatever its drivers still have to clear away.
 const DYING: Duration = Duration::from_millis(if cfg!(fuzzing) { 2 } else { 300 });
 
 /// Between two tries where poll(2) itself fails, which it does for want of memory alone.
@@ -57,7 +57,11 @@ fn loss(connection: &Connection) -> Option<PeerLoss> {
             if connection.is_dropped.load(Ordering::Acquire) {
                 return None;
             }
-            return Some(death.unwrap_or(PeerLoss::Left));
+            let otherwise = match connection.peer.is_ending() {
+                true => PeerLoss::Died { exit: None },
+                false => PeerLoss::Left,
+            };
+            return Some(death.unwrap_or(otherwise));
         }
     }
 }

@@ -86,10 +86,52 @@ impl Peer {
         code.or_else(|| status.terminating_signal().map(PeerExit::Signal))
     }
 
+    /// True if it will not run any more, although it has not ended yet: what it has with a driver may take its time to go. See proc_pid_stat(5), field 9.
+    pub(super) fn is_ending(&self) -> bool {
+        // The system gives its id to nobody else as long as it has not ended and been waited for.
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.process.id)) else {
+            return false;
+        };
+        let mut threads = threads.map_while(Result::ok).peekable();
+        let ends = |thread: std::fs::DirEntry| {
+            let stat = std::fs::read(thread.path().join("stat")).unwrap_or_default();
+            flags(&stat).is_some_and(|flags| flags & EXITING != 0)
+        };
+        threads.peek().is_some() && threads.all(ends)
+    }
+
     /// As where the system refuses to let it be watched.
     #[cfg(test)]
     pub(super) fn unwatched(self, endpoint: &Object) -> Self {
         let watched = Err(native(endpoint, "pidfd_open", Errno::PERM));
         Self { watched, ..self }
+    }
+}
+
+/// `PF_EXITING`, of the kernel's flags of a thread.
+const EXITING: u32 = 4;
+
+/// The kernel's flags in a line of proc_pid_stat(5). The second field is a file's name in brackets, and may hold anything.
+fn flags(stat: &[u8]) -> Option<u32> {
+    let behind_name = stat.rsplit(|byte| *byte == b')').next()?;
+    let flags = behind_name
+        .split(u8::is_ascii_whitespace)
+        .filter(|field| !field.is_empty())
+        .nth(6)?;
+    std::str::from_utf8(flags).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_stand_behind_any_name() {
+        let line = b"17 (a) b) R 1 17 17 0 -1 4194572 100 0 0 0";
+        assert_eq!(flags(line), Some(4_194_572));
+        assert_eq!(flags(b"17 (a"), None);
+        assert_eq!(flags(b""), None);
+        let own = std::fs::read("/proc/self/stat").unwrap();
+        assert_eq!(flags(&own).unwrap() & EXITING, 0);
     }
 }

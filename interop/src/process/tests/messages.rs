@@ -130,17 +130,18 @@ fn what_stands_in_them_is_bounded_and_checked() {
     refused(&body(1, &[&[0; 12], &[0, 0]]), "the id of a process");
     refused(&body(1, &[&[255; 12], &[0, 0]]), "the id of a process");
 
-    let party = |backend: u8, device: u8, exports: u8, needs: u8| {
+    let party = |backend: u8, device: u8, exports: u16, needs: u8| {
+        let [low, high] = exports.to_le_bytes();
         let device = [device, 0, 0, 0, 0, 0, 0, 0];
         let id = [PROCESS, &device, &[backend], &[0, 0]].concat();
-        let rest = [0, 0, 0, exports, 0, 0, 0, 1, needs, 0x80 & needs, 0, 0];
+        let rest = [0, 0, 0, low, high, 0, 0, 1, needs, 0x80 & needs, 0, 0];
         body(2, &[&[1, 0, 0, 0, 1, 1], &id, &rest])
     };
     assert!(Message::decode(&party(1, 3, 0b1000, 3)).is_ok());
     refused(&party(4, 3, 0, 3), "a known backend");
     refused(&party(0, 3, 0, 3), "a device and its backend");
     refused(&party(1, 0, 0, 3), "a device and its backend");
-    refused(&party(1, 3, 0b10_0000, 3), "a known kind of handle");
+    refused(&party(1, 3, 1 << 12, 3), "a known kind of handle");
     refused(&party(1, 3, 0, 0x80), "known needs");
     refused(&body(2, &[&[1, 0, 0, 0, 1, 33]]), "at most 32 parties");
     refused(
@@ -167,7 +168,7 @@ fn what_stands_in_them_is_bounded_and_checked() {
         "at most 16 descriptors",
     );
     refused(
-        &object(1, one, one, &[1, 9, 0, 0]),
+        &object(1, one, one, &[1, 13, 0, 0]),
         "a known kind of handle",
     );
     refused(&object(1, one, one, &[0, 2, 0, 0]), "an origin or none");
@@ -274,7 +275,14 @@ fn every_kind_of_handle_travels() {
         HandleKind::BinaryOpaqueFd,
         HandleKind::MemoryOpaqueFd,
         HandleKind::CounterMemfd,
+        HandleKind::WordsMemfd,
         HandleKind::PollableFd,
+        HandleKind::SyncFd,
+        HandleKind::TimelineOpaqueWin32,
+        HandleKind::BinaryOpaqueWin32,
+        HandleKind::TimelineOpaqueWin32Kmt,
+        HandleKind::BinaryOpaqueWin32Kmt,
+        HandleKind::D3d12Fence,
     ];
     let message = Message::Object(offer(1, &kinds));
     assert_eq!(Message::decode(&encoded(&message, 0)).unwrap().1, message);
