@@ -1,5 +1,6 @@
 //! `syncline demo`: frames over timelines that two APIs share.
 
+mod kill;
 mod picture;
 mod processes;
 mod record;

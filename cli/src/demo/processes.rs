@@ -8,6 +8,7 @@ use serde_json::json;
 use syncline::process::{Endpoint, Listener};
 use syncline::{BackendKind, Device, Error, Found, Inventory};
 
+use super::kill::Victim;
 use super::{Args, Verdict, name, picture, progress, reference};
 use crate::failure::Failure;
 use crate::output::{complain, say};
@@ -20,7 +21,7 @@ use syncline_conformance::report;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a process ends with that the other one has left alone.
-const LEFT_ALONE: u8 = 3;
+pub(super) const LEFT_ALONE: u8 = 3;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Options {
@@ -33,6 +34,9 @@ pub(super) struct Options {
     /// Simulate, for the process that listens at this socket
     #[arg(long, value_name = "SOCKET", conflicts_with = "processes")]
     connect: Option<PathBuf>,
+    /// Have two processes make frames, kill one of them in the middle as kill -9 does, and tell how the other ends
+    #[arg(long, value_name = "ROLE", conflicts_with_all = ["processes", "listen", "connect", "no_sync"])]
+    kill: Option<Victim>,
     /// Simulate, for the process that has the other end of the socket which is this one's standard input
     #[arg(long, hide = true, conflicts_with_all = ["processes", "listen", "connect"])]
     inherited: bool,
@@ -41,12 +45,19 @@ pub(super) struct Options {
 impl Options {
     /// True if two processes are to make the frames, and this is one of them.
     pub(super) const fn any(&self) -> bool {
-        self.processes || self.listen.is_some() || self.connect.is_some() || self.inherited
+        self.processes
+            || self.listen.is_some()
+            || self.connect.is_some()
+            || self.kill.is_some()
+            || self.inherited
     }
 }
 
 pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failure> {
     let options = &args.across;
+    if let Some(victim) = options.kill {
+        return super::kill::run(args, victim, inventory);
+    }
     if options.inherited {
         let own = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned();
         let own = own.map_err(|error| Failure::Words(format!("no standard input: {error}")))?;

@@ -1,0 +1,79 @@
+//! The demo by two processes, and what becomes of one when the other is killed: on the host, as where there is no driver at all.
+
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_syncline"))
+        .args(arguments)
+        .env("VK_DRIVER_FILES", "/nonexistent.json")
+        .env("VK_ICD_FILENAMES", "/nonexistent.json")
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .output()
+        .expect("the command starts")
+}
+
+/// Runs it, expects this exit code, and returns what went to standard output and standard error.
+fn ends_with(code: i32, arguments: &[&str]) -> (String, String) {
+    let output = run(arguments);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    let (out, error) = (text(output.stdout), text(output.stderr));
+    let ended = output.status.code();
+    assert_eq!(ended, Some(code), "{arguments:?}: {out}{error}");
+    (out, error)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn every_frame_of_two_processes_is_right() {
+    let demo = ["demo", "--processes", "--frames", "40", "--size", "64"];
+    let (out, _) = ends_with(0, &demo);
+    assert!(out.contains("40 of 40 frames, 0 wrong"), "{out}");
+    let (out, _) = ends_with(0, &[&demo[..], &["--json"]].concat());
+    let report = json(&out);
+    assert_eq!(report["verified"], 40);
+    assert_eq!(report["processes"], 2);
+    assert_eq!(report["mechanism"], "a counter in shared memory");
+}
+
+/// The control: without the waits the frames that come are not the right ones.
+#[test]
+fn without_the_waits_frames_of_two_processes_are_wrong() {
+    let demo = ["demo", "--processes", "--frames", "40", "--size", "64"];
+    let (out, _) = ends_with(1, &[&demo[..], &["--no-sync", "--json"]].concat());
+    assert!(json(&out)["wrong"].as_u64().is_some_and(|wrong| wrong > 20));
+}
+
+#[test]
+fn one_that_is_killed_ends_the_other_with_exit_code_3() {
+    for victim in ["producer", "consumer"] {
+        let (out, _) = ends_with(0, &["demo", "--kill", victim, "--size", "64", "--json"]);
+        let report = json(&out);
+        assert_eq!(report["exit_code_of_the_other"], 3, "{out}");
+        let said = report["said"].as_str().expect("words");
+        let process = format!("the {victim} is gone: process {} ", report["process"]);
+        assert!(said.contains(&process), "{out}");
+        assert!(said.contains("the last frame that was whole is"), "{out}");
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    for arguments in [
+        &["demo", "--processes", "--listen", "/tmp/x"][..],
+        &["demo", "--listen", "/tmp/x", "--connect", "/tmp/x"],
+        &["demo", "--kill", "nobody"],
+        &["demo", "--kill", "producer", "--no-sync"],
+        &["demo", "--connect", "/nonexistent/socket"],
+        &["demo", "--listen", "/nonexistent/socket"],
+    ] {
+        let (_, error) = ends_with(2, arguments);
+        assert!(error.contains("error:"), "{arguments:?}: {error}");
+    }
+}
