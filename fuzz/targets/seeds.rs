@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+// What the instruments report to.
+use libfuzzer_sys as _;
+
 fn main() -> std::io::Result<()> {
     let Some(folder) = std::env::args().nth(1) else {
         eprintln!("usage: seeds DIRECTORY");

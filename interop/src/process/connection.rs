@@ -390,6 +390,12 @@ impl Connection {
         (!state.inbox.is_closed() && state.broken.is_none()).then(|| state.inbox.due())
     }
 
+    /// Somebody sleeps at the socket, or is about to.
+    #[cfg(test)]
+    pub(super) fn is_watched(&self) -> bool {
+        locked(&self.receiving).is_watched
+    }
+
     pub(super) fn survive(&self, survivor: Arc<dyn Survivor>) {
         let told = {
             let mut survivors = locked(&self.survivors);

@@ -116,6 +116,13 @@ impl Raw {
         self.bytes(&last, 0);
     }
 
+    /// Until something has come.
+    #[cfg(test)]
+    pub(super) fn wait(&self) {
+        let mut asked = [self.socket.readable()];
+        super::socket::wait(&mut asked, super::socket::Patience::of(Duration::MAX)).unwrap();
+    }
+
     /// Empties what has come, and closes what came along.
     pub(super) fn drain(&self) {
         let mut buffer = vec![0; MOST];

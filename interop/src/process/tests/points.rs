@@ -1,5 +1,7 @@
 //! P2: points, and what they cost.
 
+use std::time::Instant;
+
 use syncline_core::{Error, HandleKind};
 
 use super::{LONG, NOW, against_raw, both, heap};
@@ -61,6 +63,7 @@ fn neither_side_allocates_for_a_point() {
 #[test]
 fn who_waits_for_something_else_is_woken_by_who_reads() {
     let (one, other) = both();
+    let begin = Instant::now();
     for round in 0..200 {
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, round)));
@@ -73,6 +76,26 @@ fn who_waits_for_something_else_is_woken_by_who_reads() {
             });
         });
     }
+    // Who is not woken finds it at the end of its patience.
+    assert!(begin.elapsed() < LONG);
+}
+
+/// Somebody else takes what it sleeps for out of the socket.
+#[test]
+fn who_sleeps_at_the_socket_is_woken_by_who_is_faster() {
+    let (one, mut raw) = against_raw();
+    let begin = Instant::now();
+    for value in 0..500 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(one.receive_point(LONG).unwrap(), (1, value)));
+            while !one.connection().is_watched() {
+                std::thread::yield_now();
+            }
+            raw.say(&Message::Point { number: 1, value }, 0);
+            one.connection().pump();
+        });
+    }
+    assert!(begin.elapsed() < LONG);
 }
 
 #[test]

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex};
 use syncline_core::{Error, PeerExit, PeerLoss};
 
 use super::{LONG, NOW, against_raw, both, both_with, pair};
+use crate::negotiate::Party;
+use crate::process::hostile::elsewhere;
 use crate::process::message::Message;
-use crate::process::{Endpoint, Survivor};
+use crate::process::{Disagreement, Endpoint, Survivor, negotiate_among};
 
 struct Told(Mutex<Sender<PeerLoss>>);
 
@@ -63,6 +65,7 @@ fn the_child() {
             // The standard input is the socket still.
             rustix::net::shutdown(std::io::stdin(), rustix::net::Shutdown::Both).unwrap();
         }
+        "says goodbye and ends" => return,
         _ => {}
     }
     loop {
@@ -99,6 +102,72 @@ fn a_killed_process_is_told_of_after_what_it_sent() {
     });
     assert_eq!(waits, (1, 3));
     child.wait().unwrap();
+}
+
+/// A farewell counts, however soon the process ends behind it, and whether or not somebody reads.
+#[test]
+fn a_process_that_says_goodbye_and_ends_has_left_first() {
+    let (mut child, one) = child("says goodbye and ends");
+    let (told, heard) = survivor();
+    one.survive(told);
+    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Left);
+    let exit = Some(PeerExit::Code(0));
+    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Died { exit });
+    left(&one);
+    child.wait().unwrap();
+}
+
+/// More than there is room for without the socket.
+#[test]
+fn what_is_in_the_socket_is_received_before_the_loss() {
+    let (one, mut raw) = against_raw();
+    let (told, heard) = survivor();
+    one.survive(told);
+    let all = 1024 + 50;
+    for value in 0..all {
+        raw.say(&Message::Point { number: 1, value }, 0);
+        if value < 1024 {
+            assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+        }
+    }
+    drop(raw);
+    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Left);
+    for value in 0..all {
+        assert_eq!(one.receive_point(LONG).unwrap(), (1, value));
+    }
+    left(&one);
+}
+
+/// One has told what it needs and is gone, while another is waited for that says nothing.
+#[test]
+fn a_negotiation_ends_with_any_of_its_peers() {
+    let (silent, _raw) = against_raw();
+    let (gone, mut raw) = against_raw();
+    let parties = vec![Party::threads_of(elsewhere()).waits()];
+    let told = Message::Requirements {
+        round: 1,
+        is_all: true,
+        parties,
+    };
+    raw.say(&told, 0);
+    // The greeting.
+    raw.drain();
+    let answer = std::thread::scope(|scope| {
+        let own = Party::threads().signals();
+        let asks = scope.spawn(|| negotiate_among(own, &[&silent, &gone], LONG));
+        // It has been told of the round, and what it says is there.
+        raw.wait();
+        drop(raw);
+        asks.join().unwrap()
+    });
+    assert!(
+        matches!(
+            &answer,
+            Err(Disagreement::Error(Error::PeerLost { how: PeerLoss::Left, endpoint, .. }))
+                if endpoint == gone.object()
+        ),
+        "{answer:?}"
+    );
 }
 
 /// What it owes may come through shared memory still: so its death is told of, too.
