@@ -87,7 +87,7 @@ fn who_sleeps_at_the_socket_is_woken_by_who_is_faster() {
     let begin = Instant::now();
     for value in 0..500 {
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(one.receive_point(LONG).unwrap(), (1, value)));
+            scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value)));
             while !one.connection().is_watched() {
                 std::thread::yield_now();
             }

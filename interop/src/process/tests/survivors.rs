@@ -133,7 +133,7 @@ fn what_is_in_the_socket_is_received_before_the_loss() {
     drop(raw);
     assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Left);
     for value in 0..all {
-        assert_eq!(one.receive_point(LONG).unwrap(), (1, value));
+        assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
     }
     left(&one);
 }
