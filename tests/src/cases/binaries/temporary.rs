@@ -304,7 +304,8 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let kept = side.library().binary_semaphore("kept")?;
     grows_nothing(|| {
         for nth in 0..1000 {
-            if nth % 10 != 0 {
+            // What a fence of a semaphore has used is taken back in batches, by some drivers' measure a few descriptors: so these are few.
+            if nth % 250 != 0 {
                 let semaphore = side.library().binary_semaphore("one of many")?;
                 import(&semaphore, theirs.export()?)?;
                 check!(
