@@ -1,13 +1,9 @@
 //! Timelines, memory and points shared by several processes.
 //!
 //! An [`Endpoint`] is one end of a connection between two processes, over a Unix socket that keeps messages apart (`SOCK_SEQPACKET`, see
-//! unix(7)). What they need and what that comes to goes through it ([`Endpoint::negotiate`]), and it knows when the other process has gone. Carrying such a plan
-//! out across processes is still to come.
-
-#![allow(
-    dead_code,
-    reason = "objects and points are for what carries plans out across processes, which is still to come"
-)]
+//! unix(7)). What they need and what that comes to goes through it ([`Endpoint::negotiate`]); then the objects, by one call in each process
+//! ([`Plan::make_across`](crate::negotiate::Plan::make_across)), [points](Endpoint::send_point) and [words of memory](Endpoint::send_words). It knows when the
+//! other process has gone, and whatever that should have signalled fails.
 
 mod agree;
 mod connection;
