@@ -30,10 +30,19 @@ pub fn link(
             (link, format!(" ({reason})"))
         }
     };
-    println!("consumer: Vulkan on {}", vulkan.info().name);
+    println!("commit: {}", env!("SYNCLINE_COMMIT"));
+    println!(
+        "consumer: Vulkan on {}, {}",
+        vulkan.info().name,
+        vulkan.info().driver
+    );
     match link.right() {
         syncline::Device::Host(_) => println!("producer: host{because}"),
-        other => println!("producer: CUDA on {}", other.info().name),
+        other => println!(
+            "producer: CUDA on {}, {}",
+            other.info().name,
+            other.info().driver
+        ),
     }
     println!("ordered by: {} ({})", link.mechanism(), link.why());
     Ok(link)
