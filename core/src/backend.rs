@@ -573,6 +573,18 @@ pub trait Port: Any + Send + Sync {
         Ok(0)
     }
 
+    /// True if poll ends with an error because whoever signals is gone, with what he had said to be [pending](Port::pending_elsewhere): then nothing of that
+    /// comes by itself. Asked of a home whose poll has ended with an error.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    /// True for the first who asks, of all that have the same timeline in whatever process, once it [is lost](Port::is_lost): he
+    /// [releases](Port::release) it.
+    fn takes_release(&self) -> bool {
+        true
+    }
+
     /// Who should have signalled this timeline is dead, and it has failed: lets go what waits for it natively, up to `value`, by a signal
     /// in his place. False if nothing waits here natively but what another port lets go.
     ///

@@ -71,6 +71,7 @@ pub use lane::{Held, Lane, Submitted};
 pub use notify::Notification;
 pub use peer::{PeerExit, PeerLoss};
 pub use point::{KeptPoint, Point, Signal};
+pub use publish::WeakTimeline;
 pub use shared_memory::{SharedWords, WordsFd};
 pub use stopwatch::Stopwatch;
 #[cfg(syncline_loom)]

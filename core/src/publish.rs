@@ -1,11 +1,15 @@
 //! Timelines whose state other processes hear of, through a page of shared memory beside them (P4), and what is done there when one of these has
 //! died (E3).
 
+use std::any::Any;
+use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::backend::ByEngine;
 use crate::counter::Counter;
 use crate::error::{Error, Failure};
+use crate::point::{KeptPoint, Point, Signal};
 use crate::run::Wake;
 use crate::state::Shared;
 use crate::sync::{AtomicBool, Mutex, Ordering};
@@ -27,9 +31,9 @@ struct Publisher {
     counter: Arc<Counter>,
     page: Page,
     turn: Mutex<Turn>,
-    /// Somebody is going to come for what is pending next, or reached.
-    hears_of_pending: AtomicBool,
-    hears_of_reached: AtomicBool,
+    /// Who comes for what is pending next, and for what is reached.
+    pending: Arc<Listener>,
+    reached: Arc<Listener>,
 }
 
 enum Turn {
@@ -46,15 +50,40 @@ enum Turn {
 
 /// Registered with the timeline, for what comes next.
 struct Listener {
-    publisher: Arc<Publisher>,
+    publisher: Weak<Publisher>,
     stage: Stage,
+    /// It is, or its call has begun.
+    is_registered: AtomicBool,
+}
+
+impl Listener {
+    fn new(publisher: &Weak<Publisher>, stage: Stage) -> Arc<Self> {
+        Arc::new(Self {
+            publisher: publisher.clone(),
+            stage,
+            is_registered: AtomicBool::new(false),
+        })
+    }
+
+    /// Registers for `value`. False if it has come, or never will.
+    fn listen(self: &Arc<Self>, of: &Arc<Shared>, value: u64) -> bool {
+        if self.is_registered.swap(true, Ordering::SeqCst) {
+            return true;
+        }
+        let registered = of.register(value, self.stage, self.clone()).is_some();
+        if !registered {
+            self.is_registered.store(false, Ordering::SeqCst);
+        }
+        registered
+    }
 }
 
 impl Wake for Listener {
     fn wake(self: Arc<Self>) {
-        let hears = self.publisher.hears(self.stage);
-        hears.store(false, Ordering::SeqCst);
-        self.publisher.publish();
+        self.is_registered.store(false, Ordering::SeqCst);
+        if let Some(publisher) = self.publisher.upgrade() {
+            publisher.publish();
+        }
     }
 }
 
@@ -83,13 +112,6 @@ enum Found {
 }
 
 impl Publisher {
-    const fn hears(&self, stage: Stage) -> &AtomicBool {
-        match stage {
-            Stage::Pending => &self.hears_of_pending,
-            Stage::Reached => &self.hears_of_reached,
-        }
-    }
-
     fn publish(self: &Arc<Self>) {
         let before = {
             let mut turn = self.turn.lock();
@@ -129,7 +151,12 @@ impl Publisher {
             self.counter.tell(pending, reached);
         }
         if let Some(cause) = of.failure() {
-            self.fail(reached, &cause);
+            // Where it froze: it may have come further since.
+            let frozen = of.reached();
+            if self.page == Page::Beside {
+                self.counter.tell(of.pending(), frozen);
+            }
+            self.fail(frozen, &cause);
             return Found::Over;
         }
         let closed = of.is_closed();
@@ -147,13 +174,19 @@ impl Publisher {
                 None => {}
             }
         }
-        let tells_reached = self.page == Page::Beside || closed;
-        let registered = self.listen(of, Stage::Pending, next)
-            & (!tells_reached || self.listen(of, Stage::Reached, reached.saturating_add(1)));
+        // What devices signal here is watched here: nobody else can ask them whether they live (E3).
+        let is_driven = of.other_ports().next().is_some();
+        let tells_reached = self.page == Page::Beside || closed || is_driven;
+        let hears_of_pending = self.pending.listen(of, next);
+        let hears_of_reached = tells_reached && self.reached.listen(of, reached.saturating_add(1));
+        let registered = hears_of_pending && (hears_of_reached || !tells_reached);
+        // With nobody there who would ever look again, what was to come has been withdrawn.
+        let forgotten = closed && !hears_of_pending && !hears_of_reached;
         let news = of.pending() > pending
             || (tells_reached && of.reached() > reached)
             || of.is_failed()
-            || of.is_closed() != closed;
+            || of.is_closed() != closed
+            || forgotten;
         match (registered || !news, closed) {
             (false, _) => Found::LookAgain,
             (true, false) => Found::GoesOn,
@@ -161,24 +194,11 @@ impl Publisher {
         }
     }
 
-    /// Registers for `value`. False if it has come, or never will.
-    fn listen(self: &Arc<Self>, of: &Arc<Shared>, stage: Stage, value: u64) -> bool {
-        let hears = self.hears(stage);
-        if hears.swap(true, Ordering::SeqCst) {
-            return true;
-        }
-        let listener = Listener {
-            publisher: self.clone(),
-            stage,
-        };
-        let registered = of.register(value, stage, Arc::new(listener)).is_some();
-        if !registered {
-            hears.store(false, Ordering::SeqCst);
-        }
-        registered
-    }
-
     fn fail(&self, frozen: u64, cause: &Failure) {
+        if matches!(**cause, Error::DeviceLost { .. }) {
+            // What it had taken does not come any more.
+            self.counter.note_lost();
+        }
         self.counter.fail(frozen, code(cause), &cause.to_string());
     }
 }
@@ -199,47 +219,112 @@ impl Timeline {
     ///
     /// To be called once for a timeline. Does not keep it open. Who promotes a claim, or notices that a value is reached, writes to the page: a system call if somebody sleeps there.
     pub fn publish(&self, counter: Arc<Counter>, page: Page) {
-        let publisher = Publisher {
+        let publisher = Arc::new_cyclic(|publisher| Publisher {
             of: Arc::downgrade(self.shared()),
             counter,
             page,
             turn: Mutex::new(Turn::Free { _kept: None }),
-            hears_of_pending: AtomicBool::new(false),
-            hears_of_reached: AtomicBool::new(false),
-        };
-        let publisher = Arc::new(publisher);
-        let weak = Arc::downgrade(&publisher);
-        self.shared().hear_of_the_end(weak);
+            pending: Listener::new(publisher, Stage::Pending),
+            reached: Listener::new(publisher, Stage::Reached),
+        });
+        // It stays as long as the timeline does, which it does not keep.
+        self.shared().keep_publisher(publisher.clone());
         publisher.publish();
+    }
+
+    /// For a timeline that another process signals: the last handle here is not the last, so that it closes nothing. `kept` is let go with the timeline, which points and
+    /// submissions in flight keep.
+    pub fn follow(&self, kept: Arc<dyn Any + Send + Sync>) {
+        self.shared().follow(kept);
+    }
+
+    /// The same without keeping it.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakTimeline {
+        WeakTimeline(Arc::downgrade(self.shared()))
+    }
+}
+
+/// A timeline for as long as somebody else has a handle or a point of it, or a submission in flight uses it.
+#[derive(Clone)]
+pub struct WeakTimeline(Weak<Shared>);
+
+impl WeakTimeline {
+    /// The point at `value`, if the timeline is still there.
+    #[must_use]
+    pub fn at(&self, value: u64) -> Option<KeptPoint> {
+        let of = Some(self.0.upgrade()?);
+        Some(KeptPoint { of, value })
+    }
+
+    /// True for points of this timeline.
+    #[must_use]
+    pub fn has(&self, point: Point<'_>) -> bool {
+        point.of.is_some_and(|of| self.is(of))
+    }
+
+    /// True for signals of this timeline.
+    #[must_use]
+    pub fn has_signal(&self, signal: Signal<'_>) -> bool {
+        self.is(signal.of)
+    }
+
+    fn is(&self, of: &Arc<Shared>) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(of))
     }
 
     /// For a timeline that another process signals and that has its home on `counter`'s page: that process is dead, for the reason that `cause` tells.
     ///
-    /// Fails the timeline here, and on the page for everybody; then whatever would be signalled by work that waits for it natively, as that runs on what
-    /// there is now. Then, if nobody else has taken that on, it makes in the place of the dead the signals that were said to be pending, so that
-    /// no queue stays blocked. Values that were reached stay so.
+    /// Fails the timeline here, then whatever would be signalled by work that waits for it natively, as that runs on what there is now, and then the page, for everybody.
+    /// After `grace`, in which other processes come to do the same, it makes in the place of the dead the signals that were said to be pending, unless
+    /// somebody else has, so that no queue stays blocked. Values that were reached stay so.
     ///
-    /// Does not block, but for what the driver takes for a signal.
-    pub fn lose(&self, counter: &Counter, cause: Error) {
-        let of = self.shared();
+    /// Releases what was held for it, on this thread. Blocks for `grace`, and as long as the driver takes for a signal.
+    pub fn lose(&self, counter: &Counter, cause: Error, grace: Duration) {
         let cause = cause.into_cause();
-        of.lose(&cause);
-        counter.fail(of.reached(), code(&cause), &cause.to_string());
-        if counter.take_release() {
-            let owed = counter.pending().unwrap_or(0).max(of.pending());
-            of.release_natively(owed);
+        let of = self.0.upgrade();
+        if let Some(of) = &of {
+            // A failure that the page tells stands behind the last value there, and came first.
+            let mut before = of.reached();
+            while of.refresh() > before {
+                before = of.reached();
+            }
+            of.lose(&cause);
+        }
+        counter.note_lost();
+        let reached = of
+            .as_ref()
+            .map_or_else(|| counter.seen(), |of| of.reached());
+        counter.fail(reached, code(&cause), &cause.to_string());
+        if let Some(of) = &of {
+            std::thread::sleep(grace);
+            of.release_lost();
+        }
+    }
+}
+
+impl fmt::Debug for WeakTimeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.upgrade() {
+            Some(of) => fmt::Debug::fmt(&of, f),
+            None => f.write_str("a timeline that is gone"),
         }
     }
 }
 
 impl Shared {
-    /// Makes the signals that nobody else makes any more, up to `value`, through one port that can: those of devices come first, since a page is no object
-    /// of theirs.
-    fn release_natively(&self, value: u64) {
+    /// Makes the signals that nobody else makes any more, up to what is pending, through one port that can, unless somebody has taken that on: those of
+    /// devices come first, since a page is no object of theirs.
+    pub(crate) fn release_lost(&self) {
+        if !self.home().takes_release() {
+            return;
+        }
+        let told = self.home().pending_elsewhere().unwrap_or(0);
+        let owed = told.max(self.pending()).min(self.largest_legal());
         let home = [self.home()];
         let released = self.other_ports().chain(home).any(|port| {
             // An error, too, leaves it to the next.
-            matches!(port.release(value, ByEngine::new()), Ok(true))
+            matches!(port.release(owed, ByEngine::new()), Ok(true))
         });
         let _ = released;
     }

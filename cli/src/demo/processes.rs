@@ -1,8 +1,8 @@
 //! The demo by two processes: one simulates, the other shades and compares every frame.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use syncline::process::{Endpoint, Listener};
@@ -19,6 +19,9 @@ use syncline_conformance::report;
 
 /// For the other process to come.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// For the process that listens to be started, after the one that connects.
+const ABOUT_TO_START: Duration = Duration::from_secs(5);
 
 /// What a process ends with that the other one has left alone.
 pub(super) const LEFT_ALONE: u8 = 3;
@@ -65,8 +68,7 @@ pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failur
         return produce(args, inventory, &endpoint);
     }
     if let Some(path) = &options.connect {
-        let endpoint = Endpoint::connect(path, "producer", PATIENCE)?;
-        return produce(args, inventory, &endpoint);
+        return produce(args, inventory, &connect(path)?);
     }
     if let Some(path) = &options.listen {
         let listener = Listener::bind(path)?;
@@ -84,6 +86,20 @@ pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failur
     }
     let _ = child.wait();
     ended
+}
+
+/// Connects to the process that listens, which may be about to be started.
+fn connect(path: &Path) -> Result<Endpoint, Error> {
+    let until = Instant::now() + ABOUT_TO_START;
+    let may_come = path.parent().is_none_or(|folder| folder.exists());
+    loop {
+        match Endpoint::connect(path, "producer", PATIENCE) {
+            Err(Error::Native { .. }) if may_come && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            connected => return connected,
+        }
+    }
 }
 
 /// Starts the process that simulates, with the same options.

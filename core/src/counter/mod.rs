@@ -253,9 +253,25 @@ impl Counter {
         }
     }
 
+    /// Says that what was said to be pending does not come any more: to be called before it is [failed](Counter::fail) for that.
+    pub(crate) fn note_lost(&self) {
+        self.page.lost.store(1, Ordering::SeqCst);
+    }
+
+    /// As [`Counter::fail`], for the reason that whoever signals is gone: what was said to be pending does not come any more.
+    pub fn fail_as_lost(&self, frozen: u64, cause: &str) {
+        self.note_lost();
+        self.fail(frozen, 0, cause);
+    }
+
+    /// True if it has failed, and what was said to be pending does not come any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.page.is_failed() && self.page.lost.load(Ordering::SeqCst) != 0
+    }
+
     /// True for the first who asks: he lets go whoever waits for what a dead process has said to be pending, once he has [failed](Counter::fail)
     /// it.
-    pub fn take_release(&self) -> bool {
+    pub(crate) fn take_release(&self) -> bool {
         self.page.released.swap(1, Ordering::AcqRel) == 0
     }
 
@@ -275,7 +291,12 @@ impl Counter {
     fn has_news(&self) -> bool {
         // Mostly nobody does.
         let told = self.told.load(Ordering::Acquire);
-        told != u64::MAX && self.page.pending.load(Ordering::SeqCst) > told
+        if told == u64::MAX {
+            return false;
+        }
+        // Once for each: whoever is told looks, or does not want to.
+        let pending = self.page.pending.load(Ordering::SeqCst);
+        pending > told && self.told.fetch_max(pending, Ordering::AcqRel) < pending
     }
 
     /// True if whoever signals `value` has said that it is [pending](Counter::note_pending), or it is reached. What another process says is not

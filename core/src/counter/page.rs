@@ -11,6 +11,7 @@
 //! | 384..388 | sleepers: how many threads sleep, or are about to | who sleeps |
 //! | 388..392 | bell: a futex, one more with each ring | who signals, says that a signal is pending, or fails it, while somebody sleeps |
 //! | 392..396 | released: 1 once somebody has taken it on to let go whoever waits for signals of a process that is dead | who does that |
+//! | 396..400 | lost: 1 if what was said to be pending does not come any more, as its device or its process is gone | who fails it for that, before |
 //! | 512..516 | failed: 0, 1 while the cause is being written, 2 once it is there | who fails it first |
 //! | 516..520 | length of the cause, in bytes | the same |
 //! | 520..528 | code of the cause, signed | the same |
@@ -64,7 +65,8 @@ pub(super) struct Page {
     pub(super) sleepers: AtomicU32,
     pub(super) bell: AtomicU32,
     pub(super) released: AtomicU32,
-    _behind_released: Gap<116>,
+    pub(super) lost: AtomicU32,
+    _behind_lost: Gap<112>,
     failed: AtomicU32,
     length: AtomicU32,
     code: AtomicI64,
@@ -83,7 +85,7 @@ const _: () = {
     assert!(offset_of!(Page, quiet) == 12 && offset_of!(Page, reached) == 128);
     assert!(offset_of!(Page, announced) == 256 && offset_of!(Page, pending) == 264);
     assert!(offset_of!(Page, sleepers) == 384 && offset_of!(Page, bell) == 388);
-    assert!(offset_of!(Page, released) == 392);
+    assert!(offset_of!(Page, released) == 392 && offset_of!(Page, lost) == 396);
     assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, length) == 516);
     assert!(offset_of!(Page, code) == 520 && offset_of!(Page, frozen) == 528);
     assert!(offset_of!(Page, cause) == 536);

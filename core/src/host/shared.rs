@@ -152,6 +152,14 @@ impl Port for CounterPort {
         self.0.seen()
     }
 
+    fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    fn takes_release(&self) -> bool {
+        self.0.take_release()
+    }
+
     fn pending_elsewhere(&self) -> Result<u64> {
         self.0.pending()
     }

@@ -87,6 +87,9 @@ fn dependents<'a, 's>(
 /// Notes what depends on others, before the driver has it. Why it comes to nothing, if that is known already.
 #[cold]
 fn note_dependents(waits: &[Awaited<'_>], claims: &[Taken<'_>]) -> Option<Failure> {
+    for wait in waits.iter().filter(|wait| wait.port.is_some()) {
+        wait.of.watch_over(wait.value);
+    }
     let noted = dependents(waits, claims).map(|(wait, claim)| {
         wait.of
             .note_dependent(wait.value, claim.of, claim.claim.upto)
@@ -236,7 +239,7 @@ impl<E: Enqueue> Lane<E> {
             }
         }
         let sent = self.take_in(number, handed, claims, places, keep);
-        if let (Some(cause), Sent::Done(_)) = (lost, &sent) {
+        if let (Some(cause), Sent::Done(_) | Sent::Not(Handed::Busy(_))) = (lost, &sent) {
             claims.iter().for_each(|claim| claim.of.fail(cause.clone()));
         }
         sent

@@ -2,19 +2,39 @@
 //! So what it signals fails (E3).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::Shared;
 use crate::error::Failure;
+use crate::run::Wake;
 use crate::sync::{Mutex, Ordering};
+use crate::waiters::Stage;
 
 /// What submissions that are with a driver signal once one timeline, for which they wait, has come far enough.
 #[derive(Default)]
-pub(super) struct Downstream(Mutex<List>);
+pub(super) struct Downstream {
+    list: Mutex<List>,
+    sentinel: OnceLock<Arc<Sentinel>>,
+}
+
+/// Waits for nothing but that others look.
+struct Sentinel;
+
+impl Wake for Sentinel {
+    fn wake(self: Arc<Self>) {}
+
+    fn is_prompt(&self) -> bool {
+        true
+    }
+}
+
+/// With so many it is asked how far things are, and with twice what that leaves.
+const LOOK_AT: usize = 64;
 
 #[derive(Default)]
 struct List {
     entries: VecDeque<Dependent>,
+    look_at: usize,
     /// Nothing that is added from here on comes true.
     lost: Option<Failure>,
 }
@@ -45,14 +65,25 @@ impl Shared {
         value: u64,
     ) -> Result<(), Failure> {
         of.seen.depends_on_others.store(true, Ordering::Relaxed);
-        let reached = self.reached();
-        let mut list = self.downstream.0.lock();
-        // Nearly in order: what is not, goes when it has come to the front.
+        let is_long = {
+            let list = self.downstream.list.lock();
+            list.entries.len() >= list.look_at.max(LOOK_AT)
+        };
+        // Nobody else may ask a timeline between two others.
+        let reached = if is_long {
+            self.refresh()
+        } else {
+            self.reached()
+        };
+        let mut list = self.downstream.list.lock();
         let over = |entry: &Dependent| entry.waited <= reached;
-        let mut passed = None;
+        // Nearly in order.
         while list.entries.front().is_some_and(over) {
-            // What it leads to may go with it, and not under the lock: one after the other.
-            passed = list.entries.pop_front();
+            list.entries.pop_front();
+        }
+        if is_long {
+            list.entries.retain(|entry| !over(entry));
+            list.look_at = 2 * list.entries.len();
         }
         let lost = list.lost.clone();
         list.entries.push_back(Dependent {
@@ -60,15 +91,13 @@ impl Shared {
             of: Arc::downgrade(of),
             value,
         });
-        drop(list);
-        drop(passed);
         lost.map_or(Ok(()), Err)
     }
 
     /// The driver has not taken the submission that signals `of` to `value`.
     #[cold]
     pub(crate) fn forget_dependent(&self, of: &Arc<Self>, value: u64) {
-        let mut list = self.downstream.0.lock();
+        let mut list = self.downstream.list.lock();
         let same = |entry: &Dependent| {
             entry.value == value && std::ptr::eq(entry.of.as_ptr(), Arc::as_ptr(of))
         };
@@ -77,25 +106,33 @@ impl Shared {
         }
     }
 
-    /// Whoever should have signalled it is dead: it fails, and so does whatever work that waits for it natively would signal, and what comes after
-    /// that. Values that were reached stay so.
-    pub(crate) fn lose(self: &Arc<Self>, cause: &Failure) {
-        self.fail(cause.clone());
-        let mut lost = vec![self.clone()];
-        while let Some(of) = lost.pop() {
-            for Dependent { of, value, .. } in of.take_lost(cause) {
-                let Some(of) = of.upgrade() else { continue };
-                if of.refresh() < value {
-                    of.fail(cause.clone());
-                    lost.push(of);
-                }
+    /// Whoever should have signalled it is dead: it fails where it is known to be, and so does whatever work that waits for it natively would signal, and what
+    /// comes after that. Values that were reached stay so.
+    pub(crate) fn lose(&self, cause: &Failure) {
+        self.fail_frozen(cause.clone());
+        let mut dependents = self.take_lost(cause);
+        while let Some(Dependent { of, value, .. }) = dependents.pop() {
+            let Some(of) = of.upgrade() else { continue };
+            if of.refresh() < value {
+                of.fail(cause.clone());
+                dependents.extend(of.take_lost(cause));
             }
+        }
+    }
+
+    /// Has the home watched until `value` is reached, if another process signals it: a queue of another driver waits for it natively, and that counts as
+    /// somebody waiting.
+    pub(crate) fn watch_over(self: &Arc<Self>, value: u64) {
+        if self.is_from_afar() {
+            let sentinel = self.downstream.sentinel.get_or_init(|| Arc::new(Sentinel));
+            let sentinel: Arc<dyn Wake> = sentinel.clone();
+            let _ = self.register(value, Stage::Reached, sentinel);
         }
     }
 
     fn take_lost(&self, cause: &Failure) -> Vec<Dependent> {
         let reached = self.reached();
-        let mut list = self.downstream.0.lock();
+        let mut list = self.downstream.list.lock();
         list.lost.get_or_insert_with(|| cause.clone());
         let all = std::mem::take(&mut list.entries);
         drop(list);

@@ -8,6 +8,7 @@ mod reached;
 mod signals;
 mod watching;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -143,6 +144,10 @@ pub(crate) struct Shared {
     max_difference: u64,
     /// There is no port but one of the host's, behind which there is nothing.
     counts_here: bool,
+    /// Its home is a page that others signal, too.
+    from_afar: bool,
+    /// What another process's timeline needs here: then this one's handles close nothing.
+    followed: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// How long host waits for it have lasted of late, where they had to park.
     pub(crate) usual: Usual,
     /// Its part of the graph of held submissions.
@@ -152,7 +157,7 @@ pub(crate) struct Shared {
     /// The bridge that it is a side of, once that is made and before anybody else has it.
     bridge: OnceLock<Weak<Sides>>,
     /// Who tells other processes of it, if somebody does.
-    publisher: OnceLock<Weak<dyn Wake>>,
+    publisher: OnceLock<Arc<dyn Wake>>,
     downstream: Downstream,
     /// When its last signals were made, if it was made with timestamps. Then its claims always stand in the list.
     pub(crate) times: OnceLock<Box<Times>>,
@@ -194,11 +199,12 @@ impl Shared {
         let (home, others) = (Part::from(home), others.into_iter().map(Part::from));
         let others: Box<[Part]> = others.collect();
         let counts_here = others.is_empty() && home.port.downcast::<HostPort>().is_some();
-        // A page that others signal, too.
         let from_afar = home.signalled_elsewhere && home.port.downcast::<CounterPort>().is_some();
         let shared = Self {
             object,
             counts_here,
+            from_afar,
+            followed: OnceLock::new(),
             max_difference,
             home,
             others,
@@ -362,9 +368,19 @@ impl Shared {
         let _ = self.bridge.set(Arc::downgrade(sides));
     }
 
-    /// Lets `publisher` know when its last handle has gone. False if somebody else hears of that.
-    pub(crate) fn hear_of_the_end(&self, publisher: Weak<dyn Wake>) -> bool {
-        self.publisher.set(publisher).is_ok()
+    #[inline]
+    pub(crate) const fn is_from_afar(&self) -> bool {
+        self.from_afar
+    }
+
+    /// The right to signal it is another process's.
+    pub(crate) fn follow(&self, kept: Arc<dyn Any + Send + Sync>) {
+        let _ = self.followed.set(kept);
+    }
+
+    /// Keeps who tells other processes of it, and lets him know when its last handle has gone; the first, if there are two.
+    pub(crate) fn keep_publisher(&self, publisher: Arc<dyn Wake>) {
+        let _ = self.publisher.set(publisher);
     }
 
     /// True if a value that is not pending may still come after the last handle has gone.
@@ -490,7 +506,7 @@ impl Shared {
     }
 
     /// Fails the timeline at the value known; its port is not asked.
-    fn fail_frozen(&self, cause: Failure) {
+    pub(super) fn fail_frozen(&self, cause: Failure) {
         let woken = {
             let mut state = self.locked.state.lock();
             if state.failure.is_some() {
@@ -508,8 +524,11 @@ impl Shared {
         self.tell_holders();
     }
 
-    /// The last handle has gone: nobody can make new claims.
+    /// The last handle has gone: nobody can make new claims, unless that is another process's to do.
     pub(crate) fn close(&self) {
+        if self.followed.get().is_some() {
+            return;
+        }
         let closing = self.close_locked(&mut self.locked.state.lock());
         closing.end();
     }
@@ -538,7 +557,7 @@ impl Closing<'_> {
     pub(crate) fn end(self) {
         wake_all(self.woken);
         self.of.tell_holders();
-        wake_all(self.of.publisher.get().and_then(Weak::upgrade));
+        wake_all(self.of.publisher.get().cloned());
         if let Some(device) = self.of.watch().filter(|_| self.is_watched) {
             device.watcher().let_go(&**device);
         }

@@ -108,7 +108,12 @@ impl Shared {
                 let visible = |value, part: &Part| part.port.visible(value).unwrap_or(0);
                 let told = self.others.iter().fold(self.home().told(), visible);
                 self.advance(told);
-                self.fail_frozen(error.into_cause());
+                if self.home().is_lost() {
+                    self.lose(&error.into_cause());
+                    self.release_lost();
+                } else {
+                    self.fail_frozen(error.into_cause());
+                }
             }
         }
         self.reached()

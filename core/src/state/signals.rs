@@ -320,7 +320,7 @@ impl Shared {
 
     /// The largest value that may be signalled or waited for at present (T7).
     #[inline]
-    pub(super) fn largest_legal(&self) -> u64 {
+    pub(crate) fn largest_legal(&self) -> u64 {
         self.reached()
             .saturating_add(self.max_difference)
             .min(u64::MAX - 1)

@@ -160,14 +160,14 @@ fn the_dead_are_told_of_and_stood_in_for_once() {
     let dead = || Error::work(io::Error::other("the process has died"));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| hears[2].at(6).wait(LONG));
-        hears[0].lose(counter, dead());
+        hears[0].downgrade().lose(counter, dead(), Duration::ZERO);
         let told = sleeper.join().unwrap().unwrap_err().to_string();
         assert!(told.contains("has died"), "{told}");
     });
     assert_eq!(page.read_word(REACHED), 6, "nobody lets go what waits");
     // A second survivor finds that it is done.
     page.write_word(REACHED, 3);
-    hears[1].lose(counter, dead());
+    hears[1].downgrade().lose(counter, dead(), Duration::ZERO);
     assert_eq!(page.read_word(REACHED), 3, "two let go what waits");
     for heard in &hears {
         assert_eq!(heard.frozen_value(), 2, "a signal of the dead counts");
@@ -185,4 +185,66 @@ fn a_promise_beyond_what_was_announced_fails_it() {
     counter.note_pending(4);
     let told = heard.at(4).wait_pending(LONG).unwrap_err().to_string();
     assert!(told.contains("announced"), "{told}");
+}
+
+/// The first cause stays, if it stands on the page: who has failed his timeline and then dies was not killed in the middle.
+#[test]
+fn the_first_cause_stays() {
+    let _alone = alone();
+    let (signalled, heard, counter) = own(0);
+    signalled.signal(1).unwrap();
+    signalled.fail(Error::work(io::Error::other("the lens is dirty")));
+    let dead = Error::work(io::Error::other("the process has died"));
+    heard.downgrade().lose(&counter, dead, Duration::ZERO);
+    let told = heard.at(2).wait(LONG).unwrap_err().to_string();
+    assert!(told.contains("the lens is dirty"), "{told}");
+    heard.at(1).wait(LONG).unwrap();
+}
+
+/// Who follows another process's timeline may let go of his handles: what he kept with it goes with the last point.
+#[test]
+fn handles_of_who_follows_close_nothing() {
+    let _alone = alone();
+    let (signalled, heard, _) = beside(0);
+    let kept = Arc::new(());
+    heard.follow(kept.clone());
+    let (views, point) = (heard.wait_only(), heard.at(2).keep());
+    let weak = heard.downgrade();
+    drop(heard);
+    signalled.signal(1).unwrap();
+    views.at(1).wait(LONG).unwrap();
+    drop(views);
+    assert!(weak.at(2).is_some_and(|known| weak.has(known.point())));
+    assert_eq!(Arc::strong_count(&kept), 2);
+    signalled.signal(2).unwrap();
+    point.point().wait(LONG).unwrap();
+    drop(point);
+    assert_eq!(Arc::strong_count(&kept), 1, "it is kept by nobody");
+    assert!(weak.at(2).is_none());
+}
+
+/// A raw claim asks what is pending; once it is gone, threads sleep as before.
+#[test]
+fn a_watch_sleeps_after_a_raw_claim() {
+    let _alone = alone();
+    let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
+    let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
+    let mut claim = line.claim(1, 0).unwrap();
+    let counter = exporter.counter();
+    counter.announce(1).unwrap();
+    assert!(!line.at(1).is_reached().unwrap());
+    counter.note_pending(1);
+    claim.submitted().unwrap();
+    drop(claim);
+    super::Hostile::of(&exporter).write_word(REACHED, 1);
+    line.at(1).wait(LONG).unwrap();
+    counter.announce(3).unwrap();
+    counter.note_pending(3);
+    let before = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let told = line.at(2).wait(Duration::from_millis(300));
+    assert!(matches!(told, Err(Error::TimedOut { .. })), "{told:?}");
+    let after = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let spent =
+        (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1_000_000;
+    assert!(spent < 150, "{spent} ms of a processor in a wait of 300 ms");
 }

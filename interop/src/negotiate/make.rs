@@ -274,12 +274,16 @@ fn exports_nothing(home: &Device) -> Error {
 }
 
 impl Made {
-    /// What this process has of a plan that several have carried out; `kept` for as long as it is used.
-    pub(crate) fn across(plan: Plan, lines: Lines, kept: Arc<dyn Any + Send + Sync>) -> Self {
+    /// What this process has of a plan that several have carried out; with `kept`.
+    pub(crate) fn across(
+        plan: Plan,
+        lines: Lines,
+        kept: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Self {
         Self {
             plan,
             lines,
-            _across: Some(Across { _kept: kept }),
+            _across: kept.map(|kept| Across { _kept: kept }),
         }
     }
 

@@ -449,6 +449,12 @@ impl Endpoint {
 }
 
 /// True for handles whose kind nobody can check.
-fn is_opaque(kind: HandleKind) -> bool {
-    !matches!(kind, HandleKind::CounterMemfd | HandleKind::PollableFd)
+const fn is_opaque(kind: HandleKind) -> bool {
+    !matches!(
+        kind,
+        HandleKind::CounterMemfd
+            | HandleKind::WordsMemfd
+            | HandleKind::PollableFd
+            | HandleKind::SyncFd
+    )
 }

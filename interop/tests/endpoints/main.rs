@@ -11,6 +11,7 @@
 mod descriptors;
 mod hostile;
 mod listeners;
+mod plans;
 mod processes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -7,9 +7,7 @@ use std::time::Duration;
 #[cfg(doc)]
 use syncline_core::SignalOnly;
 use syncline_core::backend::Counter;
-use syncline_core::{
-    Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, Timeline, WaitOnly,
-};
+use syncline_core::{Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, WeakTimeline};
 
 use super::Across;
 use crate::negotiate::{Lines as Made, Process};
@@ -18,17 +16,24 @@ use crate::process::{Endpoint, Survivor};
 /// What one endpoint knows of one timeline: whom to fail if the other process is lost.
 pub(super) struct Line {
     endpoint: Object,
-    /// The other process.
+    /// The other process, which signals.
     peer: Process,
-    /// It is the one that signals.
-    signals: bool,
-    timeline: Timeline,
+    /// Its end can be seen.
+    watched: bool,
+    /// It is the only one besides this.
+    alone: bool,
+    timeline: WeakTimeline,
     counter: Arc<Counter>,
 }
 
+/// For further processes to fail what depends on the dead, before it is let go.
+const GRACE: Duration = Duration::from_millis(50);
+
 impl Survivor for Line {
     fn lost(&self, how: &PeerLoss) {
-        if !self.signals {
+        // Who has left and lives goes on telling by the page what is pending and reached, and when it ends: until it dies, which is told, too.
+        let lives = matches!(how, PeerLoss::Left | PeerLoss::ShutOut);
+        if lives && self.watched {
             return;
         }
         let cause = Error::PeerLost {
@@ -36,73 +41,80 @@ impl Survivor for Line {
             process: self.peer.id,
             how: *how,
         };
-        if matches!(how, PeerLoss::Died { .. } | PeerLoss::HungUp) {
-            // What it had said to be pending does not come any more.
-            self.timeline.lose(&self.counter, cause);
-        } else if self.counter.check().is_ok() {
-            // It lives: what it has with its drivers comes. But nobody says what is pending, or failed.
-            let reached = self.counter.value().unwrap_or(0);
-            let told = cause.to_string();
-            self.timeline.fail(cause);
-            self.counter.fail(reached, 0, &told);
-        }
+        // What it had said to be pending does not come any more.
+        let grace = if self.alone { Duration::ZERO } else { GRACE };
+        self.timeline.lose(&self.counter, cause, grace);
     }
 }
 
 impl Line {
-    /// From here on everybody is told of what becomes of the other processes.
+    /// From here on messages can name the timeline, and it is failed if the process that signals it is lost.
     pub(super) fn start(
         across: &Across<'_>,
         lines: Made,
         counter: &Arc<Counter>,
         peers: &[(&Endpoint, u32)],
     ) -> crate::negotiate::Made {
-        let home = lines.home().clone();
-        let ours = across.is_home();
-        let mut kept = Vec::new();
-        for (endpoint, number) in peers {
-            let line = Arc::new(Self {
-                endpoint: endpoint.object().clone(),
-                peer: *endpoint.peer(),
-                signals: *endpoint.peer() == across.signaller(),
-                timeline: home.clone(),
-                counter: counter.clone(),
-            });
+        let home = lines.home();
+        let signaller = across.signaller();
+        let mut all = Vec::new();
+        for &(endpoint, number) in peers {
             let number = Number {
-                ours,
-                number: *number,
+                ours: across.is_home(),
+                number,
             };
             for line in lines.all() {
-                endpoint.lines().add(number, line.wait_only());
+                endpoint.lines().add(number, line.downgrade());
             }
-            endpoint.survive(line.clone());
-            kept.push(Registered {
-                endpoint: (*endpoint).clone(),
-                line,
+            all.push(Registered {
+                endpoint: endpoint.clone(),
+                line: None,
                 number,
             });
         }
-        crate::negotiate::Made::across(across.plan.clone(), lines, Arc::new(kept))
+        // Whoever signals may have died in between: it is told at once then.
+        let to_signaller = across.peers.iter();
+        let to_signaller = to_signaller.copied().find(|peer| *peer.peer() == signaller);
+        if let Some(endpoint) = to_signaller.filter(|_| signaller != across.here) {
+            let line = Arc::new(Self {
+                endpoint: endpoint.object().clone(),
+                peer: signaller,
+                watched: endpoint.watches_process().is_ok(),
+                alone: across.others().len() == 1,
+                timeline: home.downgrade(),
+                counter: counter.clone(),
+            });
+            let survivor: Arc<dyn Survivor> = line;
+            endpoint.survive(survivor.clone());
+            all.push(Registered {
+                endpoint: endpoint.clone(),
+                line: Some(survivor),
+                number: Number::NONE,
+            });
+        }
+        let kept: Arc<Vec<Registered>> = Arc::new(all);
+        let is_bridge = matches!(lines, Made::Each { .. });
+        if signaller == across.here || is_bridge {
+            return crate::negotiate::Made::across(across.plan.clone(), lines, Some(kept));
+        }
+        // For as long as there is a point of it, or a queue waits for it.
+        home.follow(kept);
+        crate::negotiate::Made::across(across.plan.clone(), lines, None)
     }
 }
 
-/// That endpoints know of a timeline.
+/// That an endpoint knows of a timeline.
 struct Registered {
     endpoint: Endpoint,
-    line: Arc<Line>,
+    line: Option<Arc<dyn Survivor>>,
     number: Number,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         self.endpoint.lines().remove(self.number);
-        // Queues of this process may wait for what is pending, and have to be let go if it never comes.
-        let counter = &self.line.counter;
-        let settled = counter.check().is_err()
-            || matches!((counter.pending(), counter.value()), (Ok(p), Ok(v)) if p <= v);
-        if settled || !self.line.signals {
-            let line: Arc<dyn Survivor> = self.line.clone();
-            self.endpoint.forget(&line);
+        if let Some(line) = &self.line {
+            self.endpoint.forget(line);
         }
     }
 }
@@ -119,6 +131,12 @@ pub(super) struct Number {
 const SENDERS: u32 = 1 << 31;
 
 impl Number {
+    /// No object's.
+    const NONE: Self = Self {
+        ours: true,
+        number: 0,
+    };
+
     const fn sent(self) -> u32 {
         if self.ours {
             self.number | SENDERS
@@ -137,14 +155,14 @@ impl Number {
 
 /// The timelines that an endpoint can name; of a bridge all sides in this process have one name.
 #[derive(Default)]
-pub(crate) struct Lines(Mutex<Vec<(Number, WaitOnly)>>);
+pub(crate) struct Lines(Mutex<Vec<(Number, WeakTimeline)>>);
 
 impl Lines {
-    fn list(&self) -> MutexGuard<'_, Vec<(Number, WaitOnly)>> {
+    fn list(&self) -> MutexGuard<'_, Vec<(Number, WeakTimeline)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, number: Number, line: WaitOnly) {
+    fn add(&self, number: Number, line: WeakTimeline) {
         self.list().push((number, line));
     }
 
@@ -190,7 +208,7 @@ impl Endpoint {
         &self,
         value: u64,
         timeout: Duration,
-        is_it: impl Fn(&WaitOnly) -> bool,
+        is_it: impl Fn(&WeakTimeline) -> bool,
     ) -> Result<()> {
         let number = {
             let list = self.lines().list();
@@ -215,10 +233,13 @@ impl Endpoint {
     pub fn receive_point(&self, timeout: Duration) -> Result<KeptPoint> {
         let (number, value) = self.receive_point_of(timeout)?;
         let number = Number::received(number);
-        let list = self.lines().list();
-        let known = list.iter().find(|(known, _)| *known == number);
+        let known = {
+            let list = self.lines().list();
+            let mut known = list.iter().filter(|(known, _)| *known == number);
+            known.find_map(|(_, line)| line.at(value))
+        };
         match known {
-            Some((_, line)) => Ok(line.at(value).keep()),
+            Some(point) => Ok(point),
             None => Err(Error::Message {
                 endpoint: self.object().clone(),
                 expected: "a point of a timeline that this process has".into(),

@@ -33,10 +33,14 @@ impl Plan {
     /// `peers` are endpoints to the other processes: the one that has the plan's [home](Plan::home) needs one to each of them, the others one
     /// to that. Others among them are left alone. Beside the object a page of shared memory goes along, which tells every process what is
     /// pending, reached and failed (P4). If the process that signals dies, the timeline fails everywhere with [`Error::PeerLost`], and queues that its signals
-    /// would have released are released.
+    /// would have released are released. A process that closes its end and lives goes on with its part. A third process that has no endpoint to the one
+    /// that signals hears of its death by the page, from one that has: with [`Error::FailedElsewhere`].
     ///
-    /// `timeout` is for all of it. Makes everything or nothing, on every side that hears of it: where one process cannot take what it is sent, all are told
-    /// why.
+    /// The right to signal is with the process that does: the others may let go of what is made here, and keep views and points. Of a bridge, for which each process has
+    /// timelines of its own, [`Made`] is to be kept.
+    ///
+    /// `timeout` is for all of it. Makes everything or nothing, on every side that hears of it: where one process cannot take what it is sent, those that can are told
+    /// why; if the home's own part fails before, they wait until their time is over.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if this process has no party in the plan, or the device of one is not among `devices`, or there is no endpoint to a process that is needed, and
@@ -248,12 +252,17 @@ impl<'c> Across<'c> {
             peer.send_object(&offer, &borrowed, self.left())?;
             numbers.push((peer, number));
         }
+        // All are heard, so that no answer is left behind for who makes something next.
+        let mut heard = Ok(());
         for (peer, number) in &numbers {
-            if let Err(reason) = peer.await_answer(*number, self.left())? {
-                return Err(self.refused(peer, "timeline", reason));
-            }
+            let answered = match peer.await_answer(*number, self.left()) {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(reason)) => Err(self.refused(peer, "timeline", reason)),
+                Err(error) => Err(error),
+            };
+            heard = heard.and(answered);
         }
-        Ok(numbers)
+        heard.map(|()| numbers)
     }
 
     fn refused(&self, peer: &Endpoint, what: &str, reason: String) -> Error {
@@ -266,21 +275,29 @@ impl<'c> Across<'c> {
 
     fn make_elsewhere(&self, initial: u64) -> Result<Made> {
         let peer = self.peer(self.plan.home().id().process)?;
-        let (offer, fds) = peer.receive_object(self.left())?;
-        let number = offer.number;
-        let made = self
-            .judge(peer, &offer, initial)
-            .and_then(|()| Received::open(self, offer.handles, fds))
-            .and_then(|received| received.line(self, initial));
-        match made {
-            Ok((lines, counter)) => {
-                peer.answer(number, Ok(()), self.left())?;
-                Ok(Line::start(self, lines, &counter, &[(peer, number)]))
-            }
-            Err(error) => {
-                // What it says of its own call tells more than what this could.
-                let _ = peer.answer(number, Err(&error.to_string()), self.left());
-                Err(error)
+        loop {
+            let (offer, fds) = peer.receive_object(self.left())?;
+            let number = offer.number;
+            let made = self
+                .judge(peer, &offer, initial)
+                .and_then(|()| Received::open(self, offer.handles, fds))
+                .and_then(|received| received.line(self, initial));
+            match made {
+                // The other side has given that one up, and may try again.
+                Ok((_, counter)) if counter.check().is_err() => {
+                    let _ = peer.answer(number, Err("it is too late"), self.left());
+                }
+                Ok((lines, counter)) => {
+                    // First, as a point of it may be what comes next.
+                    let made = Line::start(self, lines, &counter, &[(peer, number)]);
+                    peer.answer(number, Ok(()), self.left())?;
+                    return Ok(made);
+                }
+                Err(error) => {
+                    // What it says of its own call tells more than what this could.
+                    let _ = peer.answer(number, Err(&error.to_string()), self.left());
+                    return Err(error);
+                }
             }
         }
     }

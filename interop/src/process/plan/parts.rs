@@ -215,7 +215,18 @@ impl Ports {
         semaphores.sort_by_key(|(id, _)| !reads(id));
         let readable = semaphores.first().is_some_and(|(id, _)| reads(id));
         #[cfg(feature = "cuda")]
-        let alone = semaphores.len() == 1 && !readable && signals_here(across);
+        let alone = !readable && signals_here(across);
+        #[cfg(feature = "cuda")]
+        if alone && semaphores.len() > 1 {
+            let names = semaphores
+                .iter()
+                .filter_map(|(id, _)| across.plan.part(*id));
+            let names: Vec<_> = names.map(|part| part.party.to_string()).collect();
+            return Err(across.cannot(format!(
+                "nobody in this process can ask how far it is: of {} one signals alone, or a Vulkan device takes part",
+                names.join(" and ")
+            )));
+        }
         for (id, handle) in semaphores {
             let Some(device) = across.device(id) else {
                 continue;

@@ -31,7 +31,11 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
             scene.by(Side::Waiter, &wait)?;
             let early = scene.by(Side::Waiter, &format!("reached frames {value}"))?;
             check!(early == "false", "{value} came by itself");
-            let before = scene.by(Side::Waiter, "ran")?;
+            let ran = scene.by(Side::Waiter, "ran")?;
+            check!(
+                ran == (value - 1).to_string(),
+                "{ran} ran before the signal of {value}"
+            );
             // From the host now and then.
             let how = if value % 7 == 0 { "host" } else { "signal" };
             scene.by(Side::Signaller, &format!("{how} frames {value}"))?;
@@ -39,7 +43,8 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
             scene.by(Side::Waiter, &format!("wait frames {value}"))?;
             let shown = scene.by(Side::Waiter, "value frames")?;
             check!(shown == value.to_string(), "{shown} shows after {value}");
-            check!(!before.is_empty(), "nothing is said of work");
+            let ran = scene.by(Side::Waiter, "ran")?;
+            check!(ran == value.to_string(), "{ran} ran after {value}");
         }
         Ok(())
     })
@@ -203,7 +208,8 @@ fn leaves_nothing(world: &World<Equipped>) -> Verdict {
             scene.by(Side::Waiter, "submit frames 1")?;
             scene.by(Side::Signaller, "signal frames 1")?;
             scene.by(Side::Waiter, "after 1")?;
-            let _ = scene.together("make frames 0", "make other 0");
+            let told = scene.together("make frames 0", "make other 0");
+            check!(told.is_err(), "two that ask for two things have {told:?}");
             for side in [Side::Signaller, Side::Waiter] {
                 scene.by(side, "idle")?;
                 scene.by(side, "drop frames")?;

@@ -1,0 +1,249 @@
+//! X1, P3, P4, E3: plans carried out by two processes and by three. The children are this program again, with a socket as their standard input, and tell by their
+//! exit codes what they have found.
+
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::negotiate::{Made, Mechanism, Party, Plan};
+use syncline::process::{Endpoint, negotiate_among};
+use syncline::{Device, Error, PeerLoss, QueueKind, Result, host};
+
+use super::{Alone, LONG};
+
+/// How the child behaves, and that it is one.
+const ROLE: &str = "SYNCLINE_PLANS_CHILD";
+
+/// What children end with.
+const FINE: i32 = 0;
+const OTHERWISE: i32 = 80;
+const TOLD_OF_A_DEATH: i32 = 81;
+
+/// A child in a role. Ends with the test.
+struct Member {
+    child: Child,
+    endpoint: Endpoint,
+}
+
+impl Member {
+    fn new(role: &str) -> Self {
+        let (ours, theirs) = Endpoint::pair().unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "plans::the_child", "--nocapture"])
+            .env(ROLE, role)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let endpoint = Endpoint::open(ours, role, LONG).unwrap();
+        Self { child, endpoint }
+    }
+
+    fn ends_with(&mut self, code: i32) {
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.code(), Some(code), "{status}");
+    }
+
+    /// Lets it go on: it waits for a point, whichever.
+    fn go(&self, made: &Made, own: &Party) {
+        let line = made.wait_only(own.id()).unwrap();
+        self.endpoint.send_point(line.at(1), LONG).unwrap();
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn make(plan: &Plan, device: &host::Device, peers: &[&Endpoint], time: Duration) -> Result<Made> {
+    plan.make_across("frames", 0, &[Device::Host(device.clone())], peers, time)
+}
+
+/// No test, but for the other tests' children.
+#[test]
+fn the_child() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    // SAFETY: standard input, which nothing else here uses.
+    let socket = unsafe { OwnedFd::from_raw_fd(0) };
+    let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
+    let device = host::Device::new();
+    let own = match &*role {
+        "waits" | "comes late" => Party::of(&device).waits(),
+        _ => Party::of(&device).signals(),
+    };
+    let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
+    if role == "comes late" {
+        // The other side says when it has given up, by what it does next.
+        let waited = endpoint.receive_point(Duration::from_millis(700));
+        assert!(matches!(waited, Err(Error::PeerSilent { .. })));
+    }
+    let made = make(&plan, &device, &[&endpoint], LONG).unwrap();
+    let code = match &*role {
+        "signals and lets go" => {
+            let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+            let line = made.signal_only(own.id()).unwrap();
+            let (go, gate) = std::sync::mpsc::channel::<()>();
+            let work = move |r: &mut host::Recorder| {
+                r.run(move || gate.recv().unwrap());
+                Ok(())
+            };
+            queue.submit(&[], work, &[line.signal_at(1)]).unwrap();
+            // As at the end of a scope: what was submitted goes on, and this process lives, until it is killed.
+            drop((line, made, endpoint));
+            go.send(()).unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
+        "signals" => {
+            let line = made.signal_only(own.id()).unwrap();
+            // Once the other side has let go of all but its view.
+            drop(endpoint.receive_point(LONG).unwrap());
+            line.signal(1).unwrap();
+            let gone = endpoint.receive_point(LONG);
+            assert!(gone.is_err());
+            FINE
+        }
+        "is killed" => {
+            let line = made.signal_only(own.id()).unwrap();
+            line.signal(1).unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
+        _ => {
+            let line = made.wait_only(own.id()).unwrap();
+            line.at(1).wait(LONG).unwrap();
+            match line.at(2).wait(LONG) {
+                Ok(()) => FINE,
+                Err(Error::Failed { cause, .. }) => match &*cause {
+                    Error::FailedElsewhere { cause, .. }
+                        if cause.contains("killed by signal 9") =>
+                    {
+                        TOLD_OF_A_DEATH
+                    }
+                    _ => OTHERWISE,
+                },
+                Err(_) => OTHERWISE,
+            }
+        }
+    };
+    let _ = std::io::stdout().flush();
+    std::process::exit(code);
+}
+
+/// A signaller that ends its part in good order, with work under way, and lives: what it had claimed comes, and then that nothing else does.
+#[test]
+fn what_was_claimed_comes_although_the_signaller_has_let_go() {
+    let alone = Alone::new();
+    let scene = || {
+        let member = Member::new("signals and lets go");
+        let device = host::Device::new();
+        let own = Party::of(&device).waits();
+        let plan = member.endpoint.negotiate(own.clone(), LONG).unwrap();
+        let made = make(&plan, &device, &[&member.endpoint], LONG).unwrap();
+        let line = made.wait_only(own.id()).unwrap();
+        line.at(1).wait(LONG).unwrap();
+        let told = line.at(2).wait(LONG).unwrap_err().to_string();
+        assert!(told.contains("last handle"), "{told}");
+    };
+    scene();
+    // The thread that watches may have had the last of it, for a moment.
+    alone.nothing_is_left();
+}
+
+/// What the plan grants outlives what it came out of, on the side that waits; and so does the watch over the other process.
+#[test]
+fn who_may_wait_may_let_go_of_the_rest() {
+    let alone = Alone::new();
+    {
+        let mut member = Member::new("signals");
+        let device = host::Device::new();
+        let own = Party::of(&device).waits();
+        let plan = member.endpoint.negotiate(own.clone(), LONG).unwrap();
+        let line = {
+            let made = make(&plan, &device, &[&member.endpoint], LONG).unwrap();
+            member.go(&made, &own);
+            made.wait_only(own.id()).unwrap()
+        };
+        line.at(1).wait(LONG).unwrap();
+        member.child.kill().unwrap();
+        let told = line.at(2).wait(LONG).unwrap_err();
+        let Error::Failed { cause, .. } = told else {
+            panic!("{told}");
+        };
+        assert!(
+            matches!(
+                *cause,
+                Error::PeerLost {
+                    how: PeerLoss::Died { .. },
+                    ..
+                }
+            ),
+            "{cause}"
+        );
+        member.child.wait().unwrap();
+    }
+    alone.nothing_is_left();
+}
+
+/// An offer that was given up does not stand in the way of the next.
+#[test]
+fn a_second_try_finds_the_second_offer() {
+    let alone = Alone::new();
+    let scene = || {
+        let mut member = Member::new("comes late");
+        let device = host::Device::new();
+        let own = Party::of(&device).signals();
+        let plan = member.endpoint.negotiate(own.clone(), LONG).unwrap();
+        let first = make(
+            &plan,
+            &device,
+            &[&member.endpoint],
+            Duration::from_millis(50),
+        );
+        assert!(matches!(first, Err(Error::PeerSilent { .. })), "{first:?}");
+        let made = make(&plan, &device, &[&member.endpoint], LONG).unwrap();
+        let line = made.signal_only(own.id()).unwrap();
+        line.signal(1).unwrap();
+        line.signal(2).unwrap();
+        member.ends_with(FINE);
+    };
+    scene();
+    // The thread that watches may have had the last of it, for a moment.
+    alone.nothing_is_left();
+}
+
+/// One signals, and two wait, of which one has no way to it. When it is killed both are told: the one by the endpoint, the other by the page.
+#[test]
+fn the_third_hears_of_a_death_by_the_page() {
+    let alone = Alone::new();
+    let scene = || {
+        let mut signaller = Member::new("is killed");
+        let mut waiter = Member::new("waits");
+        let device = host::Device::new();
+        let own = Party::of(&device).waits();
+        let peers = [&signaller.endpoint, &waiter.endpoint];
+        let plan = negotiate_among(own.clone(), &peers, LONG).unwrap();
+        assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
+        assert_eq!(plan.parties().len(), 3);
+        let made = make(&plan, &device, &peers, LONG).unwrap();
+        let line = made.wait_only(own.id()).unwrap();
+        line.at(1).wait(LONG).unwrap();
+        signaller.child.kill().unwrap();
+        let told = line.at(2).wait(LONG).unwrap_err().to_string();
+        assert!(told.contains("killed by signal 9"), "{told}");
+        waiter.ends_with(TOLD_OF_A_DEATH);
+        signaller.child.wait().unwrap();
+    };
+    scene();
+    // The thread that watches may have had the last of it, for a moment.
+    alone.nothing_is_left();
+}
