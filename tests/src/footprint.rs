@@ -21,6 +21,10 @@ const HEAP_SLACK: u64 = 64 << 10;
 /// up to 1 MB in each of eight rounds, and no more after some 5 MB in all (its scenes are made as they are needed, up to 64).
 const ROUNDS: usize = 24;
 
+/// The same for descriptors and threads. NVIDIA's driver was seen to take four descriptors more for each of three rounds, and to give all of them back in the
+/// fourth.
+const HANDLE_ROUNDS: usize = 6;
+
 /// What the process has at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
@@ -119,9 +123,9 @@ impl Footprint {
     }
 
     /// That of now, once there are no more descriptors and threads than `before`: threads that have been
-    /// told to end need a moment for it. What is still there when patience is over, stays.
+    /// told to end need a moment for it. What is still there after a fifth of all patience, stays.
     fn settled(before: &Self) -> Result<Self, Stop> {
-        let deadline = Instant::now() + patience();
+        let deadline = Instant::now() + patience() / 5;
         loop {
             let now = Self::now()?;
             if !now.growth(before).of_handles() || Instant::now() > deadline {
@@ -171,8 +175,8 @@ pub fn grows_nothing(mut round: impl FnMut() -> Verdict) -> Verdict {
         if !always.any() {
             return Ok(());
         }
-        if always.of_handles() && history.len() > 2 {
-            // Each such round costs all patience; two are no chance.
+        if always.of_handles() && history.len() > HANDLE_ROUNDS {
+            // Each such round costs patience.
             break;
         }
     }
