@@ -7,7 +7,8 @@ use syncline_core::backend::{NativeMark, Queue as _};
 use syncline_core::{Error, Fence, KeptPoint, Object, Result};
 
 use crate::event::Mark;
-use crate::graph::GraphFence;
+use crate::graph::FOR_PROCESSES;
+use crate::own_event::{KnownTo, OwnEvent};
 use crate::queue::{Line, Queue};
 use crate::stream::Capture;
 
@@ -59,10 +60,10 @@ impl Queue {
     #[cold]
     fn record_with_care(&self, fence: &Fence) -> Result<()> {
         let line = self.line();
-        let graph_fence = GraphFence::of(fence);
-        match (line.stream.capture()?, graph_fence) {
+        let own = OwnEvent::of(fence);
+        match (line.stream.capture()?, own) {
             (Capture::None, None) => self.lane().record(fence),
-            (Capture::None, Some(graph_fence)) => graph_fence.record(self, fence),
+            (Capture::None, Some(own)) => own.record(self, fence),
             (Capture::Active { id, .. }, None) => {
                 let make = || {
                     let _bound = line.device.context().bind()?;
@@ -75,10 +76,19 @@ impl Queue {
                 };
                 self.lane().record_natively(fence, make).map(|_| ())
             }
-            (Capture::Active { .. }, Some(_)) => Err(self.capturing(
-                &format!("record {}", fence.object()),
-                "graphs record or wait for this fence at each launch: use record_external, or another fence",
-            )),
+            (Capture::Active { .. }, Some(own)) => {
+                let reason = match own.known() {
+                    KnownTo::Graphs => {
+                        "graphs record or wait for this fence at each launch: use record_external, or another fence"
+                    }
+                    KnownTo::Importers | KnownTo::Exporter => FOR_PROCESSES,
+                };
+                let refuse = || Err(self.capturing(&format!("record {}", fence.object()), reason));
+                // Whether it may be recorded here at all comes first.
+                self.lane()
+                    .record_natively::<OwnEvent>(fence, refuse)
+                    .map(|_| ())
+            }
             (Capture::Unusable(why), _) => {
                 Err(self.capturing(&format!("record {}", fence.object()), why))
             }
@@ -110,10 +120,16 @@ impl Queue {
                 self.submit(&[point.point()], |_| Ok(()), &[]).map(|_| ())
             }
             (None, Capture::Unusable(why)) => Err(self.capturing(&asked(), why)),
-            (None, Capture::Active { .. }) if fence.is_recorded() => Err(self.capturing(
-                &asked(),
-                "it was not recorded in this capture; wait for it before, or with wait_external",
-            )),
+            (None, Capture::Active { .. }) if fence.is_recorded() => {
+                let own = OwnEvent::of(fence);
+                let reason = match own.is_some_and(|own| own.known() != KnownTo::Graphs) {
+                    true => FOR_PROCESSES,
+                    false => {
+                        "it was not recorded in this capture; wait for it before, or with wait_external"
+                    }
+                };
+                Err(self.capturing(&asked(), reason))
+            }
             (None, Capture::Active { .. }) => Ok(()),
         }
     }

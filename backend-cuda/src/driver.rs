@@ -52,7 +52,8 @@ impl Code {
     const NO_DEVICE: u32 = 100;
     const NOT_READY: u32 = 600;
     const CAPTURE_IMPLICIT: u32 = 906;
-    const NOT_SUPPORTED: u32 = 801;
+    /// The driver, or the platform under it, does not do this at all.
+    pub(crate) const NOT_SUPPORTED: u32 = 801;
 
     /// Of a function that the driver does not have.
     pub(crate) const fn not_supported(call: &'static str) -> Self {
@@ -301,6 +302,9 @@ symbols! {
         stream_batch_mem_op(
             stream: sys::CUstream, count: c_uint, ops: *mut MemOp, flags: c_uint,
         ) = "cuStreamBatchMemOp_v2";
+        ipc_get_event_handle(handle: *mut EventHandle, event: sys::CUevent) = "cuIpcGetEventHandle";
+        ipc_open_event_handle(event: *mut sys::CUevent, handle: EventHandle)
+            = "cuIpcOpenEventHandle";
         func_load(function: sys::CUfunction) = "cuFuncLoad";
         launch_kernel_ex(
             config: *const LaunchConfig, function: sys::CUfunction,
@@ -308,6 +312,11 @@ symbols! {
         ) = "cuLaunchKernelEx";
     }
 }
+
+/// `CUipcEventHandle`, which goes by value.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EventHandle(pub(crate) [u8; 64]);
 
 /// `CUstreamBatchMemOpParams`, of a wait or a write of 64 bits: no `union` of cudarc's, which differs between versions.
 #[repr(C)]
@@ -555,14 +564,23 @@ impl Driver {
             && has.stream_batch_mem_op.is_some()
     }
 
+    /// True if events of other processes can be opened, and handles of own ones given away.
+    pub(crate) fn has_interprocess_events(&self) -> bool {
+        let has = &self.0.optional;
+        has.ipc_get_event_handle.is_some() && has.ipc_open_event_handle.is_some()
+    }
+
     /// An attribute; 0 if the driver does not know it, which then cannot do what it stands for.
     pub(crate) fn attribute(&self, device: sys::CUdevice, attribute: u32) -> i32 {
+        self.known_attribute(device, attribute).unwrap_or(0)
+    }
+
+    /// An attribute; `None` if the driver does not know it.
+    pub(crate) fn known_attribute(&self, device: sys::CUdevice, attribute: u32) -> Option<i32> {
         let mut value = 0;
         // SAFETY: writes one integer; an unknown attribute is an error, not undefined.
-        match unsafe { self.device_get_attribute(&raw mut value, attribute, device) } {
-            Ok(()) => value,
-            Err(_) => 0,
-        }
+        let asked = unsafe { self.device_get_attribute(&raw mut value, attribute, device) };
+        asked.ok().map(|()| value)
     }
 }
 

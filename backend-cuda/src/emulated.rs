@@ -17,7 +17,7 @@ use syncline_core::{Info, Object, Origin, TimelineFd};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver::{Driver, MemOp, Optional, Symbols};
+use crate::driver::{Driver, EventHandle, MemOp, Optional, Symbols};
 use crate::queue::Queue;
 
 /// A stream: how much was put there, and how much of that has finished. An event is put there, and so is a wait, which is
@@ -28,13 +28,41 @@ struct Stream {
     finished: AtomicU64,
     /// Writes of words that were put there, and not made yet.
     writes: Mutex<Vec<MemOp>>,
+    /// It goes on by itself, as far as its waits let it.
+    goes_on: bool,
+    /// Those waits: how much stood before each, and the record that it was for.
+    waits: Mutex<Vec<(u64, Record)>>,
+}
+
+/// The stream that an event was recorded in, and where.
+type Record = (&'static Stream, u64);
+
+impl Stream {
+    fn has_finished(&self, at: u64) -> bool {
+        if !self.goes_on {
+            return self.finished.load(Ordering::SeqCst) >= at;
+        }
+        let waits = self.waits.lock().unwrap();
+        let mut before = waits.iter().filter(|(stands, _)| *stands < at);
+        before.all(|(_, (on, at))| on.has_finished(*at))
+    }
 }
 
 /// An event: the stream that it was recorded in last, and where. Never freed, so that its use after its end shows.
 #[derive(Default)]
 struct Event {
-    record: Mutex<Option<(&'static Stream, u64)>>,
+    record: Mutex<Option<Record>>,
     destroyed: AtomicBool,
+    flags: c_uint,
+    /// Opened by a handle: the event that it is one with.
+    opened: Option<&'static Event>,
+}
+
+impl Event {
+    /// That which all who have opened it share.
+    fn shared(&self) -> &Self {
+        self.opened.unwrap_or(self)
+    }
 }
 
 /// A semaphore of another API: no more than what is imported.
@@ -46,7 +74,8 @@ unsafe fn stream<'s>(raw: sys::CUstream) -> &'s Stream {
 
 unsafe fn event<'e>(raw: sys::CUevent) -> &'e Event {
     let event = unsafe { &*raw.cast::<Event>() };
-    if event.destroyed.load(Ordering::SeqCst) {
+    let destroyed = |event: &Event| event.destroyed.load(Ordering::SeqCst);
+    if destroyed(event) || destroyed(event.shared()) {
         // No panic gets through the driver's functions.
         eprintln!("an event is used that was destroyed");
         std::process::abort();
@@ -55,26 +84,137 @@ unsafe fn event<'e>(raw: sys::CUevent) -> &'e Event {
 }
 
 unsafe extern "system" fn stream_create(to: *mut sys::CUstream, _: c_uint) -> u32 {
-    let made: &'static Stream = Box::leak(Box::default());
+    let made: &'static Stream = Box::leak(Box::new(Stream {
+        goes_on: GO_ON.get(),
+        ..Stream::default()
+    }));
     unsafe { to.write(std::ptr::from_ref(made).cast_mut().cast()) };
     0
 }
 
-unsafe extern "system" fn event_create(to: *mut sys::CUevent, _: c_uint) -> u32 {
-    let made: &'static Event = Box::leak(Box::default());
+std::thread_local! {
+    static GO_ON: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether streams that this thread makes from here on go on by themselves, as far as the waits in them let them.
+pub(crate) fn streams_go_on(go_on: bool) {
+    GO_ON.set(go_on);
+}
+
+unsafe extern "system" fn event_create(to: *mut sys::CUevent, flags: c_uint) -> u32 {
+    unsafe { make_event(to, flags, None) };
+    0
+}
+
+unsafe fn make_event(to: *mut sys::CUevent, flags: c_uint, opened: Option<&'static Event>) {
+    let made: &'static Event = Box::leak(Box::new(Event {
+        flags,
+        opened,
+        ..Event::default()
+    }));
+    if flags & INTERPROCESS != 0 {
+        count(|shared| shared.made += 1);
+    }
     unsafe { to.write(std::ptr::from_ref(made).cast_mut().cast()) };
+}
+
+/// `CU_EVENT_INTERPROCESS`, and what CUDA asks for with it.
+const INTERPROCESS: c_uint = 4;
+const DISABLE_TIMING: c_uint = 2;
+
+/// What this thread has done with events of several processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SharedEvents {
+    /// Made, or opened.
+    pub(crate) made: u32,
+    pub(crate) opened: u32,
+    pub(crate) recorded: u32,
+    pub(crate) destroyed: u32,
+}
+
+std::thread_local! {
+    static SHARED: Cell<SharedEvents> = const { Cell::new(SharedEvents { made: 0, opened: 0, recorded: 0, destroyed: 0 }) };
+}
+
+fn count(change: impl FnOnce(&mut SharedEvents)) {
+    let mut now = SHARED.get();
+    change(&mut now);
+    SHARED.set(now);
+}
+
+/// What this thread has done with events of several processes, since it began.
+pub(crate) fn shared_events() -> SharedEvents {
+    SHARED.get()
+}
+
+unsafe extern "system" fn get_event_handle(to: *mut EventHandle, raw: sys::CUevent) -> u32 {
+    if unsafe { event(raw) }.flags != INTERPROCESS | DISABLE_TIMING {
+        return 400;
+    }
+    let address = raw.expose_provenance().to_ne_bytes();
+    let mut bytes = [0; 64];
+    bytes[..address.len()].copy_from_slice(&address);
+    unsafe { to.write(EventHandle(bytes)) };
+    0
+}
+
+/// As in another process: it is not seen to be the same.
+unsafe extern "system" fn open_event_handle(to: *mut sys::CUevent, handle: EventHandle) -> u32 {
+    let (address, rest) = handle.0.split_at(size_of::<usize>());
+    if rest.iter().any(|&byte| byte != 0) {
+        return 400;
+    }
+    let address = usize::from_ne_bytes(address.try_into().unwrap());
+    let of: &'static Event = unsafe { event(std::ptr::with_exposed_provenance_mut(address)) };
+    count(|shared| shared.opened += 1);
+    unsafe { make_event(to, INTERPROCESS | DISABLE_TIMING, Some(of)) };
+    0
+}
+
+/// No platform for that.
+unsafe extern "system" fn no_event_handle(_: *mut EventHandle, _: sys::CUevent) -> u32 {
+    801
+}
+
+/// A device of a driver that has the calls for events of several processes, on a platform that does not.
+pub(crate) fn device_without_platform() -> Device {
+    device_with(Optional {
+        ipc_get_event_handle: Some(no_event_handle),
+        ipc_open_event_handle: Some(open_event_handle),
+        ..Optional::none()
+    })
+}
+
+unsafe extern "system" fn stream_wait_event(
+    on: sys::CUstream,
+    raw: sys::CUevent,
+    _: c_uint,
+) -> u32 {
+    let on: &Stream = unsafe { stream(on) };
+    let record = *unsafe { event(raw) }.shared().record.lock().unwrap();
+    if let Some(record) = record {
+        let before = on.put.load(Ordering::SeqCst);
+        on.waits.lock().unwrap().push((before, record));
+    }
     0
 }
 
 unsafe extern "system" fn event_destroy(raw: sys::CUevent) -> u32 {
     let event = unsafe { event(raw) };
     event.destroyed.store(true, Ordering::SeqCst);
+    if event.flags & INTERPROCESS != 0 {
+        count(|shared| shared.destroyed += 1);
+    }
     0
 }
 
 unsafe extern "system" fn event_record(raw: sys::CUevent, on: sys::CUstream) -> u32 {
     let on: &'static Stream = unsafe { stream(on) };
-    let mut record = unsafe { event(raw) }.record.lock().unwrap();
+    let event = unsafe { event(raw) };
+    if event.flags & INTERPROCESS != 0 {
+        count(|shared| shared.recorded += 1);
+    }
+    let mut record = event.shared().record.lock().unwrap();
     let at = on.put.fetch_add(1, Ordering::SeqCst) + 1;
     *record = Some((on, at));
     0
@@ -82,9 +222,9 @@ unsafe extern "system" fn event_record(raw: sys::CUevent, on: sys::CUstream) -> 
 
 unsafe extern "system" fn event_query(raw: sys::CUevent) -> u32 {
     let answer = {
-        let record = unsafe { event(raw) }.record.lock().unwrap();
-        match *record {
-            Some((on, at)) if on.finished.load(Ordering::SeqCst) < at => 600,
+        let record = *unsafe { event(raw) }.shared().record.lock().unwrap();
+        match record {
+            Some((on, at)) if !on.has_finished(at) => 600,
             _ => 0,
         }
     };
@@ -349,6 +489,8 @@ pub(crate) fn device() -> Device {
         stream_wait_value64: Some(wait_value),
         stream_write_value64: Some(write_value),
         stream_batch_mem_op: Some(batch),
+        ipc_get_event_handle: Some(get_event_handle),
+        ipc_open_event_handle: Some(open_event_handle),
         ..Optional::none()
     })
 }
@@ -361,6 +503,7 @@ pub(crate) fn device_with(optional: Optional) -> Device {
         event_destroy,
         event_record,
         event_query,
+        stream_wait_event,
         import_external_semaphore: import,
         signal_external_semaphores_async: signal_external,
         wait_external_semaphores_async: wait_external,

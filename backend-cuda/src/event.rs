@@ -11,12 +11,14 @@ use syncline_core::Result;
 use syncline_core::backend::{Front, Look};
 
 use crate::context::Context;
-use crate::driver::{Code, Raw};
+use crate::driver::{Code, Driver, EventHandle, Raw};
 use crate::lock;
 use crate::stream::Stream;
 
 /// Plain events cost a seventh of timed ones to record.
 const DISABLE_TIMING: u32 = 2;
+/// Other processes can open it. CUDA asks for [`DISABLE_TIMING`] with it.
+const INTERPROCESS: u32 = 4;
 
 /// The events of one device, of one kind. They are destroyed with the device, all together, or with the last mark where that
 /// is later.
@@ -32,6 +34,30 @@ impl Events {
     /// Events that also tell when.
     pub(crate) fn timed(context: &Arc<Context>) -> Self {
         Self::new(context, 0)
+    }
+
+    /// An event that other processes can open. It is destroyed with the last mark of it.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn interprocess(context: &Arc<Context>) -> Result<Mark> {
+        Self::new(context, DISABLE_TIMING | INTERPROCESS).fresh()
+    }
+
+    /// The event behind another process's handle. It is let go with the last mark of it.
+    ///
+    /// # Errors
+    /// A driver error.
+    ///
+    /// # Safety
+    /// `handle` is that of an interprocess event of another process, which has it, and lives, for as long as there is a mark of it, or something
+    /// that the driver was given waits for it.
+    pub(crate) unsafe fn opened(context: &Arc<Context>, handle: EventHandle) -> Result<Mark> {
+        let none = Code::not_supported("cuIpcOpenEventHandle");
+        Self::new(context, DISABLE_TIMING | INTERPROCESS).made(|driver, raw, _| {
+            // SAFETY: the caller's promise. Writes one handle; destroyed on drop.
+            unsafe { driver.ipc_open_event_handle(raw, handle) }.unwrap_or(Err(none))
+        })
     }
 
     fn new(context: &Arc<Context>, flags: u32) -> Self {
@@ -83,12 +109,18 @@ impl Events {
     /// A driver error.
     #[cold]
     pub(crate) fn fresh(&self) -> Result<Mark> {
+        // SAFETY: writes one handle; destroyed on drop.
+        self.made(|driver, raw, flags| unsafe { driver.event_create(raw, flags) })
+    }
+
+    fn made(
+        &self,
+        make: impl FnOnce(&Driver, *mut sys::CUevent, u32) -> Result<(), Code>,
+    ) -> Result<Mark> {
         let context = &self.0.context;
         let _bound = context.bind_apart()?;
         let mut raw = null_mut();
-        // SAFETY: writes one handle; destroyed on drop.
-        unsafe { context.driver().event_create(&raw mut raw, self.0.flags) }
-            .map_err(|code| context.error(code))?;
+        make(context.driver(), &raw mut raw, self.0.flags).map_err(|code| context.error(code))?;
         let event = NonNull::from(Box::leak(Box::new(Event {
             pool: Arc::as_ptr(&self.0),
             raw: Raw(raw),

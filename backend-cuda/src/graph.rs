@@ -1,19 +1,17 @@
 //! Fences that a graph records or waits for anew at each of its launches, and launching graphs.
 #![allow(unsafe_code, reason = "talks to the driver, which calls back")]
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Device as _, NativeMark, Queue as _};
-use syncline_core::{Error, Fence, KeptPoint, Object, QueueKind, Result};
+use syncline_core::backend::Queue as _;
+use syncline_core::{Error, Fence, Result};
 
-use crate::device::Device;
 use crate::event::Mark;
 use crate::lock;
+use crate::own_event::{KnownTo, OwnEvent};
 use crate::queue::Queue;
 use crate::recorder::Recorder;
 use crate::stream::Capture;
@@ -22,21 +20,10 @@ use crate::stream::Capture;
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// What the launch of a graph takes in commands, if the work says no more.
 const GRAPH: u64 = 64;
+/// Why a fence of an event that several processes have is kept out of graphs.
+pub(crate) const FOR_PROCESSES: &str = "several processes have its event, which no graph records or waits for; do that before the capture or after it";
 /// The graph takes the reference over.
 const MOVE: u32 = 1;
-
-/// What a fence holds that graphs know of: an event of its own, which is recorded again and again.
-pub(crate) struct GraphFence {
-    device: Device,
-    event: Mark,
-    /// The last record by a queue, which may be held: the event knows nothing of it until then.
-    last: Mutex<KeptPoint>,
-    /// Something records it: a queue has, or a graph does.
-    recorded: AtomicBool,
-    /// Where positions are taken of the event, as it is at the time; made when needed. Each waits for one position
-    /// at a time, so that no position is reached later than the record that it stands for.
-    queues: Mutex<Vec<Queue>>,
-}
 
 /// Events that graphs have let go of. The driver says so in a callback, where nothing may be destroyed.
 #[derive(Default)]
@@ -65,7 +52,7 @@ struct Kept {
 /// # Safety
 /// `kept` came from `Box::into_raw`, as a [`Kept`], and this is the only call with it.
 unsafe extern "C" fn let_go(kept: *mut c_void) {
-    // SAFETY: made by `GraphFence::keep_in`, and given back once.
+    // SAFETY: made by `OwnEvent::keep_in`, and given back once.
     let Kept { event, let_go } = *unsafe { Box::from_raw(kept.cast::<Kept>()) };
     let_go.events().push(event);
     // Without the device nobody reaps, and no event may be destroyed here.
@@ -74,84 +61,14 @@ unsafe extern "C" fn let_go(kept: *mut c_void) {
     }
 }
 
-impl GraphFence {
-    /// What `fence` holds, if it is one of these.
-    #[inline]
-    pub(crate) fn of(fence: &Fence) -> Option<Arc<Self>> {
-        let mark: Arc<dyn Any + Send + Sync> = fence.native_mark()?;
-        mark.downcast().ok()
-    }
-
-    /// Makes `fence` one of these, of the position that it holds now.
-    fn made_of(fence: &Fence, device: &Device) -> Result<Arc<Self>> {
-        let recorded = fence.is_recorded();
-        // A place in a capture is none; a fresh event is complete, as is a fence never recorded.
-        let position = match fence.native_mark() {
-            Some(_) => KeptPoint::default(),
-            None => fence.point()?,
-        };
-        let graph_fence = Arc::new(Self {
-            device: device.clone(),
-            event: device.plain_events().fresh()?,
-            last: Mutex::default(),
-            recorded: AtomicBool::new(recorded),
-            queues: Mutex::default(),
-        });
-        if !position.point().is_reached()? {
-            let event = graph_fence.event.clone();
-            let work = move |r: &mut Recorder| r.line_stream().record(&event);
-            *graph_fence.last() = graph_fence.take_position(&position, work)?;
-        }
-        Ok(graph_fence)
-    }
-
-    fn last(&self) -> MutexGuard<'_, KeptPoint> {
-        lock(&self.last)
-    }
-
-    /// The end of a submission that comes behind `after` and nothing else.
-    fn take_position(
-        &self,
-        after: &KeptPoint,
-        work: impl FnOnce(&mut Recorder) -> Result<()> + Send + 'static,
-    ) -> Result<KeptPoint> {
-        // Out of the list while it is in use: nobody else's position gets behind this one.
-        let mut queues = std::mem::take(&mut *lock(&self.queues));
-        let idle = queues
-            .iter()
-            .position(|queue| queue.position().is_reached().unwrap_or(false));
-        let queue = idle.map(|index| queues.swap_remove(index));
-        lock(&self.queues).append(&mut queues);
-        let queue = match queue {
-            Some(queue) => queue,
-            None => self.device.queue(QueueKind::Transfer, "positions")?,
-        };
-        let taken = queue.submit(&[after.point()], work, &[]);
-        let taken = taken.map(|sent| sent.end().keep());
-        lock(&self.queues).push(queue);
-        taken
-    }
-
-    /// A record by a queue that is not being captured: the next launch waits for it.
-    pub(crate) fn record(self: Arc<Self>, queue: &Queue, fence: &Fence) -> Result<()> {
-        queue.lane().record_natively(fence, || {
-            let event = self.event.clone();
-            let work = move |r: &mut Recorder| r.line_stream().record(&event);
-            let end = queue.submit(&[], work, &[])?.end().keep();
-            *self.last() = end;
-            self.recorded.store(true, Ordering::Release);
-            Ok(self.clone())
-        })?;
-        Ok(())
-    }
-
+impl OwnEvent {
     /// Lets `graph`, and whatever is instantiated from it, keep the event.
     fn keep_in(&self, graph: sys::CUgraph) -> Result<()> {
-        let context = self.device.context();
-        let let_go_list = self.device.let_go();
+        let context = self.device().context();
+        let let_go_list = self.device().let_go();
         let_go_list.reap();
         let kept = Box::into_raw(Box::new(Kept {
-            event: self.event.clone(),
+            event: self.event().clone(),
             let_go: let_go_list.clone(),
         }));
         let mut object = null_mut();
@@ -184,33 +101,6 @@ impl GraphFence {
     }
 }
 
-impl NativeMark for GraphFence {
-    /// The event as the driver has it now, behind what a queue recorded last.
-    fn point(&self, fence: &Object) -> Result<KeptPoint> {
-        if self.is_complete(fence)? {
-            return Ok(KeptPoint::default());
-        }
-        let last = self.last().clone();
-        let event = self.event.clone();
-        // The wait captures the event as it is: a later launch does not move it.
-        let work = move |r: &mut Recorder| r.line_stream().wait(&event);
-        self.take_position(&last, work)
-    }
-
-    fn is_recorded(&self) -> bool {
-        self.recorded.load(Ordering::Acquire)
-    }
-
-    fn is_complete(&self, _fence: &Object) -> Result<bool> {
-        let last = self.last().clone();
-        if !last.point().is_reached()? {
-            return Ok(false);
-        }
-        let _mode = self.device.context().allow_during_capture();
-        self.event.is_done_now()
-    }
-}
-
 impl Queue {
     /// Into a capture: each launch of the graph records `fence`, when it gets there. The fence stands for the
     /// latest record that the driver has, by a launch or by a queue that is not captured: it is complete before
@@ -222,12 +112,12 @@ impl Queue {
     /// See `cuEventRecordWithFlags` with `CU_EVENT_RECORD_EXTERNAL`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the stream is not being captured, or for a timed fence; [`Error::Capturing`] if the
+    /// [`Error::Unsupported`] if the stream is not being captured, or for a timed fence, or one of an [`InterprocessEvent`](crate::InterprocessEvent); [`Error::Capturing`] if the
     /// capture has been invalidated; [`Error::WrongDevice`], [`Error::ForeignFence`]; a driver error.
     pub fn record_external(&self, fence: &Fence) -> Result<()> {
-        let graph_fence = self.of_graph(fence, "record")?;
-        self.line().stream.record_external(&graph_fence.event)?;
-        graph_fence.recorded.store(true, Ordering::Release);
+        let own = self.of_graph(fence, "record")?;
+        self.line().stream.record_external(own.event())?;
+        own.note_recorded();
         Ok(())
     }
 
@@ -240,12 +130,12 @@ impl Queue {
     /// # Errors
     /// As [`Queue::record_external`].
     pub fn wait_external(&self, fence: &Fence) -> Result<()> {
-        let graph_fence = self.of_graph(fence, "wait for")?;
-        self.line().stream.wait_external(&graph_fence.event)
+        let own = self.of_graph(fence, "wait for")?;
+        self.line().stream.wait_external(own.event())
     }
 
     /// The fence as one that the graph being captured keeps.
-    fn of_graph(&self, fence: &Fence, verb: &str) -> Result<Arc<GraphFence>> {
+    fn of_graph(&self, fence: &Fence, verb: &str) -> Result<Arc<OwnEvent>> {
         let asked = || format!("{verb} {} at each launch", fence.object());
         let graph = match self.line().stream.capture()? {
             Capture::Active { graph, .. } => graph,
@@ -269,14 +159,23 @@ impl Queue {
         }
         let device = self.device();
         let make = || {
-            let graph_fence = match GraphFence::of(fence) {
-                Some(known) => known,
-                None => GraphFence::made_of(fence, &device)?,
+            let own = match OwnEvent::of(fence) {
+                Some(own) if own.known() == KnownTo::Graphs => own,
+                Some(_) => return Err(self.known_elsewhere(asked())),
+                None => OwnEvent::made_of(fence, &device)?,
             };
-            graph_fence.keep_in(graph)?;
-            Ok(graph_fence)
+            own.keep_in(graph)?;
+            Ok(own)
         };
         self.lane().record_natively(fence, make)
+    }
+
+    fn known_elsewhere(&self, asked: String) -> Error {
+        Error::Unsupported {
+            object: self.object().clone(),
+            asked,
+            reason: FOR_PROCESSES.into(),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `queue`, `recorder` | how one submission becomes driver calls; what its work is given |
 //! | `port`, `row` | a timeline as a ring of events; the signals in it, in order |
 //! | `capture`, `graph` | fences in a graph capture; fences that each launch of a graph records or waits for |
+//! | `own_event`, `interprocess` | fences with an event of their own, which is recorded again and again; such events for several processes |
 //! | `timing` | times written by streams |
 //! | `clock` | the GPU's clock, read together with the host's |
 //! | `external`, `external_memory`, `semaphore`, `binary` | timelines and memory imported from other APIs; the semaphores under them; binary ones, as fences |
@@ -40,9 +41,11 @@ mod external;
 mod external_memory;
 mod graph;
 mod imported;
+mod interprocess;
 mod memory;
 mod memory_ops;
 mod module;
+mod own_event;
 mod port;
 mod probe;
 mod put_by;
@@ -61,6 +64,7 @@ pub use counter::CounterPort;
 pub use device::Device;
 pub use driver::Driver;
 pub use external::ExternalPort;
+pub use interprocess::{EventIpcHandle, InterprocessEvent};
 pub use memory::DeviceBuffer;
 pub use module::{Function, Module};
 pub use port::EventPort;
@@ -86,6 +90,8 @@ const _: () = {
     shared::<Device>();
     shared::<Queue>();
     shared::<BinarySemaphore>();
+    shared::<EventIpcHandle>();
+    shared::<InterprocessEvent>();
     shared::<EventPort>();
     shared::<ExternalPort>();
     shared::<CounterPort>();

@@ -12,10 +12,12 @@ use crate::driver::{Code, Driver};
 const COMPUTE_MODE: u32 = 20;
 const COMPUTE_MODE_PROHIBITED: i32 = 2;
 const CAN_MAP_HOST_MEMORY: u32 = 19;
+const UNIFIED_ADDRESSING: u32 = 41;
 const COMPUTE_CAPABILITY_MAJOR: u32 = 75;
 const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
 const TIMELINE_SEMAPHORE_INTEROP: u32 = 114;
 const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
+const IPC_EVENT_SUPPORTED: u32 = 125;
 
 /// Under which name a device says why its clock cannot be read.
 pub(crate) const CLOCK_LIMIT: &str = "calibrated clock";
@@ -25,6 +27,9 @@ pub(crate) const SYNC_FILES_LIMIT: &str = "sync files";
 
 /// Under which name a device says why it takes no counters in shared memory.
 pub(crate) const MEMORY_OPS_LIMIT: &str = "stream memory operations";
+
+/// Under which name a device says why it has no events that other processes can open.
+pub(crate) const EVENTS_LIMIT: &str = "interprocess events";
 
 /// A device that could be opened, or the reason why not.
 #[derive(Debug)]
@@ -133,6 +138,19 @@ impl Driver {
             .then_some("CUDA_DISABLE_PTX_JIT keeps the driver from compiling the kernel that shows the clock")
     }
 
+    /// Why no event of the device can be opened by other processes, as far as can be known without a context. Drivers before CUDA 12 do not know the
+    /// attribute for it; what they ask for is unified addressing.
+    fn no_interprocess_events(&self, device: CUdevice) -> Option<&'static str> {
+        if !self.has_interprocess_events() {
+            return Some("the driver has no handles of events for other processes");
+        }
+        if self.attribute(device, UNIFIED_ADDRESSING) == 0 {
+            return Some("the device does not share an address space with the host");
+        }
+        (self.known_attribute(device, IPC_EVENT_SUPPORTED) == Some(0))
+            .then_some("the driver gives no events of this device to other processes")
+    }
+
     fn capabilities(&self, device: CUdevice) -> Capabilities {
         let can = |attribute| self.attribute(device, attribute) != 0;
         let family = QueueFamily {
@@ -164,6 +182,8 @@ impl Driver {
         let no_clock = self.no_clock(device);
         let calibrated_clock = no_clock.is_none();
         limits.extend(no_clock.map(|reason| (CLOCK_LIMIT, reason.into())));
+        let no_events = self.no_interprocess_events(device);
+        limits.extend(no_events.map(|reason| (EVENTS_LIMIT, reason.into())));
         let mut imports = Vec::new();
         if can(TIMELINE_SEMAPHORE_INTEROP) {
             imports = vec![

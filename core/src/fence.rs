@@ -33,7 +33,7 @@ struct Cell {
     timing: Timing,
     /// What its times are on, with [`Timing::Clock`].
     clock: Option<Clock>,
-    /// It holds [`Mark::Foreign`], for ever.
+    /// It stands for an object of another API, or of another process, for ever: it is never recorded.
     foreign: bool,
     /// It has held [`Mark::Native`], and perhaps does.
     native: AtomicBool,
@@ -62,27 +62,60 @@ enum Mark {
 
 impl Fence {
     pub(crate) fn new(device: DeviceId, owner: &Object, label: &str, timing: Timing) -> Self {
-        Self::holding(device, owner, label, (timing, None), Mark::Empty)
+        Cell::holding(device, owner, label, (timing, None), Mark::Empty).into()
     }
 
     pub(crate) fn clocked(device: DeviceId, owner: &Object, label: &str, clock: Clock) -> Self {
         let timing = (Timing::Clock, Some(clock));
-        Self::holding(device, owner, label, timing, Mark::Empty)
+        Cell::holding(device, owner, label, timing, Mark::Empty).into()
     }
 
     /// A fence that stands for an object of another API: complete once `point` is reached, failed if that
     /// fails, and never to be recorded. For backends, whose devices (`device`, named `owner`) import such objects.
     #[must_use]
     pub fn foreign(device: DeviceId, owner: &Object, label: &str, point: KeptPoint) -> Self {
-        Self::holding(
-            device,
-            owner,
-            label,
-            (Timing::None, None),
-            Mark::Foreign(point),
-        )
+        let mark = Mark::Foreign(point);
+        Cell::holding(device, owner, label, (Timing::None, None), mark).into()
     }
 
+    /// As [`Fence::foreign`], for an object that changes: what waits for the fence waits for the position that `mark` tells then.
+    #[must_use]
+    pub fn foreign_native(
+        device: DeviceId,
+        owner: &Object,
+        label: &str,
+        mark: Arc<dyn NativeMark>,
+    ) -> Self {
+        let mark = Mark::Native(mark);
+        let cell = Cell::holding(device, owner, label, (Timing::None, None), mark);
+        Cell {
+            foreign: true,
+            ..cell
+        }
+        .into()
+    }
+
+    /// A fence that holds something of its backend's own from the start, in place of a position. Queues of `device`, named `owner`, record it as
+    /// their backend has it (see [`Lane::record_natively`](crate::Lane::record_natively)).
+    #[must_use]
+    pub fn native(
+        device: DeviceId,
+        owner: &Object,
+        label: &str,
+        mark: Arc<dyn NativeMark>,
+    ) -> Self {
+        let mark = Mark::Native(mark);
+        Cell::holding(device, owner, label, (Timing::None, None), mark).into()
+    }
+}
+
+impl From<Cell> for Fence {
+    fn from(cell: Cell) -> Self {
+        Self(Arc::new(cell))
+    }
+}
+
+impl Cell {
     fn holding(
         device: DeviceId,
         owner: &Object,
@@ -90,19 +123,21 @@ impl Fence {
         (timing, clock): (Timing, Option<Clock>),
         mark: Mark,
     ) -> Self {
-        Self(Arc::new(Cell {
+        Self {
             object: Object::new("fence", label),
             device,
             owner: owner.clone(),
             timing,
             clock,
             foreign: matches!(mark, Mark::Foreign(_)),
-            native: AtomicBool::new(false),
+            native: AtomicBool::new(matches!(mark, Mark::Native(_))),
             mark: Brief::new(mark),
             lost: Mutex::new(None),
-        }))
+        }
     }
+}
 
+impl Fence {
     /// Its name in errors and reports.
     #[must_use]
     #[inline]
@@ -385,6 +420,30 @@ mod tests {
 
         fn is_complete(&self, _: &Object) -> Result<bool> {
             Ok(self.0.load(Ordering::SeqCst))
+        }
+    }
+
+    #[test]
+    fn what_is_native_from_the_start_is_recorded_unless_it_is_foreign() {
+        let device = crate::host::Device::new();
+        let (id, owner) = (device.id(), device.object());
+        let told = Arc::new(Told(AtomicBool::new(false)));
+        let own = Fence::native(id, owner, "own", told.clone());
+        let foreign = Fence::foreign_native(id, owner, "foreign", told.clone());
+        for fence in [&own, &foreign] {
+            assert!(fence.native_mark().is_some() && fence.is_recorded());
+            assert!(!fence.is_timed() && !fence.is_complete().unwrap());
+        }
+        told.0.store(true, Ordering::SeqCst);
+        assert!(own.is_complete().unwrap() && foreign.is_complete().unwrap());
+        let asked = Object::new("queue", "q");
+        own.require_recordable(id, &asked).unwrap();
+        let elsewhere = crate::host::Device::new().id();
+        let refused = own.require_recordable(elsewhere, &asked);
+        assert!(matches!(refused, Err(Error::WrongDevice { .. })));
+        for device in [id, elsewhere] {
+            let refused = foreign.require_recordable(device, &asked);
+            assert!(matches!(refused, Err(Error::ForeignFence { .. })));
         }
     }
 

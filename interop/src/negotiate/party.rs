@@ -3,51 +3,11 @@
 use std::fmt;
 
 use bitflags::bitflags;
+pub use syncline_core::Process;
 use syncline_core::backend::Device as _;
 use syncline_core::{BackendKind, HandleKind, Info, Origin, Uuid};
 
 use crate::any::Device;
-
-/// One process of this machine, as long as it lives: process ids are given again, together with the time of the start they are not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Process {
-    /// Its id, in the namespace of whoever told it.
-    pub id: u32,
-    /// When it started, in the kernel's clock ticks since boot; 0 where that is not known. See proc_pid_stat(5), field 22.
-    pub started: u64,
-}
-
-impl Process {
-    /// The calling process.
-    #[must_use]
-    pub fn this() -> Self {
-        let id = std::process::id();
-        let started = started("self");
-        Self { id, started }
-    }
-
-    /// The process that has this id now.
-    pub(crate) fn with_id(id: u32) -> Self {
-        let started = started(&id.to_string());
-        Self { id, started }
-    }
-}
-
-/// When a process of /proc started, or 0.
-fn started(process: &str) -> u64 {
-    // The second field is a file's name in brackets, and may hold anything, also what is no text.
-    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    let behind_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
-    let behind_name = String::from_utf8_lossy(behind_name);
-    let started = behind_name.split_whitespace().nth(19);
-    started.and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
-}
-
-impl fmt::Display for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {}", self.id)
-    }
-}
 
 /// Which party that is: a process, and its number for one of its devices, or 0 for its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

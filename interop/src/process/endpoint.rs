@@ -36,7 +36,7 @@ use crate::negotiate::Process;
 ///
 /// # Opaque handles
 /// Drivers do not check what is behind an opaque descriptor, and one of another kind is undefined behaviour in them. So
-/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd` are taken only from a process of this process's own effective user: such a
+/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd`, and CUDA's handles of events, are taken only from a process of this process's own effective user: such a
 /// process could write into this one's memory anyway (ptrace(2)). [`trust_handles`](Self::trust_handles) lifts that. Counters in shared memory
 /// can be judged, and are taken from everybody.
 ///
@@ -272,8 +272,8 @@ impl Endpoint {
     /// Takes opaque handles from the other process, whoever it runs as.
     ///
     /// # Safety
-    /// Each opaque descriptor that it sends must hold what its message says, exported by the driver that the message names. Drivers do not check it: one
-    /// of another kind leads to undefined behaviour.
+    /// Each opaque descriptor that it sends, and each handle of an event, must hold what its message says, exported by the driver that the message names. Drivers do not
+    /// check it: one of another kind leads to undefined behaviour.
     #[allow(
         unsafe_code,
         reason = "the kind of a foreign descriptor cannot be checked"
@@ -351,25 +351,34 @@ impl Endpoint {
         match opaque {
             Some(opaque) if !self.trusts_handles() => {
                 let kind = opaque.kind.name();
-                let reason = format!(
-                    "{} runs as user {}, and what no driver checks is taken from the own user alone",
-                    self.peer(),
-                    self.connection().peer.user
-                );
                 drop(descriptors);
                 let refused = Message::Refused {
                     number: offer.number,
-                    reason: reason.clone(),
+                    reason: self.distrust(),
                 };
                 // Whoever does not hear of it has a timeout of its own.
                 let _ = self.send(&refused, &[], Patience::of(Duration::ZERO));
-                Err(Error::Import {
-                    object: self.object().clone(),
-                    what: format!("{kind} of \"{}\"", offer.label),
-                    reason,
-                })
+                Err(self.distrusted(format!("{kind} of \"{}\"", offer.label)))
             }
             _ => Ok((offer, descriptors.into_vec())),
+        }
+    }
+
+    /// Why nothing opaque is taken from the other process.
+    fn distrust(&self) -> String {
+        format!(
+            "{} runs as user {}, and what no driver checks is taken from the own user alone",
+            self.peer(),
+            self.connection().peer.user
+        )
+    }
+
+    /// The error for something opaque from a process that is not [trusted](Self::trusts_handles).
+    pub(super) fn distrusted(&self, what: String) -> Error {
+        Error::Import {
+            object: self.object().clone(),
+            what,
+            reason: self.distrust(),
         }
     }
 

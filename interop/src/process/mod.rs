@@ -3,12 +3,15 @@
 //! An [`Endpoint`] is one end of a connection between two processes, over a Unix socket that keeps messages apart (`SOCK_SEQPACKET`, see
 //! unix(7)). What they need and what that comes to goes through it ([`Endpoint::negotiate`]); then the objects, by one call in each process
 //! ([`Plan::make_across`](crate::negotiate::Plan::make_across)), [points](Endpoint::send_point) and [words of memory](Endpoint::send_words). It knows when the
-//! other process has gone, and whatever that should have signalled fails.
+//! other process has gone, and whatever that should have signalled fails: all but CUDA's own events, which it hands over too
+//! (`Endpoint::send_event`, where CUDA is built in), and which are `unsafe` to receive for that reason.
 
 mod agree;
 mod connection;
 mod control;
 mod endpoint;
+#[cfg(feature = "cuda")]
+mod event;
 mod greeting;
 mod guard;
 #[cfg(any(test, fuzzing))]

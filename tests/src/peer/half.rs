@@ -19,7 +19,10 @@ use crate::{Subject as _, patience};
 
 /// One of two processes: its device, and what it has made.
 pub struct Half {
-    device: Equipped,
+    /// The first to go: they let streams that stand still go on.
+    #[cfg(feature = "cuda")]
+    pub(super) events: super::events::Events,
+    pub(super) device: Equipped,
     endpoint: Option<Endpoint>,
     plan: Option<Plan>,
     lines: Vec<(String, Made)>,
@@ -28,7 +31,7 @@ pub struct Half {
     queue: Option<Queue>,
     /// What the queue's submissions signal that wait for something: `after` so many.
     after: Option<Timeline>,
-    submitted: u64,
+    pub(super) submitted: u64,
     /// How often their work ran.
     ran: Arc<AtomicU32>,
     latch: Option<Latch>,
@@ -50,6 +53,8 @@ impl Half {
             submitted: 0,
             ran: Arc::default(),
             latch: None,
+            #[cfg(feature = "cuda")]
+            events: super::events::Events::default(),
         }
     }
 
@@ -89,6 +94,23 @@ impl Half {
     /// | `idle` | waits for the queue | |
     /// | `descriptors` | | how many are open |
     ///
+    /// Where CUDA is built in, also with its own events, which a process makes (`event`) or gets from the other:
+    ///
+    /// | words | what is done | the answer |
+    /// |---|---|---|
+    /// | `event LABEL`, `forget LABEL` | makes one; lets go of it, or of what was received | |
+    /// | `give LABEL`, `get LABEL` | sends it, receives it | |
+    /// | `early LABEL` | sends it, without time for what is held | `sent` or `late` |
+    /// | `record LABEL NAME` | has the queue record it behind work that stands still, waits until that is with the driver | |
+    /// | `work LABEL NAME` | does that in one submission | |
+    /// | `release NAME` | lets that work go on | |
+    /// | `stay LABEL`, `unhold LABEL` | records it behind a wait that nobody has signalled; signals that | `held` or `sent` |
+    /// | `plain`, `await LABEL` | submits what waits for nothing, or for the event; `after` and `through` know it | its number |
+    /// | `through N` | watches for a moment whether that one is through | `true` or `false` |
+    /// | `complete`, `brief`, `join LABEL` | asks; waits on the host for a moment, or for it | `true` or `false` |
+    /// | `rerecord LABEL` | records what was received | `refused` or `recorded` |
+    /// | `own LABEL` | imports what this process has made itself | `refused` or `taken` |
+    ///
     /// # Errors
     /// What went wrong.
     pub fn run(&mut self, line: &str) -> Result<String, Stop> {
@@ -109,6 +131,8 @@ impl Half {
                 if let Some(latch) = self.latch.take() {
                     Equipped::open(&latch)?;
                 }
+                #[cfg(feature = "cuda")]
+                self.events.release()?;
                 if let Some(queue) = &self.queue {
                     queue.idle(patience())?;
                 }
@@ -261,11 +285,16 @@ impl Half {
                 done
             }
             "descriptors" => Ok(Footprint::now()?.descriptors.to_string()),
+            #[cfg(feature = "cuda")]
+            other => self
+                .run_with_events(other, label, rest)
+                .unwrap_or_else(|| Stop::fail(format!("nobody knows what {other:?} is"))),
+            #[cfg(not(feature = "cuda"))]
             other => Stop::fail(format!("nobody knows what {other:?} is")),
         }
     }
 
-    fn endpoint(&self) -> Result<Endpoint, Stop> {
+    pub(super) fn endpoint(&self) -> Result<Endpoint, Stop> {
         let endpoint = self.endpoint.clone();
         endpoint.map_or_else(|| Stop::fail("it is not connected"), Ok)
     }
@@ -320,7 +349,7 @@ impl Half {
         }
     }
 
-    fn queue(&mut self) -> Result<Queue, Stop> {
+    pub(super) fn queue(&mut self) -> Result<Queue, Stop> {
         let device = self.device.device();
         let queue = match &self.queue {
             Some(queue) => queue.clone(),
@@ -330,7 +359,7 @@ impl Half {
         Ok(queue)
     }
 
-    fn after(&mut self) -> Result<Timeline, Stop> {
+    pub(super) fn after(&mut self) -> Result<Timeline, Stop> {
         let after = match &self.after {
             Some(after) => after.clone(),
             None => self.device.device().timeline("after")?,
@@ -340,7 +369,7 @@ impl Half {
     }
 
     /// Submits work that waits, and then signals that it is through. True if it is held.
-    fn submit(&mut self, wait: Point<'_>) -> Result<bool, Stop> {
+    pub(super) fn submit(&mut self, wait: Point<'_>) -> Result<bool, Stop> {
         let after = self.after()?;
         self.submitted += 1;
         let ran = self.ran.clone();
@@ -395,7 +424,7 @@ impl Half {
     }
 }
 
-fn number(text: &str) -> Result<u64, Stop> {
+pub(super) fn number(text: &str) -> Result<u64, Stop> {
     text.parse()
         .map_err(|_| Stop::Failed(format!("{text:?} is no number")))
 }

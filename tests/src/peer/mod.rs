@@ -6,8 +6,11 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `half` | what either process does |
+//! | `events` | and does with CUDA's own events |
 //! | `scene` | the two of them |
 
+#[cfg(feature = "cuda")]
+mod events;
 mod half;
 mod scene;
 

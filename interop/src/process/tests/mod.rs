@@ -1,5 +1,7 @@
 //! P1, P2, P3: messages, and endpoints whose other side is this test.
 
+#[cfg(feature = "cuda")]
+mod events;
 mod heap;
 mod messages;
 mod points;

@@ -1,5 +1,7 @@
-//! X1, X2, X4, X7, X8, P1 to P4, E1 to E3: timelines of two processes, by whatever mechanism their devices come to.
+//! X1, X2, X4, X7, X8, P1 to P4, E1 to E3: timelines of two processes, by whatever mechanism their devices come to. F8: CUDA's own events.
 
+#[cfg(feature = "cuda")]
+mod events;
 mod lost;
 mod passed;
 mod plans;
@@ -11,5 +13,8 @@ use crate::workload::Equipped;
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
     let files = [plans::cases(), passed::cases(), lost::cases()];
-    files.into_iter().flatten().collect()
+    let cases = files.into_iter().flatten();
+    #[cfg(feature = "cuda")]
+    let cases = cases.chain(events::cases());
+    cases.collect()
 }

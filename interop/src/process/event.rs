@@ -1,0 +1,157 @@
+//! CUDA's own events for several processes, handed over by endpoints.
+#![allow(
+    unsafe_code,
+    reason = "takes in what only another process can keep in being"
+)]
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use syncline_core::{Error, Fence, Result};
+use syncline_cuda::{Device, EventIpcHandle, InterprocessEvent};
+
+use super::Endpoint;
+use super::message::{Content, LABEL, Offer};
+use super::socket::Patience;
+use super::wire::shortened;
+
+impl Endpoint {
+    /// Hands an event of CUDA's to the other process, which [receives](Endpoint::receive_event) it: both sides are CUDA, on one GPU. Where that is not given, or where
+    /// a process may die, timelines are what to share ([`Plan::make_across`](crate::negotiate::Plan::make_across)): they are safe, and fail when the
+    /// other side does.
+    ///
+    /// First this waits until the last record of the event's [fence](InterprocessEvent::fence) is with the driver, then for the other process to say that it has the event. So a wait that it
+    /// makes then is for that record, or a later one. An event that was never recorded can be sent, and is complete (F1).
+    ///
+    /// # What is recorded later
+    /// Of later records the other side hears nothing, and CUDA takes an event whose record is still held for what it was before: complete, mostly. So tell it of
+    /// each one, after that is with the driver: wait until [`InterprocessEvent::position`] is *pending*
+    /// ([`Point::wait_pending`](syncline_core::Point::wait_pending)), and send something then, a point of a timeline that both have for example
+    /// ([`send_point`](Endpoint::send_point)). What is recorded inside a submission ([`Recorder::record_event`](syncline_cuda::Recorder::record_event)) is with the driver once the
+    /// submission's end is pending; this call does not wait for that.
+    ///
+    /// # How long the event is to live
+    /// For as long as the other process has it, waits of its queues included: neither may the event's last clone be dropped here, nor this process end. The other
+    /// side has vouched for that, by an `unsafe` call; it is this process that has to keep it.
+    ///
+    /// # Blocking
+    /// Up to `timeout`, for all of it.
+    ///
+    /// # Errors
+    /// Nothing is sent with the first two: [`Error::TimedOut`] if the last record is held for longer; that record's failure. [`Error::PeerLost`]; [`Error::PeerSilent`] if
+    /// the other process does not receive it in time; [`Error::Import`] if it refuses it, with what it says.
+    pub fn send_event(
+        &self,
+        event: &InterprocessEvent,
+        label: &str,
+        timeout: Duration,
+    ) -> Result<()> {
+        let patience = Patience::of(timeout);
+        event.position().point().wait_pending(timeout)?;
+        self.send_event_handle(event.handle(), label, patience)
+    }
+
+    pub(super) fn send_event_handle(
+        &self,
+        handle: &EventIpcHandle,
+        label: &str,
+        patience: Patience,
+    ) -> Result<()> {
+        let offer = Offer {
+            number: self.next_number(),
+            content: Content::CudaEvent,
+            label: label.into(),
+            initial: 0,
+            reached: 0,
+            handles: Vec::new(),
+            origin: Some(handle.origin().clone()),
+            extent: None,
+            event: Some(*handle.bytes()),
+        };
+        let left = || patience.left().unwrap_or(Duration::MAX);
+        self.send_object(&offer, &[], left())?;
+        match self.await_answer(offer.number, left())? {
+            Ok(()) => Ok(()),
+            Err(reason) => Err(Error::Import {
+                object: self.object().clone(),
+                what: format!("event \"{label}\" in {}", self.peer()),
+                reason,
+            }),
+        }
+    }
+
+    /// A fence for the event that the other process [sends](Endpoint::send_event) under this label, on `device`, which is CUDA's view of the same GPU. See
+    /// [`Device::import_event`] for what waits for it wait for, and what it refuses. The other side is told whether it was taken.
+    ///
+    /// # Blocking
+    /// Up to `timeout` for the message. The driver's call does not block.
+    ///
+    /// # Errors
+    /// The other side is told of all but the last two: [`Error::Message`] if something else comes; [`Error::Import`] if the other process is not one whose
+    /// [handles are taken](Endpoint::trusts_handles); what [`Device::import_event`] refuses, another GPU's event and one of this very process among it.
+    /// [`Error::PeerLost`], [`Error::PeerSilent`].
+    ///
+    /// # Safety
+    /// As for [`Device::import_event`]: until the fence and everything that was made to wait for it is gone or through, the other process keeps the event
+    /// ([`InterprocessEvent`]), and does not die. Otherwise the behaviour is undefined, in the driver. That the endpoint notices the death of its peer
+    /// does not help: the driver has the wait by then.
+    pub unsafe fn receive_event(
+        &self,
+        device: &Device,
+        label: &str,
+        timeout: Duration,
+    ) -> Result<Fence> {
+        self.receive_event_with(label, Patience::of(timeout), |handle| {
+            // SAFETY: the caller's promise.
+            unsafe { device.import_event(handle, label) }
+        })
+    }
+
+    /// As [`Endpoint::receive_event`], opened by `import`.
+    pub(super) fn receive_event_with<T>(
+        &self,
+        label: &str,
+        patience: Patience,
+        import: impl FnOnce(&EventIpcHandle) -> Result<T>,
+    ) -> Result<T> {
+        let left = || patience.left().unwrap_or(Duration::MAX);
+        let (offer, fds) = self.receive_object(left())?;
+        let imported = self
+            .judge_event(label, &offer, &fds)
+            .and_then(|handle| import(&handle));
+        // Not the event's, and nobody's.
+        drop(fds);
+        let refusal = imported.as_ref().err().map(Error::to_string);
+        let answer = refusal.as_deref().map_or(Ok(()), Err);
+        let answered = self.answer(offer.number, answer, left());
+        imported.and_then(|imported| answered.map(|()| imported))
+    }
+
+    fn judge_event(&self, label: &str, offer: &Offer, fds: &[OwnedFd]) -> Result<EventIpcHandle> {
+        let shown = shortened(label, LABEL);
+        let same = offer.content == Content::CudaEvent && offer.label == shown;
+        let (Some(bytes), Some(origin), true, []) = (offer.event, &offer.origin, same, fds) else {
+            return Err(Error::Message {
+                endpoint: self.object().clone(),
+                expected: format!("event \"{shown}\" of a GPU, without descriptors"),
+                found: format!(
+                    "{:?} \"{}\" of {}, with {}",
+                    offer.content,
+                    offer.label,
+                    origin_or_none(offer),
+                    fds.len()
+                ),
+            });
+        };
+        if !self.trusts_handles() {
+            return Err(self.distrusted(format!("event \"{}\"", offer.label)));
+        }
+        // SAFETY: the process at the other end, which the kernel names, says so. It runs as the same user or is trusted by the application.
+        Ok(unsafe { EventIpcHandle::from_bytes(bytes, origin.clone(), *self.peer()) })
+    }
+}
+
+fn origin_or_none(offer: &Offer) -> String {
+    let origin = offer.origin.as_ref();
+    origin.map_or_else(|| "no device".into(), ToString::to_string)
+}

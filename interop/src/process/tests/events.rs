@@ -1,0 +1,153 @@
+//! F8, P1: events of CUDA's between endpoints, without a driver.
+
+#![allow(unsafe_code, reason = "handles that no driver is given")]
+
+use std::os::fd::AsFd;
+
+use syncline_core::{Error, HandleKind, Origin, Process, Result, Uuid};
+use syncline_cuda::EventIpcHandle;
+
+use super::{LONG, NOW, both, both_with};
+use crate::process::Endpoint;
+use crate::process::hostile::offer;
+use crate::process::message::{Content, Handle, Offer};
+use crate::process::socket::Patience;
+
+fn origin() -> Origin {
+    Origin {
+        device: "cuda Some GPU".into(),
+        uuid: Some(Uuid([3; 16])),
+        driver_uuid: None,
+    }
+}
+
+fn handle() -> EventIpcHandle {
+    let mut bytes = [0; 64];
+    for (number, byte) in (0_u8..).zip(&mut bytes) {
+        *byte = number;
+    }
+    // SAFETY: no driver is given it.
+    unsafe { EventIpcHandle::from_bytes(bytes, origin(), Process::this()) }
+}
+
+fn refuse(reason: &str) -> Error {
+    Error::CannotShare {
+        left: "one".into(),
+        right: "the other".into(),
+        what: "an interprocess event",
+        reason: reason.into(),
+    }
+}
+
+/// Sends from one, and receives at the other under `label`.
+fn pass<T: Send>(
+    (one, other): &(Endpoint, Endpoint),
+    label: &str,
+    import: impl FnOnce(&EventIpcHandle) -> Result<T> + Send,
+) -> (Result<()>, Result<T>) {
+    std::thread::scope(|scope| {
+        let receives = scope.spawn(|| other.receive_event_with(label, Patience::of(LONG), import));
+        let sent = one.send_event_handle(&handle(), "frames", Patience::of(LONG));
+        (sent, receives.join().unwrap())
+    })
+}
+
+#[test]
+fn a_handle_comes_as_it_was_sent_with_who_has_sent_it() {
+    let ends = both();
+    let (sent, received) = pass(&ends, "frames", |received| Ok(received.clone()));
+    sent.unwrap();
+    assert_eq!(received.unwrap(), handle());
+    // What of the process is told is what the kernel says.
+    assert_eq!(handle().process(), *ends.1.peer());
+}
+
+#[test]
+fn who_cannot_open_it_says_why_and_both_go_on() {
+    let ends = both();
+    let (sent, received) = pass(&ends, "frames", |_| Err::<(), _>(refuse("not that GPU")));
+    assert!(
+        matches!(&sent, Err(Error::Import { what, reason, .. })
+            if what.contains("frames") && reason.contains("not that GPU")),
+        "{sent:?}"
+    );
+    assert!(matches!(received, Err(Error::CannotShare { .. })));
+    let (sent, received) = pass(&ends, "other", |_| Ok(()));
+    assert!(matches!(&sent, Err(Error::Import { .. })), "{sent:?}");
+    assert!(
+        matches!(&received, Err(Error::Message { expected, found, .. })
+            if expected.contains("other") && found.contains("frames")),
+        "{received:?}"
+    );
+    let (sent, received) = pass(&ends, "frames", |_| Ok(()));
+    sent.unwrap();
+    received.unwrap();
+}
+
+#[test]
+fn what_is_no_event_or_not_whole_is_not_opened() {
+    let (one, other) = both();
+    let (end, _) = std::io::pipe().unwrap();
+    let event = Offer {
+        content: Content::CudaEvent,
+        label: "frames".into(),
+        event: Some(*handle().bytes()),
+        origin: Some(origin()),
+        ..offer(0, &[])
+    };
+    let without_origin = Offer {
+        origin: None,
+        ..event.clone()
+    };
+    let with_descriptor = Offer {
+        handles: vec![Handle {
+            party: None,
+            kind: HandleKind::CounterMemfd,
+        }],
+        ..event.clone()
+    };
+    let timeline = Offer {
+        label: "frames".into(),
+        ..offer(0, &[])
+    };
+    for (number, told) in (1..).zip([without_origin, with_descriptor, timeline]) {
+        let told = Offer { number, ..told };
+        let fds = vec![end.as_fd(); told.handles.len()];
+        one.send_object(&told, &fds, LONG).unwrap();
+        let received = other.receive_event_with("frames", Patience::of(LONG), |handle| {
+            panic!("{handle:?} is opened");
+            #[allow(unreachable_code, reason = "tells what it would be")]
+            Ok(())
+        });
+        assert!(
+            matches!(&received, Err(Error::Message { .. })),
+            "{received:?}"
+        );
+        one.await_answer(number, LONG).unwrap().unwrap_err();
+    }
+    let silent = other.receive_event_with("frames", Patience::of(NOW), |_| Ok(()));
+    assert!(matches!(silent, Err(Error::PeerSilent { .. })));
+    let unheard = one.send_event_handle(&handle(), "frames", Patience::of(NOW));
+    assert!(matches!(unheard, Err(Error::PeerSilent { .. })));
+}
+
+/// Nothing in a driver checks the bytes either.
+#[test]
+fn events_are_taken_from_the_own_user_alone() {
+    let ends = both_with(|_, mut peer| {
+        peer.user += 1;
+        peer
+    });
+    let (sent, received) = pass(&ends, "frames", |_| Ok(()));
+    for refused in [sent, received] {
+        assert!(
+            matches!(&refused, Err(Error::Import { reason, .. }) if reason.contains("own user")),
+            "{refused:?}"
+        );
+    }
+    // SAFETY: nobody imports it.
+    unsafe { ends.1.trust_handles() };
+    let (sent, received) = pass(&ends, "frames", |_| Ok(()));
+    sent.unwrap();
+    received.unwrap();
+}

@@ -1,0 +1,207 @@
+//! F8, F1, F2, Q2, T10, X4, X5, E5: CUDA's own events, recorded by one process and waited for by another.
+
+use syncline::Device;
+use syncline::backend::Device as _;
+
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::peer::{Scene, Side};
+use crate::workload::Equipped;
+use crate::{Subject as _, World};
+
+equipped_cases! {
+    "process.cuda_event_waited_for": [F8 F1 P1] => waited_for;
+    "process.cuda_event_recorded_again": [F8 F2] => recorded_again;
+    "process.cuda_event_recorded_while_held": [F8 Q2 T10] => held;
+    "process.cuda_event_refused": [F8 X3 E5] => refused;
+    "process.cuda_event_of_another_gpu": [X5] => another_gpu;
+    "process.cuda_event_leaves_nothing": [X4 P1] => leaves_nothing;
+}
+
+use Side::{Signaller, Waiter};
+
+/// Whether both processes have CUDA devices, and of one GPU; a skip where they have no such devices.
+fn of_one_gpu(world: &World<Equipped>) -> Result<bool, Stop> {
+    let uuid = |device: &Device| match device {
+        Device::Cuda(cuda) => Ok(cuda.info().uuid),
+        _ => Stop::skip("CUDA's events take CUDA in both processes"),
+    };
+    let [left, right] = [&world.left, &world.right].map(|side| uuid(side.subject().device()));
+    Ok(left? == right?)
+}
+
+/// Runs `act` twice, each process being the one that records. Both have the event `done`.
+fn with_event(world: &World<Equipped>, act: impl Fn(&mut Scene<'_>) -> Verdict) -> Verdict {
+    if !of_one_gpu(world)? {
+        return Stop::skip("CUDA's events take one GPU in both processes");
+    }
+    Scene::both_ways(world, |scene| {
+        hand_over(scene)?;
+        act(scene)?;
+        let_go(scene)
+    })
+}
+
+fn hand_over(scene: &mut Scene<'_>) -> Verdict {
+    scene.by(Signaller, "event done")?;
+    scene.together("give done", "get done").map(|_| ())
+}
+
+/// Who records the event is the last to have it.
+fn let_go(scene: &mut Scene<'_>) -> Verdict {
+    for side in [Waiter, Signaller] {
+        scene.by(side, "idle")?;
+        scene.by(side, "forget done")?;
+    }
+    Ok(())
+}
+
+/// What `side` answers to `words` is `answer`.
+fn expect(scene: &mut Scene<'_>, side: Side, words: &str, answer: &str) -> Verdict {
+    let said = scene.by(side, words)?;
+    check!(said == answer, "{side:?} says {said:?} to {words:?}");
+    Ok(())
+}
+
+/// A queue and a thread of one process wait for a record in the other, behind work there that stands still; who does not wait does not.
+fn waited_for(world: &World<Equipped>) -> Verdict {
+    with_event(world, |scene| {
+        // Never recorded: complete.
+        expect(scene, Waiter, "complete done", "true")?;
+        scene.by(Waiter, "join done")?;
+        let early = scene.by(Waiter, "await done")?;
+        scene.by(Waiter, &format!("after {early}"))?;
+        for (how, latch) in [("record", 1), ("work", 2), ("record", 3)] {
+            scene.by(Signaller, &format!("{how} done {latch}"))?;
+            expect(scene, Waiter, "complete done", "false")?;
+            expect(scene, Signaller, "complete done", "false")?;
+            // The control: a submission that does not wait is through.
+            let free = scene.by(Waiter, "plain")?;
+            scene.by(Waiter, &format!("after {free}"))?;
+            let waits = scene.by(Waiter, "await done")?;
+            expect(scene, Waiter, &format!("through {waits}"), "false")?;
+            expect(scene, Waiter, "brief done", "false")?;
+            expect(scene, Waiter, "complete done", "false")?;
+            scene.by(Signaller, &format!("release {latch}"))?;
+            scene.by(Waiter, &format!("after {waits}"))?;
+            scene.by(Waiter, "join done")?;
+            expect(scene, Waiter, "complete done", "true")?;
+            scene.by(Signaller, "join done")?;
+        }
+        Ok(())
+    })
+}
+
+/// A later record moves later waits, and none that was made.
+fn recorded_again(world: &World<Equipped>) -> Verdict {
+    with_event(world, |scene| {
+        scene.by(Signaller, "record done 1")?;
+        let first = scene.by(Waiter, "await done")?;
+        scene.by(Signaller, "record done 2")?;
+        let second = scene.by(Waiter, "await done")?;
+        expect(scene, Waiter, &format!("through {first}"), "false")?;
+        scene.by(Signaller, "release 1")?;
+        scene.by(Waiter, &format!("after {first}"))?;
+        expect(scene, Waiter, &format!("through {second}"), "false")?;
+        expect(scene, Waiter, "complete done", "false")?;
+        expect(scene, Waiter, "brief done", "false")?;
+        scene.by(Signaller, "release 2")?;
+        scene.by(Waiter, &format!("after {second}"))?;
+        expect(scene, Waiter, "complete done", "true")
+    })
+}
+
+/// A record that is held is none to the other process, so the event is not sent; once it is pending it is one.
+fn held(world: &World<Equipped>) -> Verdict {
+    with_event(world, |scene| {
+        expect(scene, Signaller, "stay done", "held")?;
+        expect(scene, Signaller, "complete done", "false")?;
+        // What CUDA says of an event without a record: why the other side has to be told.
+        expect(scene, Waiter, "complete done", "true")?;
+        expect(scene, Signaller, "early done", "late")?;
+        // The record goes as soon as what stands before it is pending, and the work before it ends at once.
+        scene.by(Signaller, "unhold done")?;
+        scene.by(Waiter, "join done")?;
+        scene.by(Signaller, "join done")?;
+        // It is sent again, as nothing of it is held any more.
+        scene.by(Waiter, "forget done")?;
+        scene.together("give done", "get done")?;
+        scene.by(Signaller, "record done 1")?;
+        let waits = scene.by(Waiter, "await done")?;
+        expect(scene, Waiter, &format!("through {waits}"), "false")?;
+        scene.by(Signaller, "release 1")?;
+        scene.by(Waiter, &format!("after {waits}")).map(|_| ())
+    })
+}
+
+/// What is refused changes nothing.
+fn refused(world: &World<Equipped>) -> Verdict {
+    with_event(world, |scene| {
+        expect(scene, Signaller, "own done", "refused")?;
+        scene.by(Signaller, "record done 1")?;
+        expect(scene, Waiter, "rerecord done", "refused")?;
+        expect(scene, Signaller, "own done", "refused")?;
+        let waits = scene.by(Waiter, "await done")?;
+        expect(scene, Waiter, &format!("through {waits}"), "false")?;
+        scene.by(Signaller, "release 1")?;
+        scene.by(Waiter, &format!("after {waits}"))?;
+        // One that is received by another name is refused, and told; then it is received.
+        scene.by(Waiter, "forget done")?;
+        match scene.together("give done", "get other") {
+            Err(Stop::Failed(reason)) if reason.contains("done") => {}
+            told => return Stop::fail(format!("one is taken for another: {told:?}")),
+        }
+        scene.together("give done", "get done")?;
+        expect(scene, Waiter, "complete done", "true")
+    })
+}
+
+/// Both hear why.
+fn another_gpu(world: &World<Equipped>) -> Verdict {
+    if of_one_gpu(world)? {
+        return Stop::skip("both processes have one GPU");
+    }
+    Scene::both_ways(world, |scene| {
+        scene.by(Signaller, "event done")?;
+        match scene.together("give done", "get done") {
+            Err(Stop::Failed(reason)) if reason.contains("cannot share") => {}
+            told => return Stop::fail(format!("another GPU's event is taken: {told:?}")),
+        }
+        let_go(scene)
+    })
+}
+
+/// Descriptors are what they were, in both processes, whether an event was waited for or refused.
+fn leaves_nothing(world: &World<Equipped>) -> Verdict {
+    with_event(world, |scene| {
+        let_go(scene)?;
+        let round = |scene: &mut Scene<'_>| -> Verdict {
+            hand_over(scene)?;
+            scene.by(Signaller, "record done 1")?;
+            let waits = scene.by(Waiter, "await done")?;
+            scene.by(Signaller, "release 1")?;
+            scene.by(Waiter, &format!("after {waits}"))?;
+            scene.by(Waiter, "forget done")?;
+            let _ = scene.together("give done", "get other");
+            let_go(scene)?;
+            for side in [Waiter, Signaller] {
+                scene.by(side, "clean")?;
+            }
+            Ok(())
+        };
+        // Drivers open some with the first.
+        round(scene)?;
+        round(scene)?;
+        for side in [Signaller, Waiter] {
+            let before = scene.by(side, "descriptors")?;
+            for _ in 0..3 {
+                round(scene)?;
+            }
+            let after = scene.by(side, "descriptors")?;
+            check!(
+                before == after,
+                "{before} descriptors became {after} in the process of the {side:?}"
+            );
+        }
+        Ok(())
+    })
+}
