@@ -181,7 +181,8 @@ fn leaves_nothing(world: &World<Equipped>) -> Verdict {
             scene.by(Signaller, "release 1")?;
             scene.by(Waiter, &format!("after {waits}"))?;
             scene.by(Waiter, "forget done")?;
-            let _ = scene.together("give done", "get other");
+            let told = scene.together("give done", "get other");
+            check!(told.is_err(), "one is taken for another: {told:?}");
             let_go(scene)?;
             for side in [Waiter, Signaller] {
                 scene.by(side, "clean")?;
