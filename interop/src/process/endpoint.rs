@@ -25,6 +25,7 @@ use crate::negotiate::Process;
 /// One end of a connection to another process: a Unix socket that keeps messages apart (`SOCK_SEQPACKET`, see unix(7)), and a thread that watches over it.
 ///
 /// Cheap to clone. When the last clone is dropped, the other side is told and everything is closed.
+/// That joins the endpoint's thread, which may be recording submissions that a death has set free: so hold no lock then that such work takes.
 ///
 /// # What it believes
 /// Nothing. Every message has a version, a length of at most 16 KiB and its number in the sequence, and is checked as a whole
