@@ -27,9 +27,13 @@ pub type Verdict = Result<(), Stop>;
 thread_local! { static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) } }
 
 /// Tells with a case that passed what it did, where that is not the same on every subject. To be called on the
-/// thread that the case was called on.
+/// thread that the case was called on. What is noted twice shows once.
 pub(crate) fn note(text: String) {
-    NOTES.with_borrow_mut(|notes| notes.push(text));
+    NOTES.with_borrow_mut(|notes| {
+        if !notes.contains(&text) {
+            notes.push(text);
+        }
+    });
 }
 
 /// What the case that has just run on this thread had to note, if it had.

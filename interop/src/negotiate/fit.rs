@@ -122,6 +122,9 @@ impl Mechanism {
                 obstacles.push(Obstacle::of([party], reason));
             }
         }
+        for party in parties.iter().filter(|p| p.needs_any(self.avoided())) {
+            obstacles.push(Obstacle::of([party], format!("{party} avoids it")));
+        }
         let fit = match self {
             Self::SameDevice => same_device(parties, binary.is_some()),
             Self::ExternalTimeline => external(parties, HandleKind::TimelineOpaqueFd),

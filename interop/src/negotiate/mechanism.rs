@@ -4,6 +4,8 @@ use std::fmt;
 
 use syncline_core::HandleKind;
 
+use super::Needs;
+
 /// How parties see each other's signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -50,6 +52,19 @@ impl Mechanism {
     #[must_use]
     pub const fn is_native(self) -> bool {
         !matches!(self, Self::Engine | Self::Bridge)
+    }
+
+    /// What a party needs that [avoids](super::Party::avoiding) it.
+    #[must_use]
+    pub const fn avoided(self) -> Needs {
+        match self {
+            Self::SameDevice => Needs::NO_SAME_DEVICE,
+            Self::ExternalTimeline => Needs::NO_EXTERNAL_TIMELINE,
+            Self::ExternalBinary => Needs::NO_EXTERNAL_BINARY,
+            Self::SharedMemory => Needs::NO_SHARED_MEMORY,
+            Self::Engine => Needs::NO_ENGINE,
+            Self::Bridge => Needs::NO_BRIDGE,
+        }
     }
 
     /// The handle that carries it from one device to another.

@@ -7,6 +7,7 @@ pub use syncline_core::Process;
 use syncline_core::backend::Device as _;
 use syncline_core::{BackendKind, HandleKind, Info, Origin, Uuid};
 
+use super::Mechanism;
 use crate::any::Device;
 
 /// Which party that is: a process, and its number for one of its devices, or 0 for its threads.
@@ -42,12 +43,24 @@ bitflags! {
         const TIMELINE = 1 << 8;
         /// It has to be a binary semaphore.
         const BINARY = 1 << 9;
+        /// Not by [`Mechanism::SameDevice`].
+        const NO_SAME_DEVICE = 1 << 10;
+        /// Not by [`Mechanism::ExternalTimeline`].
+        const NO_EXTERNAL_TIMELINE = 1 << 11;
+        /// Not by [`Mechanism::ExternalBinary`].
+        const NO_EXTERNAL_BINARY = 1 << 12;
+        /// Not by [`Mechanism::SharedMemory`].
+        const NO_SHARED_MEMORY = 1 << 13;
+        /// Not by [`Mechanism::Engine`].
+        const NO_ENGINE = 1 << 14;
+        /// Not by [`Mechanism::Bridge`].
+        const NO_BRIDGE = 1 << 15;
     }
 }
 
 impl Needs {
     /// Each need, in the words that plans and conflicts use: "it …".
-    pub(super) const WORDS: [(Self, &'static str); 10] = [
+    pub(super) const WORDS: [(Self, &'static str); 16] = [
         (Self::SIGNAL, "signals"),
         (Self::WAIT, "waits"),
         (Self::HOST_ACCESS, "asks for the value on the host"),
@@ -58,6 +71,18 @@ impl Needs {
         (Self::MEMORY, "shares memory, too"),
         (Self::TIMELINE, "wants a timeline"),
         (Self::BINARY, "wants a binary semaphore"),
+        (Self::NO_SAME_DEVICE, "avoids one device's own objects"),
+        (
+            Self::NO_EXTERNAL_TIMELINE,
+            "avoids external timeline semaphores",
+        ),
+        (
+            Self::NO_EXTERNAL_BINARY,
+            "avoids external binary semaphores",
+        ),
+        (Self::NO_SHARED_MEMORY, "avoids counters in shared memory"),
+        (Self::NO_ENGINE, "avoids the engine's own timelines"),
+        (Self::NO_BRIDGE, "avoids bridges"),
     ];
 }
 
@@ -175,6 +200,13 @@ impl Party {
     #[must_use]
     pub fn natively(self) -> Self {
         self.needing(Needs::NATIVE)
+    }
+
+    /// It takes part in nothing that goes by `mechanism`, say because a driver's is known to be broken, or to see whether what hangs hangs without it: what
+    /// would be [next best](super::Plan::next_best) is done then.
+    #[must_use]
+    pub fn avoiding(self, mechanism: Mechanism) -> Self {
+        self.needing(mechanism.avoided())
     }
 
     /// The same party without some of its needs.

@@ -106,8 +106,13 @@ fn needs() -> impl Strategy<Value = Needs> {
         Needs::TIMELINE,
         Needs::BINARY,
     ];
-    (doing, others.map(rarely))
-        .prop_map(|(doing, others)| others.into_iter().fold(doing, |a, b| a | b))
+    let avoided = Mechanism::ALL.map(|mechanism| rarely(mechanism.avoided()));
+    // Mostly nothing is.
+    let avoids = proptest::bool::weighted(0.2);
+    (doing, others.map(rarely), avoided, avoids).prop_map(|(doing, others, avoided, avoids)| {
+        let avoided = avoided.into_iter().filter(|_| avoids);
+        others.into_iter().chain(avoided).fold(doing, |a, b| a | b)
+    })
 }
 
 /// Statements, of which several may be of one party.
@@ -125,6 +130,14 @@ fn statements() -> impl Strategy<Value = Vec<Party>> {
         said.into_iter().map(of).collect()
     })
 }
+
+/// All mechanisms, as they are avoided.
+const AVOIDED: Needs = Needs::NO_SAME_DEVICE
+    .union(Needs::NO_EXTERNAL_TIMELINE)
+    .union(Needs::NO_EXTERNAL_BINARY)
+    .union(Needs::NO_SHARED_MEMORY)
+    .union(Needs::NO_ENGINE)
+    .union(Needs::NO_BRIDGE);
 
 /// As an easing leaves it: somebody still waits.
 fn still_waits(plan: &Plan, of: PartyId, without: Needs) -> bool {
@@ -187,6 +200,7 @@ proptest! {
             if asked.needs().contains(Needs::TIMESTAMPS) {
                 prop_assert!(plan.has_timestamps());
             }
+            prop_assert!(!asked.needs().contains(plan.mechanism().avoided()), "{}", plan);
         }
         let makers = plan.parts().filter(|part| matches!(part.duty, Duty::Make | Duty::Export(_))).count();
         prop_assert!(makers == 1 || plan.mechanism() == Mechanism::Bridge, "{} makers: {}", makers, plan);
@@ -195,13 +209,20 @@ proptest! {
                 prop_assert_eq!(importer.party.uuid(), plan.home().uuid());
             }
         }
+        let avoids = plan.parties().iter().any(|party| party.needs().intersects(AVOIDED));
         for party in plan.parties() {
             prop_assert!(plan.check(party).is_ok());
             // With another need, it is not the party that the plan was made for.
             let other = party.clone().needing(Needs::all() - party.needs());
             prop_assert!(plan.check(&other).is_err());
             let (needs, id) = (party.needs(), party.id());
-            for easing in [Needs::NATIVE, Needs::RAW, Needs::TIMESTAMPS, Needs::MEMORY, Needs::CROSS_PROCESS, Needs::HOST_ACCESS, Needs::BINARY] {
+            // Without these an object is of another kind, or has nobody to go to: that is a way only where nothing is avoided.
+            let others = match avoids {
+                true => Needs::empty(),
+                false => Needs::CROSS_PROCESS | Needs::BINARY,
+            };
+            let eased = Needs::NATIVE | Needs::RAW | Needs::TIMESTAMPS | Needs::MEMORY | Needs::HOST_ACCESS | AVOIDED | others;
+            for easing in eased {
                 let doing = Needs::SIGNAL | Needs::WAIT | Needs::HOST_ACCESS;
                 let does = (needs - easing).intersects(doing);
                 if needs.contains(easing) && does && still_waits(&plan, id, easing) {
@@ -333,6 +354,44 @@ fn each_mechanism_where_it_belongs() {
     expect(hosts, Mechanism::Bridge);
 }
 
+/// Who avoids one mechanism after the other comes to what was next best each time, and in the end to a conflict that says so.
+#[test]
+fn what_is_avoided_leaves_the_next_best() {
+    let sides = [
+        party(Kind::Cuda(1), 1, 1).signals(),
+        party(Kind::Vulkan(1), 1, 2).waits(),
+    ];
+    let mut all = Vec::new();
+    let mut next = None;
+    let [left, mut right] = sides;
+    let conflict = loop {
+        match negotiate([left.clone(), right.clone()]) {
+            Ok(plan) => {
+                let mechanism = plan.mechanism();
+                assert!(next.is_none_or(|next| next == Some(mechanism)), "{plan}");
+                next = Some(plan.next_best().map(|next| next.mechanism));
+                all.push(mechanism);
+                right = right.avoiding(mechanism);
+            }
+            Err(conflict) => break conflict,
+        }
+    };
+    assert_eq!(
+        all,
+        [
+            Mechanism::ExternalTimeline,
+            Mechanism::Engine,
+            Mechanism::Bridge
+        ]
+    );
+    assert_eq!(next, Some(None));
+    let said = conflict.to_string();
+    assert!(said.contains(&format!("{right} avoids it")), "{said}");
+    assert_eq!(conflict.ways().len(), 3, "{conflict}");
+    let all = Mechanism::ALL.map(Mechanism::avoided);
+    assert!(all.into_iter().eq(AVOIDED), "each has a need of its own");
+}
+
 #[test]
 fn what_does_not_go_together_is_told_side_by_side() {
     assert!(refused([]).to_string().contains("nobody takes part"));
@@ -417,7 +476,7 @@ fn what_is_drawn_comes_to_every_answer() {
 
     let mut runner = TestRunner::deterministic();
     let mut answers = BTreeMap::<String, usize>::new();
-    for _ in 0..4000 {
+    for _ in 0..16_000 {
         let said = statements().new_tree(&mut runner).unwrap().current();
         let answer = match negotiate(said.into_iter().collect::<Requirements>()) {
             Ok(plan) => format!("{:?}", plan.mechanism()),

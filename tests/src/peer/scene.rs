@@ -1,9 +1,10 @@
 //! Two processes and what each does.
 
+use syncline::Mechanism;
 use syncline::negotiate::Needs;
 
 use super::{Half, Peer, with_peer};
-use crate::case::Stop;
+use crate::case::{Stop, note};
 use crate::workload::Equipped;
 use crate::{Verdict, World};
 
@@ -37,6 +38,56 @@ impl Scene<'_> {
             with_peer(|peer| act(&mut Scene::of(world, peer, is)))?;
         }
         Ok(())
+    }
+
+    /// Runs `act` for each mechanism that a plan can choose, with this process as the one and as the other. It is given the needs that lead there, and everything that was made
+    /// is gone before the next.
+    ///
+    /// # Errors
+    /// What it ends in; why there are no two processes, or no plan.
+    pub fn each_way(
+        world: &World<Equipped>,
+        mut act: impl FnMut(&mut Scene<'_>, Needs) -> Verdict,
+    ) -> Verdict {
+        Self::both_ways(world, |scene| {
+            each_mechanism(|besides| {
+                let found = scene.plan(besides)?;
+                if found.is_some() {
+                    act(scene, besides)?;
+                    scene.by(Side::Signaller, "clean")?;
+                    scene.by(Side::Waiter, "clean")?;
+                }
+                Ok(found)
+            })
+        })
+    }
+
+    /// As [`Scene::each_way`], with this process as `is`, and a second process of its own for each, which may be killed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn each_peer(
+        world: &World<Equipped>,
+        is: Side,
+        mut act: impl FnMut(&mut Scene<'_>, Needs) -> Verdict,
+    ) -> Verdict {
+        each_mechanism(|besides| {
+            let mut peer = Peer::start()?;
+            let mut scene = Scene::of(world, &mut peer, is);
+            let found = scene.plan(besides)?;
+            if found.is_some() {
+                act(&mut scene, besides)?;
+            }
+            Ok(found)
+        })
+    }
+
+    /// The mechanism that needs like these come to, if there is a plan.
+    fn plan(&mut self, besides: Needs) -> Result<Option<Mechanism>, Stop> {
+        match self.negotiate(besides)?.as_str() {
+            "conflict" => Ok(None),
+            _ => self.here.mechanism().map(Some),
+        }
     }
 
     /// With this process as `is`.
@@ -122,4 +173,19 @@ impl Scene<'_> {
         let make = format!("make {label} {initial}");
         self.together(&make, &make).map(|_| ())
     }
+}
+
+/// Runs `round` with the needs that lead to each mechanism, the best first, until it finds no plan any more.
+fn each_mechanism(mut round: impl FnMut(Needs) -> Result<Option<Mechanism>, Stop>) -> Verdict {
+    let mut besides = Needs::empty();
+    let mut shown = Vec::new();
+    while let Some(mechanism) = round(besides)? {
+        shown.push(mechanism.name());
+        besides |= mechanism.avoided();
+    }
+    if shown.is_empty() {
+        return Stop::skip("there is no plan for the two");
+    }
+    note(shown.join("; "));
+    Ok(())
 }

@@ -1,6 +1,5 @@
 //! P3, E3, E4: one of two processes is killed.
 
-use syncline::negotiate::Needs;
 use syncline::{Error, PeerLoss};
 
 use crate::World;
@@ -25,91 +24,91 @@ fn dead(told: Result<String, Stop>) -> Verdict {
 
 /// What it should have signalled fails, with that cause, on the host and in queues; other timelines go on.
 fn signaller(world: &World<Equipped>) -> Verdict {
-    let mut peer = Peer::start()?;
-    let mut scene = Scene::of(world, &mut peer, Side::Waiter);
-    scene.make(Needs::empty(), "frames", 0)?;
-    scene.by(Side::Signaller, "signal frames 1")?;
-    scene.by(Side::Waiter, "submit frames 1")?;
-    scene.by(Side::Waiter, "after 1")?;
-    scene.by(Side::Waiter, "submit frames 2")?;
-    let sleeper = std::thread::scope(|scope| -> Result<_, Stop> {
-        let waits = scene.here().waits("frames")?;
-        let sleeper = scope.spawn(move || waits.at(2).wait(crate::patience()));
-        scene.peer().kill()?;
-        Ok(sleeper.join())
-    })?;
-    let Ok(Err(Error::Failed { cause, .. })) = sleeper else {
-        return Stop::fail(format!("a thread that waits hears {sleeper:?}"));
-    };
-    check!(
-        matches!(
-            &*cause,
+    Scene::each_peer(world, Side::Waiter, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
+        scene.by(Side::Signaller, "signal frames 1")?;
+        scene.by(Side::Waiter, "submit frames 1")?;
+        scene.by(Side::Waiter, "after 1")?;
+        scene.by(Side::Waiter, "submit frames 2")?;
+        let sleeper = std::thread::scope(|scope| -> Result<_, Stop> {
+            let waits = scene.here().waits("frames")?;
+            let sleeper = scope.spawn(move || waits.at(2).wait(crate::patience()));
+            scene.peer().kill()?;
+            Ok(sleeper.join())
+        })?;
+        let Ok(Err(Error::Failed { cause, .. })) = sleeper else {
+            return Stop::fail(format!("a thread that waits hears {sleeper:?}"));
+        };
+        check!(
+            matches!(
+                &*cause,
+                Error::PeerLost {
+                    how: PeerLoss::Died { .. },
+                    ..
+                }
+            ),
+            "the cause is {cause}"
+        );
+        dead(scene.by(Side::Waiter, "after 2"))?;
+        let ran = scene.by(Side::Waiter, "ran")?;
+        check!(ran == "1", "work that waits for the dead ran");
+        // What was reached stays, and so does everything else.
+        scene.by(Side::Waiter, "wait frames 1")?;
+        scene.by(Side::Waiter, "idle")?;
+        check_error!(
+            scene.peer().endpoint().check(),
             Error::PeerLost {
                 how: PeerLoss::Died { .. },
                 ..
             }
-        ),
-        "the cause is {cause}"
-    );
-    dead(scene.by(Side::Waiter, "after 2"))?;
-    let ran = scene.by(Side::Waiter, "ran")?;
-    check!(ran == "1", "work that waits for the dead ran");
-    // What was reached stays, and so does everything else.
-    scene.by(Side::Waiter, "wait frames 1")?;
-    scene.by(Side::Waiter, "idle")?;
-    check_error!(
-        scene.peer().endpoint().check(),
-        Error::PeerLost {
-            how: PeerLoss::Died { .. },
-            ..
-        }
-    );
-    let line = world.timeline("apart")?;
-    line.signal(1)?;
-    line.at(1).wait(crate::patience())?;
-    Ok(())
+        );
+        let line = world.timeline("apart")?;
+        line.signal(1)?;
+        line.at(1).wait(crate::patience())?;
+        Ok(())
+    })
 }
 
 /// It dies with its signal pending, which never comes: who waits for it natively is let go, and what comes of that fails.
 fn pending(world: &World<Equipped>) -> Verdict {
-    let mut peer = Peer::start()?;
-    let mut scene = Scene::of(world, &mut peer, Side::Waiter);
-    scene.make(Needs::empty(), "frames", 0)?;
-    scene.by(Side::Waiter, "submit frames 1")?;
-    scene.by(Side::Signaller, "latched frames 1")?;
-    // Otherwise that shows only once it is reached.
-    let native = scene.here().mechanism()?.is_native();
-    if native && scene.by(Side::Signaller, "driven")? == "true" {
-        scene.by(Side::Waiter, "pending frames 1")?;
-    }
-    scene.peer().kill()?;
-    dead(scene.by(Side::Waiter, "after 1"))?;
-    dead(scene.by(Side::Waiter, "wait frames 1"))?;
-    // The queue is free again.
-    scene.by(Side::Waiter, "idle")?;
-    Ok(())
+    Scene::each_peer(world, Side::Waiter, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
+        scene.by(Side::Waiter, "submit frames 1")?;
+        scene.by(Side::Signaller, "latched frames 1")?;
+        // Otherwise that shows only once it is reached.
+        let native = scene.here().mechanism()?.is_native();
+        if native && scene.by(Side::Signaller, "driven")? == "true" {
+            scene.by(Side::Waiter, "pending frames 1")?;
+        }
+        scene.peer().kill()?;
+        dead(scene.by(Side::Waiter, "after 1"))?;
+        dead(scene.by(Side::Waiter, "wait frames 1"))?;
+        // The queue is free again.
+        scene.by(Side::Waiter, "idle")?;
+        Ok(())
+    })
 }
 
 /// Who waited takes nothing with it.
 fn waiter(world: &World<Equipped>) -> Verdict {
-    let mut peer = Peer::start()?;
-    let mut scene = Scene::of(world, &mut peer, Side::Signaller);
-    scene.make(Needs::empty(), "frames", 0)?;
-    scene.by(Side::Waiter, "submit frames 1")?;
-    scene.peer().kill()?;
-    for value in 1..=10 {
-        scene.by(Side::Signaller, &format!("signal frames {value}"))?;
-    }
-    scene.by(Side::Signaller, "idle")?;
-    let deadline = std::time::Instant::now() + crate::patience();
-    while scene.peer().endpoint().check().is_ok() {
-        check!(
-            std::time::Instant::now() < deadline,
-            "nobody notices that it is dead"
-        );
-        std::thread::yield_now();
-    }
-    Ok(())
+    Scene::each_peer(world, Side::Signaller, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
+        scene.by(Side::Waiter, "submit frames 1")?;
+        scene.peer().kill()?;
+        for value in 1..=10 {
+            scene.by(Side::Signaller, &format!("signal frames {value}"))?;
+        }
+        scene.by(Side::Signaller, "idle")?;
+        let deadline = std::time::Instant::now() + crate::patience();
+        while scene.peer().endpoint().check().is_ok() {
+            check!(
+                std::time::Instant::now() < deadline,
+                "nobody notices that it is dead"
+            );
+            std::thread::yield_now();
+        }
+        Ok(())
+    })
 }
 
 /// Calls that wait for it end.

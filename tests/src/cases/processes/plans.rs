@@ -2,7 +2,7 @@
 
 use syncline::negotiate::Needs;
 
-use crate::case::{Stop, Verdict, check, equipped_cases, note};
+use crate::case::{Stop, Verdict, check, equipped_cases};
 use crate::peer::{Scene, Side};
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -21,11 +21,10 @@ equipped_cases! {
 
 const NOTHING: Needs = Needs::empty();
 
-/// One signals, the other waits, on queues and on the host; the waiting side first, and nothing comes before its signal.
+/// By each mechanism: one signals, the other waits, on queues and on the host; the waiting side first, and nothing comes before its signal.
 fn carried_out(world: &World<Equipped>) -> Verdict {
-    Scene::both_ways(world, |scene| {
-        scene.make(NOTHING, "frames", 0)?;
-        note(format!("{}", scene.here().mechanism()?));
+    Scene::each_way(world, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
         for value in 1..=60 {
             let wait = format!("submit frames {value}");
             scene.by(Side::Waiter, &wait)?;
@@ -51,10 +50,10 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
 }
 
 fn initial(world: &World<Equipped>) -> Verdict {
-    Scene::both_ways(world, |scene| {
+    Scene::each_way(world, |scene, besides| {
         for initial in [1, u64::from(u32::MAX) - 1, (1 << 40) + 7] {
             let label = format!("from{initial}");
-            scene.make(NOTHING, &label, initial)?;
+            scene.make(besides, &label, initial)?;
             let shown = scene.by(Side::Waiter, &format!("value {label}"))?;
             check!(shown == initial.to_string(), "{shown} at the start");
             for value in initial + 1..initial + 5 {
@@ -69,8 +68,8 @@ fn initial(world: &World<Equipped>) -> Verdict {
 /// Work that waits is held until the other process says that the signal is pending, and is with its driver from then on, where the
 /// mechanism is native; otherwise until it is reached.
 fn held(world: &World<Equipped>) -> Verdict {
-    Scene::both_ways(world, |scene| {
-        scene.make(NOTHING, "frames", 0)?;
+    Scene::each_way(world, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
         let submitted = scene.by(Side::Waiter, "submit frames 1")?;
         check!(
             submitted == "held",
@@ -131,8 +130,8 @@ fn permissions(world: &World<Equipped>) -> Verdict {
 
 /// What fails in one process fails in the other, with the cause; work that waits for it does not run.
 fn failures(world: &World<Equipped>) -> Verdict {
-    Scene::both_ways(world, |scene| {
-        scene.make(NOTHING, "frames", 0)?;
+    Scene::each_way(world, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
         scene.by(Side::Signaller, "signal frames 3")?;
         scene.by(Side::Waiter, "wait frames 3")?;
         scene.by(Side::Waiter, "submit frames 4")?;
@@ -156,8 +155,8 @@ fn failures(world: &World<Equipped>) -> Verdict {
 }
 
 fn closed(world: &World<Equipped>) -> Verdict {
-    Scene::both_ways(world, |scene| {
-        scene.make(NOTHING, "frames", 0)?;
+    Scene::each_way(world, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
         scene.by(Side::Signaller, "latched frames 1")?;
         scene.by(Side::Signaller, "drop frames")?;
         scene.by(Side::Signaller, "open")?;
@@ -202,9 +201,9 @@ fn refused(world: &World<Equipped>) -> Verdict {
 
 /// Descriptors are what they were, in both processes, whether a timeline was made and used or refused.
 fn leaves_nothing(world: &World<Equipped>) -> Verdict {
-    Scene::both_ways(world, |scene| {
+    Scene::each_way(world, |scene, besides| {
         let round = |scene: &mut Scene<'_>| -> Verdict {
-            scene.make(NOTHING, "frames", 0)?;
+            scene.make(besides, "frames", 0)?;
             scene.by(Side::Waiter, "submit frames 1")?;
             scene.by(Side::Signaller, "signal frames 1")?;
             scene.by(Side::Waiter, "after 1")?;

@@ -11,7 +11,7 @@ use syncline::negotiate::{
 };
 use syncline::{Device, Error, QueueKind, Recorder, share};
 
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases, note};
 use crate::cases::clocks::Seen;
 use crate::footprint::Footprint;
 use crate::workload::Equipped;
@@ -132,8 +132,21 @@ fn native(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
+/// By each mechanism that a plan can choose.
 fn carried_out(world: &World<Equipped>) -> Verdict {
-    let plan = one_way(world)?;
+    let (left, mut right) = sides(world);
+    let mut shown = Vec::new();
+    while let Ok(plan) = negotiate([left.clone().signals(), right.clone().waits()]) {
+        carry_out(world, &plan)?;
+        shown.push(plan.mechanism().name());
+        right = right.avoiding(plan.mechanism());
+    }
+    check!(!shown.is_empty(), "there is no plan at all");
+    note(shown.join("; "));
+    Ok(())
+}
+
+fn carry_out(world: &World<Equipped>, plan: &Plan) -> Verdict {
     let (left, right) = sides(world);
     let made = plan.make("planned", 7, &devices(world))?;
     let (signals, waits) = match world.is_pair() {
