@@ -221,6 +221,10 @@ fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
         }
     }
     for party in parties {
+        if party.needs_any(Needs::TIMESTAMPS) {
+            let reason = format!("a binary semaphore has no times, and {party} asks for them");
+            obstacles.push(Obstacle::of([party], reason));
+        }
         if party.needs_any(Needs::HOST_ACCESS)
             || (!party.is_driven() && party.needs_any(Needs::SIGNAL | Needs::WAIT))
         {

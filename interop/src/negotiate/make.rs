@@ -78,7 +78,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if a party lives in another process, or its device is not among `devices`, and for what this process has no part in
-    /// making: binary semaphores ([`Device::binary_semaphore`] makes them); [`Error::ValueOutOfRange`] for `u64::MAX`;
+    /// making: binary semaphores ([`Plan::make_binary`] makes them); [`Error::ValueOutOfRange`] for `u64::MAX`;
     /// a driver error. Where somebody wants to know when values were reached, [`Timeline::is_clocked`], also those of
     /// [`Device::clock`](syncline_core::backend::Device::clock), of each device that signals.
     pub fn make(&self, label: &str, initial: u64, devices: &[Device]) -> Result<Made> {
@@ -87,11 +87,7 @@ impl Plan {
             Mechanism::Bridge => self.bridge(label, initial, &devices)?,
             _ => Lines::One(self.timeline(label, initial, &devices)?),
         };
-        Ok(Made {
-            plan: self.clone(),
-            lines,
-            _across: None,
-        })
+        Ok(Made::here(self.clone(), lines))
     }
 
     /// A timeline on each device.
@@ -188,7 +184,7 @@ impl Plan {
         })
     }
 
-    fn cannot(&self, label: &str, reason: String) -> Error {
+    pub(super) fn cannot(&self, label: &str, reason: String) -> Error {
         Error::Unsupported {
             object: Object::new("timeline", label),
             asked: format!("be made by {}", self.mechanism()),
@@ -196,16 +192,31 @@ impl Plan {
         }
     }
 
-    /// Everybody is here whose device has a part in it.
+    /// It is a timeline, and everybody is here whose device has a part in it.
     fn require_present(&self, label: &str, devices: &[&Device]) -> Result<()> {
+        self.require_here(label, devices)?;
+        self.require_timeline(label)
+    }
+
+    /// Refuses what needs a plan for a timeline.
+    pub(crate) fn require_timeline(&self, label: &str) -> Result<()> {
+        match self.is_binary() {
+            true => Err(self.cannot(
+                label,
+                "the plan is for a binary semaphore, which is made by another call".into(),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Everybody is here whose device has a part in it.
+    pub(super) fn require_here(&self, label: &str, devices: &[&Device]) -> Result<()> {
         let here = Process::this();
         let reason = if let Some(other) = self.parties().iter().find(|p| p.id().process != here) {
-            format!("{other} has to take part, and this is {here}: that is Plan::make_across")
+            format!("{other} has to take part, and this is {here}: that is made across processes")
         } else if self.crosses_processes() {
             "it is to leave this process: name who takes part there, and make it across processes"
                 .into()
-        } else if self.is_binary() {
-            "a binary semaphore is none".into()
         } else {
             let missing = |party: &&Party| party.is_device() && find(devices, party.id()).is_none();
             match self.parties().iter().find(missing) {
@@ -217,7 +228,7 @@ impl Plan {
     }
 }
 
-fn find<'d>(devices: &[&'d Device], id: PartyId) -> Option<&'d Device> {
+pub(super) fn find<'d>(devices: &[&'d Device], id: PartyId) -> Option<&'d Device> {
     let mut devices = devices.iter().copied();
     devices.find(|device| device.id().get() == id.device)
 }
@@ -274,6 +285,15 @@ fn exports_nothing(home: &Device) -> Error {
 }
 
 impl Made {
+    /// What a plan has come to within this process.
+    pub(super) const fn here(plan: Plan, lines: Lines) -> Self {
+        Self {
+            plan,
+            lines,
+            _across: None,
+        }
+    }
+
     /// What this process has of a plan that several have carried out; with `kept`.
     pub(crate) fn across(
         plan: Plan,
@@ -350,7 +370,7 @@ impl Made {
         }
     }
 
-    fn refuse(&self, id: PartyId, asked: &str, reason: &str) -> Error {
+    pub(super) fn refuse(&self, id: PartyId, asked: &str, reason: &str) -> Error {
         let party = self.plan.part(id).map_or_else(
             || format!("party {} of {}", id.device, id.process),
             |part| part.party.to_string(),

@@ -7,6 +7,7 @@
 //! The model is that of NvSciSync, where attribute lists of all parties are reconciled before an object is allocated; see
 //! "NVIDIA DRIVE OS: NvStreams, Synchronization".
 
+mod binary;
 mod conflict;
 mod fit;
 mod make;
@@ -14,6 +15,7 @@ mod mechanism;
 mod party;
 mod plan;
 
+pub use binary::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
 pub(crate) use conflict::list;
 pub use conflict::{Conflict, Obstacle, Way};
 pub(crate) use make::Lines;

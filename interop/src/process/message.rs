@@ -61,6 +61,19 @@ pub(crate) enum Content {
     CudaEvent,
 }
 
+impl Content {
+    /// What it is, in words.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Timeline => "timeline",
+            Self::BinarySemaphore => "binary semaphore",
+            Self::DeviceMemory => "memory of a device",
+            Self::HostMemory => "memory of the host",
+            Self::CudaEvent => "event of CUDA's",
+        }
+    }
+}
+
 /// How large offered memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {

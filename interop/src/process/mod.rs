@@ -29,6 +29,7 @@ mod wire;
 pub use agree::{Disagreement, negotiate_among};
 pub use endpoint::Endpoint;
 pub use listener::Listener;
+pub(crate) use plan::End;
 
 /// Who has to know when another process is lost.
 pub(crate) trait Survivor: Send + Sync {

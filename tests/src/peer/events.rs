@@ -5,19 +5,16 @@
     reason = "receives events, which the other process keeps until they are let go here"
 )]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::{self, InterprocessEvent};
 use syncline::{Device, Error, Fence, KeptPoint, Recorder, Timeline};
 
-use super::half::{Half, number};
+use super::half::{Half, WATCHED};
 use crate::case::Stop;
 use crate::workload::{Equipped, Latch};
 use crate::{Subject as _, patience};
-
-/// For so long a wait that should not end is watched.
-const WATCHED: Duration = Duration::from_millis(50);
 
 /// The events that one process has, and what stands still before their records.
 #[derive(Default)]
@@ -91,9 +88,7 @@ impl Half {
             "release" => self.release(label).map(said),
             "stay" => self.record_held(label),
             "unhold" => self.unhold(label).map(said),
-            "plain" => self.pass(None).map(|number| number.to_string()),
             "await" => self.wait_in_queue(label).map(|number| number.to_string()),
-            "through" => self.is_through(label).map(told),
             "complete" => self.is_complete(label).map(told),
             "brief" => self.waits_briefly(label).map(told),
             "join" => self.join(label).map(said),
@@ -215,34 +210,12 @@ impl Half {
         Ok(event.position().point().wait_pending(patience())?)
     }
 
-    /// A submission that signals when it is through, behind a wait of its queue for `fence`. Its number.
-    fn pass(&mut self, fence: Option<&Fence>) -> Result<u64, Stop> {
-        if let Some(fence) = fence {
-            self.queue()?.wait(fence)?;
-        }
-        self.submit(KeptPoint::default().point())?;
-        Ok(self.submitted)
-    }
-
+    /// A submission that signals when it is through, behind a wait of its queue for the fence. Its number.
     fn wait_in_queue(&mut self, label: &str) -> Result<u64, Stop> {
         let fence = self.events.received(label)?;
-        self.pass(Some(&fence))
-    }
-
-    /// Watches it for a while, unless it is.
-    fn is_through(&mut self, number_of: &str) -> Result<bool, Stop> {
-        let number = number(number_of)?;
-        let after = self.after()?;
-        let begun = Instant::now();
-        loop {
-            if after.at(number).is_reached()? {
-                return Ok(true);
-            }
-            if begun.elapsed() > WATCHED {
-                return Ok(false);
-            }
-            std::thread::yield_now();
-        }
+        self.queue()?.wait(&fence)?;
+        self.submit(KeptPoint::default().point())?;
+        Ok(self.submitted)
     }
 
     fn fence(&self, label: &str) -> Result<Fence, Stop> {

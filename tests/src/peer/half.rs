@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::negotiate::{Granted, Made, Mechanism, Needs, Party, Plan};
+use syncline::negotiate::{Granted, Made, MadeBinary, Mechanism, Needs, Party, Plan};
 use syncline::process::{Disagreement, Endpoint};
 use syncline::{
-    Device, Error, Memory, Point, Queue, QueueKind, SharedWords, Signal, SignalOnly, Timeline,
-    WaitOnly,
+    Device, Error, KeptPoint, Memory, Point, Queue, QueueKind, SharedWords, Signal, SignalOnly,
+    Timeline, WaitOnly,
 };
 
 use crate::case::Stop;
 use crate::footprint::Footprint;
 use crate::workload::{Equipped, Latch};
 use crate::{Subject as _, patience};
+
+/// For so long a wait that should not end is watched.
+pub(super) const WATCHED: Duration = Duration::from_millis(50);
 
 /// One of two processes: its device, and what it has made.
 pub struct Half {
@@ -26,6 +29,7 @@ pub struct Half {
     endpoint: Option<Endpoint>,
     plan: Option<Plan>,
     lines: Vec<(String, Made)>,
+    pub(super) binary: Option<MadeBinary>,
     words: Option<SharedWords>,
     memory: Option<Memory>,
     queue: Option<Queue>,
@@ -46,6 +50,7 @@ impl Half {
             endpoint: None,
             plan: None,
             lines: Vec::new(),
+            binary: None,
             words: None,
             memory: None,
             queue: None,
@@ -91,8 +96,22 @@ impl Half {
     /// | `memory BYTES` | carries the plan out for memory | |
     /// | `fill LABEL VALUE` | fills it, late, and signals | |
     /// | `check`, `peek LABEL VALUE` | waits in a queue, or does not, and looks whether it is there | `right` or `wrong` |
+    /// | `plain` | submits what waits for nothing; `after` and `through` know it | its number |
+    /// | `through N` | watches for a moment whether that one is through | `true` or `false` |
     /// | `idle` | waits for the queue | |
     /// | `descriptors` | | how many are open |
+    ///
+    /// With a binary semaphore, whose signals are numbered:
+    ///
+    /// | words | what is done | the answer |
+    /// |---|---|---|
+    /// | `binary LABEL` | carries the plan for one out | |
+    /// | `draw LABEL N` | signals it behind work that stands still, and counts that | |
+    /// | `paint LABEL N` | fills the memory, late, signals and counts | |
+    /// | `shade LABEL N` | waits for the count on the host, and for the semaphore in the queue; `after` and `through` know it | its number |
+    /// | `look`, `glance LABEL N` | does that, or waits for the count alone, and looks what is in the memory | `right` or `wrong` |
+    /// | `consume LABEL N` | waits for it on the host, by a fence | |
+    /// | `miscount signal`, `miscount wait` | asks for what the plan does not grant | the refusal |
     ///
     /// Where CUDA is built in, also with its own events, which a process makes (`event`) or gets from the other:
     ///
@@ -105,8 +124,7 @@ impl Half {
     /// | `work LABEL NAME` | does that in one submission | |
     /// | `release NAME` | lets that work go on | |
     /// | `stay LABEL`, `unhold LABEL` | records it behind a wait that nobody has signalled; signals that | `held` or `sent` |
-    /// | `plain`, `await LABEL` | submits what waits for nothing, or for the event; `after` and `through` know it | its number |
-    /// | `through N` | watches for a moment whether that one is through | `true` or `false` |
+    /// | `await LABEL` | submits what waits for the event; `after` and `through` know it | its number |
     /// | `complete`, `brief`, `join LABEL` | asks; waits on the host for a moment, or for it | `true` or `false` |
     /// | `rerecord LABEL` | records what was received | `refused` or `recorded` |
     /// | `own LABEL` | imports what this process has made itself | `refused` or `taken` |
@@ -173,11 +191,7 @@ impl Half {
             }
             "latched" => {
                 let line = self.signals(label)?;
-                let latch = match self.device.latch() {
-                    Err(Error::Unsupported { reason, .. }) => return Stop::skip(reason),
-                    latch => latch?,
-                };
-                self.latch = Some(latch.clone());
+                let latch = self.latch()?;
                 let work = move |r: &mut syncline::Recorder<'_>| Equipped::block(r, &latch);
                 let queue = self.queue()?;
                 queue.submit(&[], work, &[line.signal_at(value()?)])?;
@@ -280,17 +294,22 @@ impl Half {
                 let value = value()?;
                 self.check(label, 0, value)
             }
+            "plain" => {
+                self.submit(KeptPoint::default().point())?;
+                Ok(self.submitted.to_string())
+            }
+            "through" => Ok(self.is_through(label)?.to_string()),
             "idle" => {
                 self.queue()?.idle(patience())?;
                 done
             }
             "descriptors" => Ok(Footprint::now()?.descriptors.to_string()),
-            #[cfg(feature = "cuda")]
-            other => self
-                .run_with_events(other, label, rest)
-                .unwrap_or_else(|| Stop::fail(format!("nobody knows what {other:?} is"))),
-            #[cfg(not(feature = "cuda"))]
-            other => Stop::fail(format!("nobody knows what {other:?} is")),
+            other => {
+                let answer = self.run_with_binaries(other, label, rest);
+                #[cfg(feature = "cuda")]
+                let answer = answer.or_else(|| self.run_with_events(other, label, rest));
+                answer.unwrap_or_else(|| Stop::fail(format!("nobody knows what {other:?} is")))
+            }
         }
     }
 
@@ -299,7 +318,7 @@ impl Half {
         endpoint.map_or_else(|| Stop::fail("it is not connected"), Ok)
     }
 
-    fn plan(&self) -> Result<Plan, Stop> {
+    pub(super) fn plan(&self) -> Result<Plan, Stop> {
         let plan = self.plan.clone();
         plan.map_or_else(|| Stop::fail("there is no plan"), Ok)
     }
@@ -312,7 +331,7 @@ impl Half {
         Ok(self.plan()?.mechanism())
     }
 
-    fn devices(&self) -> [Device; 1] {
+    pub(super) fn devices(&self) -> [Device; 1] {
         [self.device.device().clone()]
     }
 
@@ -383,6 +402,32 @@ impl Half {
         Ok(submitted.is_held())
     }
 
+    /// Something for work to stand still at, until it is opened.
+    pub(super) fn latch(&mut self) -> Result<Latch, Stop> {
+        let latch = match self.device.latch() {
+            Err(Error::Unsupported { reason, .. }) => return Stop::skip(reason),
+            latch => latch?,
+        };
+        self.latch = Some(latch.clone());
+        Ok(latch)
+    }
+
+    /// Watches a submission for a while, unless it is through.
+    fn is_through(&mut self, number_of: &str) -> Result<bool, Stop> {
+        let number = number(number_of)?;
+        let after = self.after()?;
+        let begun = Instant::now();
+        loop {
+            if after.at(number).is_reached()? {
+                return Ok(true);
+            }
+            if begun.elapsed() > WATCHED {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
+    }
+
     fn word(&self, at: &str) -> Result<&AtomicU32, Stop> {
         let at = number(at)? as usize;
         let words = self.words.as_ref().map(SharedWords::words);
@@ -393,9 +438,7 @@ impl Half {
     /// Late, so that who does not wait finds what was there before.
     fn fill(&mut self, label: &str, value: u64) -> Result<String, Stop> {
         let line = self.signals(label)?;
-        let Some(memory) = self.memory.clone() else {
-            return Stop::fail("there is no memory");
-        };
+        let memory = self.memory()?;
         let device = self.device.clone();
         let work = move |recorder: &mut syncline::Recorder<'_>| {
             device.busy(recorder, Duration::from_millis(30))?;
@@ -408,15 +451,31 @@ impl Half {
 
     fn check(&mut self, label: &str, wait: u64, value: u64) -> Result<String, Stop> {
         let line = self.waits(label)?;
-        let Some(memory) = self.memory.clone() else {
-            return Stop::fail("there is no memory");
-        };
+        self.copies(line.at(wait), value, |_| Ok(()))
+    }
+
+    pub(super) fn memory(&self) -> Result<Memory, Stop> {
+        let memory = self.memory.clone();
+        memory.map_or_else(|| Stop::fail("there is no memory"), Ok)
+    }
+
+    /// Whether `value` is what the memory holds once `wait` is reached, and what `before` waits for besides.
+    pub(super) fn copies(
+        &mut self,
+        wait: Point<'_>,
+        value: u64,
+        before: impl FnOnce(&mut syncline::Recorder<'_>) -> syncline::Result<()> + Send + 'static,
+    ) -> Result<String, Stop> {
+        let memory = self.memory()?;
         let count = 1024;
         let copy = self.device.buffer(count)?;
         let (from, to) = (memory, copy.clone());
-        let work = move |r: &mut syncline::Recorder<'_>| Equipped::copy(r, &from, &to);
+        let work = move |r: &mut syncline::Recorder<'_>| {
+            before(r)?;
+            Equipped::copy(r, &from, &to)
+        };
         let queue = self.queue()?;
-        queue.submit(&[line.at(wait)], work, &[])?;
+        queue.submit(&[wait], work, &[])?;
         queue.idle(patience())?;
         let words = Equipped::read(&copy);
         let right = words.iter().all(|&word| u64::from(word) == value);

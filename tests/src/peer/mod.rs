@@ -6,9 +6,11 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `half` | what either process does |
+//! | `binaries` | and does with a binary semaphore |
 //! | `events` | and does with CUDA's own events |
 //! | `scene` | the two of them |
 
+mod binaries;
 #[cfg(feature = "cuda")]
 mod events;
 mod half;

@@ -162,6 +162,18 @@ impl Scene<'_> {
         }
     }
 
+    /// Has both make a binary semaphore, besides with these needs. Skips where that has no plan.
+    ///
+    /// # Errors
+    /// They cannot.
+    pub fn make_binary(&mut self, besides: Needs, label: &str) -> Verdict {
+        if self.negotiate(besides | Needs::BINARY)? == "conflict" {
+            return Stop::skip("the two have no binary semaphore in common");
+        }
+        let make = format!("binary {label}");
+        self.together(&make, &make).map(|_| ())
+    }
+
     /// Has both make a timeline at `initial`. Skips where their needs have no plan.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use syncline_core::SignalOnly;
 use syncline_core::backend::Counter;
 use syncline_core::{Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, WeakTimeline};
 
-use super::Across;
+use super::{Across, End, Waits};
 use crate::negotiate::{Lines as Made, Process};
 use crate::process::{Endpoint, Survivor};
 
@@ -24,6 +24,8 @@ pub(super) struct Line {
     alone: bool,
     timeline: WeakTimeline,
     counter: Arc<Counter>,
+    /// Of a binary semaphore, whose signals it counts.
+    waits: Vec<Arc<Waits>>,
 }
 
 /// For further processes to fail what depends on the dead, before it is let go.
@@ -43,7 +45,10 @@ impl Survivor for Line {
         };
         // What it had said to be pending does not come any more.
         let grace = if self.alone { Duration::ZERO } else { GRACE };
-        self.timeline.lose(&self.counter, cause, grace);
+        self.timeline.lose(&self.counter, cause.clone(), grace);
+        for waits in &self.waits {
+            waits.lose(cause.clone());
+        }
     }
 }
 
@@ -54,6 +59,7 @@ impl Line {
         lines: Made,
         counter: &Arc<Counter>,
         peers: &[(&Endpoint, u32)],
+        ends: &[End],
     ) -> crate::negotiate::Made {
         let home = lines.home();
         let signaller = across.signaller();
@@ -83,6 +89,7 @@ impl Line {
                 alone: across.others().len() == 1,
                 timeline: home.downgrade(),
                 counter: counter.clone(),
+                waits: ends.iter().filter_map(End::waits).cloned().collect(),
             });
             let survivor: Arc<dyn Survivor> = line;
             endpoint.survive(survivor.clone());

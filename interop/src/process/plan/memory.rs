@@ -158,7 +158,11 @@ impl Across<'_> {
             _ => Err(Error::Message {
                 endpoint: peer.object().clone(),
                 expected: format!("memory \"{shown}\" of {bytes} bytes"),
-                found: format!("{:?} \"{}\" of {length} bytes", offer.content, offer.label),
+                found: format!(
+                    "{} \"{}\" of {length} bytes",
+                    offer.content.name(),
+                    offer.label
+                ),
             }),
         }
     }
@@ -268,7 +272,7 @@ impl Endpoint {
             _ => Err(Error::Message {
                 endpoint: self.object().clone(),
                 expected: format!("memory of the host \"{shown}\""),
-                found: format!("{:?} \"{}\"", offer.content, offer.label),
+                found: format!("{} \"{}\"", offer.content.name(), offer.label),
             }),
         }
     }

@@ -5,10 +5,14 @@
 //! | `parts` | what one process makes of a timeline, with or without handles that it was sent |
 //! | `line` | a timeline that was made so, while it lives: what becomes of it when the process that signals it is lost |
 //! | `memory` | memory that goes with it |
+//! | `binary` | a binary semaphore, as each of two processes has it |
+//! | `waits` | waits for one that another process signals, and what lets them go if that one dies |
 
+mod binary;
 mod line;
 mod memory;
 mod parts;
+mod waits;
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -24,7 +28,9 @@ use super::wire::shortened;
 use crate::any::Device;
 use crate::negotiate::{Duty, Made, Mechanism, Needs, Party, PartyId, Plan, Process};
 
+pub(crate) use self::binary::End;
 pub(crate) use self::line::Lines;
+pub(crate) use self::waits::Waits;
 
 impl Plan {
     /// As [`Plan::make`], for a plan whose parties are in several processes: each of them calls this, with its own devices, and has the same timeline
@@ -44,7 +50,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if this process has no party in the plan, or the device of one is not among `devices`, or there is no endpoint to a process that is needed, and
-    /// for binary semaphores and timelines with timestamps; [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
+    /// for binary ends ([`Plan::make_binary_across`] makes them) and timelines with timestamps; [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
     /// [`Error::Import`] if it refuses, with what it says; [`Error::Message`] if it sends something else; [`Error::ValueOutOfRange`] for `u64::MAX`; a
     /// driver error.
     pub fn make_across(
@@ -56,6 +62,7 @@ impl Plan {
         timeout: Duration,
     ) -> Result<Made> {
         let across = Across::new(self, label, devices, peers, timeout)?;
+        self.require_timeline(label)?;
         if initial == u64::MAX {
             return Err(Error::ValueOutOfRange {
                 timeline: Object::new("timeline", label),
@@ -64,11 +71,7 @@ impl Plan {
                 largest: u64::MAX - 1,
             });
         }
-        if across.is_home() {
-            across.make_at_home(initial)
-        } else {
-            across.make_elsewhere(initial)
-        }
+        across.make(initial).map(|(made, _)| made)
     }
 }
 
@@ -106,8 +109,6 @@ impl<'c> Across<'c> {
             .find(|party| party.is_device() && across.device(party.id()).is_none());
         let reason = if own.is_empty() {
             format!("{} has no part in it", across.here)
-        } else if plan.is_binary() {
-            "a binary semaphore is none".into()
         } else if plan.has_timestamps() {
             "the times of another process's signals do not come here".into()
         } else if let Some(missing) = missing {
@@ -211,12 +212,28 @@ impl<'c> Across<'c> {
             .collect()
     }
 
-    fn make_at_home(&self, initial: u64) -> Result<Made> {
+    /// The timeline, and of a binary semaphore what the devices of this process have.
+    fn make(&self, initial: u64) -> Result<(Made, Vec<End>)> {
+        if self.is_home() {
+            self.make_at_home(initial)
+        } else {
+            self.make_elsewhere(initial)
+        }
+    }
+
+    fn make_at_home(&self, initial: u64) -> Result<(Made, Vec<End>)> {
         let own = Own::make(self, initial)?;
         let counter = own.counter().clone();
         let made = self.hand_out(&own, initial);
-        match made.and_then(|numbers| Ok((own.line(self, initial)?, numbers))) {
-            Ok((lines, numbers)) => Ok(Line::start(self, lines, &counter, &numbers)),
+        let made = made.and_then(|numbers| {
+            let ends = own.ends(self)?;
+            Ok((own.line(self, initial)?, ends, numbers))
+        });
+        match made {
+            Ok((lines, ends, numbers)) => {
+                let line = Line::start(self, lines, &counter, &numbers, &ends);
+                Ok((line, ends))
+            }
             Err(error) => {
                 // Some may have it.
                 let cause = format!("not every process has taken it: {error}");
@@ -240,7 +257,7 @@ impl<'c> Across<'c> {
             let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
             let offer = Offer {
                 number,
-                content: Content::Timeline,
+                content: self.content(),
                 label: self.label.into(),
                 initial,
                 reached: initial,
@@ -257,7 +274,7 @@ impl<'c> Across<'c> {
         for (peer, number) in &numbers {
             let answered = match peer.await_answer(*number, self.left()) {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(reason)) => Err(self.refused(peer, "timeline", reason)),
+                Ok(Err(reason)) => Err(self.refused(peer, self.content().name(), reason)),
                 Err(error) => Err(error),
             };
             heard = heard.and(answered);
@@ -273,7 +290,7 @@ impl<'c> Across<'c> {
         }
     }
 
-    fn make_elsewhere(&self, initial: u64) -> Result<Made> {
+    fn make_elsewhere(&self, initial: u64) -> Result<(Made, Vec<End>)> {
         let peer = self.peer(self.plan.home().id().process)?;
         loop {
             let (offer, fds) = peer.receive_object(self.left())?;
@@ -284,14 +301,14 @@ impl<'c> Across<'c> {
                 .and_then(|received| received.line(self, initial));
             match made {
                 // The other side has given that one up, and may try again.
-                Ok((_, counter)) if counter.check().is_err() => {
+                Ok((_, counter, _)) if counter.check().is_err() => {
                     let _ = peer.answer(number, Err("it is too late"), self.left());
                 }
-                Ok((lines, counter)) => {
+                Ok((lines, counter, ends)) => {
                     // First, as a point of it may be what comes next.
-                    let made = Line::start(self, lines, &counter, &[(peer, number)]);
+                    let made = Line::start(self, lines, &counter, &[(peer, number)], &ends);
                     peer.answer(number, Ok(()), self.left())?;
-                    return Ok(made);
+                    return Ok((made, ends));
                 }
                 Err(error) => {
                     // What it says of its own call tells more than what this could.
@@ -312,10 +329,11 @@ impl<'c> Across<'c> {
             })
         };
         let shown = shortened(self.label, LABEL);
-        if offer.content != Content::Timeline || offer.label != shown {
+        let content = self.content();
+        if offer.content != content || offer.label != shown {
             return other(
-                format!("timeline \"{shown}\""),
-                format!("{:?} \"{}\"", offer.content, offer.label),
+                format!("{} \"{shown}\"", content.name()),
+                format!("{} \"{}\"", offer.content.name(), offer.label),
             );
         }
         if offer.initial != initial {
@@ -334,9 +352,19 @@ impl<'c> Across<'c> {
         Ok(())
     }
 
+    const fn content(&self) -> Content {
+        match self.plan.mechanism() {
+            Mechanism::ExternalBinary => Content::BinarySemaphore,
+            _ => Content::Timeline,
+        }
+    }
+
     /// True if queues of devices wait and signal through an object of a driver's, beside the page.
-    fn is_external(&self) -> bool {
-        self.plan.mechanism() == Mechanism::ExternalTimeline
+    const fn is_external(&self) -> bool {
+        matches!(
+            self.plan.mechanism(),
+            Mechanism::ExternalTimeline | Mechanism::ExternalBinary
+        )
     }
 }
 

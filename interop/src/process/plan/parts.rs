@@ -7,14 +7,18 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-use syncline_core::TimelineFd;
 use syncline_core::backend::{Attachment, Attachments, Counter, Device as _, Page};
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use syncline_core::{BinaryFd, TimelineFd};
 use syncline_core::{CounterFd, Error, HandleKind, Object, Origin, Result, Timeline, host};
 
-use super::{Across, Handle};
+#[cfg(feature = "vulkan")]
+use super::Content;
+use super::{Across, End, Handle};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::any::Device;
+#[cfg(feature = "vulkan")]
+use crate::binary::BinarySemaphore;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::negotiate::PartyId;
 use crate::negotiate::{Lines, Mechanism, Needs};
@@ -25,16 +29,25 @@ use crate::vulkan;
 pub(super) struct Own {
     page: host::Exporter,
     #[cfg(feature = "vulkan")]
-    semaphore: Option<vulkan::Exporter>,
+    semaphore: Option<Semaphore>,
     origin: Option<Origin>,
     home: Ports,
+}
+
+/// What a driver exports.
+#[cfg(feature = "vulkan")]
+enum Semaphore {
+    Timeline(vulkan::Exporter),
+    Binary(vulkan::BinarySemaphore),
 }
 
 /// What another process was sent.
 pub(super) struct Received {
     page: CounterFd,
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
-    semaphores: Vec<(PartyId, TimelineFd)>,
+    timelines: Vec<(PartyId, TimelineFd)>,
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    binaries: Vec<(PartyId, BinaryFd)>,
 }
 
 /// The ports of one process, in the making.
@@ -65,13 +78,21 @@ impl Own {
         if across.is_external() {
             #[cfg(feature = "vulkan")]
             if let Some(Device::Vulkan(vulkan)) = across.device(across.plan.home().id()) {
-                let (port, exporter) = vulkan.exportable_port(initial)?;
-                own.home.natives.push(port);
-                own.semaphore = Some(exporter);
+                own.semaphore = Some(match across.content() {
+                    Content::BinarySemaphore => {
+                        let kind = HandleKind::BinaryOpaqueFd;
+                        Semaphore::Binary(vulkan.exportable_binary(across.label, kind)?)
+                    }
+                    _ => {
+                        let (port, exporter) = vulkan.exportable_port(initial)?;
+                        own.home.natives.push(port);
+                        Semaphore::Timeline(exporter)
+                    }
+                });
                 own.origin = Some(Origin::of(vulkan.info()));
                 return Ok(own);
             }
-            return Err(across.cannot("only Vulkan's devices export timelines"));
+            return Err(across.cannot("only Vulkan's devices export semaphores"));
         }
         Ok(own)
     }
@@ -87,11 +108,36 @@ impl Own {
     /// One more handle.
     pub(super) fn export(&self, kind: HandleKind) -> Result<OwnedFd> {
         #[cfg(feature = "vulkan")]
-        if let (HandleKind::TimelineOpaqueFd, Some(semaphore)) = (kind, &self.semaphore) {
-            return Ok(semaphore.export()?.into());
+        match (kind, &self.semaphore) {
+            (HandleKind::TimelineOpaqueFd, Some(Semaphore::Timeline(semaphore))) => {
+                return Ok(semaphore.export()?.into());
+            }
+            (HandleKind::BinaryOpaqueFd, Some(Semaphore::Binary(semaphore))) => {
+                return Ok(semaphore.export()?.into());
+            }
+            _ => {}
         }
         let _ = kind;
         Ok(self.page.export()?.into())
+    }
+
+    /// A binary semaphore as the devices of this process have it.
+    pub(super) fn ends(&self, across: &Across<'_>) -> Result<Vec<End>> {
+        let mut all = Vec::new();
+        #[cfg(feature = "vulkan")]
+        if let Some(Semaphore::Binary(made)) = &self.semaphore {
+            let home = across.plan.home().id();
+            let own = BinarySemaphore::Vulkan(made.clone());
+            all.push(End::new(across, home, own, || made.export())?);
+            for party in across.own().filter(|party| party.id() != home) {
+                if let Some(device) = across.device(party.id()) {
+                    let imported = device.import_binary(made.export()?, across.label)?;
+                    all.push(End::new(across, party.id(), imported, || made.export())?);
+                }
+            }
+        }
+        let _ = (&mut all, across);
+        Ok(all)
     }
 
     /// The timeline as this process has it, with its other devices.
@@ -99,7 +145,7 @@ impl Own {
         #[cfg_attr(not(feature = "vulkan"), allow(unused_mut))]
         let mut ports = self.home;
         #[cfg(feature = "vulkan")]
-        if let Some(semaphore) = &self.semaphore {
+        if let Some(Semaphore::Timeline(semaphore)) = &self.semaphore {
             for party in across
                 .own()
                 .filter(|party| party.id() != across.plan.home().id())
@@ -122,7 +168,7 @@ impl Received {
     ) -> Result<Self> {
         let mut page = None;
         #[cfg(any(feature = "cuda", feature = "vulkan"))]
-        let mut semaphores = Vec::new();
+        let (mut timelines, mut binaries) = (Vec::new(), Vec::new());
         for (handle, fd) in handles.into_iter().zip(fds) {
             match (handle.kind, handle.party) {
                 (HandleKind::CounterMemfd, _) => page = Some(CounterFd::from_fd(fd)?),
@@ -131,7 +177,13 @@ impl Received {
                     let origin = across.plan.home().origin();
                     // SAFETY: the process that has made the plan with this one says so, as the plan does; it runs as the same user or is trusted by
                     // the application, which the endpoint has seen to. What an importer can find out it does.
-                    semaphores.push((party, unsafe { TimelineFd::from_fd(fd, origin) }));
+                    timelines.push((party, unsafe { TimelineFd::from_fd(fd, origin) }));
+                }
+                #[cfg(any(feature = "cuda", feature = "vulkan"))]
+                (HandleKind::BinaryOpaqueFd, Some(party)) => {
+                    let origin = across.plan.home().origin();
+                    // SAFETY: as above.
+                    binaries.push((party, unsafe { BinaryFd::from_fd(fd, origin) }));
                 }
                 _ => drop(fd),
             }
@@ -140,12 +192,18 @@ impl Received {
         Ok(Self {
             page: page.ok_or_else(missing)?,
             #[cfg(any(feature = "cuda", feature = "vulkan"))]
-            semaphores,
+            timelines,
+            #[cfg(any(feature = "cuda", feature = "vulkan"))]
+            binaries,
         })
     }
 
-    /// The timeline as this process has it.
-    pub(super) fn line(self, across: &Across<'_>, initial: u64) -> Result<(Lines, Arc<Counter>)> {
+    /// The timeline as this process has it, and of a binary semaphore what its devices have.
+    pub(super) fn line(
+        self,
+        across: &Across<'_>,
+        initial: u64,
+    ) -> Result<(Lines, Arc<Counter>, Vec<End>)> {
         let spare = twin(&self.page)?;
         let page = across.host().import_timeline(self.page)?;
         let port: &dyn std::any::Any = &*page.port;
@@ -160,9 +218,22 @@ impl Received {
             natives: Vec::new(),
         };
         #[cfg(any(feature = "cuda", feature = "vulkan"))]
-        ports.import(across, self.semaphores, initial)?;
+        ports.import(across, self.timelines, initial)?;
+        #[cfg_attr(not(any(feature = "cuda", feature = "vulkan")), allow(unused_mut))]
+        let mut ends = Vec::new();
+        #[cfg(any(feature = "cuda", feature = "vulkan"))]
+        for (id, handle) in self.binaries {
+            if let Some(device) = across.device(id) {
+                let spare = duplicate(handle.as_fd(), HandleKind::BinaryOpaqueFd)?;
+                let origin = handle.origin().clone();
+                let imported = device.import_binary(handle, across.label)?;
+                // SAFETY: another one of what was imported.
+                let spare = || Ok(unsafe { BinaryFd::from_fd(spare, origin) });
+                ends.push(End::new(across, id, imported, spare)?);
+            }
+        }
         let lines = ports.line(across, initial, || twin(&spare))?;
-        Ok((lines, counter))
+        Ok((lines, counter, ends))
     }
 }
 

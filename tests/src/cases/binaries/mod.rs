@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use syncline::{BinaryFd, BinarySemaphore, Device, Error, HandleKind, Origin, host};
 
 pub(super) mod parts;
+mod planned;
 mod stages;
 mod temporary;
 
@@ -49,6 +50,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
             run: imports,
         },
     ];
+    cases.extend(planned::cases());
     cases.extend(stages::cases());
     cases.extend(temporary::cases());
     cases

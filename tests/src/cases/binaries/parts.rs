@@ -1,6 +1,6 @@
 //! What the cases of binary semaphores have in common: a second device of the GPU, and signals behind delayed data.
 
-use syncline::{BinaryFd, BinarySemaphore, Device, QueueKind, vulkan};
+use syncline::{BinaryFd, BinarySemaphore, Device, QueueKind, Recorder, vulkan};
 
 use super::{Side, all_are};
 use crate::case::{Stop, Verdict};
@@ -79,14 +79,23 @@ impl Producer {
 
     /// Writes the next value, late, and signals.
     pub(in crate::cases) fn produce(&mut self, semaphore: &BinarySemaphore) -> Verdict {
+        let semaphore = semaphore.clone();
+        // SAFETY: a case consumes each signal before it makes the next.
+        self.produce_then(move |recorder| unsafe { recorder.signal_semaphore(&semaphore) })
+    }
+
+    /// Writes the next value, late, and then has `signal` recorded.
+    pub(in crate::cases) fn produce_then(
+        &mut self,
+        signal: impl FnOnce(&mut Recorder<'_>) -> syncline::Result<()> + Send + 'static,
+    ) -> Verdict {
         self.value += 1;
         let (side, value) = (self.side.clone(), self.value);
-        let (buffer, semaphore) = (self.buffer.clone(), semaphore.clone());
-        let work = move |recorder: &mut syncline::Recorder<'_>| {
+        let buffer = self.buffer.clone();
+        let work = move |recorder: &mut Recorder<'_>| {
             side.busy(recorder, DELAY)?;
             Equipped::fill(recorder, &buffer, value)?;
-            // SAFETY: a case consumes each signal before it makes the next.
-            unsafe { recorder.signal_semaphore(&semaphore) }
+            signal(recorder)
         };
         self.queue.submit(&[], work, &[])?;
         Ok(())

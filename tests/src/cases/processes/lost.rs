@@ -14,7 +14,7 @@ equipped_cases! {
     "process.killed_while_it_is_awaited": [E3 P1 P3] => awaited;
 }
 
-fn dead(told: Result<String, Stop>) -> Verdict {
+pub(super) fn dead(told: Result<String, Stop>) -> Verdict {
     match told {
         Err(Stop::Failed(reason)) if reason.contains("killed by signal 9") => Ok(()),
         Err(Stop::Failed(reason)) if reason.contains("it has ended") => Ok(()),

@@ -1,5 +1,6 @@
 //! X1, X2, X4, X7, X8, P1 to P4, E1 to E3: timelines of two processes, by whatever mechanism their devices come to. F8: CUDA's own events.
 
+mod binaries;
 #[cfg(feature = "cuda")]
 mod events;
 mod lost;
@@ -12,7 +13,12 @@ use crate::workload::Equipped;
 /// The cases of this family; they need the devices of this project.
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
-    let files = [plans::cases(), passed::cases(), lost::cases()];
+    let files = [
+        plans::cases(),
+        binaries::cases(),
+        passed::cases(),
+        lost::cases(),
+    ];
     let cases = files.into_iter().flatten();
     #[cfg(feature = "cuda")]
     let cases = cases.chain(events::cases());

@@ -1,0 +1,140 @@
+//! X1, X7, X3: binary semaphores that a plan makes.
+
+use syncline::negotiate::{MadeBinary, Needs, Party, Plan, negotiate};
+use syncline::{Error, Mechanism, QueueKind, Recorder};
+
+use super::parts::Producer;
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::footprint::grows_nothing;
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "binary.planned": [X1 X7 Q9] => planned;
+    "binary.each_has_what_it_may": [X7 E5] => permissions;
+    "binary.what_has_no_plan": [X1 X3 E5] => no_plan;
+    "binary.plans_leave_nothing": [X4 X1] => leaves_nothing;
+}
+
+/// Both directions of a pair, or what one device does alone.
+fn plans(world: &World<Equipped>) -> Result<Vec<(Plan, [Party; 2])>, Stop> {
+    let party =
+        |side: &crate::user::Device<Equipped>| Party::of(side.library()).needing(Needs::BINARY);
+    let (left, right) = (party(&world.left), party(&world.right));
+    let mut plans = Vec::new();
+    for (signals, waits) in [(left.clone(), right.clone()), (right, left)] {
+        match negotiate([signals.clone().signals(), waits.clone().waits()]) {
+            Ok(plan) => plans.push((plan, [signals, waits])),
+            Err(_) => return Stop::skip("the two have no binary semaphore in common"),
+        }
+    }
+    if !world.is_pair() {
+        plans.pop();
+    }
+    Ok(plans)
+}
+
+fn make(world: &World<Equipped>, plan: &Plan) -> Result<MadeBinary, Stop> {
+    let devices = [world.left.library().clone(), world.right.library().clone()];
+    Ok(plan.make_binary("image", &devices)?)
+}
+
+/// Who waits finds what was written before the signal, and who does not finds what was there.
+fn planned(world: &World<Equipped>) -> Verdict {
+    for (plan, [signaller, waiter]) in plans(world)? {
+        let expected = match world.is_pair() {
+            true => Mechanism::ExternalBinary,
+            false => Mechanism::SameDevice,
+        };
+        check!(plan.mechanism() == expected, "{plan}");
+        let made = make(world, &plan)?;
+        let (signals, waits) = (
+            made.signal_only(signaller.id())?,
+            made.wait_only(waiter.id())?,
+        );
+        let side = |party: &Party| match party.id().device == world.left.id().get() {
+            true => &world.left,
+            false => &world.right,
+        };
+        let mut producer = Producer::new(side(&signaller))?;
+        let consumer = side(&waiter).queue(QueueKind::Compute, "consumer")?;
+        for n in 1..=4 {
+            let signalled = signals.clone();
+            // SAFETY: each signal is consumed before the next.
+            producer.produce_then(move |r| unsafe { signalled.signal(r) })?;
+            signals.count().signal(n)?;
+            waits.count().at(n).wait(patience())?;
+            let waited = waits.clone();
+            // SAFETY: it is counted, so it is pending, and this is the only wait.
+            let work = move |r: &mut Recorder<'_>| unsafe { waited.wait(r) };
+            consumer.submit(&[], work, &[])?;
+            consumer.idle(patience())?;
+            producer.is_seen("who waits")?;
+        }
+    }
+    Ok(())
+}
+
+fn permissions(world: &World<Equipped>) -> Verdict {
+    for (plan, [signaller, waiter]) in plans(world)? {
+        let made = make(world, &plan)?;
+        if !world.is_pair() {
+            made.signal_only(signaller.id())?;
+            made.wait_only(waiter.id())?;
+            continue;
+        }
+        for refused in [
+            made.wait_only(signaller.id()).err(),
+            made.signal_only(waiter.id()).err(),
+        ] {
+            let Some(error @ Error::Unsupported { .. }) = refused else {
+                return Stop::fail(format!(
+                    "somebody has more than the plan grants: {refused:?}"
+                ));
+            };
+            check!(error.to_string().contains("image"), "{error}");
+        }
+    }
+    Ok(())
+}
+
+/// A plan for the one kind does not make the other; what no binary semaphore does has no plan.
+fn no_plan(world: &World<Equipped>) -> Verdict {
+    let devices = [world.left.library().clone(), world.right.library().clone()];
+    for (plan, [signaller, waiter]) in plans(world)? {
+        check_error!(plan.make("image", 0, &devices), Error::Unsupported { .. });
+        check_error!(plan.make_binary("image", &[]), Error::Unsupported { .. });
+        let (signals, waits) = (signaller.signals(), waiter.waits());
+        for besides in [Needs::TIMESTAMPS, Needs::HOST_ACCESS, Needs::TIMELINE] {
+            let asked = negotiate([signals.clone(), waits.clone().needing(besides)]);
+            let Err(conflict) = asked else {
+                return Stop::fail(format!("a binary semaphore for who needs {besides}"));
+            };
+            check!(
+                conflict.to_string().contains("binary semaphore"),
+                "it is not said why: {conflict}"
+            );
+        }
+        let threads = Party::threads().waits();
+        check!(
+            negotiate([signals.clone(), waits.clone(), threads]).is_err(),
+            "two wait for one signal"
+        );
+        let timeline = negotiate([signals, waits].map(|party| party.without(Needs::BINARY)))?;
+        check_error!(
+            timeline.make_binary("image", &devices),
+            Error::Unsupported { .. }
+        );
+    }
+    Ok(())
+}
+
+fn leaves_nothing(world: &World<Equipped>) -> Verdict {
+    let plans = plans(world)?;
+    grows_nothing(|| {
+        for (plan, _) in &plans {
+            make(world, plan)?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,166 @@
+//! X1, X3, X7, P1, P3, Q9: binary semaphores that two processes have.
+
+use syncline::negotiate::Needs;
+
+use crate::World;
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::peer::{Peer, Scene, Side};
+use crate::workload::Equipped;
+
+use super::lost::dead;
+
+equipped_cases! {
+    "process.binary_waited_for": [X1 X3] => waited_for;
+    "process.binary_consumed_on_the_host": [X1 F8] => consumed;
+    "process.binary_and_memory": [X1 X8 Q9] => memory;
+    "process.binary_each_has_what_it_may": [X7] => permissions;
+    "process.binary_is_no_timeline": [X1 X3 E5] => refused;
+    "process.binary_signaller_is_killed": [E3 P3] => killed;
+    "process.binary_leaves_nothing": [X4 P1] => leaves_nothing;
+}
+
+const NOTHING: Needs = Needs::empty();
+
+/// Work that waits comes behind what stands still before the signal, and what does not wait, does not.
+fn waited_for(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make_binary(NOTHING, "image")?;
+        for n in 1..=5 {
+            scene.by(Side::Signaller, &format!("draw image {n}"))?;
+            if n == 1 {
+                // The control: nothing else keeps work back.
+                let plain = scene.by(Side::Waiter, "plain")?;
+                let through = scene.by(Side::Waiter, &format!("through {plain}"))?;
+                check!(through == "true", "work that waits for nothing waits");
+            }
+            let waiting = scene.by(Side::Waiter, &format!("shade image {n}"))?;
+            let early = scene.by(Side::Waiter, &format!("through {waiting}"))?;
+            check!(early == "false", "the wait for signal {n} was none");
+            scene.by(Side::Signaller, "open")?;
+            scene.by(Side::Waiter, &format!("after {waiting}"))?;
+        }
+        Ok(())
+    })
+}
+
+fn consumed(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make_binary(NOTHING, "image")?;
+        for n in 1..=10 {
+            scene.by(Side::Signaller, &format!("draw image {n}"))?;
+            scene.by(Side::Signaller, "open")?;
+            scene.by(Side::Waiter, &format!("consume image {n}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// Who waits finds what was written, and who does not finds what was there before.
+fn memory(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make_binary(Needs::MEMORY, "image")?;
+        scene.together("memory 4096", "memory 4096")?;
+        for n in 1..=5 {
+            scene.by(Side::Signaller, &format!("paint image {n}"))?;
+            let read = scene.by(Side::Waiter, &format!("look image {n}"))?;
+            check!(read == "right", "what was written before {n} is {read}");
+        }
+        scene.by(Side::Signaller, "paint image 6")?;
+        let unwaited = scene.by(Side::Waiter, "glance image 6")?;
+        check!(
+            unwaited == "wrong",
+            "the wait is not what orders the two: {unwaited} without it"
+        );
+        let read = scene.by(Side::Waiter, "look image 6")?;
+        check!(read == "right", "what was written before 6 is {read}");
+        Ok(())
+    })
+}
+
+fn permissions(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make_binary(NOTHING, "image")?;
+        for (side, what) in [(Side::Waiter, "signal"), (Side::Signaller, "wait")] {
+            let refusal = scene.by(side, &format!("miscount {what}"))?;
+            check!(
+                refusal.contains("only") && refusal.contains("image"),
+                "it is not said why: {refusal}"
+            );
+        }
+        Ok(())
+    })
+}
+
+/// A plan for the one does not make the other, and nothing is the worse for asking.
+fn refused(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make_binary(NOTHING, "image")?;
+        let told = |told: Result<String, Stop>| match told {
+            Err(Stop::Failed(reason)) if reason.contains("the plan is for a") => Ok(()),
+            other => Stop::fail(format!("it was made: {other:?}")),
+        };
+        for side in [Side::Signaller, Side::Waiter] {
+            told(scene.by(side, "make frames 0"))?;
+        }
+        scene.make(NOTHING, "frames", 0)?;
+        for side in [Side::Signaller, Side::Waiter] {
+            told(scene.by(side, "binary other"))?;
+        }
+        scene.by(Side::Signaller, "signal frames 1")?;
+        scene.by(Side::Waiter, "wait frames 1").map(|_| ())
+    })
+}
+
+/// Who waits for the count hears of it; everything else goes on.
+fn killed(world: &World<Equipped>) -> Verdict {
+    for is_pending in [false, true] {
+        let mut peer = Peer::start()?;
+        let mut scene = Scene::of(world, &mut peer, Side::Waiter);
+        scene.make_binary(NOTHING, "image")?;
+        scene.by(Side::Signaller, "draw image 1")?;
+        scene.by(Side::Signaller, "open")?;
+        scene.by(Side::Waiter, "shade image 1")?;
+        scene.by(Side::Waiter, "after 1")?;
+        if is_pending {
+            scene.by(Side::Signaller, "draw image 2")?;
+            scene.by(Side::Waiter, "shade image 2")?;
+        }
+        scene.peer().kill()?;
+        dead(scene.by(Side::Waiter, "shade image 3"))?;
+        scene.by(Side::Waiter, "idle")?;
+    }
+    Ok(())
+}
+
+/// Descriptors are what they were, in both processes.
+fn leaves_nothing(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        let round = |scene: &mut Scene<'_>| -> Verdict {
+            scene.make_binary(NOTHING, "image")?;
+            scene.by(Side::Signaller, "draw image 1")?;
+            scene.by(Side::Signaller, "open")?;
+            let waiting = scene.by(Side::Waiter, "shade image 1")?;
+            scene.by(Side::Waiter, &format!("after {waiting}"))?;
+            for side in [Side::Signaller, Side::Waiter] {
+                scene.by(side, "clean")?;
+            }
+            Ok(())
+        };
+        // Drivers open some with the first, and NVIDIA's gives back what it takes after four.
+        for _ in 0..4 {
+            round(scene)?;
+        }
+        for side in [Side::Signaller, Side::Waiter] {
+            let before = scene.by(side, "descriptors")?;
+            for _ in 0..4 {
+                round(scene)?;
+            }
+            let after = scene.by(side, "descriptors")?;
+            check!(
+                before == after,
+                "{before} descriptors became {after} in the process of the {side:?}"
+            );
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,154 @@
+//! What either of two processes does with a binary semaphore.
+
+#![allow(
+    unsafe_code,
+    reason = "vouches for signals, which are counted once they are pending"
+)]
+
+use std::time::Duration;
+
+use syncline::backend::Queue as _;
+use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly, MadeBinary, Party, PartyId};
+use syncline::{KeptPoint, Recorder, Result};
+
+use super::half::{Half, number};
+use crate::case::Stop;
+use crate::workload::Equipped;
+use crate::{Subject as _, patience};
+
+/// Long enough for who does not wait to be there first.
+const LATE: Duration = Duration::from_millis(30);
+
+impl Half {
+    /// See [`Half::run`]. `None` if it is another word.
+    pub(super) fn run_with_binaries(
+        &mut self,
+        what: &str,
+        label: &str,
+        rest: &str,
+    ) -> Option<Result<String, Stop>> {
+        let said = |()| String::new();
+        let done = match what {
+            "binary" => self.make_binary(label).map(said),
+            "draw" => self.draw(rest).map(said),
+            "paint" => self.paint(rest).map(said),
+            "shade" => self.shade(rest).map(|number| number.to_string()),
+            "look" => self.look(rest),
+            "glance" => self.glance(rest),
+            "consume" => self.consume(rest).map(said),
+            "miscount" => self.miscount(label),
+            _ => return None,
+        };
+        Some(done)
+    }
+
+    fn own(&self) -> PartyId {
+        Party::of(self.device.device()).id()
+    }
+
+    fn make_binary(&mut self, label: &str) -> Result<(), Stop> {
+        let (endpoint, plan) = (self.endpoint()?, self.plan()?);
+        let made = plan.make_binary_across(label, &self.devices(), &[&endpoint], patience())?;
+        self.binary = Some(made);
+        Ok(())
+    }
+
+    fn made_binary(&self) -> Result<&MadeBinary, Stop> {
+        let made = self.binary.as_ref();
+        made.map_or_else(|| Stop::fail("there is no binary semaphore"), Ok)
+    }
+
+    fn signals_binary(&self) -> Result<BinarySignalOnly, Stop> {
+        Ok(self.made_binary()?.signal_only(self.own())?)
+    }
+
+    /// Once its next signal, the n-th, is pending.
+    fn waits_binary(&self, n: u64) -> Result<BinaryWaitOnly, Stop> {
+        let semaphore = self.made_binary()?.wait_only(self.own())?;
+        semaphore.count().at(n).wait(patience())?;
+        Ok(semaphore)
+    }
+
+    /// Signals it behind `work`, as the n-th signal.
+    fn signal_behind(
+        &mut self,
+        n: u64,
+        work: impl FnOnce(&mut Recorder<'_>) -> Result<()> + Send + 'static,
+    ) -> Result<(), Stop> {
+        let semaphore = self.signals_binary()?;
+        let signals = semaphore.clone();
+        let work = move |r: &mut Recorder<'_>| {
+            work(r)?;
+            // SAFETY: a case has each signal consumed before the next.
+            unsafe { signals.signal(r) }
+        };
+        let queue = self.queue()?;
+        let end = queue.submit(&[], work, &[])?.end();
+        end.wait_pending(patience())?;
+        Ok(semaphore.count().signal(n)?)
+    }
+
+    fn draw(&mut self, n: &str) -> Result<(), Stop> {
+        let latch = self.latch()?;
+        self.signal_behind(number(n)?, move |r| Equipped::block(r, &latch))
+    }
+
+    fn paint(&mut self, n: &str) -> Result<(), Stop> {
+        let n = number(n)?;
+        let (device, memory) = (self.device.clone(), self.memory()?);
+        self.signal_behind(n, move |r| {
+            device.busy(r, LATE)?;
+            Equipped::fill(r, &memory, n as u32)
+        })
+    }
+
+    /// Work that waits, and then signals that it is through: its number.
+    fn shade(&mut self, n: &str) -> Result<u64, Stop> {
+        let semaphore = self.waits_binary(number(n)?)?;
+        let after = self.after()?;
+        self.submitted += 1;
+        let number = self.submitted;
+        // SAFETY: it is counted, so it is pending, and this is the only wait.
+        let work = move |r: &mut Recorder<'_>| unsafe { semaphore.wait(r) };
+        let queue = self.queue()?;
+        queue.submit(&[], work, &[after.signal_at(number)])?;
+        Ok(number)
+    }
+
+    fn look(&mut self, n: &str) -> Result<String, Stop> {
+        let n = number(n)?;
+        let semaphore = self.waits_binary(n)?;
+        // SAFETY: as above.
+        self.copies(KeptPoint::default().point(), n, move |r| unsafe {
+            semaphore.wait(r)
+        })
+    }
+
+    /// Without waiting for anything but the count.
+    fn glance(&mut self, n: &str) -> Result<String, Stop> {
+        let n = number(n)?;
+        let _ = self.waits_binary(n)?;
+        self.copies(KeptPoint::default().point(), n, |_| Ok(()))
+    }
+
+    /// By a fence, on the host.
+    fn consume(&self, n: &str) -> Result<(), Stop> {
+        let semaphore = self.waits_binary(number(n)?)?;
+        // SAFETY: as above.
+        let fence = unsafe { semaphore.pending("consumed") }?;
+        Ok(fence.wait(patience())?)
+    }
+
+    /// What the plan does not grant: to signal for who waits, to wait for who signals.
+    fn miscount(&self, what: &str) -> Result<String, Stop> {
+        let made = self.made_binary()?;
+        let refused = match what {
+            "signal" => made.signal_only(self.own()).err(),
+            _ => made.wait_only(self.own()).err(),
+        };
+        match refused {
+            Some(error) => Ok(error.to_string()),
+            None => Stop::fail(format!("the plan lets it {what}")),
+        }
+    }
+}
