@@ -11,7 +11,7 @@
 )]
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -82,8 +82,9 @@ impl Waits {
     /// Nobody signals any more.
     pub(crate) fn begin(self: &Arc<Self>) -> Result<Outstanding> {
         self.submissions.fetch_add(1, Ordering::SeqCst);
-        // Whoever finds it lost a moment later finds this, too.
         let outstanding = Outstanding(self.clone());
+        // Either this finds it lost, or who loses it finds this.
+        fence(Ordering::SeqCst);
         self.check().map(|()| outstanding)
     }
 
@@ -111,7 +112,11 @@ impl Waits {
 
     /// Whoever signals is dead: nobody begins to wait from here on, and a queue that does is let go by one signal, made on a thread of its own.
     pub(super) fn lose(self: &Arc<Self>, cause: Error) {
-        if self.lost.set(cause).is_err() || !self.is_outstanding() {
+        if self.lost.set(cause).is_err() {
+            return;
+        }
+        fence(Ordering::SeqCst);
+        if !self.is_outstanding() {
             return;
         }
         let waits = self.clone();
