@@ -80,6 +80,7 @@ impl Half {
     /// | `clean` | lets go of everything but the endpoint | |
     /// | `negotiate BITS` | negotiates for the device, with these [`Needs`] | the mechanism's name, or `conflict` |
     /// | `make LABEL INITIAL` | carries the plan out | |
+    /// | `offer LABEL INITIAL` | begins to, and gives it up at once | |
     /// | `signal LABEL VALUE` | submits a signal | |
     /// | `host LABEL VALUE` | signals from the host | |
     /// | `latched LABEL VALUE` | submits a signal behind work that stands still | |
@@ -175,10 +176,14 @@ impl Half {
                 }
             }
             "make" => {
-                let made = self.make(label, value()?)?;
+                let made = self.make(label, value()?, patience())??;
                 self.lines.push((label.into(), made));
                 done
             }
+            "offer" => match self.make(label, value()?, Duration::ZERO)? {
+                Err(Error::PeerSilent { .. }) => done,
+                other => Stop::fail(format!("it was not given up: {other:?}")),
+            },
             "signal" => {
                 let line = self.signals(label)?;
                 let queue = self.queue()?;
@@ -335,10 +340,15 @@ impl Half {
         [self.device.device().clone()]
     }
 
-    fn make(&self, label: &str, initial: u64) -> Result<Made, Stop> {
+    fn make(
+        &self,
+        label: &str,
+        initial: u64,
+        timeout: Duration,
+    ) -> Result<syncline::Result<Made>, Stop> {
         let endpoint = self.endpoint()?;
         let plan = self.plan()?;
-        Ok(plan.make_across(label, initial, &self.devices(), &[&endpoint], patience())?)
+        Ok(plan.make_across(label, initial, &self.devices(), &[&endpoint], timeout))
     }
 
     fn made(&self, label: &str) -> Result<Granted, Stop> {

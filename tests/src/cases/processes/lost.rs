@@ -4,6 +4,7 @@ use syncline::{Error, PeerLoss};
 
 use crate::World;
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::footprint::Footprint;
 use crate::peer::{Peer, Scene, Side};
 use crate::workload::Equipped;
 
@@ -12,6 +13,7 @@ equipped_cases! {
     "process.killed_with_its_signal_pending": [E3 P3] => pending;
     "process.the_waiter_is_killed": [E3 E4] => waiter;
     "process.killed_while_it_is_awaited": [E3 P1 P3] => awaited;
+    "process.offered_by_one_who_is_dead": [X4 P3 E5] => offered;
 }
 
 pub(super) fn dead(told: Result<String, Stop>) -> Verdict {
@@ -130,4 +132,30 @@ fn awaited(world: &World<Equipped>) -> Verdict {
         })) => Ok(()),
         other => Stop::fail(format!("the wait ends with {other:?}")),
     }
+}
+
+/// What a dead process had sent is taken in, and found to be given up; that it died is the answer, and nothing of it stays.
+fn offered(world: &World<Equipped>) -> Verdict {
+    for is in [Side::Waiter, Side::Signaller] {
+        Scene::each_peer(world, is, |scene, _| {
+            let other = match is {
+                Side::Waiter => Side::Signaller,
+                Side::Signaller => Side::Waiter,
+            };
+            // So that drivers have what they keep.
+            let make = "make first 0";
+            scene.together(make, make)?;
+            scene.by(is, "drop first")?;
+            scene.by(other, "drop first")?;
+            let before = Footprint::now()?.descriptors;
+            scene.by(other, "offer frames 0")?;
+            scene.peer().kill()?;
+            dead(scene.by(is, "make frames 0"))?;
+            // Nobody watches the dead any more.
+            let after = Footprint::now()?.descriptors;
+            check!(after <= before, "{before} descriptors became {after}");
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
