@@ -269,10 +269,10 @@ impl Counter {
         self.page.is_failed() && self.page.lost.load(Ordering::SeqCst) != 0
     }
 
-    /// True for the first who asks: he lets go whoever waits for what a dead process has said to be pending, once he has [failed](Counter::fail)
-    /// it.
-    pub(crate) fn take_release(&self) -> bool {
-        self.page.released.swap(1, Ordering::AcqRel) == 0
+    /// How many have asked before: in this order they let go whoever waits for what a dead process has said to be pending, once they have
+    /// [failed](Counter::fail) it.
+    pub(crate) fn release_turn(&self) -> u32 {
+        self.page.released.fetch_add(1, Ordering::AcqRel)
     }
 
     /// Lets go whatever waits natively for the counter itself, up to `value`, which never comes: to be called when it has failed.

@@ -10,7 +10,7 @@
 //! | 264..272 | pending: signals up to this need nothing more of any host; what is reached is pending, too | each signaller, once a driver has it |
 //! | 384..388 | sleepers: how many threads sleep, or are about to | who sleeps |
 //! | 388..392 | bell: a futex, one more with each ring | who signals, says that a signal is pending, or fails it, while somebody sleeps |
-//! | 392..396 | released: 1 once somebody has taken it on to let go whoever waits for signals of a process that is dead | who does that |
+//! | 392..396 | released: how many have a turn to let go whoever waits for signals of a process that is dead | who takes one |
 //! | 396..400 | lost: 1 if what was said to be pending does not come any more, as its device or its process is gone | who fails it for that, before |
 //! | 512..516 | failed: 0, 1 while the cause is being written, 2 once it is there | who fails it first |
 //! | 516..520 | length of the cause, in bytes | the same |

@@ -15,6 +15,10 @@ use crate::waiters::Stage;
 pub(super) struct Downstream {
     list: Mutex<List>,
     sentinel: OnceLock<Arc<Sentinel>>,
+    /// The timeline itself, if another process signals it.
+    pub(super) of: OnceLock<Weak<Shared>>,
+    /// See `release`.
+    pub(super) released: OnceLock<()>,
 }
 
 /// Waits for nothing but that others look.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use syncline_core::Error;
-use syncline_core::backend::{Counter, Page};
+use syncline_core::backend::{Counter, Page, Survivors};
 
 use super::*;
 
@@ -139,9 +139,9 @@ fn the_end_behind_a_relayed_signal_is_told() {
     }
 }
 
-/// Who signals has died: everybody who has the page hears of it, with what was reached kept; and one lets go what waits natively.
+/// Who signals has died: everybody who has the page hears of it, with what was reached kept; and what waits natively is let go.
 #[test]
-fn the_dead_are_told_of_and_stood_in_for_once() {
+fn the_dead_are_told_of_and_stood_in_for() {
     let _alone = alone();
     let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
     let signalled = Timeline::new("signalled", 0, |_| Ok([port].into_iter().collect())).unwrap();
@@ -160,15 +160,12 @@ fn the_dead_are_told_of_and_stood_in_for_once() {
     let dead = || Error::work(io::Error::other("the process has died"));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| hears[2].at(6).wait(LONG));
-        hears[0].downgrade().lose(counter, dead(), Duration::ZERO);
+        hears[0].downgrade().lose(counter, dead(), Survivors::One);
         let told = sleeper.join().unwrap().unwrap_err().to_string();
         assert!(told.contains("has died"), "{told}");
     });
     assert_eq!(page.read_word(REACHED), 6, "nobody lets go what waits");
-    // A second survivor finds that it is done.
-    page.write_word(REACHED, 3);
-    hears[1].downgrade().lose(counter, dead(), Duration::ZERO);
-    assert_eq!(page.read_word(REACHED), 3, "two let go what waits");
+    hears[1].downgrade().lose(counter, dead(), Survivors::One);
     for heard in &hears {
         assert_eq!(heard.frozen_value(), 2, "a signal of the dead counts");
         heard.at(2).wait(LONG).unwrap();
@@ -195,7 +192,7 @@ fn the_first_cause_stays() {
     signalled.signal(1).unwrap();
     signalled.fail(Error::work(io::Error::other("the lens is dirty")));
     let dead = Error::work(io::Error::other("the process has died"));
-    heard.downgrade().lose(&counter, dead, Duration::ZERO);
+    heard.downgrade().lose(&counter, dead, Survivors::One);
     let told = heard.at(2).wait(LONG).unwrap_err().to_string();
     assert!(told.contains("the lens is dirty"), "{told}");
     heard.at(1).wait(LONG).unwrap();
