@@ -14,14 +14,16 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use crate::error::{Error, Object, Result};
 use crate::handle::CounterFd;
 use crate::shared_memory::{Mapping, Sealed, make};
-use page::Page;
+use page::{Page, Standing};
 
 pub(crate) use bell::Sleeper;
 
@@ -36,7 +38,12 @@ pub struct Counter {
     seen: AtomicU64,
     /// What was last found to be said to be pending; `u64::MAX` as long as nobody here wants to hear of that.
     told: AtomicU64,
+    /// When it was first seen that somebody who says why it has failed does not come to an end with that.
+    unsaid: OnceLock<Instant>,
 }
+
+/// For so long it is left to others to say why a page has failed whose failure was begun and not written down.
+const UNSAID: Duration = Duration::from_millis(700);
 
 impl Counter {
     /// The size of the page, from [`Counter::address`] on.
@@ -69,6 +76,7 @@ impl Counter {
             page,
             seen: AtomicU64::new(initial),
             told: AtomicU64::new(u64::MAX),
+            unsaid: OnceLock::new(),
         };
         Ok((counter, file))
     }
@@ -92,6 +100,7 @@ impl Counter {
             page,
             seen: AtomicU64::new(0),
             told: AtomicU64::new(u64::MAX),
+            unsaid: OnceLock::new(),
         };
         Ok(counter)
     }
@@ -127,7 +136,13 @@ impl Counter {
 
     #[inline(never)]
     fn judge(&self, value: u64, seen: u64) -> Result<u64> {
-        let frozen = self.page.frozen();
+        let standing = self.page.standing(self.unsaid.get().is_some());
+        let frozen = match standing {
+            Standing::Failed(frozen) => Some(frozen),
+            // What is there counts, as nobody has said where it ends.
+            Standing::Failing => Some(u64::MAX),
+            Standing::Sound => None,
+        };
         // What was reached before it failed may have come since the value was read.
         let value = match frozen {
             Some(_) => self.page.reached.load(Ordering::SeqCst),
@@ -157,10 +172,16 @@ impl Counter {
             self.seen.fetch_max(counts, Ordering::AcqRel);
             return Ok(counts);
         }
-        match frozen {
-            Some(_) => Err(self.failure()),
-            None => Ok(value),
+        match standing {
+            Standing::Sound => Ok(value),
+            Standing::Failing if !self.is_unsaid_for_long() => Ok(value),
+            _ => Err(self.failure()),
         }
+    }
+
+    /// Somebody died while he said why it has failed. Who knows of his death says so.
+    fn is_unsaid_for_long(&self) -> bool {
+        self.unsaid.get_or_init(Instant::now).elapsed() > UNSAID
     }
 
     /// The highest value that it was seen to have, and which counts.

@@ -12,7 +12,7 @@
 //! | 388..392 | bell: a futex, one more with each ring | who signals, says that a signal is pending, or fails it, while somebody sleeps |
 //! | 392..396 | released: how many have a turn to let go whoever waits for signals of a process that is dead | who takes one |
 //! | 396..400 | lost: 1 if what was said to be pending does not come any more, as its device or its process is gone | who fails it for that, before |
-//! | 512..516 | failed: 0, 1 while the cause is being written, 2 once it is there | who fails it first |
+//! | 512..516 | failed: 0, 2 once the cause is there; all else while it is being written: 1, and 2 more with each who takes that over from one who does not come to an end | who fails it first |
 //! | 516..520 | length of the cause, in bytes | the same |
 //! | 520..528 | code of the cause, signed | the same |
 //! | 528..536 | frozen: what is above this does not count, although devices may still write it | the same |
@@ -25,6 +25,7 @@
 //! where it is read ([`Counter`](super::Counter)).
 
 use std::mem::offset_of;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::shared_memory::Atomic;
@@ -93,13 +94,21 @@ const _: () = {
 
 /// Nobody has failed it.
 const SOUND: u32 = 0;
-/// Somebody is writing why.
-const FAILING: u32 = 1;
-/// It has failed, and the cause is there.
+/// It has failed, and the cause is there. Whatever else: somebody is writing it.
 const FAILED: u32 = 2;
 
 /// How often one looks whether a failure is written down, which takes less than a microsecond: but he who does it may be dead.
 const PATIENCE: u32 = 1000;
+
+/// How a page stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Sound,
+    /// Somebody has begun to say why it has failed, and has not come to an end: he has died, or was stopped.
+    Failing,
+    /// It has failed, and no value above this counts.
+    Failed(u64),
+}
 
 /// Why a page that failed did: as another process has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,13 +133,12 @@ impl Page {
         self.failed.load(Ordering::Acquire) != SOUND
     }
 
-    /// Notes the first failure, behind which no value above `frozen` counts. False if there was one.
+    /// Notes the first failure, behind which no value above `frozen` counts. False if there was one. Takes over from one who has begun to and does not come to an end.
     pub(super) fn fail(&self, frozen: u64, code: i64, words: &str) -> bool {
         let failed = &self.failed;
-        let first = failed.compare_exchange(SOUND, FAILING, Ordering::AcqRel, Ordering::Relaxed);
-        if first.is_err() {
+        let Some(writing) = self.begin_to_fail() else {
             return false;
-        }
+        };
         let mut length = words.len().min(CAUSE);
         while !words.is_char_boundary(length) {
             length -= 1;
@@ -142,20 +150,48 @@ impl Page {
         self.code.store(code, Ordering::Relaxed);
         self.frozen.store(frozen, Ordering::Relaxed);
         // Sequentially consistent, against who counts himself among the sleepers and then looks.
-        failed.store(FAILED, Ordering::SeqCst);
-        true
+        let written = failed.compare_exchange(writing, FAILED, SeqCst, Relaxed);
+        written.is_ok()
     }
 
-    /// The last value that counts, if it has failed. Waits for a moment for whoever is writing that; 0 if he does not come to an end with it.
-    pub(super) fn frozen(&self) -> Option<u64> {
-        for _ in 0..PATIENCE {
+    /// What stands for the caller, who is to write why; `None` if somebody has, or the page never stands still.
+    fn begin_to_fail(&self) -> Option<u32> {
+        let (mut before, mut looks) = (SOUND, 0);
+        for _ in 0..4 * PATIENCE {
+            let found = self.failed.load(Ordering::Acquire);
+            if found == FAILED {
+                return None;
+            }
+            if found != SOUND && (found != before || looks < PATIENCE) {
+                // Each who writes has his time.
+                looks = if found == before { looks + 1 } else { 0 };
+                before = found;
+                std::thread::yield_now();
+                continue;
+            }
+            // Odd, whatever stands there.
+            let own = match found {
+                SOUND => 1,
+                other => other.wrapping_add(2) | 1,
+            };
+            let taken = self.failed.compare_exchange(found, own, AcqRel, Relaxed);
+            if taken.is_ok() {
+                return Some(own);
+            }
+        }
+        None
+    }
+
+    /// How it stands. Waits for a moment for whoever is writing why it failed, unless he is known `not_to_come` to an end.
+    pub(super) fn standing(&self, not_to_come: bool) -> Standing {
+        for _ in 0..if not_to_come { 1 } else { PATIENCE } {
             match self.failed.load(Ordering::Acquire) {
-                SOUND => return None,
-                FAILED => return Some(self.frozen.load(Ordering::Relaxed)),
+                SOUND => return Standing::Sound,
+                FAILED => return Standing::Failed(self.frozen.load(Ordering::Relaxed)),
                 _ => std::thread::yield_now(),
             }
         }
-        Some(0)
+        Standing::Failing
     }
 
     /// Why it failed, as far as that can be read: bounded, and whatever bytes there are.

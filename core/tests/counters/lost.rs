@@ -231,3 +231,37 @@ fn the_only_survivor_waits_for_nobody() {
     let signals = scene.semaphore.signals.lock().unwrap();
     assert_eq!(*signals, [6]);
 }
+
+/// A process is killed while it says why it fails the timeline: what it had reached counts, and others say that it has died.
+#[test]
+fn who_dies_while_he_says_why_is_told_of() {
+    let _alone = alone();
+    for begun in [1_u32, 7, 4, u32::MAX] {
+        let scene = Scene::new();
+        let lines = [scene.by_the_page(), scene.by_the_page()];
+        scene.page.write_word(REACHED, 5);
+        scene.page.write(FAILED, &begun.to_ne_bytes());
+        let dead = Error::work(io::Error::other("the process has died"));
+        let counter = scene.exporter.counter();
+        lines[0].downgrade().lose(counter, dead, Survivors::Several);
+        for line in &lines {
+            let told = line.at(6).wait(LONG).unwrap_err().to_string();
+            assert!(told.contains("has died"), "{told}");
+            assert_eq!(line.frozen_value(), 5, "what was reached is lost");
+        }
+    }
+}
+
+/// Nobody knows of the death: it ends all the same, where it was.
+#[test]
+fn what_nobody_says_ends_all_the_same() {
+    let _alone = alone();
+    let scene = Scene::new();
+    let line = scene.by_the_page();
+    scene.page.write_word(REACHED, 5);
+    scene.page.write(FAILED, &1_u32.to_ne_bytes());
+    line.at(5).wait(LONG).unwrap();
+    let told = line.at(6).wait(LONG).unwrap_err().to_string();
+    assert!(told.contains("not said why"), "{told}");
+    assert_eq!(line.frozen_value(), 5);
+}
