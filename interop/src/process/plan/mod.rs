@@ -10,7 +10,7 @@ mod line;
 mod memory;
 mod parts;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::Device as _;
@@ -214,9 +214,12 @@ impl<'c> Across<'c> {
     fn make_at_home(&self, initial: u64) -> Result<Made> {
         let own = Own::make(self, initial)?;
         let counter = own.counter().clone();
-        let made = self.hand_out(&own, initial);
-        match made.and_then(|numbers| Ok((own.line(self, initial)?, numbers))) {
-            Ok((lines, numbers)) => Ok(Line::start(self, lines, &counter, &numbers)),
+        let offers = self.offers(&own, initial)?;
+        let numbers: Vec<_> = offers.iter().map(|o| (o.peer, o.offer.number)).collect();
+        // First, as who has taken it may send a point of it at once.
+        let made = Line::start(self, own.line(self, initial)?, &counter, &numbers);
+        match self.hand_out(offers) {
+            Ok(()) => Ok(made),
             Err(error) => {
                 // Some may have it.
                 let cause = format!("not every process has taken it: {error}");
@@ -226,20 +229,16 @@ impl<'c> Across<'c> {
         }
     }
 
-    /// Sends everybody else the handles, and hears that they are taken. The numbers that the object has for them.
-    fn hand_out(&self, own: &Own, initial: u64) -> Result<Vec<(&'c Endpoint, u32)>> {
-        let mut numbers = Vec::new();
-        for process in self.others() {
+    /// What goes to everybody else.
+    fn offers(&self, own: &Own, initial: u64) -> Result<Vec<Handed<'c>>> {
+        let others = self.others().into_iter();
+        let offer = |process| {
             let peer = self.peer(process)?;
-            let number = peer.next_number();
             let handles = self.handles(process);
-            let fds: Vec<_> = handles
-                .iter()
-                .map(|handle| own.export(handle.kind))
-                .collect::<Result<_>>()?;
-            let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            let fds = handles.iter().map(|handle| own.export(handle.kind));
+            let fds = fds.collect::<Result<_>>()?;
             let offer = Offer {
-                number,
+                number: peer.next_number(),
                 content: Content::Timeline,
                 label: self.label.into(),
                 initial,
@@ -249,20 +248,28 @@ impl<'c> Across<'c> {
                 extent: None,
                 event: None,
             };
-            peer.send_object(&offer, &borrowed, self.left())?;
-            numbers.push((peer, number));
+            Ok(Handed { peer, offer, fds })
+        };
+        others.map(offer).collect()
+    }
+
+    /// Sends everybody else the handles, and hears that they are taken.
+    fn hand_out(&self, offers: Vec<Handed<'_>>) -> Result<()> {
+        for Handed { peer, offer, fds } in &offers {
+            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            peer.send_object(offer, &fds, self.left())?;
         }
         // All are heard, so that no answer is left behind for who makes something next.
         let mut heard = Ok(());
-        for (peer, number) in &numbers {
-            let answered = match peer.await_answer(*number, self.left()) {
+        for Handed { peer, offer, .. } in &offers {
+            let answered = match peer.await_answer(offer.number, self.left()) {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(reason)) => Err(self.refused(peer, "timeline", reason)),
                 Err(error) => Err(error),
             };
             heard = heard.and(answered);
         }
-        heard.map(|()| numbers)
+        heard
     }
 
     fn refused(&self, peer: &Endpoint, what: &str, reason: String) -> Error {
@@ -338,6 +345,13 @@ impl<'c> Across<'c> {
     fn is_external(&self) -> bool {
         self.plan.mechanism() == Mechanism::ExternalTimeline
     }
+}
+
+/// What one process is sent, with the number that the object has there.
+struct Handed<'c> {
+    peer: &'c Endpoint,
+    offer: Offer,
+    fds: Vec<OwnedFd>,
 }
 
 fn no_endpoint(process: Process) -> String {
