@@ -166,7 +166,7 @@ impl Publisher {
                 // What is on its way comes first, as nothing comes behind the end.
                 None if reached == pending => {
                     let cause = of.cancelled(next);
-                    self.counter.fail(reached, 0, &cause.to_string());
+                    self.counter.fail_for(reached, &cause);
                     return Found::Over;
                 }
                 None => {}
@@ -197,17 +197,7 @@ impl Publisher {
             // What it had taken does not come any more.
             self.counter.note_lost();
         }
-        self.counter.fail(frozen, code(cause), &cause.to_string());
-    }
-}
-
-/// The native code beneath a failure, if there is one.
-fn code(cause: &Error) -> i64 {
-    match cause {
-        Error::Native { code, .. }
-        | Error::DeviceLost { code, .. }
-        | Error::FailedElsewhere { code, .. } => *code,
-        _ => 0,
+        self.counter.fail_for(frozen, cause);
     }
 }
 
@@ -291,10 +281,11 @@ impl WeakTimeline {
             of.lose(&cause);
         }
         counter.note_lost();
-        let reached = of
-            .as_ref()
-            .map_or_else(|| counter.seen(), |of| of.reached());
-        counter.fail(reached, code(&cause), &cause.to_string());
+        let reached = of.as_ref().map_or_else(
+            || counter.value().unwrap_or(counter.seen()),
+            |of| of.reached(),
+        );
+        counter.fail_for(reached, &cause);
         if let Some(of) = &of {
             of.release_lost(survivors);
         }

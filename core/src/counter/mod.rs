@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use crate::error::{Error, Object, Result};
 use crate::handle::CounterFd;
 use crate::shared_memory::{Mapping, Sealed, make};
-use page::{Page, Standing};
+use page::{Cause, Loss, Page, Standing};
 
 pub(crate) use bell::Sleeper;
 
@@ -122,7 +122,7 @@ impl Counter {
     ///
     /// # Errors
     /// [`Error::Corrupted`] if it shows what no signaller leaves there: all ones, less than it has been, more than was announced;
-    /// [`Error::FailedElsewhere`] once somebody has failed it, and no higher value is there to be told first.
+    /// [`Error::FailedElsewhere`] or [`Error::PeerLost`] once somebody has failed it, and no higher value is there to be told first.
     #[inline]
     pub fn value(&self) -> Result<u64> {
         // In this order: what is seen here was on the page before.
@@ -192,7 +192,7 @@ impl Counter {
     /// Whether it can still be signalled: a load.
     ///
     /// # Errors
-    /// [`Error::FailedElsewhere`].
+    /// [`Error::FailedElsewhere`]; [`Error::PeerLost`] if a process was lost, and another one has failed it for that.
     #[inline]
     pub fn check(&self) -> Result<()> {
         if self.page.is_failed() {
@@ -204,17 +204,24 @@ impl Counter {
     #[cold]
     fn failure(&self) -> Error {
         let cause = self.page.cause();
-        Error::FailedElsewhere {
-            counter: self.object.clone(),
-            code: cause.code,
-            cause: cause.words,
+        match cause.lost {
+            Some(Loss { process, how }) => Error::PeerLost {
+                endpoint: self.object.clone(),
+                process,
+                how,
+            },
+            None => Error::FailedElsewhere {
+                counter: self.object.clone(),
+                code: cause.code,
+                cause: cause.words,
+            },
         }
     }
 
     /// Says that `value` is about to be signalled: to be called before the signal is given to whoever makes it. It may show from here on.
     ///
     /// # Errors
-    /// [`Error::FailedElsewhere`]: the signal must not be made; [`Error::Corrupted`], too, for what [`Counter::value`] tells.
+    /// What [`Counter::check`] tells: the signal must not be made; [`Error::Corrupted`], too, for what [`Counter::value`] tells.
     pub fn announce(&self, value: u64) -> Result<()> {
         self.check()?;
         let reached = self.value()?;
@@ -332,7 +339,7 @@ impl Counter {
     ///
     /// # Errors
     /// [`Error::Corrupted`] if it does not show a lower value that may stand there: somebody signals besides, and nothing was stored;
-    /// [`Error::FailedElsewhere`].
+    /// what [`Counter::check`] tells.
     pub(crate) fn signal(&self, value: u64) -> Result<()> {
         self.announce(value)?;
         let mut before = self.seen.load(Ordering::Acquire);
@@ -355,7 +362,34 @@ impl Counter {
     /// Fails it for every process that has it, unless somebody has before. What is above `frozen` does not count from then on, but for who has seen it
     /// already: a device that still writes to it lets nobody think that it goes on. Of the cause's words 512 bytes go.
     pub fn fail(&self, frozen: u64, code: i64, cause: &str) {
-        if self.page.fail(frozen, code, cause) {
+        self.fail_with(
+            frozen,
+            &Cause {
+                code,
+                words: cause.into(),
+                lost: None,
+            },
+        );
+    }
+
+    /// As [`Counter::fail`], with the native code beneath `cause`, if there is one; who reads of a process that was lost has the same error.
+    pub(crate) fn fail_for(&self, frozen: u64, cause: &Error) {
+        let code = match cause {
+            Error::Native { code, .. }
+            | Error::DeviceLost { code, .. }
+            | Error::FailedElsewhere { code, .. } => *code,
+            _ => 0,
+        };
+        let lost = match *cause {
+            Error::PeerLost { process, how, .. } => Some(Loss { process, how }),
+            _ => None,
+        };
+        let words = cause.to_string();
+        self.fail_with(frozen, &Cause { code, words, lost });
+    }
+
+    fn fail_with(&self, frozen: u64, cause: &Cause) {
+        if self.page.fail(frozen, cause) {
             self.ring();
         }
     }

@@ -17,6 +17,8 @@
 //! | 520..528 | code of the cause, signed | the same |
 //! | 528..536 | frozen: what is above this does not count, although devices may still write it | the same |
 //! | 536..1048 | the cause, UTF-8 | the same |
+//! | 1048..1052 | how a process was lost, if that is the cause: see [`Loss`]; 0 otherwise | the same |
+//! | 1052..1056 | the id of that process | the same |
 //!
 //! Numbers are in the byte order of the machine. What is not listed is 0, and belongs to later versions. What several
 //! processors write at different times lies 128 bytes apart, as they fetch two cache lines together.
@@ -28,6 +30,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::peer::{PeerExit, PeerLoss};
 use crate::shared_memory::Atomic;
 
 /// `SYNCLCTR`.
@@ -73,7 +76,9 @@ pub(super) struct Page {
     code: AtomicI64,
     frozen: AtomicU64,
     cause: [AtomicU8; CAUSE],
-    _rest: Gap<3048>,
+    loss: AtomicU32,
+    process: AtomicU32,
+    _rest: Gap<3040>,
 }
 
 #[allow(unsafe_code, reason = "says what a page is made of")]
@@ -90,6 +95,7 @@ const _: () = {
     assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, length) == 516);
     assert!(offset_of!(Page, code) == 520 && offset_of!(Page, frozen) == 528);
     assert!(offset_of!(Page, cause) == 536);
+    assert!(offset_of!(Page, loss) == 1048 && offset_of!(Page, process) == 1052);
 };
 
 /// Nobody has failed it.
@@ -115,6 +121,52 @@ pub(super) enum Standing {
 pub(super) struct Cause {
     pub(super) code: i64,
     pub(super) words: String,
+    pub(super) lost: Option<Loss>,
+}
+
+/// That a process was lost: 1 if it has ended, 2 with the code that the page has, 3 by the signal of that number, 4 if its end is closed, 5 where it lives, 6 if it was
+/// shut out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Loss {
+    pub(super) process: u32,
+    pub(super) how: PeerLoss,
+}
+
+impl Loss {
+    /// How, and the code.
+    fn words(self) -> (u32, i64) {
+        match self.how {
+            PeerLoss::Died { exit: None } => (1, 0),
+            PeerLoss::Died {
+                exit: Some(PeerExit::Code(code)),
+            } => (2, code.into()),
+            PeerLoss::Died {
+                exit: Some(PeerExit::Signal(signal)),
+            } => (3, signal.into()),
+            PeerLoss::HungUp => (4, 0),
+            PeerLoss::Left => (5, 0),
+            PeerLoss::ShutOut => (6, 0),
+        }
+    }
+
+    /// As they stand in a page, whatever that is.
+    fn of_words(process: u32, how: u32, code: i64) -> Option<Self> {
+        let code = i32::try_from(code).ok();
+        let how = match how {
+            1 => PeerLoss::Died { exit: None },
+            2 => PeerLoss::Died {
+                exit: code.map(PeerExit::Code),
+            },
+            3 => PeerLoss::Died {
+                exit: code.map(PeerExit::Signal),
+            },
+            4 => PeerLoss::HungUp,
+            5 => PeerLoss::Left,
+            6 => PeerLoss::ShutOut,
+            _ => return None,
+        };
+        Some(Self { process, how })
+    }
 }
 
 impl Page {
@@ -134,7 +186,8 @@ impl Page {
     }
 
     /// Notes the first failure, behind which no value above `frozen` counts. False if there was one. Takes over from one who has begun to and does not come to an end.
-    pub(super) fn fail(&self, frozen: u64, code: i64, words: &str) -> bool {
+    pub(super) fn fail(&self, frozen: u64, cause: &Cause) -> bool {
+        let words = &*cause.words;
         let failed = &self.failed;
         let Some(writing) = self.begin_to_fail() else {
             return false;
@@ -147,7 +200,11 @@ impl Page {
             to.store(byte, Ordering::Relaxed);
         }
         self.length.store(length as u32, Ordering::Relaxed);
-        self.code.store(code, Ordering::Relaxed);
+        let loss = cause.lost.map_or((0, cause.code), Loss::words);
+        self.loss.store(loss.0, Ordering::Relaxed);
+        self.code.store(loss.1, Ordering::Relaxed);
+        let process = cause.lost.map_or(0, |lost| lost.process);
+        self.process.store(process, Ordering::Relaxed);
         self.frozen.store(frozen, Ordering::Relaxed);
         // Sequentially consistent, against who counts himself among the sleepers and then looks.
         let written = failed.compare_exchange(writing, FAILED, SeqCst, Relaxed);
@@ -200,6 +257,7 @@ impl Page {
             return Cause {
                 code: 0,
                 words: "it has not said why, or not yet".into(),
+                lost: None,
             };
         }
         let length = self.length.load(Ordering::Relaxed) as usize;
@@ -208,8 +266,11 @@ impl Page {
             .map(|byte| byte.load(Ordering::Relaxed))
             .collect();
         let shown = String::from_utf8_lossy(&bytes);
+        let code = self.code.load(Ordering::Relaxed);
+        let process = self.process.load(Ordering::Relaxed);
         Cause {
-            code: self.code.load(Ordering::Relaxed),
+            code,
+            lost: Loss::of_words(process, self.loss.load(Ordering::Relaxed), code),
             // One line, whatever stands there.
             words: shown.replace(char::is_control, "\u{fffd}"),
         }

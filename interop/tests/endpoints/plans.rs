@@ -9,7 +9,7 @@ use std::time::Duration;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Party, Plan};
 use syncline::process::{Endpoint, negotiate_among};
-use syncline::{Device, Error, PeerLoss, QueueKind, Result, host};
+use syncline::{Device, Error, PeerExit, PeerLoss, QueueKind, Result, host};
 
 use super::{Alone, LONG};
 
@@ -127,9 +127,11 @@ fn the_child() {
             match line.at(2).wait(LONG) {
                 Ok(()) => FINE,
                 Err(Error::Failed { cause, .. }) => match &*cause {
-                    Error::FailedElsewhere { cause, .. }
-                        if cause.contains("killed by signal 9") =>
-                    {
+                    Error::PeerLost { how, process, .. } => {
+                        // Of its parent's other child, by its parent.
+                        let exit = Some(PeerExit::Signal(9));
+                        assert_eq!(*how, PeerLoss::Died { exit });
+                        assert!(![0, std::process::id()].contains(process));
                         TOLD_OF_A_DEATH
                     }
                     _ => OTHERWISE,

@@ -34,7 +34,7 @@ impl Plan {
     /// to that. Others among them are left alone. Beside the object a page of shared memory goes along, which tells every process what is
     /// pending, reached and failed (P4). If the process that signals dies, the timeline fails everywhere with [`Error::PeerLost`], and queues that its signals
     /// would have released are released. A process that closes its end and lives goes on with its part. A third process that has no endpoint to the one
-    /// that signals hears of its death by the page, from one that has: with [`Error::FailedElsewhere`].
+    /// that signals hears of its death by the page, from one that has: with the same error.
     ///
     /// The right to signal is with the process that does: the others may let go of what is made here, and keep views and points. Of a bridge, for which each process has
     /// timelines of its own, [`Made`] is to be kept.
