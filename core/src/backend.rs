@@ -42,6 +42,7 @@ pub use crate::publish::Page;
 pub use crate::recycled::Recycled;
 pub use crate::room::Room;
 pub use crate::run::is_letting_go;
+pub use crate::state::Survivors;
 pub use crate::timeline::{Attachment, Attachments};
 use crate::trace::Trace;
 pub use crate::watch::Watcher;
@@ -579,10 +580,10 @@ pub trait Port: Any + Send + Sync {
         false
     }
 
-    /// True for the first who asks, of all that have the same timeline in whatever process, once it [is lost](Port::is_lost): he
-    /// [releases](Port::release) it.
-    fn takes_release(&self) -> bool {
-        true
+    /// How many have asked before, of all that have the same timeline in whatever process, once it [is lost](Port::is_lost): in this order they
+    /// [release](Port::release) what one of them has to. As far as a page can be believed: any number may come.
+    fn release_turn(&self) -> u32 {
+        0
     }
 
     /// Who should have signalled this timeline is dead, and it has failed: lets go what waits for it natively, up to `value`, by a signal

@@ -508,7 +508,7 @@ pub enum Error {
     /// Another process will not answer, nor signal, any more.
     #[error("{endpoint} has lost {peer}: {how}", peer = peer(*.process))]
     PeerLost {
-        /// The endpoint that it was the other side of.
+        /// The endpoint that it was the other side of; the counter in shared memory, if it was that of another process, which has told it there.
         endpoint: Object,
         /// Its id; 0 if it had not said who it is.
         process: u32,

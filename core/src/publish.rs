@@ -4,14 +4,12 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use crate::backend::ByEngine;
 use crate::counter::Counter;
 use crate::error::{Error, Failure};
 use crate::point::{KeptPoint, Point, Signal};
 use crate::run::Wake;
-use crate::state::Shared;
+use crate::state::{Shared, Survivors};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
@@ -168,7 +166,7 @@ impl Publisher {
                 // What is on its way comes first, as nothing comes behind the end.
                 None if reached == pending => {
                     let cause = of.cancelled(next);
-                    self.counter.fail(reached, 0, &cause.to_string());
+                    self.counter.fail_for(reached, &cause);
                     return Found::Over;
                 }
                 None => {}
@@ -199,17 +197,7 @@ impl Publisher {
             // What it had taken does not come any more.
             self.counter.note_lost();
         }
-        self.counter.fail(frozen, code(cause), &cause.to_string());
-    }
-}
-
-/// The native code beneath a failure, if there is one.
-fn code(cause: &Error) -> i64 {
-    match cause {
-        Error::Native { code, .. }
-        | Error::DeviceLost { code, .. }
-        | Error::FailedElsewhere { code, .. } => *code,
-        _ => 0,
+        self.counter.fail_for(frozen, cause);
     }
 }
 
@@ -276,11 +264,12 @@ impl WeakTimeline {
     /// For a timeline that another process signals and that has its home on `counter`'s page: that process is dead, for the reason that `cause` tells.
     ///
     /// Fails the timeline here, then whatever would be signalled by work that waits for it natively, as that runs on what there is now, and then the page, for everybody.
-    /// After `grace`, in which other processes come to do the same, it makes in the place of the dead the signals that were said to be pending, unless
-    /// somebody else has, so that no queue stays blocked. Values that were reached stay so.
+    /// Then it makes in the place of the dead the signals that were said to be pending, so that no queue stays blocked: where there may be other
+    /// [survivors](Survivors), on another thread, once those have had time to do the same, and unless one of them has been seen to make them. Values that were reached
+    /// stay so.
     ///
-    /// Releases what was held for it, on this thread. Blocks for `grace`, and as long as the driver takes for a signal.
-    pub fn lose(&self, counter: &Counter, cause: Error, grace: Duration) {
+    /// Releases what was held for it, on this thread. Where there are no others it blocks as long as the driver takes for a signal.
+    pub fn lose(&self, counter: &Counter, cause: Error, survivors: Survivors) {
         let cause = cause.into_cause();
         let of = self.0.upgrade();
         if let Some(of) = &of {
@@ -292,13 +281,13 @@ impl WeakTimeline {
             of.lose(&cause);
         }
         counter.note_lost();
-        let reached = of
-            .as_ref()
-            .map_or_else(|| counter.seen(), |of| of.reached());
-        counter.fail(reached, code(&cause), &cause.to_string());
+        let reached = of.as_ref().map_or_else(
+            || counter.value().unwrap_or(counter.seen()),
+            |of| of.reached(),
+        );
+        counter.fail_for(reached, &cause);
         if let Some(of) = &of {
-            std::thread::sleep(grace);
-            of.release_lost();
+            of.release_lost(survivors);
         }
     }
 }
@@ -309,23 +298,5 @@ impl fmt::Debug for WeakTimeline {
             Some(of) => fmt::Debug::fmt(&of, f),
             None => f.write_str("a timeline that is gone"),
         }
-    }
-}
-
-impl Shared {
-    /// Makes the signals that nobody else makes any more, up to what is pending, through one port that can, unless somebody has taken that on: those of
-    /// devices come first, since a page is no object of theirs.
-    pub(crate) fn release_lost(&self) {
-        if !self.home().takes_release() {
-            return;
-        }
-        let told = self.home().pending_elsewhere().unwrap_or(0);
-        let owed = told.max(self.pending()).min(self.largest_legal());
-        let home = [self.home()];
-        let released = self.other_ports().chain(home).any(|port| {
-            // An error, too, leaves it to the next.
-            matches!(port.release(owed, ByEngine::new()), Ok(true))
-        });
-        let _ = released;
     }
 }

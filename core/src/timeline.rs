@@ -65,11 +65,12 @@ impl Timeline {
                 "nobody would ever see it advance: the host cannot read its first port; put one that it can before it"
             }
             Some(home) => {
-                let shared = Shared::new(object, initial, home, attachments.collect());
-                return Ok(Self(Arc::new(Owner {
-                    of: Arc::new(shared),
-                    joined: None,
-                })));
+                let of = Shared::new(object, initial, home, attachments.collect());
+                let of = Arc::new(of);
+                if of.is_from_afar() {
+                    of.know(&of);
+                }
+                return Ok(Self(Arc::new(Owner { of, joined: None })));
             }
         };
         Err(Error::Unsupported {

@@ -7,10 +7,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::backend::{Device as _, Queue as _};
+use syncline::backend::{Device as _, Page, Queue as _};
 use syncline::{
-    Device, Error, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, wait_all,
-    wait_any,
+    Device, Error, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, host,
+    wait_all, wait_any,
 };
 
 /// How often each operation is done before anything is counted, and then in each window.
@@ -31,6 +31,8 @@ struct Bench {
     timed: [Fence; 2],
     /// With timestamps, if the device has a clock.
     clocked: Timeline,
+    /// Whose page other processes would have.
+    published: Timeline,
     kept: Arc<dyn Any + Send + Sync>,
 }
 
@@ -47,6 +49,7 @@ impl Bench {
                 Err(Error::Unsupported { .. }) => device.timeline("not clocked")?,
                 clocked => clocked?,
             },
+            published: published(device)?,
             kept: Arc::new(0_u64),
         };
         bench.start()?;
@@ -78,6 +81,14 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// A timeline with a page beside it.
+fn published(device: &Device) -> Result<Timeline> {
+    let (_, page) = host::Device::new().exportable_port(0)?;
+    let line = device.timeline("published")?;
+    line.publish(page.counter().clone(), Page::Beside);
+    Ok(line)
 }
 
 /// A closure's captures of 64 bytes for a host worker; elsewhere the submission is empty.
@@ -124,7 +135,7 @@ const fn operation(name: &'static str, run: fn(&Bench, u64) -> Result<()>) -> Op
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 13] = [
+pub const OPERATIONS: [Operation; 14] = [
     operation("signal", |bench, n| bench.line.signal(n)),
     operation("query", |bench, n| {
         bench.line.signal(n)?;
@@ -217,6 +228,13 @@ pub const OPERATIONS: [Operation; 13] = [
         gate.signal(n)?;
         line.at(c).wait(PATIENCE)?;
         told(line.at(b))
+    }),
+    operation("signal_published", |bench, n| {
+        let line = &bench.published;
+        let (a, b) = (2 * n - 3, 2 * n - 2);
+        bench.left.submit(&[], work(n), &[line.signal_at(a)])?;
+        line.at(a).wait(PATIENCE)?;
+        line.signal(b)
     }),
     operation("keep", |bench, _| {
         let kept = bench.kept.clone();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_core::backend::{Counter, Queue as _};
+use syncline_core::backend::{Counter, Queue as _, Survivors};
 use syncline_core::{DeviceId, QueueKind, Timeline, host};
 
 use super::*;
@@ -158,7 +158,7 @@ fn what_depends_on_the_dead_fails_before_it_is_let_go() {
     line.downgrade().lose(
         &counter,
         Error::work(std::io::Error::other("the process has died")),
-        std::time::Duration::ZERO,
+        Survivors::One,
     );
     assert_eq!(external_calls(), [("signal", vec![2])]);
     for lost in [&shaded, &copied, &held] {
@@ -192,48 +192,24 @@ fn reach(counter: &Counter, value: u64) {
     reached.store(value, Ordering::SeqCst);
 }
 
-/// A third process hears of the death by the page alone. It fails what depends on it by itself, and lets go what waits if nobody else has.
+/// A third process hears of the death by the page alone. It fails what depends on it by itself.
 #[test]
 fn what_the_page_tells_of_the_dead_is_done_here_too() {
-    for released_elsewhere in [false, true] {
-        let device = device();
-        let exporter = host::Device::new().exportable_port(0).unwrap().1;
-        let there = |handle| host::Device::new().import_timeline(handle).unwrap();
-        let line = Timeline::new("from afar", 0, |_| {
-            let here = device.import_timeline(timeline_fd(device.info()));
-            let here = here.map_err(|rejected| rejected.error)?;
-            Ok([there(exporter.export()?), here].into_iter().collect())
-        });
-        let line = line.unwrap();
-        let other = Timeline::new("elsewhere", 0, |_| {
-            Ok([there(exporter.export()?)].into_iter().collect())
-        });
-        let (other, counter) = (other.unwrap(), exporter.counter());
-        counter.announce(2).unwrap();
-        counter.note_pending(2);
-        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
-        let shaded = device.timeline("shaded").unwrap();
-        assert!(line.at(2).is_pending().unwrap());
-        queue
-            .submit(&[line.at(2)], |_| Ok(()), &[shaded.signal_at(1)])
-            .unwrap();
-        assert_eq!(external_calls(), [("wait", vec![2])]);
-        let dead = || Error::work(std::io::Error::other("the process has died"));
-        if released_elsewhere {
-            other
-                .downgrade()
-                .lose(counter, dead(), std::time::Duration::ZERO);
-        } else {
-            // He who tells it dies in turn, before he lets anybody go.
-            counter.fail_as_lost(0, "the process has died");
-        }
-        assert!(line.value().is_err());
-        let expected: &[_] = match released_elsewhere {
-            true => &[],
-            false => &[("signal", vec![2])],
-        };
-        assert_eq!(external_calls(), expected);
-        let error = shaded.at(1).is_reached().unwrap_err().to_string();
-        assert!(error.contains("has died"), "{error}");
-    }
+    let device = device();
+    let (line, counter) = from_afar(&device);
+    counter.announce(2).unwrap();
+    counter.note_pending(2);
+    let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+    let shaded = device.timeline("shaded").unwrap();
+    assert!(line.at(2).is_pending().unwrap());
+    queue
+        .submit(&[line.at(2)], |_| Ok(()), &[shaded.signal_at(1)])
+        .unwrap();
+    assert_eq!(external_calls(), [("wait", vec![2])]);
+    counter.fail_as_lost(0, "the process has died");
+    assert!(line.value().is_err());
+    let error = shaded.at(1).is_reached().unwrap_err().to_string();
+    assert!(error.contains("has died"), "{error}");
+    // What waits is let go later, so that others have time for this, and by another thread.
+    assert_eq!(external_calls(), []);
 }

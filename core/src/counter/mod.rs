@@ -14,14 +14,16 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use crate::error::{Error, Object, Result};
 use crate::handle::CounterFd;
 use crate::shared_memory::{Mapping, Sealed, make};
-use page::Page;
+use page::{Cause, Loss, Page, Standing};
 
 pub(crate) use bell::Sleeper;
 
@@ -36,7 +38,12 @@ pub struct Counter {
     seen: AtomicU64,
     /// What was last found to be said to be pending; `u64::MAX` as long as nobody here wants to hear of that.
     told: AtomicU64,
+    /// When it was first seen that somebody who says why it has failed does not come to an end with that.
+    unsaid: OnceLock<Instant>,
 }
+
+/// For so long it is left to others to say why a page has failed whose failure was begun and not written down.
+const UNSAID: Duration = Duration::from_millis(700);
 
 impl Counter {
     /// The size of the page, from [`Counter::address`] on.
@@ -69,6 +76,7 @@ impl Counter {
             page,
             seen: AtomicU64::new(initial),
             told: AtomicU64::new(u64::MAX),
+            unsaid: OnceLock::new(),
         };
         Ok((counter, file))
     }
@@ -92,6 +100,7 @@ impl Counter {
             page,
             seen: AtomicU64::new(0),
             told: AtomicU64::new(u64::MAX),
+            unsaid: OnceLock::new(),
         };
         Ok(counter)
     }
@@ -113,7 +122,7 @@ impl Counter {
     ///
     /// # Errors
     /// [`Error::Corrupted`] if it shows what no signaller leaves there: all ones, less than it has been, more than was announced;
-    /// [`Error::FailedElsewhere`] once somebody has failed it, and no higher value is there to be told first.
+    /// [`Error::FailedElsewhere`] or [`Error::PeerLost`] once somebody has failed it, and no higher value is there to be told first.
     #[inline]
     pub fn value(&self) -> Result<u64> {
         // In this order: what is seen here was on the page before.
@@ -127,7 +136,13 @@ impl Counter {
 
     #[inline(never)]
     fn judge(&self, value: u64, seen: u64) -> Result<u64> {
-        let frozen = self.page.frozen();
+        let standing = self.page.standing(self.unsaid.get().is_some());
+        let frozen = match standing {
+            Standing::Failed(frozen) => Some(frozen),
+            // What is there counts, as nobody has said where it ends.
+            Standing::Failing => Some(u64::MAX),
+            Standing::Sound => None,
+        };
         // What was reached before it failed may have come since the value was read.
         let value = match frozen {
             Some(_) => self.page.reached.load(Ordering::SeqCst),
@@ -157,10 +172,16 @@ impl Counter {
             self.seen.fetch_max(counts, Ordering::AcqRel);
             return Ok(counts);
         }
-        match frozen {
-            Some(_) => Err(self.failure()),
-            None => Ok(value),
+        match standing {
+            Standing::Sound => Ok(value),
+            Standing::Failing if !self.is_unsaid_for_long() => Ok(value),
+            _ => Err(self.failure()),
         }
+    }
+
+    /// Somebody died while he said why it has failed. Who knows of his death says so.
+    fn is_unsaid_for_long(&self) -> bool {
+        self.unsaid.get_or_init(Instant::now).elapsed() > UNSAID
     }
 
     /// The highest value that it was seen to have, and which counts.
@@ -171,7 +192,7 @@ impl Counter {
     /// Whether it can still be signalled: a load.
     ///
     /// # Errors
-    /// [`Error::FailedElsewhere`].
+    /// [`Error::FailedElsewhere`]; [`Error::PeerLost`] if a process was lost, and another one has failed it for that.
     #[inline]
     pub fn check(&self) -> Result<()> {
         if self.page.is_failed() {
@@ -183,17 +204,24 @@ impl Counter {
     #[cold]
     fn failure(&self) -> Error {
         let cause = self.page.cause();
-        Error::FailedElsewhere {
-            counter: self.object.clone(),
-            code: cause.code,
-            cause: cause.words,
+        match cause.lost {
+            Some(Loss { process, how }) => Error::PeerLost {
+                endpoint: self.object.clone(),
+                process,
+                how,
+            },
+            None => Error::FailedElsewhere {
+                counter: self.object.clone(),
+                code: cause.code,
+                cause: cause.words,
+            },
         }
     }
 
     /// Says that `value` is about to be signalled: to be called before the signal is given to whoever makes it. It may show from here on.
     ///
     /// # Errors
-    /// [`Error::FailedElsewhere`]: the signal must not be made; [`Error::Corrupted`], too, for what [`Counter::value`] tells.
+    /// What [`Counter::check`] tells: the signal must not be made; [`Error::Corrupted`], too, for what [`Counter::value`] tells.
     pub fn announce(&self, value: u64) -> Result<()> {
         self.check()?;
         let reached = self.value()?;
@@ -269,10 +297,10 @@ impl Counter {
         self.page.is_failed() && self.page.lost.load(Ordering::SeqCst) != 0
     }
 
-    /// True for the first who asks: he lets go whoever waits for what a dead process has said to be pending, once he has [failed](Counter::fail)
-    /// it.
-    pub(crate) fn take_release(&self) -> bool {
-        self.page.released.swap(1, Ordering::AcqRel) == 0
+    /// How many have asked before: in this order they let go whoever waits for what a dead process has said to be pending, once they have
+    /// [failed](Counter::fail) it.
+    pub(crate) fn release_turn(&self) -> u32 {
+        self.page.released.fetch_add(1, Ordering::AcqRel)
     }
 
     /// Lets go whatever waits natively for the counter itself, up to `value`, which never comes: to be called when it has failed.
@@ -311,7 +339,7 @@ impl Counter {
     ///
     /// # Errors
     /// [`Error::Corrupted`] if it does not show a lower value that may stand there: somebody signals besides, and nothing was stored;
-    /// [`Error::FailedElsewhere`].
+    /// what [`Counter::check`] tells.
     pub(crate) fn signal(&self, value: u64) -> Result<()> {
         self.announce(value)?;
         let mut before = self.seen.load(Ordering::Acquire);
@@ -334,7 +362,34 @@ impl Counter {
     /// Fails it for every process that has it, unless somebody has before. What is above `frozen` does not count from then on, but for who has seen it
     /// already: a device that still writes to it lets nobody think that it goes on. Of the cause's words 512 bytes go.
     pub fn fail(&self, frozen: u64, code: i64, cause: &str) {
-        if self.page.fail(frozen, code, cause) {
+        self.fail_with(
+            frozen,
+            &Cause {
+                code,
+                words: cause.into(),
+                lost: None,
+            },
+        );
+    }
+
+    /// As [`Counter::fail`], with the native code beneath `cause`, if there is one; who reads of a process that was lost has the same error.
+    pub(crate) fn fail_for(&self, frozen: u64, cause: &Error) {
+        let code = match cause {
+            Error::Native { code, .. }
+            | Error::DeviceLost { code, .. }
+            | Error::FailedElsewhere { code, .. } => *code,
+            _ => 0,
+        };
+        let lost = match *cause {
+            Error::PeerLost { process, how, .. } => Some(Loss { process, how }),
+            _ => None,
+        };
+        let words = cause.to_string();
+        self.fail_with(frozen, &Cause { code, words, lost });
+    }
+
+    fn fail_with(&self, frozen: u64, cause: &Cause) {
+        if self.page.fail(frozen, cause) {
             self.ring();
         }
     }

@@ -10,13 +10,15 @@
 //! | 264..272 | pending: signals up to this need nothing more of any host; what is reached is pending, too | each signaller, once a driver has it |
 //! | 384..388 | sleepers: how many threads sleep, or are about to | who sleeps |
 //! | 388..392 | bell: a futex, one more with each ring | who signals, says that a signal is pending, or fails it, while somebody sleeps |
-//! | 392..396 | released: 1 once somebody has taken it on to let go whoever waits for signals of a process that is dead | who does that |
+//! | 392..396 | released: how many have a turn to let go whoever waits for signals of a process that is dead | who takes one |
 //! | 396..400 | lost: 1 if what was said to be pending does not come any more, as its device or its process is gone | who fails it for that, before |
-//! | 512..516 | failed: 0, 1 while the cause is being written, 2 once it is there | who fails it first |
+//! | 512..516 | failed: 0, 2 once the cause is there; all else while it is being written: 1, and 2 more with each who takes that over from one who does not come to an end | who fails it first |
 //! | 516..520 | length of the cause, in bytes | the same |
 //! | 520..528 | code of the cause, signed | the same |
 //! | 528..536 | frozen: what is above this does not count, although devices may still write it | the same |
 //! | 536..1048 | the cause, UTF-8 | the same |
+//! | 1048..1052 | how a process was lost, if that is the cause: see [`Loss`]; 0 otherwise | the same |
+//! | 1052..1056 | the id of that process | the same |
 //!
 //! Numbers are in the byte order of the machine. What is not listed is 0, and belongs to later versions. What several
 //! processors write at different times lies 128 bytes apart, as they fetch two cache lines together.
@@ -25,8 +27,10 @@
 //! where it is read ([`Counter`](super::Counter)).
 
 use std::mem::offset_of;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::peer::{PeerExit, PeerLoss};
 use crate::shared_memory::Atomic;
 
 /// `SYNCLCTR`.
@@ -72,7 +76,9 @@ pub(super) struct Page {
     code: AtomicI64,
     frozen: AtomicU64,
     cause: [AtomicU8; CAUSE],
-    _rest: Gap<3048>,
+    loss: AtomicU32,
+    process: AtomicU32,
+    _rest: Gap<3040>,
 }
 
 #[allow(unsafe_code, reason = "says what a page is made of")]
@@ -89,23 +95,78 @@ const _: () = {
     assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, length) == 516);
     assert!(offset_of!(Page, code) == 520 && offset_of!(Page, frozen) == 528);
     assert!(offset_of!(Page, cause) == 536);
+    assert!(offset_of!(Page, loss) == 1048 && offset_of!(Page, process) == 1052);
 };
 
 /// Nobody has failed it.
 const SOUND: u32 = 0;
-/// Somebody is writing why.
-const FAILING: u32 = 1;
-/// It has failed, and the cause is there.
+/// It has failed, and the cause is there. Whatever else: somebody is writing it.
 const FAILED: u32 = 2;
 
 /// How often one looks whether a failure is written down, which takes less than a microsecond: but he who does it may be dead.
 const PATIENCE: u32 = 1000;
+
+/// How a page stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Sound,
+    /// Somebody has begun to say why it has failed, and has not come to an end: he has died, or was stopped.
+    Failing,
+    /// It has failed, and no value above this counts.
+    Failed(u64),
+}
 
 /// Why a page that failed did: as another process has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
     pub(super) code: i64,
     pub(super) words: String,
+    pub(super) lost: Option<Loss>,
+}
+
+/// That a process was lost: 1 if it has ended, 2 with the code that the page has, 3 by the signal of that number, 4 if its end is closed, 5 where it lives, 6 if it was
+/// shut out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Loss {
+    pub(super) process: u32,
+    pub(super) how: PeerLoss,
+}
+
+impl Loss {
+    /// How, and the code.
+    fn words(self) -> (u32, i64) {
+        match self.how {
+            PeerLoss::Died { exit: None } => (1, 0),
+            PeerLoss::Died {
+                exit: Some(PeerExit::Code(code)),
+            } => (2, code.into()),
+            PeerLoss::Died {
+                exit: Some(PeerExit::Signal(signal)),
+            } => (3, signal.into()),
+            PeerLoss::HungUp => (4, 0),
+            PeerLoss::Left => (5, 0),
+            PeerLoss::ShutOut => (6, 0),
+        }
+    }
+
+    /// As they stand in a page, whatever that is.
+    fn of_words(process: u32, how: u32, code: i64) -> Option<Self> {
+        let code = i32::try_from(code).ok();
+        let how = match how {
+            1 => PeerLoss::Died { exit: None },
+            2 => PeerLoss::Died {
+                exit: code.map(PeerExit::Code),
+            },
+            3 => PeerLoss::Died {
+                exit: code.map(PeerExit::Signal),
+            },
+            4 => PeerLoss::HungUp,
+            5 => PeerLoss::Left,
+            6 => PeerLoss::ShutOut,
+            _ => return None,
+        };
+        Some(Self { process, how })
+    }
 }
 
 impl Page {
@@ -124,13 +185,13 @@ impl Page {
         self.failed.load(Ordering::Acquire) != SOUND
     }
 
-    /// Notes the first failure, behind which no value above `frozen` counts. False if there was one.
-    pub(super) fn fail(&self, frozen: u64, code: i64, words: &str) -> bool {
+    /// Notes the first failure, behind which no value above `frozen` counts. False if there was one. Takes over from one who has begun to and does not come to an end.
+    pub(super) fn fail(&self, frozen: u64, cause: &Cause) -> bool {
+        let words = &*cause.words;
         let failed = &self.failed;
-        let first = failed.compare_exchange(SOUND, FAILING, Ordering::AcqRel, Ordering::Relaxed);
-        if first.is_err() {
+        let Some(writing) = self.begin_to_fail() else {
             return false;
-        }
+        };
         let mut length = words.len().min(CAUSE);
         while !words.is_char_boundary(length) {
             length -= 1;
@@ -139,23 +200,55 @@ impl Page {
             to.store(byte, Ordering::Relaxed);
         }
         self.length.store(length as u32, Ordering::Relaxed);
-        self.code.store(code, Ordering::Relaxed);
+        let loss = cause.lost.map_or((0, cause.code), Loss::words);
+        self.loss.store(loss.0, Ordering::Relaxed);
+        self.code.store(loss.1, Ordering::Relaxed);
+        let process = cause.lost.map_or(0, |lost| lost.process);
+        self.process.store(process, Ordering::Relaxed);
         self.frozen.store(frozen, Ordering::Relaxed);
         // Sequentially consistent, against who counts himself among the sleepers and then looks.
-        failed.store(FAILED, Ordering::SeqCst);
-        true
+        let written = failed.compare_exchange(writing, FAILED, SeqCst, Relaxed);
+        written.is_ok()
     }
 
-    /// The last value that counts, if it has failed. Waits for a moment for whoever is writing that; 0 if he does not come to an end with it.
-    pub(super) fn frozen(&self) -> Option<u64> {
-        for _ in 0..PATIENCE {
+    /// What stands for the caller, who is to write why; `None` if somebody has, or the page never stands still.
+    fn begin_to_fail(&self) -> Option<u32> {
+        let (mut before, mut looks) = (SOUND, 0);
+        for _ in 0..4 * PATIENCE {
+            let found = self.failed.load(Ordering::Acquire);
+            if found == FAILED {
+                return None;
+            }
+            if found != SOUND && (found != before || looks < PATIENCE) {
+                // Each who writes has his time.
+                looks = if found == before { looks + 1 } else { 0 };
+                before = found;
+                std::thread::yield_now();
+                continue;
+            }
+            // Odd, whatever stands there.
+            let own = match found {
+                SOUND => 1,
+                other => other.wrapping_add(2) | 1,
+            };
+            let taken = self.failed.compare_exchange(found, own, AcqRel, Relaxed);
+            if taken.is_ok() {
+                return Some(own);
+            }
+        }
+        None
+    }
+
+    /// How it stands. Waits for a moment for whoever is writing why it failed, unless he is known `not_to_come` to an end.
+    pub(super) fn standing(&self, not_to_come: bool) -> Standing {
+        for _ in 0..if not_to_come { 1 } else { PATIENCE } {
             match self.failed.load(Ordering::Acquire) {
-                SOUND => return None,
-                FAILED => return Some(self.frozen.load(Ordering::Relaxed)),
+                SOUND => return Standing::Sound,
+                FAILED => return Standing::Failed(self.frozen.load(Ordering::Relaxed)),
                 _ => std::thread::yield_now(),
             }
         }
-        Some(0)
+        Standing::Failing
     }
 
     /// Why it failed, as far as that can be read: bounded, and whatever bytes there are.
@@ -164,6 +257,7 @@ impl Page {
             return Cause {
                 code: 0,
                 words: "it has not said why, or not yet".into(),
+                lost: None,
             };
         }
         let length = self.length.load(Ordering::Relaxed) as usize;
@@ -172,8 +266,11 @@ impl Page {
             .map(|byte| byte.load(Ordering::Relaxed))
             .collect();
         let shown = String::from_utf8_lossy(&bytes);
+        let code = self.code.load(Ordering::Relaxed);
+        let process = self.process.load(Ordering::Relaxed);
         Cause {
-            code: self.code.load(Ordering::Relaxed),
+            code,
+            lost: Loss::of_words(process, self.loss.load(Ordering::Relaxed), code),
             // One line, whatever stands there.
             words: shown.replace(char::is_control, "\u{fffd}"),
         }

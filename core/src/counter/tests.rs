@@ -2,6 +2,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::*;
+use crate::peer::{PeerExit, PeerLoss};
 
 /// A counter, and the same as another process has it.
 fn two(initial: u64) -> (Counter, Counter) {
@@ -144,8 +145,52 @@ fn a_cause_is_bounded_whatever_is_written() {
     assert!(!cause.contains(char::is_control), "{cause:?}");
     // Somebody died while he said why.
     rustix::io::pwrite(file.as_fd(), &77_u32.to_ne_bytes(), 512).unwrap();
-    let told = theirs.value().unwrap_err().to_string();
+    let told = loop {
+        match theirs.value() {
+            Ok(value) => assert_eq!(value, 0),
+            Err(told) => break told.to_string(),
+        }
+    };
     assert!(told.contains("not said why"), "{told}");
+    // What it had reached counts, however late that is seen.
+    theirs.page.announced.store(3, Ordering::SeqCst);
+    theirs.page.reached.store(3, Ordering::SeqCst);
+    assert_eq!(theirs.value().unwrap(), 3);
+    assert!(theirs.value().is_err());
+}
+
+/// Who hears by the page has the error that somebody with a way to the process has written there.
+#[test]
+fn a_lost_process_is_told_by_its_id() {
+    use PeerLoss::{Died, HungUp, Left, ShutOut};
+    let exits = [
+        None,
+        Some(PeerExit::Code(-3)),
+        Some(PeerExit::Code(0)),
+        Some(PeerExit::Signal(9)),
+    ];
+    let all = exits.map(|exit| Died { exit }).into_iter();
+    for how in all.chain([HungUp, Left, ShutOut]) {
+        let (ours, theirs) = two(0);
+        let endpoint = Object::new("endpoint", "ours");
+        let process = 4711;
+        ours.fail_for(
+            0,
+            &Error::PeerLost {
+                endpoint,
+                process,
+                how,
+            },
+        );
+        match theirs.value() {
+            Err(Error::PeerLost {
+                endpoint,
+                process: 4711,
+                how: told,
+            }) => assert_eq!((endpoint.id(), told), (theirs.object().id(), how)),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// Two that signal without waiting for each other: each value once, and nothing goes back.

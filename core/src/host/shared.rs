@@ -156,8 +156,8 @@ impl Port for CounterPort {
         self.0.is_lost()
     }
 
-    fn takes_release(&self) -> bool {
-        self.0.take_release()
+    fn release_turn(&self) -> u32 {
+        self.0.release_turn()
     }
 
     fn pending_elsewhere(&self) -> Result<u64> {

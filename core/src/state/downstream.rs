@@ -15,6 +15,10 @@ use crate::waiters::Stage;
 pub(super) struct Downstream {
     list: Mutex<List>,
     sentinel: OnceLock<Arc<Sentinel>>,
+    /// The timeline itself, if another process signals it.
+    pub(super) of: OnceLock<Weak<Shared>>,
+    /// See `release`.
+    pub(super) released: OnceLock<()>,
 }
 
 /// Waits for nothing but that others look.
@@ -138,5 +142,62 @@ impl Shared {
         drop(list);
         let never = |entry: &Dependent| entry.waited > reached;
         all.into_iter().filter(never).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::backend::{Attachment, ByEngine, Device as _, Port};
+    use crate::error::Result;
+    use crate::{DeviceId, Timeline, host};
+
+    /// What a device reaches, and nobody on the host asks for.
+    struct Word(Arc<AtomicU64>);
+
+    impl Port for Word {
+        fn poll(&self) -> Result<Option<u64>> {
+            Ok(Some(self.0.load(Ordering::SeqCst)))
+        }
+
+        fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+            self.0.store(value, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+
+    fn line(word: &Arc<AtomicU64>) -> Timeline {
+        let port = Attachment {
+            device: DeviceId::new(),
+            port: Box::new(Word(word.clone())),
+            watch: None,
+            max_value_difference: u64::MAX,
+            signalled_elsewhere: true,
+        };
+        Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap()
+    }
+
+    /// Memory follows what is outstanding, whether or not anybody asks how far the timeline is, and whatever stands in front.
+    #[test]
+    fn what_is_reached_is_not_remembered() {
+        let later = host::Device::new().timeline("later").unwrap();
+        for in_front in [None, Some(u64::MAX - 1)] {
+            let reached = Arc::new(AtomicU64::new(0));
+            let line = line(&reached);
+            let of = line.shared();
+            let all = in_front.into_iter().chain(1..=10_000);
+            for (waited, value) in all.zip(1_u64..) {
+                // As far as ten submissions behind.
+                reached.store(value.saturating_sub(10), Ordering::SeqCst);
+                let noted = of.note_dependent(waited, later.shared(), value);
+                noted.unwrap();
+                let list = of.downstream.list.lock();
+                let (length, room) = (list.entries.len(), list.entries.capacity());
+                assert!(length <= 2 * LOOK_AT, "{length} at {value}");
+                assert!(room <= 4 * LOOK_AT, "room for {room} at {value}");
+            }
+        }
     }
 }

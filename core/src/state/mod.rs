@@ -5,6 +5,7 @@ mod claims;
 mod downstream;
 mod quick;
 mod reached;
+mod release;
 mod signals;
 mod watching;
 
@@ -31,6 +32,7 @@ pub(crate) use awaited::Registered;
 use claims::Claims;
 pub(crate) use claims::Interval;
 use downstream::Downstream;
+pub use release::Survivors;
 
 /// How a value of a timeline stands.
 #[derive(Debug, Clone)]
@@ -371,6 +373,11 @@ impl Shared {
     #[inline]
     pub(crate) const fn is_from_afar(&self) -> bool {
         self.from_afar
+    }
+
+    /// Says that this is where it lies, to who has no more than a reference.
+    pub(crate) fn know(&self, of: &Arc<Self>) {
+        let _ = self.downstream.of.set(Arc::downgrade(of));
     }
 
     /// The right to signal it is another process's.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Part, Shared, State};
+use super::{Part, Shared, State, Survivors};
 use crate::error::{Error, Result};
 use crate::run::wake_all;
 use crate::sync::{Briefly, Ordering};
@@ -110,7 +110,7 @@ impl Shared {
                 self.advance(told);
                 if self.home().is_lost() {
                     self.lose(&error.into_cause());
-                    self.release_lost();
+                    self.release_lost(Survivors::Several);
                 } else {
                     self.fail_frozen(error.into_cause());
                 }

@@ -9,6 +9,7 @@
 )]
 
 mod handles;
+mod lost;
 mod pages;
 mod processes;
 mod published;

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::time::Instant;
 
-use syncline_core::Error;
-use syncline_core::backend::{Counter, Page};
+use syncline_core::backend::{Attachment, ByEngine, Counter, Page, Port, Survivors};
+use syncline_core::{DeviceId, Error, Object, Result};
 
 use super::*;
 
@@ -139,9 +141,9 @@ fn the_end_behind_a_relayed_signal_is_told() {
     }
 }
 
-/// Who signals has died: everybody who has the page hears of it, with what was reached kept; and one lets go what waits natively.
+/// Who signals has died: everybody who has the page hears of it, with what was reached kept; and what waits natively is let go.
 #[test]
-fn the_dead_are_told_of_and_stood_in_for_once() {
+fn the_dead_are_told_of_and_stood_in_for() {
     let _alone = alone();
     let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
     let signalled = Timeline::new("signalled", 0, |_| Ok([port].into_iter().collect())).unwrap();
@@ -160,15 +162,12 @@ fn the_dead_are_told_of_and_stood_in_for_once() {
     let dead = || Error::work(io::Error::other("the process has died"));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| hears[2].at(6).wait(LONG));
-        hears[0].downgrade().lose(counter, dead(), Duration::ZERO);
+        hears[0].downgrade().lose(counter, dead(), Survivors::One);
         let told = sleeper.join().unwrap().unwrap_err().to_string();
         assert!(told.contains("has died"), "{told}");
     });
     assert_eq!(page.read_word(REACHED), 6, "nobody lets go what waits");
-    // A second survivor finds that it is done.
-    page.write_word(REACHED, 3);
-    hears[1].downgrade().lose(counter, dead(), Duration::ZERO);
-    assert_eq!(page.read_word(REACHED), 3, "two let go what waits");
+    hears[1].downgrade().lose(counter, dead(), Survivors::One);
     for heard in &hears {
         assert_eq!(heard.frozen_value(), 2, "a signal of the dead counts");
         heard.at(2).wait(LONG).unwrap();
@@ -195,7 +194,7 @@ fn the_first_cause_stays() {
     signalled.signal(1).unwrap();
     signalled.fail(Error::work(io::Error::other("the lens is dirty")));
     let dead = Error::work(io::Error::other("the process has died"));
-    heard.downgrade().lose(&counter, dead, Duration::ZERO);
+    heard.downgrade().lose(&counter, dead, Survivors::One);
     let told = heard.at(2).wait(LONG).unwrap_err().to_string();
     assert!(told.contains("the lens is dirty"), "{told}");
     heard.at(1).wait(LONG).unwrap();
@@ -244,4 +243,95 @@ fn a_watch_sleeps_after_a_raw_claim() {
     let spent =
         (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1_000_000;
     assert!(spent < 150, "{spent} ms of a processor in a wait of 300 ms");
+}
+
+/// A signal, and a failure behind it, come while another thread writes to the page: that has what was reached before the failure.
+#[test]
+fn a_failure_freezes_the_page_at_what_was_reached() {
+    let _alone = alone();
+    for round in 0..200 {
+        let (signalled, heard, counter) = beside(0);
+        std::thread::scope(|scope| {
+            // Who sleeps there makes it long to write that something is reached.
+            let sleeper = scope.spawn(|| heard.at(3).wait(LONG));
+            let fails = scope.spawn(|| {
+                while counter.value().unwrap() < 1 {
+                    std::hint::spin_loop();
+                }
+                signalled.signal(2).unwrap();
+                signalled.fail(Error::work(io::Error::other("the lens is dirty")));
+            });
+            signalled.signal(1).unwrap();
+            fails.join().unwrap();
+            sleeper.join().unwrap().unwrap_err();
+        });
+        assert_eq!(heard.frozen_value(), 2, "in round {round}");
+    }
+}
+
+/// A device that is lost: the memory that it has written cannot be asked for any more.
+struct Lost(Arc<AtomicBool>);
+
+impl Port for Lost {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+        Ok(())
+    }
+
+    fn visible(&self, reached: u64) -> Result<u64> {
+        match self.0.load(Ordering::SeqCst) {
+            false => Ok(reached),
+            true => Err(Error::DeviceLost {
+                object: Object::new("device", "lost"),
+                call: "cuEventQuery",
+                code: 719,
+                name: "CUDA_ERROR_LAUNCH_FAILED".into(),
+            }),
+        }
+    }
+}
+
+/// A device that writes the page itself is lost, and its process lives, where nobody waits: who waits elsewhere hears of it, and is let go.
+#[test]
+fn a_lost_device_of_a_signaller_that_lives_is_told() {
+    let _alone = alone();
+    let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
+    let lost = Arc::new(AtomicBool::new(false));
+    let device = Attachment {
+        device: DeviceId::new(),
+        port: Box::new(Lost(lost.clone())),
+        watch: None,
+        max_value_difference: u64::MAX,
+        signalled_elsewhere: false,
+    };
+    let signalled = Timeline::new("signalled", 0, |_| Ok([port, device].into_iter().collect()));
+    let signalled = signalled.unwrap();
+    let counter = exporter.counter();
+    signalled.publish(counter.clone(), Page::Own);
+    let heard = imported_at(exporter.export().unwrap(), 0);
+    // As a stream that signals 4 does.
+    let mut claim = signalled.claim(4, 0).unwrap();
+    counter.announce(4).unwrap();
+    counter.note_pending(4);
+    claim.submitted().unwrap();
+    drop(claim);
+    heard.at(4).wait_pending(LONG).unwrap();
+    lost.store(true, Ordering::SeqCst);
+    let Error::Failed { cause, .. } = heard.at(4).wait(LONG).unwrap_err() else {
+        panic!("it is reached");
+    };
+    assert!(
+        matches!(*cause, Error::FailedElsewhere { code: 719, .. }),
+        "{cause}"
+    );
+    assert_eq!(heard.frozen_value(), 0);
+    let page = super::Hostile::of(&exporter);
+    let patience = Instant::now() + LONG;
+    while page.read_word(REACHED) < 4 {
+        assert!(Instant::now() < patience, "nobody lets go what waits");
+        std::thread::yield_now();
+    }
 }

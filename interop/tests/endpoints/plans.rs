@@ -9,7 +9,7 @@ use std::time::Duration;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Party, Plan};
 use syncline::process::{Endpoint, negotiate_among};
-use syncline::{Device, Error, PeerLoss, QueueKind, Result, host};
+use syncline::{Device, Error, PeerExit, PeerLoss, QueueKind, Result, host};
 
 use super::{Alone, LONG};
 
@@ -75,7 +75,7 @@ fn the_child() {
     let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
     let device = host::Device::new();
     let own = match &*role {
-        "waits" | "comes late" => Party::of(&device).waits(),
+        "waits" | "comes late" | "sends at once" => Party::of(&device).waits(),
         _ => Party::of(&device).signals(),
     };
     let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
@@ -120,13 +120,18 @@ fn the_child() {
         }
         _ => {
             let line = made.wait_only(own.id()).unwrap();
+            if role == "sends at once" {
+                endpoint.send_point(line.at(1), LONG).unwrap();
+            }
             line.at(1).wait(LONG).unwrap();
             match line.at(2).wait(LONG) {
                 Ok(()) => FINE,
                 Err(Error::Failed { cause, .. }) => match &*cause {
-                    Error::FailedElsewhere { cause, .. }
-                        if cause.contains("killed by signal 9") =>
-                    {
+                    Error::PeerLost { how, process, .. } => {
+                        // Of its parent's other child, by its parent.
+                        let exit = Some(PeerExit::Signal(9));
+                        assert_eq!(*how, PeerLoss::Died { exit });
+                        assert!(![0, std::process::id()].contains(process));
                         TOLD_OF_A_DEATH
                     }
                     _ => OTHERWISE,
@@ -215,6 +220,32 @@ fn a_second_try_finds_the_second_offer() {
         line.signal(1).unwrap();
         line.signal(2).unwrap();
         member.ends_with(FINE);
+    };
+    scene();
+    // The thread that watches may have had the last of it, for a moment.
+    alone.nothing_is_left();
+}
+
+/// Who has taken it sends a point of it, while another has yet to take it: the one in the middle knows it by then.
+#[test]
+fn a_point_may_come_before_everybody_has_it() {
+    let alone = Alone::new();
+    let scene = || {
+        let (mut quick, mut late) = (Member::new("sends at once"), Member::new("comes late"));
+        let device = host::Device::new();
+        let own = Party::of(&device).signals();
+        let peers = [&quick.endpoint, &late.endpoint];
+        let plan = negotiate_among(own.clone(), &peers, LONG).unwrap();
+        let line = std::thread::scope(|scope| {
+            let received = scope.spawn(|| quick.endpoint.receive_point(LONG));
+            let made = make(&plan, &device, &peers, LONG).unwrap();
+            assert_eq!(received.join().unwrap().unwrap().point().value(), 1);
+            made.signal_only(own.id()).unwrap()
+        });
+        line.signal(1).unwrap();
+        line.signal(2).unwrap();
+        quick.ends_with(FINE);
+        late.ends_with(FINE);
     };
     scene();
     // The thread that watches may have had the last of it, for a moment.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use syncline_core::SignalOnly;
-use syncline_core::backend::Counter;
+use syncline_core::backend::{Counter, Survivors};
 use syncline_core::{Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, WeakTimeline};
 
 use super::{Across, End, Waits};
@@ -20,16 +20,12 @@ pub(super) struct Line {
     peer: Process,
     /// Its end can be seen.
     watched: bool,
-    /// It is the only one besides this.
-    alone: bool,
+    survivors: Survivors,
     timeline: WeakTimeline,
     counter: Arc<Counter>,
     /// Of a binary semaphore, whose signals it counts.
     waits: Vec<Arc<Waits>>,
 }
-
-/// For further processes to fail what depends on the dead, before it is let go.
-const GRACE: Duration = Duration::from_millis(50);
 
 impl Survivor for Line {
     fn lost(&self, how: &PeerLoss) {
@@ -44,8 +40,8 @@ impl Survivor for Line {
             how: *how,
         };
         // What it had said to be pending does not come any more.
-        let grace = if self.alone { Duration::ZERO } else { GRACE };
-        self.timeline.lose(&self.counter, cause.clone(), grace);
+        self.timeline
+            .lose(&self.counter, cause.clone(), self.survivors);
         for waits in &self.waits {
             waits.lose(cause.clone());
         }
@@ -86,7 +82,10 @@ impl Line {
                 endpoint: endpoint.object().clone(),
                 peer: signaller,
                 watched: endpoint.watches_process().is_ok(),
-                alone: across.others().len() == 1,
+                survivors: match *across.others() {
+                    [_] => Survivors::One,
+                    _ => Survivors::Several,
+                },
                 timeline: home.downgrade(),
                 counter: counter.clone(),
                 waits: ends.iter().filter_map(End::waits).cloned().collect(),

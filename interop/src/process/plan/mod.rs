@@ -14,7 +14,7 @@ mod memory;
 mod parts;
 mod waits;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::Device as _;
@@ -40,7 +40,7 @@ impl Plan {
     /// to that. Others among them are left alone. Beside the object a page of shared memory goes along, which tells every process what is
     /// pending, reached and failed (P4). If the process that signals dies, the timeline fails everywhere with [`Error::PeerLost`], and queues that its signals
     /// would have released are released. A process that closes its end and lives goes on with its part. A third process that has no endpoint to the one
-    /// that signals hears of its death by the page, from one that has: with [`Error::FailedElsewhere`].
+    /// that signals hears of its death by the page, from one that has: with the same error.
     ///
     /// The right to signal is with the process that does: the others may let go of what is made here, and keep views and points. Of a bridge, for which each process has
     /// timelines of its own, [`Made`] is to be kept.
@@ -224,16 +224,14 @@ impl<'c> Across<'c> {
     fn make_at_home(&self, initial: u64) -> Result<(Made, Vec<End>)> {
         let own = Own::make(self, initial)?;
         let counter = own.counter().clone();
-        let made = self.hand_out(&own, initial);
-        let made = made.and_then(|numbers| {
-            let ends = own.ends(self)?;
-            Ok((own.line(self, initial)?, ends, numbers))
-        });
-        match made {
-            Ok((lines, ends, numbers)) => {
-                let line = Line::start(self, lines, &counter, &numbers, &ends);
-                Ok((line, ends))
-            }
+        let offers = self.offers(&own, initial)?;
+        let numbers: Vec<_> = offers.iter().map(|o| (o.peer, o.offer.number)).collect();
+        let ends = own.ends(self)?;
+        // First, as who has taken it may send a point of it at once.
+        let line = own.line(self, initial)?;
+        let made = Line::start(self, line, &counter, &numbers, &ends);
+        match self.hand_out(offers) {
+            Ok(()) => Ok((made, ends)),
             Err(error) => {
                 // Some may have it.
                 let cause = format!("not every process has taken it: {error}");
@@ -243,20 +241,16 @@ impl<'c> Across<'c> {
         }
     }
 
-    /// Sends everybody else the handles, and hears that they are taken. The numbers that the object has for them.
-    fn hand_out(&self, own: &Own, initial: u64) -> Result<Vec<(&'c Endpoint, u32)>> {
-        let mut numbers = Vec::new();
-        for process in self.others() {
+    /// What goes to everybody else.
+    fn offers(&self, own: &Own, initial: u64) -> Result<Vec<Handed<'c>>> {
+        let others = self.others().into_iter();
+        let offer = |process| {
             let peer = self.peer(process)?;
-            let number = peer.next_number();
             let handles = self.handles(process);
-            let fds: Vec<_> = handles
-                .iter()
-                .map(|handle| own.export(handle.kind))
-                .collect::<Result<_>>()?;
-            let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            let fds = handles.iter().map(|handle| own.export(handle.kind));
+            let fds = fds.collect::<Result<_>>()?;
             let offer = Offer {
-                number,
+                number: peer.next_number(),
                 content: self.content(),
                 label: self.label.into(),
                 initial,
@@ -266,20 +260,28 @@ impl<'c> Across<'c> {
                 extent: None,
                 event: None,
             };
-            peer.send_object(&offer, &borrowed, self.left())?;
-            numbers.push((peer, number));
+            Ok(Handed { peer, offer, fds })
+        };
+        others.map(offer).collect()
+    }
+
+    /// Sends everybody else the handles, and hears that they are taken.
+    fn hand_out(&self, offers: Vec<Handed<'_>>) -> Result<()> {
+        for Handed { peer, offer, fds } in &offers {
+            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            peer.send_object(offer, &fds, self.left())?;
         }
         // All are heard, so that no answer is left behind for who makes something next.
         let mut heard = Ok(());
-        for (peer, number) in &numbers {
-            let answered = match peer.await_answer(*number, self.left()) {
+        for Handed { peer, offer, .. } in &offers {
+            let answered = match peer.await_answer(offer.number, self.left()) {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(reason)) => Err(self.refused(peer, self.content().name(), reason)),
                 Err(error) => Err(error),
             };
             heard = heard.and(answered);
         }
-        heard.map(|()| numbers)
+        heard
     }
 
     fn refused(&self, peer: &Endpoint, what: &str, reason: String) -> Error {
@@ -366,6 +368,13 @@ impl<'c> Across<'c> {
             Mechanism::ExternalTimeline | Mechanism::ExternalBinary
         )
     }
+}
+
+/// What one process is sent, with the number that the object has there.
+struct Handed<'c> {
+    peer: &'c Endpoint,
+    offer: Offer,
+    fds: Vec<OwnedFd>,
 }
 
 fn no_endpoint(process: Process) -> String {

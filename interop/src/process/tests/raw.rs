@@ -1,9 +1,10 @@
 //! P1: what an endpoint does about a side that keeps to nothing. Each by its name, and the scripts that fuzzing plays as they come.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use rustix::fs::MemfdFlags;
-use syncline_core::{Error, HandleKind};
+use syncline_core::{Error, HandleKind, SharedWords};
 
 use super::{LONG, NOW, against_raw, both, both_with, pair};
 use crate::negotiate::Process;
@@ -240,11 +241,27 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
         let reason = ours.await_answer(told.number, LONG).unwrap().unwrap_err();
         assert!(reason.contains("own user"), "{reason}");
     }
-    let judged = offer(9, &[HandleKind::CounterMemfd]);
-    ours.send_object(&judged, &[marked.0.as_fd()], LONG)
-        .unwrap();
-    assert_eq!(theirs.receive_object(LONG).unwrap().0, judged);
+    // What is judged where it comes in may come from anybody.
+    let judged = [
+        HandleKind::CounterMemfd,
+        HandleKind::WordsMemfd,
+        HandleKind::PollableFd,
+        HandleKind::SyncFd,
+    ];
+    for kind in judged {
+        let told = offer(ours.next_number(), &[kind]);
+        ours.send_object(&told, &[marked.0.as_fd()], LONG).unwrap();
+        assert_eq!(theirs.receive_object(LONG).unwrap().0, told);
+    }
     assert_eq!(marked.count(), 1);
+    let words = SharedWords::new(64).unwrap();
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| ours.send_words("words", &words, LONG));
+        let received = theirs.receive_words("words", LONG).unwrap();
+        sent.join().unwrap().unwrap();
+        words.words()[3].store(7, Ordering::Relaxed);
+        assert_eq!(received.words()[3].load(Ordering::Relaxed), 7);
+    });
     let told = offer(10, &[HandleKind::TimelineOpaqueFd]);
     ours.send_object(&told, &[marked.0.as_fd()], LONG).unwrap();
     // SAFETY: nobody imports it.
