@@ -134,7 +134,7 @@ fn what_stands_in_them_is_bounded_and_checked() {
         let [low, high] = exports.to_le_bytes();
         let device = [device, 0, 0, 0, 0, 0, 0, 0];
         let id = [PROCESS, &device, &[backend], &[0, 0]].concat();
-        let rest = [0, 0, 0, low, high, 0, 0, 1, needs, 0x80 & needs, 0, 0];
+        let rest = [0, 0, 0, low, high, 0, 0, 1, needs, 0, 0x80 & needs, 0];
         body(2, &[&[1, 0, 0, 0, 1, 1], &id, &rest])
     };
     assert!(Message::decode(&party(1, 3, 0b1000, 3)).is_ok());
