@@ -654,40 +654,35 @@ fn read_handles(from: &mut Reader<'_>) -> Result<Vec<HandleKind>, Malformed> {
     told.map(|bit| to_handle(bit + 1)).collect()
 }
 
-/// The kinds with their numbers, in their own order.
-const HANDLES: [HandleKind; 12] = [
-    HandleKind::TimelineOpaqueFd,
-    HandleKind::BinaryOpaqueFd,
-    HandleKind::MemoryOpaqueFd,
-    HandleKind::CounterMemfd,
-    HandleKind::WordsMemfd,
-    HandleKind::PollableFd,
-    HandleKind::SyncFd,
-    HandleKind::TimelineOpaqueWin32,
-    HandleKind::BinaryOpaqueWin32,
-    HandleKind::TimelineOpaqueWin32Kmt,
-    HandleKind::BinaryOpaqueWin32Kmt,
-    HandleKind::D3d12Fence,
-];
-
 /// From 1 to 16.
 fn of_handle(kind: HandleKind) -> Result<u8, TooMuch> {
-    (1_u8..)
-        .zip(HANDLES)
-        .find(|(_, known)| *known == kind)
-        .map(|(number, _)| number)
-        .ok_or(TooMuch {
-            what: "handles of a kind without a number",
-            most: 0,
-        })
+    Ok(match kind {
+        HandleKind::TimelineOpaqueFd => 1,
+        HandleKind::BinaryOpaqueFd => 2,
+        HandleKind::MemoryOpaqueFd => 3,
+        HandleKind::CounterMemfd => 4,
+        HandleKind::WordsMemfd => 5,
+        HandleKind::PollableFd => 6,
+        HandleKind::SyncFd => 7,
+        HandleKind::TimelineOpaqueWin32 => 8,
+        HandleKind::BinaryOpaqueWin32 => 9,
+        HandleKind::TimelineOpaqueWin32Kmt => 10,
+        HandleKind::BinaryOpaqueWin32Kmt => 11,
+        HandleKind::D3d12Fence => 12,
+        _ => {
+            return Err(TooMuch {
+                what: "handles of a kind without a number",
+                most: 0,
+            });
+        }
+    })
 }
 
 fn to_handle(number: u8) -> Result<HandleKind, Malformed> {
-    let known = usize::from(number)
-        .checked_sub(1)
-        .and_then(|at| HANDLES.get(at));
-    known
+    HandleKind::ALL
+        .iter()
         .copied()
+        .find(|kind| of_handle(*kind) == Ok(number))
         .ok_or_else(|| Malformed::new("a known kind of handle", number))
 }
 
