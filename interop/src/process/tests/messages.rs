@@ -5,9 +5,8 @@ use syncline_core::{BackendKind, Capabilities, HandleKind, Info, Uuid};
 
 use crate::negotiate::{Needs, Party, PartyId, Process};
 use crate::process::hostile::{elsewhere, offer, samples};
-use crate::process::message::{
-    HEADER, MAGIC, MOST, MOST_DESCRIPTORS, MOST_PARTIES, Message, POINT, VERSION,
-};
+use crate::process::message::{HEADER, MAGIC, MOST, MOST_DESCRIPTORS, Message, POINT, VERSION};
+use crate::process::parties::MOST_PARTIES;
 use crate::process::wire::{TooMuch, digest, shortened};
 
 fn encoded(message: &Message, sequence: u64) -> Vec<u8> {
