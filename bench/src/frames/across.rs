@@ -28,7 +28,6 @@ pub enum Role {
 
 /// What the two processes have in common, as one of them has it.
 struct Shared {
-    slots: Slots,
     /// Reaches n when frame n is in its slot.
     produced: Made,
     /// Reaches n when frame n is out of it, and the slot free again.
@@ -37,43 +36,37 @@ struct Shared {
     party: syncline::negotiate::PartyId,
 }
 
-/// Where frames lie on their way.
-enum Slots {
-    /// In memory of the GPU that both use.
-    OfTheGpu(Vec<Memory>),
-    /// In memory of the host. A worker of each process copies to and from there.
-    OfTheHost(Vec<SharedWords>, host::Queue),
-}
-
 impl Shared {
+    /// With the slots that `device` uses: memory that both processes have, or its own, and then what a worker of each process copies to and
+    /// from there.
     fn new(
         role: Role,
         device: &Device,
         size: Size,
         endpoint: &Endpoint,
-    ) -> Result<Self, Disagreement> {
+    ) -> Result<(Self, Vec<Memory>, Option<Relay>), Disagreement> {
         let native = Needs::MEMORY | Needs::NATIVE;
         let label = |slot: usize| format!("slot {slot}");
         let bytes = size.bytes();
-        let (device, plans, slots) = match plans(role, device, endpoint, native) {
+        let mut slots = Vec::new();
+        let (who, plans, relay) = match plans(role, device, endpoint, native) {
             Ok(plans) => {
                 let devices = [device.clone()];
-                let mut slots = Vec::new();
                 for slot in 0..SLOTS {
                     let label = label(slot);
                     let made =
                         plans[0].memory_across(&label, bytes, &devices, &[endpoint], SETUP)?;
                     slots.extend(made.into_iter().map(|(_, memory)| memory));
                 }
-                (device.clone(), plans, Slots::OfTheGpu(slots))
+                (device.clone(), plans, None)
             }
             Err(Disagreement::Conflict(_)) => {
                 let host = host::Device::new();
                 let plans = plans(role, &host, endpoint, Needs::empty())?;
-                let mut slots = Vec::new();
+                let mut words = Vec::new();
                 for slot in 0..SLOTS {
                     let label = label(slot);
-                    slots.push(match role {
+                    words.push(match role {
                         Role::Consumer => endpoint.receive_words(&label, SETUP)?,
                         Role::Producer => {
                             let words = SharedWords::new(bytes)?;
@@ -82,19 +75,21 @@ impl Shared {
                         }
                     });
                 }
+                slots = visible(device, size, SLOTS)?;
                 let worker = host.queue(QueueKind::Transfer, "carry")?;
-                (Device::Host(host), plans, Slots::OfTheHost(slots, worker))
+                let relay = Relay::new(worker, words, slots.clone())?;
+                (Device::Host(host), plans, Some(relay))
             }
             Err(error) => return Err(error),
         };
-        let devices = std::slice::from_ref(&device);
+        let devices = std::slice::from_ref(&who);
         let make = |plan: &Plan, label| plan.make_across(label, 0, devices, &[endpoint], SETUP);
-        Ok(Self {
-            slots,
+        let shared = Self {
             produced: make(&plans[0], "produced")?,
             consumed: make(&plans[1], "consumed")?,
-            party: Party::of(&device).id(),
-        })
+            party: Party::of(&who).id(),
+        };
+        Ok((shared, slots, relay))
     }
 
     fn mechanism(&self) -> Mechanism {
@@ -147,7 +142,7 @@ fn if_synchronized(synchronized: bool, point: Point<'_>) -> Point<'_> {
     if synchronized { point } else { Point::EMPTY }
 }
 
-/// A copying worker, and the memory of the device at its end.
+/// A copying worker, the memory of the host that both processes have, and that of the device.
 struct Relay {
     worker: host::Queue,
     words: Vec<SharedWords>,
@@ -187,15 +182,7 @@ impl Producing {
     /// # Errors
     /// What keeps the two from it.
     pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self, Disagreement> {
-        let mut shared = Shared::new(Role::Producer, device, size, endpoint)?;
-        let (slots, relay) = match std::mem::replace(&mut shared.slots, Slots::OfTheGpu(vec![])) {
-            Slots::OfTheGpu(slots) => (slots, None),
-            Slots::OfTheHost(words, worker) => {
-                let slots = visible(device, size, SLOTS)?;
-                let relay = Relay::new(worker, words, slots.clone())?;
-                (slots, Some(relay))
-            }
-        };
+        let (shared, slots, relay) = Shared::new(Role::Producer, device, size, endpoint)?;
         Ok(Self {
             queue: device.queue(QueueKind::Compute, "simulate")?,
             stage: Producer::new(device, size, slots)?,
@@ -285,15 +272,7 @@ impl Consuming {
     /// # Errors
     /// What keeps the two from it.
     pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self, Disagreement> {
-        let mut shared = Shared::new(Role::Consumer, device, size, endpoint)?;
-        let (slots, relay) = match std::mem::replace(&mut shared.slots, Slots::OfTheGpu(vec![])) {
-            Slots::OfTheGpu(slots) => (slots, None),
-            Slots::OfTheHost(words, worker) => {
-                let slots = visible(device, size, SLOTS)?;
-                let relay = Relay::new(worker, words, slots.clone())?;
-                (slots, Some(relay))
-            }
-        };
+        let (shared, slots, relay) = Shared::new(Role::Consumer, device, size, endpoint)?;
         let readbacks = visible(device, size, READBACKS)?;
         Ok(Self {
             queue: device.queue(QueueKind::Compute, "shade")?,

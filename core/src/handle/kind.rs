@@ -4,34 +4,59 @@ use std::fmt;
 
 use crate::error::Object;
 
-/// The kinds of handle that carry a semaphore or memory between APIs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum HandleKind {
-    /// An opaque file descriptor holding a timeline semaphore.
-    TimelineOpaqueFd,
-    /// An opaque file descriptor holding a binary semaphore.
-    BinaryOpaqueFd,
-    /// An opaque file descriptor holding device memory.
-    MemoryOpaqueFd,
-    /// A file of shared memory that holds a counter: memfd_create(2).
-    CounterMemfd,
-    /// A file of shared memory that holds words of data: memfd_create(2).
-    WordsMemfd,
-    /// A file descriptor that can be polled: an eventfd, a sync file, a pidfd and the like.
-    PollableFd,
-    /// A sync file, which holds one signal of a binary semaphore: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_SYNC_FD_BIT`.
-    SyncFd,
-    /// An NT handle of Windows holding a timeline semaphore: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_BIT`.
-    TimelineOpaqueWin32,
-    /// An NT handle of Windows holding a binary semaphore.
-    BinaryOpaqueWin32,
-    /// A global share handle of Windows holding a timeline semaphore: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_KMT_BIT`.
-    TimelineOpaqueWin32Kmt,
-    /// A global share handle of Windows holding a binary semaphore.
-    BinaryOpaqueWin32Kmt,
-    /// An NT handle of Windows holding a fence of Direct3D 12: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D12_FENCE_BIT`.
-    D3d12Fence,
+/// The enum, its list and its names, from one list of kinds: none can be forgotten in one of them.
+macro_rules! kinds {
+    ($(#[$of_all:meta])* pub enum $kinds:ident { $($(#[$of_one:meta])* $kind:ident = $name:literal,)* }) => {
+        $(#[$of_all])*
+        pub enum $kinds {
+            $($(#[$of_one])* $kind,)*
+        }
+
+        impl $kinds {
+            /// Every kind, each once, in their own order: a slice, as more may come.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            /// The name that reports use.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The kinds of handle that carry a semaphore or memory between APIs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum HandleKind {
+        /// An opaque file descriptor holding a timeline semaphore.
+        TimelineOpaqueFd = "timeline-opaque-fd",
+        /// An opaque file descriptor holding a binary semaphore.
+        BinaryOpaqueFd = "binary-opaque-fd",
+        /// An opaque file descriptor holding device memory.
+        MemoryOpaqueFd = "memory-opaque-fd",
+        /// A file of shared memory that holds a counter: memfd_create(2).
+        CounterMemfd = "counter-memfd",
+        /// A file of shared memory that holds words of data: memfd_create(2).
+        WordsMemfd = "words-memfd",
+        /// A file descriptor that can be polled: an eventfd, a sync file, a pidfd and the like.
+        PollableFd = "pollable-fd",
+        /// A sync file, which holds one signal of a binary semaphore: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_SYNC_FD_BIT`.
+        SyncFd = "sync-fd",
+        /// An NT handle of Windows holding a timeline semaphore: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_BIT`.
+        TimelineOpaqueWin32 = "timeline-opaque-win32",
+        /// An NT handle of Windows holding a binary semaphore.
+        BinaryOpaqueWin32 = "binary-opaque-win32",
+        /// A global share handle of Windows holding a timeline semaphore: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_KMT_BIT`.
+        TimelineOpaqueWin32Kmt = "timeline-opaque-win32-kmt",
+        /// A global share handle of Windows holding a binary semaphore.
+        BinaryOpaqueWin32Kmt = "binary-opaque-win32-kmt",
+        /// An NT handle of Windows holding a fence of Direct3D 12: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D12_FENCE_BIT`.
+        D3d12Fence = "d3d12-fence",
+    }
 }
 
 /// What an importer gets of the payload that a handle holds.
@@ -70,25 +95,6 @@ pub enum PayloadUse {
 }
 
 impl HandleKind {
-    /// The name that reports use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TimelineOpaqueFd => "timeline-opaque-fd",
-            Self::BinaryOpaqueFd => "binary-opaque-fd",
-            Self::MemoryOpaqueFd => "memory-opaque-fd",
-            Self::CounterMemfd => "counter-memfd",
-            Self::WordsMemfd => "words-memfd",
-            Self::PollableFd => "pollable-fd",
-            Self::SyncFd => "sync-fd",
-            Self::TimelineOpaqueWin32 => "timeline-opaque-win32",
-            Self::BinaryOpaqueWin32 => "binary-opaque-win32",
-            Self::TimelineOpaqueWin32Kmt => "timeline-opaque-win32-kmt",
-            Self::BinaryOpaqueWin32Kmt => "binary-opaque-win32-kmt",
-            Self::D3d12Fence => "d3d12-fence",
-        }
-    }
-
     /// What an importer gets: of all kinds but sync files the object itself.
     #[must_use]
     pub const fn transference(self) -> Transference {

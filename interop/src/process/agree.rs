@@ -7,7 +7,8 @@ use std::time::Duration;
 use syncline_core::{Error, Result};
 
 use super::Endpoint;
-use super::message::{Agreed, MOST, MOST_PARTIES, Message, write_parties};
+use super::message::{MOST, Message};
+use super::parties::{Agreed, MOST_PARTIES, write_parties};
 use super::socket::Patience;
 use super::wire::{TooMuch, Writer, digest};
 use crate::negotiate::{Conflict, Party, Plan, Process, Requirements, negotiate};

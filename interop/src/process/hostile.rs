@@ -11,7 +11,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use syncline_core::{BackendKind, Error, HandleKind, Origin, Uuid};
 
 use super::Endpoint;
-use super::message::{Agreed, Content, Extent, HEADER, Handle, MOST, Message, Offer};
+use super::message::{Content, Extent, HEADER, Handle, MOST, Message, Offer};
+use super::parties::Agreed;
 use super::socket::Socket;
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
 

@@ -19,6 +19,7 @@ mod hostile;
 mod inbox;
 mod listener;
 mod message;
+mod parties;
 mod peer;
 mod plan;
 mod socket;

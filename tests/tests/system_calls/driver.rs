@@ -7,7 +7,6 @@ use libc::c_int;
 use syncline::Device;
 
 use crate::counter::Calls;
-use crate::this_thread;
 
 /// The kinds of calls that are not ours, on a thread that uses `device`; `None` where that is not known.
 #[cfg_attr(
@@ -19,9 +18,9 @@ pub(crate) fn own_calls(device: &Device, calls: &Calls) -> Option<BTreeSet<c_int
         Device::Host(_) => Some(BTreeSet::new()),
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => {
-            let before = calls.made_by(this_thread());
+            let before = calls.made_by(crate::this_thread());
             vulkan::submit_and_wait(device);
-            let after = calls.made_by(this_thread());
+            let after = calls.made_by(crate::this_thread());
             let more = |(call, count): (&c_int, &u64)| {
                 (before.get(call).is_none_or(|before| before < count)).then_some(*call)
             };

@@ -16,11 +16,13 @@ pub(super) const FAILED: u64 = 512;
 
 /// The host, which exports, and the device that imports: the other side, or the host where there is none.
 pub(super) fn sides(world: &World<Equipped>) -> Result<(&host::Device, &Device), Stop> {
-    let (exporter, importer) = match (world.left.library(), world.right.library()) {
-        (Device::Host(exporter), importer) | (importer, Device::Host(exporter)) => {
-            (exporter, importer)
+    let (left, right) = (world.left.library(), world.right.library());
+    let (exporter, importer) = match (host_of(left), host_of(right)) {
+        (Some(exporter), _) => (exporter, right),
+        (None, Some(exporter)) => (exporter, left),
+        (None, None) => {
+            return Stop::skip("neither side is the host, which makes the counters");
         }
-        _ => return Stop::skip("neither side is the host, which makes the counters"),
     };
     for (info, kinds) in [
         (exporter.info(), &exporter.info().capabilities.exports),
@@ -31,6 +33,14 @@ pub(super) fn sides(world: &World<Equipped>) -> Result<(&host::Device, &Device),
         }
     }
     Ok((exporter, importer))
+}
+
+fn host_of(device: &Device) -> Option<&host::Device> {
+    match device {
+        Device::Host(host) => Some(host),
+        #[allow(unreachable_patterns, reason = "there may be no other backend")]
+        _ => None,
+    }
 }
 
 /// A counter, as the timeline that it was made for.
@@ -56,7 +66,7 @@ pub(super) fn view(
     initial: u64,
 ) -> Result<Timeline, Stop> {
     let mut ports = Attachments::new();
-    if let Device::Host(importer) = importer {
+    if let Some(importer) = host_of(importer) {
         ports.push(importer.import_timeline(handle).map_err(reason)?);
     } else {
         let reader = host::Device::new();

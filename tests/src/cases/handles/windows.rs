@@ -33,13 +33,8 @@ fn refused(world: &World<Equipped>) -> Verdict {
             refuses(device, D3d12FenceHandle::from_raw(5, origin()))?;
         }
         let can = &device.info().capabilities;
-        for kind in [
-            HandleKind::TimelineOpaqueWin32,
-            HandleKind::BinaryOpaqueWin32,
-            HandleKind::TimelineOpaqueWin32Kmt,
-            HandleKind::BinaryOpaqueWin32Kmt,
-            HandleKind::D3d12Fence,
-        ] {
+        let all = HandleKind::ALL.iter().copied();
+        for kind in all.filter(|kind| kind.is_of_windows()) {
             check!(
                 !can.exports.contains(&kind) && !can.imports.contains(&kind),
                 "{kind} is promised"
