@@ -22,6 +22,8 @@ pub enum On {
     VulkanQueues,
     /// Each CUDA device with each Vulkan device that shares timelines with it natively, by the kinds of queue that Vulkan has.
     Shared(Option<QueueKind>),
+    /// Each Vulkan device with each other one; one that is alone with itself.
+    VulkanPairs,
     /// Each device.
     Each,
     /// The host alone, and all devices together.
@@ -89,6 +91,21 @@ impl Machine {
                 Ok(devices.iter().flat_map(|one| self.by_kind(one)).collect())
             }
             On::Shared(kind) => self.shared(kind),
+            On::VulkanPairs => {
+                let all = self.each(BackendKind::Vulkan)?;
+                let pair = |left: &Subject, right: &Subject| Subject {
+                    devices: format!("{} -> {}", left.devices, right.devices),
+                    indices: vec![left.indices[0], right.indices[0]],
+                    family: None,
+                };
+                let mut pairs = Vec::new();
+                for (at, left) in all.iter().enumerate() {
+                    let others = all.iter().enumerate();
+                    let others = others.filter(|(other, _)| *other != at || all.len() == 1);
+                    pairs.extend(others.map(|(_, right)| pair(left, right)));
+                }
+                Ok(pairs)
+            }
             On::Each => Ok(self.usable().map(|found| self.alone(found)).collect()),
             On::Mixed => {
                 let mut subjects = self.each(BackendKind::Host)?;

@@ -4,7 +4,7 @@
 
 use syncline_bench::rows;
 
-const ASKED: [&str; 26] = [
+const ASKED: [&str; 31] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -28,6 +28,11 @@ const ASKED: [&str; 26] = [
     "wait.any.10",
     "wait.any.1000",
     "wait.any.10000",
+    "counter.pingpong",
+    "counter.cuda",
+    "bridge.carry",
+    "process.pingpong",
+    "process.point",
     "scale.outstanding",
     "alloc",
     "batch",

@@ -73,6 +73,7 @@ fn every_row_runs_or_says_why_not() {
     for id in [
         "host.pingpong",
         "host.submit",
+        "counter.pingpong",
         "wait.any.10000",
         "any.dispatch",
         "scale.outstanding",

@@ -1,7 +1,9 @@
-//! Raw calls that may hang, in a process that can be killed: this program once more, with a job in its environment.
+//! Other processes: this program once more, with a job in its environment. Raw calls that may hang run in one that can be killed, and
+//! what two processes do to each other takes a second one.
 
 use std::io::Read as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -44,6 +46,25 @@ pub(crate) fn run(job: &str, patience: Duration) -> Outcome<End> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(JOB, job);
     supervised(command, patience)
+}
+
+/// A child process for as long as this lives.
+pub(crate) struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // It has ended by itself, or ends here.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a child for `job` with these as its standard input and output.
+pub(crate) fn keep(job: &str, input: OwnedFd, output: OwnedFd) -> Outcome<Kept> {
+    offered()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(JOB, job).stdin(input).stdout(output);
+    Ok(Kept(command.spawn()?))
 }
 
 /// The samples that `command` tells, if it ends in time.
@@ -91,6 +112,8 @@ pub(crate) fn serve() -> Option<ExitCode> {
     OFFERED.store(true, Ordering::Relaxed);
     let job = std::env::var(JOB).ok()?;
     match perform(&job) {
+        // What lives by its other tasks has nothing to tell, and perhaps nobody who listens.
+        Ok(samples) if samples.is_empty() => Some(ExitCode::SUCCESS),
         Ok(samples) => {
             let words: Vec<String> = samples.iter().map(f64::to_string).collect();
             println!("\n{MARK} {}", words.join(" "));
@@ -119,6 +142,7 @@ fn perform(job: &str) -> Outcome<Vec<f64>> {
             let rounds = number(3)?.min(1000) as u32;
             crate::rows::risky(&machine, number(1)? as usize, number(2)?, rounds)
         }
+        Some(&"partner") => crate::rows::partner().map(|()| Vec::new()),
         _ => Err(Stop::Failed(format!("{job:?} is no job"))),
     }
 }

@@ -1,10 +1,12 @@
 //! A counter in a futex word: what a timeline is on the host, by hand.
 
+use std::ptr::from_ref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use rustix::thread::futex::Timespec;
-use rustix::thread::futex::{self, Flags};
+use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
+use rustix::time::{ClockId, clock_gettime};
 
 /// So long a waiting thread spins without letting others run.
 const ALONE: Duration = syncline::WaitMode::ALONE;
@@ -16,27 +18,49 @@ const fn is_past(now: u32, value: u32) -> bool {
     now.wrapping_sub(value) as i32 >= 0
 }
 
-/// A counter that threads wait for. It has a cache line to itself.
-#[repr(align(128))]
-#[derive(Default)]
-pub(crate) struct Word {
-    value: AtomicU32,
-    sleepers: AtomicU32,
+/// How a thread sleeps for a word.
+#[derive(Clone, Copy)]
+pub(crate) enum Sleep<'w> {
+    /// Until it is woken.
+    Long,
+    /// For so long at the most at a time: what a wait with a time-out asks of the system.
+    For(&'static Timespec),
+    /// The same, and for a second word, too, that would end it.
+    ForOr(&'static Timespec, &'w AtomicU32),
 }
 
-impl Word {
+/// A counter that threads wait for: its two words, wherever they lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Futex<'w> {
+    value: &'w AtomicU32,
+    sleepers: &'w AtomicU32,
+    flags: Flags,
+}
+
+impl<'w> Futex<'w> {
+    /// In memory that several processes have: the first two of `words`.
+    pub(crate) fn shared(words: &'w [AtomicU32]) -> Option<Self> {
+        let [value, sleepers, ..] = words else {
+            return None;
+        };
+        Some(Self {
+            value,
+            sleepers,
+            flags: Flags::empty(),
+        })
+    }
+
     /// Sets it, and wakes whoever sleeps.
     pub(crate) fn signal(&self, value: u32) {
         self.value.store(value, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // Waking takes a valid word and is refused for no other reason.
-            let _ = futex::wake(&self.value, Flags::PRIVATE, i32::MAX as u32);
+            let _ = futex::wake(self.value, self.flags, i32::MAX as u32);
         }
     }
 
-    /// Waits until it is `value` or past it: spins for so long, after a moment letting others run, then sleeps, for so long at the most at
-    /// a time if that is said: what a wait with a time-out asks of the system. (The words are signalled in time.)
-    pub(crate) fn wait(&self, value: u32, spin: Duration, timeout: Option<&Timespec>) {
+    /// Waits until it is `value` or past it: spins for so long, after a moment letting others run, then sleeps. (The words are signalled in time.)
+    pub(crate) fn wait(&self, value: u32, spin: Duration, sleep: Sleep<'_>) {
         if is_past(self.value.load(Ordering::SeqCst), value) {
             return;
         }
@@ -63,10 +87,73 @@ impl Word {
             if is_past(now, value) {
                 break;
             }
-            // Interrupted, or another value already: looked at again.
-            let _ = futex::wait(&self.value, Flags::PRIVATE, now, timeout);
+            self.sleep(now, sleep);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Until it is woken, where it still shows `now`. Interrupted, or another value already: who calls looks again.
+    fn sleep(&self, now: u32, sleep: Sleep<'_>) {
+        let (time, other) = match sleep {
+            Sleep::Long => {
+                let _ = futex::wait(self.value, self.flags, now, None);
+                return;
+            }
+            Sleep::For(time) => {
+                let _ = futex::wait(self.value, self.flags, now, Some(time));
+                return;
+            }
+            Sleep::ForOr(time, other) => (time, other),
+        };
+        let on = |word: &AtomicU32, value: u32, private: bool| {
+            let mut wait = Wait::new();
+            wait.val = value.into();
+            wait.uaddr = WaitPtr::new(from_ref(word).cast_mut().cast());
+            wait.flags = WaitFlags::SIZE_U32;
+            if private {
+                wait.flags |= WaitFlags::PRIVATE;
+            }
+            wait
+        };
+        let both = [
+            on(self.value, now, self.flags.contains(Flags::PRIVATE)),
+            on(other, other.load(Ordering::SeqCst), true),
+        ];
+        let until = clock_gettime(ClockId::Monotonic).checked_add(*time);
+        let _ = futex::waitv(
+            &both,
+            WaitvFlags::empty(),
+            until.as_ref(),
+            ClockId::Monotonic,
+        );
+    }
+}
+
+/// A counter of this process. It has a cache line to itself.
+#[repr(align(128))]
+#[derive(Default)]
+pub(crate) struct Word {
+    value: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Word {
+    const fn futex(&self) -> Futex<'_> {
+        Futex {
+            value: &self.value,
+            sleepers: &self.sleepers,
+            flags: Flags::PRIVATE,
+        }
+    }
+
+    /// As [`Futex::signal`].
+    pub(crate) fn signal(&self, value: u32) {
+        self.futex().signal(value);
+    }
+
+    /// As [`Futex::wait`].
+    pub(crate) fn wait(&self, value: u32, spin: Duration, sleep: Sleep<'_>) {
+        self.futex().wait(value, spin, sleep);
     }
 }
 
@@ -86,7 +173,7 @@ mod tests {
     fn who_sleeps_is_woken() {
         let word = Word::default();
         thread::scope(|scope| {
-            let sleeper = scope.spawn(|| word.wait(2, Duration::ZERO, None));
+            let sleeper = scope.spawn(|| word.wait(2, Duration::ZERO, Sleep::Long));
             while word.sleepers.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }

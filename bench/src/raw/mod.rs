@@ -14,5 +14,6 @@ pub(crate) mod frames;
 pub(crate) mod futex;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 pub(crate) mod least;
+pub(crate) mod packets;
 #[cfg(feature = "vulkan")]
 pub(crate) mod vulkan;

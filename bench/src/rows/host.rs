@@ -15,7 +15,7 @@ use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
-use crate::raw::futex::{Timespec, Word};
+use crate::raw::futex::{Sleep, Timespec, Word};
 
 /// No wait of these rows takes so long.
 const LONG: Duration = Duration::from_secs(20);
@@ -90,8 +90,8 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                                 return;
                             }
                         }
-                        Whose::Words(timeout) => {
-                            words[0].wait(value as u32, spin, timeout);
+                        Whose::Words(sleep) => {
+                            words[0].wait(value as u32, spin, sleep);
                             words[1].signal(value as u32);
                         }
                     }
@@ -105,14 +105,14 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         };
         // Raw and the floor use the same words.
         let (mut ours, word) = (0, Cell::new(0));
-        let by_hand = |n, timeout| {
+        let by_hand = |n, sleep| {
             let first = word.get();
             word.set(first + n);
-            call(Whose::Words(timeout), first, first + n)?;
+            call(Whose::Words(sleep), first, first + n)?;
             timed(|| {
                 for value in first + 1..=first + n {
                     words[0].signal(value as u32);
-                    words[1].wait(value as u32, spin, timeout);
+                    words[1].wait(value as u32, spin, sleep);
                 }
                 Ok(())
             })
@@ -129,8 +129,8 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                     Ok(())
                 })
             }),
-            Side::raw(|n| by_hand(n, None)),
-            Side::floor(|n| by_hand(n, Some(&TIMEOUT))),
+            Side::raw(|n| by_hand(n, Sleep::Long)),
+            Side::floor(|n| by_hand(n, Sleep::For(&TIMEOUT))),
         ]);
         // The partner ends here, wherever it is.
         ping.fail(Error::work(Stop::Skipped("the race is over".into())));
@@ -143,8 +143,7 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
 #[derive(Clone, Copy)]
 enum Whose {
     Ours,
-    /// With a time-out for each wait.
-    Words(Option<&'static Timespec>),
+    Words(Sleep<'static>),
 }
 
 fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {

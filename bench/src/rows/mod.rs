@@ -4,6 +4,9 @@ mod alloc;
 mod any;
 #[cfg(feature = "vulkan")]
 mod batch;
+#[cfg(feature = "vulkan")]
+mod bridge;
+mod counter;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
@@ -12,6 +15,8 @@ mod external;
 mod frames;
 mod gate;
 mod host;
+mod partner;
+mod process;
 #[cfg(feature = "cuda")]
 mod roundtrip;
 mod scale;
@@ -21,6 +26,8 @@ mod wait;
 
 #[cfg(feature = "cuda")]
 pub(crate) use roundtrip::risky;
+
+pub(crate) use partner::partner;
 
 use std::fmt;
 
@@ -89,10 +96,6 @@ impl Variant {
         Self { name, n, bar: None }
     }
 
-    #[allow(
-        dead_code,
-        reason = "for families that are left out with their backends"
-    )]
     const fn asked(name: &'static str, n: u64, bar: Bar) -> Self {
         Self {
             name,
@@ -201,6 +204,12 @@ pub fn all() -> Vec<Row> {
         frames::ROWS,
         any::ROWS,
         host::ROWS,
+        counter::ROWS,
+        #[cfg(feature = "cuda")]
+        counter::CUDA_ROWS,
+        #[cfg(feature = "vulkan")]
+        bridge::ROWS,
+        process::ROWS,
         wait::ROWS,
         scale::ROWS,
         alloc::ROWS,
