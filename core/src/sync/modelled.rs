@@ -185,8 +185,11 @@ impl AtomicU64 {
         from: u64,
         to: u64,
         order: Ordering,
-        _otherwise: Ordering,
+        otherwise: Ordering,
     ) -> Result<u64, u64> {
+        if MEMORY.get() == Memory::Weak {
+            return self.0.weak.compare_exchange(from, to, order, otherwise);
+        }
         let change = |before| if before == from { to } else { before };
         let before = self.0.update(order, change);
         if before == from {

@@ -49,6 +49,7 @@
 //! | who has asked about what stands first in a list does not look whether it still does, or reads what stands there before how often that has changed, or without an order | `front::a_query_against_two_signals_that_come`, `front::two_queries_that_find_the_same_complete` |
 //! | a future does not look after it registered | `futures::a_failure_against_a_future` |
 //! | a future keeps its first waker, or takes a new one and does not look | `futures::a_signal_against_a_change_of_waker` |
+//! | who has news of a timeline while another thread writes to its page leaves no word | `published::a_signal_against_another`, `published::a_failure_against_a_signal`, `published::the_last_drop_against_a_completion` |
 //! | a host queue's worker is not woken, or looks for ever for what it has taken already | `workers::submissions_against_a_worker` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -58,6 +59,7 @@ mod ends;
 mod front;
 mod futures;
 mod here;
+mod published;
 mod queues;
 mod relays;
 mod signals;

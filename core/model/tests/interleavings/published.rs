@@ -1,0 +1,85 @@
+//! Timelines that are told of by a page: whichever thread has news, it is on the page in the end, also where another one is writing there. The page itself is
+//! memory that loom knows nothing of, and is looked at once all is done.
+
+use std::sync::Arc;
+
+use loom::thread;
+use syncline_model::backend::{Counter, Device as _, Page};
+use syncline_model::{DeviceId, Error, Timeline, host};
+
+use crate::driver::{Completes, queue, timeline};
+use crate::{interrupted, planted};
+
+fn published(line: Timeline) -> (Timeline, Arc<Counter>) {
+    let (_, exporter) = host::Device::new().exportable_port(0).unwrap();
+    let counter = exporter.counter().clone();
+    line.publish(counter.clone(), Page::Beside);
+    (line, counter)
+}
+
+fn on_the_host() -> Timeline {
+    host::Device::new().timeline("line").unwrap()
+}
+
+/// Where it has ended, and why.
+fn end(counter: &Counter) -> (u64, String) {
+    let mut reached = 0;
+    loop {
+        match counter.value() {
+            Ok(value) if value > reached => reached = value,
+            Ok(_) => return (reached, String::new()),
+            Err(Error::FailedElsewhere { cause, .. }) => return (reached, cause),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_signal_against_another() {
+    interrupted(3, || {
+        let (line, counter) = published(on_the_host());
+        let other = line.clone();
+        let signals = thread::spawn(move || {
+            // Perhaps too late.
+            let _ = other.signal(1);
+        });
+        line.signal(2).unwrap();
+        signals.join().unwrap();
+        assert_eq!(end(&counter), (2, String::new()));
+        assert_eq!(counter.pending().unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_failure_against_a_signal() {
+    interrupted(3, || {
+        let (line, counter) = published(on_the_host());
+        let other = line.clone();
+        let fails = thread::spawn(move || other.fail(planted()));
+        let _ = line.signal(1);
+        let _ = line.signal(2);
+        fails.join().unwrap();
+        let (reached, cause) = end(&counter);
+        assert_eq!(reached, line.frozen_value());
+        assert!(cause.contains("planted"), "{cause}");
+    });
+}
+
+/// What was claimed comes, and then the end, which nobody tells but who lets go of the last handle or notices the last value.
+#[test]
+fn the_last_drop_against_a_completion() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let (line, counter) = published(timeline(device, "line"));
+        let queue = queue(device, "queue", Completes::WhenRun);
+        let signals = [line.signal_at(1)];
+        queue.submit(&[], |_| Ok(()), &signals).unwrap();
+        let task = queue.driver().take().unwrap();
+        let completing = thread::spawn(move || task.run());
+        drop(line);
+        completing.join().unwrap();
+        let (reached, cause) = end(&counter);
+        assert_eq!(reached, 1);
+        assert!(cause.contains("last handle"), "{cause}");
+    });
+}
