@@ -24,8 +24,8 @@ pub(crate) struct Sides {
 
 struct Side {
     of: Arc<Shared>,
-    /// Somebody is going to come for what it reaches next.
-    listening: AtomicBool,
+    /// Who comes for what it reaches next.
+    listener: Arc<Listener>,
 }
 
 #[derive(Clone, Copy)]
@@ -55,18 +55,32 @@ impl Joined {
     }
 }
 
-/// Registered with one side, for what it reaches next.
+/// Registered with one side, for what it reaches next: again and again, so that what is carried allocates nothing.
+#[derive(Default)]
 struct Listener {
-    sides: Arc<Sides>,
-    at: usize,
+    /// While it is registered, it keeps the bridge, which may have no handle any more.
+    registered: Mutex<Option<Arc<Sides>>>,
+}
+
+impl Listener {
+    /// Whether that is news.
+    fn begin(&self, sides: &Arc<Sides>) -> bool {
+        let mut registered = self.registered.lock();
+        let is_new = registered.is_none();
+        registered.get_or_insert_with(|| sides.clone());
+        is_new
+    }
+
+    fn end(&self) -> Option<Arc<Sides>> {
+        self.registered.lock().take()
+    }
 }
 
 impl Wake for Listener {
     fn wake(self: Arc<Self>) {
-        self.sides.sides[self.at]
-            .listening
-            .store(false, Ordering::SeqCst);
-        self.sides.carry();
+        if let Some(sides) = self.end() {
+            sides.carry();
+        }
     }
 }
 
@@ -155,14 +169,10 @@ impl Sides {
 
     /// Registers with each side for what comes there next above `at`, if anything may.
     fn listen(self: &Arc<Self>, at: u64) {
-        for (index, side) in self.sides.iter().enumerate() {
-            if side.listening.swap(true, Ordering::SeqCst) {
+        for side in &self.sides {
+            if !side.listener.begin(self) {
                 continue;
             }
-            let listener = Arc::new(Listener {
-                sides: self.clone(),
-                at: index,
-            });
             // Once it is closed, a value that nobody has claimed does not come, but one above it may.
             let claimed = || {
                 let claims = side.of.outstanding().into_iter();
@@ -170,14 +180,15 @@ impl Sides {
                 claims.filter_map(next).min()
             };
             let registers = |value: u64| {
-                let registered = side.of.register(value, Stage::Reached, listener.clone());
+                let listener = side.listener.clone();
+                let registered = side.of.register(value, Stage::Reached, listener);
                 registered.is_some()
             };
             if registers(at.saturating_add(1)) || claimed().is_some_and(registers) {
                 continue;
             }
             // It has come meanwhile, or has failed, or nothing comes any more.
-            side.listening.store(false, Ordering::SeqCst);
+            side.listener.end();
             if side.of.reached() > at || side.of.is_failed() {
                 self.look_again();
             }
@@ -248,7 +259,7 @@ impl Timeline {
         }
         let side = |line: &Self| Side {
             of: line.shared().clone(),
-            listening: AtomicBool::new(false),
+            listener: Arc::default(),
         };
         let sides = Arc::new(Sides {
             sides: made.iter().map(side).collect(),

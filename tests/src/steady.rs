@@ -33,6 +33,8 @@ struct Bench {
     clocked: Timeline,
     /// Whose page other processes would have.
     published: Timeline,
+    /// The device's side of a bridge, and the host's.
+    bridged: [Timeline; 2],
     kept: Arc<dyn Any + Send + Sync>,
 }
 
@@ -50,6 +52,7 @@ impl Bench {
                 clocked => clocked?,
             },
             published: published(device)?,
+            bridged: bridged(device)?,
             kept: Arc::new(0_u64),
         };
         bench.start()?;
@@ -89,6 +92,13 @@ fn published(device: &Device) -> Result<Timeline> {
     let line = device.timeline("published")?;
     line.publish(page.counter().clone(), Page::Beside);
     Ok(line)
+}
+
+/// A bridge from the device to the host.
+fn bridged(device: &Device) -> Result<[Timeline; 2]> {
+    let sides = [device.port(0), host::Device::new().port(0)];
+    let made = Timeline::bridged("bridged", 0, sides)?;
+    made.try_into().map_err(|_| Error::NothingToWaitFor)
 }
 
 /// A closure's captures of 64 bytes for a host worker; elsewhere the submission is empty.
@@ -135,7 +145,7 @@ const fn operation(name: &'static str, run: fn(&Bench, u64) -> Result<()>) -> Op
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 14] = [
+pub const OPERATIONS: [Operation; 15] = [
     operation("signal", |bench, n| bench.line.signal(n)),
     operation("query", |bench, n| {
         bench.line.signal(n)?;
@@ -235,6 +245,14 @@ pub const OPERATIONS: [Operation; 14] = [
         bench.left.submit(&[], work(n), &[line.signal_at(a)])?;
         line.at(a).wait(PATIENCE)?;
         line.signal(b)
+    }),
+    operation("signal_bridged", |bench, n| {
+        let [here, there] = &bench.bridged;
+        let (a, b) = (2 * n - 3, 2 * n - 2);
+        bench.left.submit(&[], work(n), &[here.signal_at(a)])?;
+        there.at(a).wait(PATIENCE)?;
+        there.signal(b)?;
+        here.at(b).wait(PATIENCE)
     }),
     operation("keep", |bench, _| {
         let kept = bench.kept.clone();
