@@ -19,7 +19,7 @@
 //! * Every wait in a [`Batch`] has its signal reached or already with a driver: a backend never has to
 //!   park a queue for something that only the host can still provide.
 //! * No lock of the engine is held during any call but [`Port::signal`], which has the one that keeps the
-//!   host's signals of its timeline in order.
+//!   host's signals of its timeline in order; and [`Stamp::time`] may have that, where other processes are told of it.
 //!
 //! The rules, with their ids, are in `docs/contract.md`.
 
@@ -44,6 +44,7 @@ pub use crate::room::Room;
 pub use crate::run::is_letting_go;
 pub use crate::state::Survivors;
 pub use crate::timeline::{Attachment, Attachments};
+pub use crate::times::SharedTimes;
 use crate::trace::Trace;
 pub use crate::watch::Watcher;
 use crate::{

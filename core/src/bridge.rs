@@ -246,9 +246,27 @@ impl Timeline {
         initial: u64,
         sides: impl IntoIterator<Item = Result<Attachment>>,
     ) -> Result<Vec<Self>> {
+        Self::bridged_as(label, initial, sides, |_, side| Ok(side))
+    }
+
+    /// The same, with each side as `finish`, which is told its place, gives it back: before anything is carried, which may begin at once where others signal a side
+    /// already.
+    ///
+    /// # Errors
+    /// As there; what `finish` returns.
+    pub fn bridged_as(
+        label: &str,
+        initial: u64,
+        sides: impl IntoIterator<Item = Result<Attachment>>,
+        mut finish: impl FnMut(usize, Self) -> Result<Self>,
+    ) -> Result<Vec<Self>> {
         let made = sides
             .into_iter()
-            .map(|home| Self::new(label, initial, |_| Ok(Attachments::from_iter([home?]))))
+            .enumerate()
+            .map(|(at, home)| {
+                let side = Self::new(label, initial, |_| Ok(Attachments::from_iter([home?])))?;
+                finish(at, side)
+            })
             .collect::<Result<Vec<_>>>()?;
         if made.len() < 2 {
             return Err(Error::Unsupported {

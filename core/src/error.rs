@@ -421,6 +421,16 @@ pub enum Error {
         /// The value of the oldest of these.
         oldest: u64,
     },
+    /// A time was asked of a point whose signal another process makes, and it has not come from there: a moment later it has, or nobody is there to tell it.
+    #[error(
+        "{timeline} has reached {value}, and the process that signals it has not told yet when: ask again"
+    )]
+    TimeNotTold {
+        /// The timeline.
+        timeline: Object,
+        /// The value asked about.
+        value: u64,
+    },
     /// A time was asked of a point whose signal has none.
     #[error("nobody wrote when {timeline} reached {value}: {reason}")]
     NoTime {

@@ -145,12 +145,18 @@ impl Publisher {
 
     fn look(self: &Arc<Self>, of: &Arc<Shared>) -> Found {
         let (reached, pending) = (of.reached(), of.pending());
+        // When it was reached, before that it is.
+        of.tell_times(reached);
+        if pending > reached {
+            of.prepare_times();
+        }
         if self.page == Page::Beside {
             self.counter.tell(pending, reached);
         }
         if let Some(cause) = of.failure() {
             // Where it froze: it may have come further since.
             let frozen = of.reached();
+            of.tell_times(frozen);
             if self.page == Page::Beside {
                 self.counter.tell(of.pending(), frozen);
             }

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::backend::{Device as _, Page, Queue as _};
+use syncline::backend::{Device as _, Page, Queue as _, SharedTimes};
 use syncline::{
     Device, Error, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, host,
     wait_all, wait_any,
@@ -35,11 +35,15 @@ struct Bench {
     published: Timeline,
     /// The device's side of a bridge, and the host's.
     bridged: [Timeline; 2],
+    /// The same, told to other processes; and as these have it.
+    told: Timeline,
+    heard: Timeline,
     kept: Arc<dyn Any + Send + Sync>,
 }
 
 impl Bench {
     fn new(device: &Device) -> Result<Self> {
+        let (told, heard) = told_elsewhere(device)?;
         let bench = Self {
             left: device.queue(QueueKind::Compute, "left")?,
             right: device.queue(QueueKind::Compute, "right")?,
@@ -47,12 +51,11 @@ impl Bench {
             gate: device.timeline("gate")?,
             fence: device.fence("fence"),
             timed: [device.timed_fence("start"), device.timed_fence("end")],
-            clocked: match device.clocked_timeline("clocked") {
-                Err(Error::Unsupported { .. }) => device.timeline("not clocked")?,
-                clocked => clocked?,
-            },
+            clocked: clocked(device)?,
             published: published(device)?,
             bridged: bridged(device)?,
+            told,
+            heard,
             kept: Arc::new(0_u64),
         };
         bench.start()?;
@@ -120,6 +123,40 @@ fn work(
     }
 }
 
+/// With timestamps, if the device has a clock.
+fn clocked(device: &Device) -> Result<Timeline> {
+    match device.clocked_timeline("clocked") {
+        Err(Error::Unsupported { .. }) => device.timeline("not clocked"),
+        clocked => clocked,
+    }
+}
+
+/// True if a driver reads the clock beside the host's in one call. Otherwise work is submitted for each sample, or a thread started: that allocates, up to ten times a second,
+/// and not for each signal.
+fn reads_its_clock(device: &Device) -> bool {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(_) => false,
+        device => device.info().capabilities.calibrated_clock,
+    }
+}
+
+/// A timeline that other processes are told of, and as they have it.
+fn told_elsewhere(device: &Device) -> Result<(Timeline, Timeline)> {
+    let host = syncline::host::Device::new();
+    let (_, exporter) = host.exportable_port(0)?;
+    let port = host.import_timeline(exporter.export()?)?;
+    let told = clocked(device)?;
+    let mut heard = Timeline::new("heard", 0, |_| Ok([port].into_iter().collect()))?;
+    if told.is_clocked() && reads_its_clock(device) {
+        let times = SharedTimes::new()?;
+        told.tell_times(times.clone())?;
+        heard = heard.clocked_elsewhere(times)?;
+    }
+    told.publish(exporter.counter().clone(), Page::Beside);
+    Ok((told, heard))
+}
+
 /// Asks when `point` was reached, which it is; where there are no times, to be told so.
 fn told(point: Point<'_>) -> Result<()> {
     match point.time() {
@@ -145,7 +182,7 @@ const fn operation(name: &'static str, run: fn(&Bench, u64) -> Result<()>) -> Op
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 15] = [
+pub const OPERATIONS: [Operation; 16] = [
     operation("signal", |bench, n| bench.line.signal(n)),
     operation("query", |bench, n| {
         bench.line.signal(n)?;
@@ -253,6 +290,16 @@ pub const OPERATIONS: [Operation; 15] = [
         there.at(a).wait(PATIENCE)?;
         there.signal(b)?;
         here.at(b).wait(PATIENCE)
+    }),
+    operation("tell_times_elsewhere", |bench, n| {
+        let (a, b) = (2 * n - 3, 2 * n - 2);
+        bench
+            .left
+            .submit(&[], work(n), &[bench.told.signal_at(a)])?;
+        bench.heard.at(a).wait(PATIENCE)?;
+        bench.told.signal(b)?;
+        bench.heard.at(b).wait(PATIENCE)?;
+        told(bench.heard.at(a))
     }),
     operation("keep", |bench, _| {
         let kept = bench.kept.clone();

@@ -130,12 +130,20 @@ impl Knot {
 
 impl Estimate {
     /// The same, moved to what it is known to be at least.
-    fn at_least(self, least: i64) -> Self {
+    pub(crate) fn at_least(self, least: i64) -> Self {
         let nanoseconds = self.nanoseconds.max(least);
         let by = nanoseconds.abs_diff(self.nanoseconds);
         Self {
             nanoseconds,
             error: self.error.saturating_add(by),
+        }
+    }
+
+    /// The same, moved to what it is known to be at most: what lies between here and there, it is known not to be.
+    pub(crate) fn at_most(self, most: i64) -> Self {
+        Self {
+            nanoseconds: self.nanoseconds.min(most),
+            ..self
         }
     }
 }

@@ -175,6 +175,11 @@ impl Clock {
         Self(self.0.clone(), Some(owner))
     }
 
+    /// The same clock, which keeps nobody: for who only converts.
+    pub(crate) fn keeping_nobody(&self) -> Self {
+        Self(self.0.clone(), None)
+    }
+
     /// True if both are the same clock of the same device, with the same samples.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -260,6 +265,24 @@ impl Clock {
     #[must_use]
     pub fn map(&self) -> Map {
         self.0.map.lock().clone()
+    }
+
+    /// When the device has written `device`, on the host's clock that every process has ([`HostClock::Monotonic`]), as far as the samples so far say: asks no
+    /// driver. `None` before the first sample.
+    pub(crate) fn on_every_host(&self, device: i64) -> Option<Estimate> {
+        let own = self.0.map.lock().to_host(device)?;
+        // It may have shown the same for as long before it was written.
+        let error = match self.is_the_hosts() {
+            true => own.error,
+            false => own.error.saturating_add(self.resolution()),
+        };
+        let own = Estimate { error, ..own };
+        Some(self.host_clock().to_monotonic(own))
+    }
+
+    /// True if conversions of the present would be more exact after another [sample](Clock::sample), which may be tried now.
+    pub(crate) fn wants_a_sample(&self) -> bool {
+        !self.is_the_hosts() && self.is_old() && self.refused().is_none()
     }
 
     /// How much faster the host's clock runs, as far as the samples say; `None` before the first.

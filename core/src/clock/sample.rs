@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::Estimate;
 use crate::error::Result;
 
 /// A clock of the host that others are compared with.
@@ -30,6 +31,23 @@ impl HostClock {
     #[must_use]
     pub fn now(self) -> i64 {
         nanoseconds(rustix::time::clock_gettime(self.id()))
+    }
+
+    /// What [`HostClock::Monotonic`] showed at a time of this clock. The two part by 500 parts per million at the most.
+    pub(crate) fn to_monotonic(self, time: Estimate) -> Estimate {
+        if self == Self::Monotonic {
+            return time;
+        }
+        let before = Self::Monotonic.now();
+        let own = self.now();
+        let read = Sample::between(before, own, Self::Monotonic.now());
+        let passed = own.saturating_sub(time.nanoseconds);
+        let parted = passed.unsigned_abs() / 2_000 + 1;
+        let error = time.error.saturating_add(read.deviation);
+        Estimate {
+            nanoseconds: read.host.saturating_sub(passed),
+            error: error.saturating_add(parted),
+        }
     }
 
     /// How many nanoseconds pass until it shows another time, as the system says; at least 1.
@@ -203,6 +221,27 @@ mod tests {
         let sample = Sample::between(10, 5, 21);
         assert_eq!((sample.device, sample.host, sample.deviation), (5, 15, 6));
         assert_eq!(Sample::between(7, 5, 7).deviation, 0);
+    }
+
+    #[test]
+    fn a_time_of_another_clock_of_the_host_is_where_it_was() {
+        for clock in [HostClock::Monotonic, HostClock::MonotonicRaw] {
+            let before = HostClock::Monotonic.now();
+            let own = clock.now();
+            let after = HostClock::Monotonic.now();
+            std::thread::sleep(Duration::from_millis(5));
+            let exact = Estimate {
+                nanoseconds: own,
+                error: 0,
+            };
+            let told = clock.to_monotonic(exact);
+            let earliest = told.nanoseconds.saturating_sub_unsigned(told.error);
+            let latest = told.nanoseconds.saturating_add_unsigned(told.error);
+            assert!(
+                earliest <= after && before <= latest,
+                "{clock:?}: {told:?}, {before} to {after}"
+            );
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 pub struct Time {
     clock: Clock,
     nanoseconds: i64,
+    /// How far the truth may lie from it, either way.
+    error: u64,
 }
 
 /// What lies between two [`Time`]s, in nanoseconds.
@@ -52,7 +54,18 @@ impl Time {
     /// The time at which `clock` shows `nanoseconds`. For backends, and for timestamps that an application has read itself.
     #[must_use]
     pub const fn new(clock: Clock, nanoseconds: i64) -> Self {
-        Self { clock, nanoseconds }
+        Self::within(clock, nanoseconds, 0)
+    }
+
+    /// The same, where the clock showed `nanoseconds` no more than `error` nanoseconds before or after: for times that have been
+    /// converted to this clock.
+    #[must_use]
+    pub const fn within(clock: Clock, nanoseconds: i64, error: u64) -> Self {
+        Self {
+            clock,
+            nanoseconds,
+            error,
+        }
     }
 
     /// The clock that showed it.
@@ -67,12 +80,23 @@ impl Time {
         self.nanoseconds
     }
 
+    /// How far the truth may lie from that, either way, in nanoseconds: 0 for what the clock's own device has written. What
+    /// [`Time::to_host`] and [`Time::since`] tell contains it.
+    #[must_use]
+    pub const fn error(&self) -> u64 {
+        self.error
+    }
+
     /// What the host's clock showed then; see [`Clock::to_host`], also about what may block.
     ///
     /// # Errors
     /// As there.
     pub fn to_host(&self) -> Result<Estimate> {
-        self.clock.to_host(self.nanoseconds)
+        let told = self.clock.to_host(self.nanoseconds)?;
+        Ok(Estimate {
+            error: told.error.saturating_add(self.error),
+            ..told
+        })
     }
 
     /// What lies between `start` and this, which may be of different devices and APIs. Times of one clock are subtracted, and
@@ -88,7 +112,7 @@ impl Time {
         let resolutions = from.resolution().saturating_add(to.resolution());
         let direct = |axis, error| Elapsed {
             nanoseconds: self.nanoseconds.saturating_sub(start.nanoseconds),
-            error,
+            error: u64::saturating_add(error, self.error.saturating_add(start.error)),
             axis,
         };
         if from.is_same(to) {
@@ -119,6 +143,10 @@ impl Time {
 
 impl fmt::Debug for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ns of {}", self.nanoseconds, self.clock.object())
+        write!(f, "{} ns", self.nanoseconds)?;
+        if self.error > 0 {
+            write!(f, " ± {} ns", self.error)?;
+        }
+        write!(f, " of {}", self.clock.object())
     }
 }

@@ -8,11 +8,11 @@ use crate::backend::{Enqueue, Stamp, Timing};
 use crate::error::{Error, Result};
 use crate::point::Signal;
 use crate::sync::Ordering;
-use crate::times::Times;
+use crate::times::Here;
 
 /// Where the times are that the queue's device is to write for a claim. Signals that the host makes have the host's.
-fn times_of<'s>(claim: &Taken<'s>) -> Option<&'s Times> {
-    claim.port.and(claim.of.times())
+fn times_of<'s>(claim: &Taken<'s>) -> Option<&'s Here> {
+    claim.port.and(claim.of.times_here())
 }
 
 impl<E: Enqueue> Lane<E> {
@@ -22,7 +22,9 @@ impl<E: Enqueue> Lane<E> {
     /// [`Error::Unsupported`]; a driver error.
     pub(super) fn require_times(&self, signals: &[Signal<'_>]) -> Result<()> {
         for &Signal { of, .. } in signals {
-            let Some(times) = of.times() else { continue };
+            let Some(times) = of.times_here() else {
+                continue;
+            };
             if of.port_on(self.device).is_none() {
                 continue;
             }

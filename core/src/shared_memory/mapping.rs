@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -18,6 +18,9 @@ pub(crate) unsafe trait Atomic: Sized {}
 
 // SAFETY: it is one.
 unsafe impl Atomic for AtomicU32 {}
+
+// SAFETY: as above.
+unsafe impl Atomic for AtomicU64 {}
 
 /// One `A` or more, mapped for as long as this lives.
 pub(crate) struct Mapping<A: Atomic> {

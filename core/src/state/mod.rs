@@ -370,6 +370,12 @@ impl Shared {
         let _ = self.bridge.set(Arc::downgrade(sides));
     }
 
+    /// There is no port but one of the host's, behind which there is nothing.
+    #[inline]
+    pub(crate) const fn is_counted_here(&self) -> bool {
+        self.counts_here
+    }
+
     #[inline]
     pub(crate) const fn is_from_afar(&self) -> bool {
         self.from_afar

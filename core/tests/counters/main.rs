@@ -13,6 +13,7 @@ mod lost;
 mod pages;
 mod processes;
 mod published;
+mod times;
 mod waits;
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -147,15 +147,16 @@ impl Plan {
         self.clocked(made?, devices)
     }
 
-    /// With timestamps, if a party wants them: on the clocks of those that signal by ports of their own.
-    fn clocked(&self, line: Timeline, devices: &[&Device]) -> Result<Timeline> {
+    /// With timestamps, if a party wants them: on the clocks of those of this process that signal by ports of their own.
+    pub(crate) fn clocked(&self, line: Timeline, devices: &[&Device]) -> Result<Timeline> {
         if !self.has_timestamps() {
             return Ok(line);
         }
+        let here = Process::this();
         let signallers = self
             .parties()
             .iter()
-            .filter(|party| party.needs().contains(Needs::SIGNAL));
+            .filter(|party| party.id().process == here && party.needs().contains(Needs::SIGNAL));
         let clocks = signallers
             .filter_map(|party| find(devices, party.id()))
             .filter(|device| line.devices().any(|id| id == device.id()))

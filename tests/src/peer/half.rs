@@ -101,6 +101,10 @@ impl Half {
     /// | `through N` | watches for a moment whether that one is through | `true` or `false` |
     /// | `idle` | waits for the queue | |
     /// | `descriptors` | | how many are open |
+    /// | `clock` | | what the host's clock shows, in nanoseconds |
+    /// | `signals LABEL FROM STEP TO` | submits a signal of each | |
+    /// | `time LABEL VALUE` | asks when it was reached | nanoseconds of that clock, and the error; or why not |
+    /// | `times LABEL FROM STEP TO` | asks of each | `in order`, or what is not |
     ///
     /// With a binary semaphore, whose signals are numbered:
     ///
@@ -311,6 +315,7 @@ impl Half {
             "descriptors" => Ok(Footprint::now()?.descriptors.to_string()),
             other => {
                 let answer = self.run_with_binaries(other, label, rest);
+                let answer = answer.or_else(|| self.run_with_times(other, label, rest));
                 #[cfg(feature = "cuda")]
                 let answer = answer.or_else(|| self.run_with_events(other, label, rest));
                 answer.unwrap_or_else(|| Stop::fail(format!("nobody knows what {other:?} is")))
@@ -358,7 +363,7 @@ impl Half {
         Ok(made.auto(Party::of(self.device.device()).id())?)
     }
 
-    fn signals(&self, label: &str) -> Result<SignalOnly, Stop> {
+    pub(super) fn signals(&self, label: &str) -> Result<SignalOnly, Stop> {
         match self.made(label)? {
             Granted::SignalOnly(line) => Ok(line),
             Granted::Both(line) => Ok(line.signal_only()),

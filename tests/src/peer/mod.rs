@@ -8,6 +8,7 @@
 //! | `half` | what either process does |
 //! | `binaries` | and does with a binary semaphore |
 //! | `events` | and does with CUDA's own events |
+//! | `times` | and with timelines that tell when they were signalled |
 //! | `scene` | the two of them |
 
 mod binaries;
@@ -15,6 +16,7 @@ mod binaries;
 mod events;
 mod half;
 mod scene;
+mod times;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};

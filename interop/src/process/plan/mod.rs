@@ -38,7 +38,8 @@ impl Plan {
     ///
     /// `peers` are endpoints to the other processes: the one that has the plan's [home](Plan::home) needs one to each of them, the others one
     /// to that. Others among them are left alone. Beside the object a page of shared memory goes along, which tells every process what is
-    /// pending, reached and failed (P4). If the process that signals dies, the timeline fails everywhere with [`Error::PeerLost`], and queues that its signals
+    /// pending, reached and failed (P4); and one more where [timestamps](Plan::has_timestamps) are wanted, which tells when values were reached (M6):
+    /// [`Point::time`](syncline_core::Point::time) of a process that does not signal is on the host's clock. If the process that signals dies, the timeline fails everywhere with [`Error::PeerLost`], and queues that its signals
     /// would have released are released. A process that closes its end and lives goes on with its part. A third process that has no endpoint to the one
     /// that signals hears of its death by the page, from one that has: with the same error.
     ///
@@ -50,7 +51,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if this process has no party in the plan, or the device of one is not among `devices`, or there is no endpoint to a process that is needed, and
-    /// for binary ends ([`Plan::make_binary_across`] makes them) and timelines with timestamps; [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
+    /// for binary semaphores ([`Plan::make_binary_across`] makes them); [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
     /// [`Error::Import`] if it refuses, with what it says; [`Error::Message`] if it sends something else; [`Error::ValueOutOfRange`] for `u64::MAX`; a
     /// driver error.
     pub fn make_across(
@@ -109,8 +110,8 @@ impl<'c> Across<'c> {
             .find(|party| party.is_device() && across.device(party.id()).is_none());
         let reason = if own.is_empty() {
             format!("{} has no part in it", across.here)
-        } else if plan.has_timestamps() {
-            "the times of another process's signals do not come here".into()
+        } else if plan.is_binary() && plan.has_timestamps() {
+            "nobody tells when a binary semaphore was signalled".into()
         } else if let Some(missing) = missing {
             format!("{missing} is not among the devices that were given")
         } else {
@@ -190,11 +191,15 @@ impl<'c> Across<'c> {
         }
     }
 
-    /// The handles that go to `process`: the page, and what each of its devices imports besides.
+    /// The handles that go to `process`: the page, that of times if somebody wants them, and what each of its devices imports besides.
     fn handles(&self, process: Process) -> Vec<Handle> {
         let page = Handle {
             party: None,
             kind: HandleKind::CounterMemfd,
+        };
+        let times = Handle {
+            party: None,
+            kind: HandleKind::WordsMemfd,
         };
         let imports = |party: &Party| match self.plan.part(party.id())?.duty {
             // That of a page it makes itself of the one that all have.
@@ -208,6 +213,7 @@ impl<'c> Across<'c> {
         let of_it = parties.filter(|party| party.id().process == process);
         [page]
             .into_iter()
+            .chain(self.plan.has_timestamps().then_some(times))
             .chain(of_it.filter_map(imports))
             .collect()
     }

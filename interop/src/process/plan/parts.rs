@@ -7,15 +7,16 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use syncline_core::backend::{Attachment, Attachments, Counter, Device as _, Page};
+use syncline_core::backend::{Attachment, Attachments, Counter, Device as _, Page, SharedTimes};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use syncline_core::{BinaryFd, TimelineFd};
-use syncline_core::{CounterFd, Error, HandleKind, Object, Origin, Result, Timeline, host};
+use syncline_core::{
+    CounterFd, Error, HandleKind, Object, Origin, Result, Timeline, WordsFd, host,
+};
 
 #[cfg(feature = "vulkan")]
 use super::Content;
 use super::{Across, End, Handle};
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::any::Device;
 #[cfg(feature = "vulkan")]
 use crate::binary::BinarySemaphore;
@@ -44,6 +45,7 @@ enum Semaphore {
 /// What another process was sent.
 pub(super) struct Received {
     page: CounterFd,
+    times: Option<SharedTimes>,
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
     timelines: Vec<(PartyId, TimelineFd)>,
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
@@ -55,6 +57,8 @@ struct Ports {
     /// The page's, on the host.
     page: Attachment,
     counter: Arc<Counter>,
+    /// Where it is told when values were reached, if somebody wants to know.
+    times: Option<SharedTimes>,
     /// Those of an object of a driver's, the one that the host can read first.
     natives: Vec<Attachment>,
 }
@@ -62,9 +66,11 @@ struct Ports {
 impl Own {
     pub(super) fn make(across: &Across<'_>, initial: u64) -> Result<Self> {
         let (page, exporter) = across.host().exportable_port(initial)?;
+        let wanted = across.plan.has_timestamps();
         let home = Ports {
             page,
             counter: exporter.counter().clone(),
+            times: wanted.then(SharedTimes::new).transpose()?,
             natives: Vec::new(),
         };
         #[cfg_attr(not(feature = "vulkan"), allow(unused_mut))]
@@ -107,6 +113,9 @@ impl Own {
 
     /// One more handle.
     pub(super) fn export(&self, kind: HandleKind) -> Result<OwnedFd> {
+        if let (HandleKind::WordsMemfd, Some(times)) = (kind, &self.home.times) {
+            return Ok(times.export()?.into());
+        }
         #[cfg(feature = "vulkan")]
         match (kind, &self.semaphore) {
             (HandleKind::TimelineOpaqueFd, Some(Semaphore::Timeline(semaphore))) => {
@@ -166,12 +175,16 @@ impl Received {
         handles: Vec<Handle>,
         fds: Vec<OwnedFd>,
     ) -> Result<Self> {
-        let mut page = None;
+        let (mut page, mut times) = (None, None);
         #[cfg(any(feature = "cuda", feature = "vulkan"))]
         let (mut timelines, mut binaries) = (Vec::new(), Vec::new());
         for (handle, fd) in handles.into_iter().zip(fds) {
             match (handle.kind, handle.party) {
                 (HandleKind::CounterMemfd, _) => page = Some(CounterFd::from_fd(fd)?),
+                (HandleKind::WordsMemfd, _) => {
+                    let words = WordsFd::from_fd(fd)?;
+                    times = Some(SharedTimes::open(words)?);
+                }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::TimelineOpaqueFd, Some(party)) => {
                     let origin = across.plan.home().origin();
@@ -191,6 +204,7 @@ impl Received {
         let missing = || across.cannot("no page of shared memory came with it");
         Ok(Self {
             page: page.ok_or_else(missing)?,
+            times,
             #[cfg(any(feature = "cuda", feature = "vulkan"))]
             timelines,
             #[cfg(any(feature = "cuda", feature = "vulkan"))]
@@ -215,6 +229,7 @@ impl Received {
         let mut ports = Ports {
             page,
             counter: counter.clone(),
+            times: self.times,
             natives: Vec::new(),
         };
         #[cfg(any(feature = "cuda", feature = "vulkan"))]
@@ -325,34 +340,49 @@ impl Ports {
         let Self {
             mut page,
             counter,
+            times,
             mut natives,
         } = self;
         page.signalled_elsewhere = !signals;
-        let publishes = |line: &Timeline, page| {
-            if signals {
-                line.publish(counter.clone(), page);
+        // What other processes hear of is the page's, or that of the object which it lies beside.
+        let heard = |line: Timeline, page| -> Result<Timeline> {
+            let times = times.clone();
+            if !signals {
+                return match times {
+                    Some(times) => line.clocked_elsewhere(times),
+                    None => Ok(line),
+                };
             }
+            let line = clocked(across, line)?;
+            if let Some(times) = times {
+                line.tell_times(times)?;
+            }
+            line.publish(counter.clone(), page);
+            Ok(line)
         };
         let label = across.label;
-        match across.plan.mechanism() {
+        let line = match across.plan.mechanism() {
             Mechanism::Bridge => {
                 let own: Vec<_> = across.own().filter(|party| party.is_device()).collect();
                 if own.is_empty() {
                     let line =
                         Timeline::new(label, initial, |_| Ok(Attachments::from_iter([page])))?;
-                    publishes(&line, Page::Own);
-                    return Ok(Lines::One(line));
+                    return Ok(Lines::One(heard(line, Page::Own)?));
                 }
                 let devices = own.iter().filter_map(|party| across.device(party.id()));
                 let sides = devices.map(|device| device.port(initial));
-                let made = Timeline::bridged(label, initial, [Ok(page)].into_iter().chain(sides))?;
+                let sides = [Ok(page)].into_iter().chain(sides);
+                let made = Timeline::bridged_as(label, initial, sides, |at, side| match at {
+                    0 => heard(side, Page::Own),
+                    // It tells when it was signalled itself, as the sides of each bridge do.
+                    _ => clocked(across, side),
+                })?;
                 let mut made = made.into_iter();
                 let Some(home) = made.next() else {
                     return Err(across.cannot("it has no side"));
                 };
-                publishes(&home, Page::Own);
                 let all = own.iter().map(|party| party.id()).zip(made).collect();
-                Ok(Lines::Each { home, all })
+                return Ok(Lines::Each { home, all });
             }
             Mechanism::ExternalTimeline if signals => {
                 if let Some(home) = natives.first_mut() {
@@ -360,8 +390,7 @@ impl Ports {
                     home.signalled_elsewhere = false;
                 }
                 let line = Timeline::new(label, initial, |_| Ok(natives.into_iter().collect()))?;
-                publishes(&line, Page::Beside);
-                Ok(Lines::One(line))
+                heard(line, Page::Beside)?
             }
             _ => {
                 let line = Timeline::new(label, initial, |_| {
@@ -373,11 +402,17 @@ impl Ports {
                     }
                     Ok(ports)
                 })?;
-                publishes(&line, Page::Own);
-                Ok(Lines::One(line))
+                heard(line, Page::Own)?
             }
-        }
+        };
+        Ok(Lines::One(line))
     }
+}
+
+/// With timestamps, if somebody wants them, of a timeline that is signalled in this process.
+fn clocked(across: &Across<'_>, line: Timeline) -> Result<Timeline> {
+    let devices: Vec<&Device> = across.devices.iter().collect();
+    across.plan.clocked(line, &devices)
 }
 
 /// True if a party of this process signals.

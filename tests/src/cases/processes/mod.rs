@@ -1,4 +1,4 @@
-//! X1, X2, X4, X7, X8, P1 to P4, E1 to E3: timelines of two processes, by whatever mechanism their devices come to. F8: CUDA's own events.
+//! X1, X2, X4, X7, X8, P1 to P4, E1 to E3, M6: timelines of two processes, by whatever mechanism their devices come to. F8: CUDA's own events.
 
 mod binaries;
 #[cfg(feature = "cuda")]
@@ -6,6 +6,7 @@ mod events;
 mod lost;
 mod passed;
 mod plans;
+mod times;
 
 use crate::Case;
 use crate::workload::Equipped;
@@ -17,6 +18,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
         plans::cases(),
         binaries::cases(),
         passed::cases(),
+        times::cases(),
         lost::cases(),
     ];
     let cases = files.into_iter().flatten();

@@ -6,9 +6,19 @@
 //! that of a signal which the driver refuses is the last one.
 //!
 //! A place says which values its signal claims, so a value between two places was signalled by somebody who has none here.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `elsewhere` | times that one process tells others: who tells them, and who is told |
+//! | `page` | the page on which that stands, word by word |
+//! | `sampling` | a thread that samples clocks, so that nobody who tells has to |
+
+mod elsewhere;
+mod page;
+mod sampling;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
@@ -21,8 +31,26 @@ use crate::state::{Interval, Shared};
 use crate::sync::Brief;
 use crate::timeline::Timeline;
 
+use elsewhere::{Elsewhere, Teller};
+pub use page::SharedTimes;
+
+/// Why there is no time of what a timeline began with.
+const BEFORE_THE_FIRST: &str = "it was there before the first signal that has a time";
+
 /// What a timeline with timestamps has besides.
-pub(crate) struct Times {
+#[allow(
+    clippy::large_enum_variant,
+    reason = "each timeline has one at the most, in a box of its own"
+)]
+pub(crate) enum Times {
+    /// It is signalled in this process.
+    Here(Here),
+    /// Another process signals it, and tells when.
+    Elsewhere(Elsewhere),
+}
+
+/// What was signalled in this process.
+pub(crate) struct Here {
     /// Those of the devices that may write times.
     clocks: SmallVec<[(DeviceId, Clock); 2]>,
     /// What signals of the host are timed on.
@@ -30,6 +58,8 @@ pub(crate) struct Times {
     /// What was reached when the first signal with a time was still to come.
     first: u64,
     kept: Brief<Kept>,
+    /// Who tells other processes.
+    teller: OnceLock<Teller>,
 }
 
 struct Kept {
@@ -40,11 +70,13 @@ struct Kept {
 }
 
 /// A signal, and when it was made.
+#[derive(Clone)]
 struct Signalled {
     values: Interval,
     at: At,
 }
 
+#[derive(Clone)]
 enum At {
     /// Once a device has written it, on the clock that stands at this place of the list.
     Written(usize, Arc<dyn Stamp>),
@@ -53,6 +85,16 @@ enum At {
 }
 
 impl Times {
+    /// Those that submissions of this process write; `None` where that is another's to do.
+    pub(crate) const fn here(&self) -> Option<&Here> {
+        match self {
+            Self::Here(here) => Some(here),
+            Self::Elsewhere(_) => None,
+        }
+    }
+}
+
+impl Here {
     fn new(clocks: SmallVec<[(DeviceId, Clock); 2]>, first: u64) -> Self {
         let given = clocks.iter().map(|(_, clock)| clock);
         let host = given.into_iter().find(|clock| clock.is_the_hosts());
@@ -61,6 +103,7 @@ impl Times {
             host: host.cloned().unwrap_or_else(fresh),
             clocks,
             first,
+            teller: OnceLock::new(),
             kept: Brief::new(Kept {
                 // All that there ever will be: what is signalled allocates nothing.
                 signals: VecDeque::with_capacity(Timeline::TIMES + 1),
@@ -136,7 +179,7 @@ impl Times {
             reason: reason.into(),
         };
         if value <= self.first {
-            return Err(none("it was there before the first signal that has a time"));
+            return Err(none(BEFORE_THE_FIRST));
         }
         let kept = self.kept.lock();
         if kept.forgotten.is_some_and(|forgotten| value <= forgotten) {
@@ -186,15 +229,42 @@ impl Shared {
         self.times.get().map(|times| &**times)
     }
 
+    /// The same, where its signals are made in this process.
+    #[inline]
+    pub(crate) fn times_here(&self) -> Option<&Here> {
+        self.times()?.here()
+    }
+
     /// The host is about to signal `value`, which nobody stops it from any more; what is below it is reached.
     #[inline]
     pub(crate) fn time_by_host(&self, value: u64) {
-        if let Some(times) = self.times() {
+        if let Some(times) = self.times_here() {
             let values = Interval {
                 above: self.reached(),
                 upto: value,
             };
             times.add(values, At::Host(HostClock::Monotonic.now()));
+            // Of one that lies on no page other processes hear by who publishes it, and here is a lock.
+            if !self.is_counted_here() {
+                self.tell_times(value);
+            }
+        }
+    }
+
+    /// Tells other processes when values up to `reached` were reached, if there are any that want to know.
+    #[inline]
+    pub(crate) fn tell_times(&self, reached: u64) {
+        if let Some(times) = self.times_here()
+            && let Some(teller) = times.teller.get()
+        {
+            teller.tell(times, reached);
+        }
+    }
+
+    /// What is pending will be told of before long.
+    pub(crate) fn prepare_times(&self) {
+        if let Some(teller) = self.times_here().and_then(|times| times.teller.get()) {
+            teller.prepare();
         }
     }
 }
@@ -215,9 +285,26 @@ impl Timeline {
     /// # Errors
     /// [`Error::Unsupported`] if it has timestamps already.
     pub fn clocked(self, clocks: impl IntoIterator<Item = (DeviceId, Clock)>) -> Result<Self> {
-        let shared = self.shared();
         let clocks = clocks.into_iter().collect();
-        let times = Times::new(clocks, shared.refresh());
+        let times = Here::new(clocks, self.shared().refresh());
+        let line = self.with(Times::Here(times))?;
+        line.shared().list_for_ever();
+        Ok(line)
+    }
+
+    /// The same timeline with timestamps that another process [tells](Timeline::tell_times), which alone signals it. Its points tell them on the host's clock, with
+    /// an [error](Time::error) where a device has written them.
+    ///
+    /// # Errors
+    /// As for [`Timeline::clocked`].
+    pub fn clocked_elsewhere(self, times: SharedTimes) -> Result<Self> {
+        // What is on the page already has a time, and may have been signalled since this was made.
+        let first = self.shared().reached();
+        self.with(Times::Elsewhere(Elsewhere::new(times, first)))
+    }
+
+    fn with(self, times: Times) -> Result<Self> {
+        let shared = self.shared();
         if shared.times.set(Box::new(times)).is_err() {
             return Err(Error::Unsupported {
                 object: shared.object.clone(),
@@ -225,8 +312,33 @@ impl Timeline {
                 reason: "it has them already".into(),
             });
         }
-        shared.list_for_ever();
         Ok(self)
+    }
+
+    /// Tells whoever has `times` when values of this timeline are reached: before it is [published](Timeline::publish), by the one process that signals it, and
+    /// once. From then on whoever publishes what is reached tells that first, and a signal of the host is told before it is made. A device that
+    /// writes the page's counter itself is faster than that; then the time follows by itself.
+    ///
+    /// What devices have written is converted to the host's clock as their clocks' samples so far have it. This takes a sample of each, and as long as that does; a
+    /// thread takes more as signals go on, so that nobody who tells waits for one.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a timeline without timestamps, or that tells others already; a driver error; [`Error::Native`] if the system gives no
+    /// thread.
+    pub fn tell_times(&self, times: SharedTimes) -> Result<()> {
+        let shared = self.shared();
+        let refuse = |reason: &str| Error::Unsupported {
+            object: shared.object.clone(),
+            asked: "tell other processes when it is signalled".into(),
+            reason: reason.into(),
+        };
+        let Some(here) = shared.times_here() else {
+            return Err(refuse("it was made without timestamps of this process"));
+        };
+        let clocks = here.clocks.iter().map(|(_, clock)| clock);
+        let teller = Teller::new(times, shared.refresh(), clocks)?;
+        let set = here.teller.set(teller);
+        set.map_err(|_| refuse("it tells them already"))
     }
 
     /// True if it was made with timestamps.
@@ -264,13 +376,16 @@ impl Point<'_> {
     /// # }
     /// ```
     ///
+    /// Of a timeline that another process signals it is a time of the host's clock, as that process tells it: what a device has written there has been converted, and the
+    /// time states the [error](Time::error) of that.
+    ///
     /// Never waits for a device; what it may cost is said at [`Point::is_reached`] and, where timestamps come round, at
     /// [`Fence::time`](crate::Fence::time). Any thread may ask. Contract: M6.
     ///
     /// # Errors
     /// [`Error::TimesNotEnabled`] for a timeline without timestamps, and for an empty point; [`Error::NotReached`];
     /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be reached; [`Error::TimeForgotten`] for what lies before the last
-    /// [`Timeline::TIMES`] signals; [`Error::NoTime`] if whoever reached it wrote none: for the timeline's first value, a
+    /// [`Timeline::TIMES`] signals; [`Error::TimeNotTold`] for a signal of another process whose time has not come yet; [`Error::NoTime`] if whoever reached it wrote none: for the timeline's first value, a
     /// [claim](Timeline::claim) of the application's, and signals from outside of the engine; a driver error.
     pub fn time(self) -> Result<Time> {
         let Some(of) = self.of else {
@@ -292,7 +407,10 @@ impl Point<'_> {
                 reached: of.reached(),
             });
         }
-        times.of(&of.object, self.value)
+        match times {
+            Times::Here(times) => times.of(&of.object, self.value),
+            Times::Elsewhere(times) => times.of(of, self.value),
+        }
     }
 }
 
@@ -329,7 +447,7 @@ mod tests {
         ));
         assert!(matches!(line.at(10).time(), Err(Error::NoTime { .. })));
         let shared = line.shared();
-        let signals = &shared.times().unwrap().kept.lock().signals;
+        let signals = &shared.times_here().unwrap().kept.lock().signals;
         assert_eq!(signals.len(), Timeline::TIMES + 1);
         assert_eq!(signals.capacity(), Timeline::TIMES + 1);
     }
@@ -355,7 +473,7 @@ mod tests {
     #[test]
     fn a_refused_submission_forgets_nothing() {
         let line = line(0);
-        let times = line.shared().times().unwrap();
+        let times = line.shared().times_here().unwrap();
         let kept = Timeline::TIMES as u64;
         for value in 1..=kept {
             line.signal(value).unwrap();
