@@ -11,12 +11,12 @@
 
 use std::sync::Arc;
 
-use syncline_core::backend::Device as _;
+use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, Fence, HandleKind, Object, Result, SignalOnly, WaitOnly, host};
 
 use super::make::find;
 use super::{Duty, Lines, Made, Mechanism, PartyId, Plan};
-use crate::any::{Device, Recorder};
+use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
 use crate::process::End;
 
@@ -42,15 +42,15 @@ pub struct MadeBinary {
 #[derive(Debug, Clone)]
 pub struct BinaryWaitOnly {
     end: End,
-    count: WaitOnly,
+    count: Arc<WaitOnly>,
 }
 
 /// A binary semaphore that may be signalled, and not waited for.
 ///
 /// ```compile_fail,E0599
 /// # use syncline::negotiate::BinarySignalOnly;
-/// fn draw(recorder: &mut syncline::Recorder<'_>, image: &BinarySignalOnly) -> syncline::Result<()> {
-///     unsafe { image.wait(recorder) }
+/// fn draw(queue: &syncline::Queue, image: &BinarySignalOnly) -> syncline::Result<()> {
+///     unsafe { image.wait_on(queue) }
 /// }
 /// ```
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ impl MadeBinary {
     /// [`Error::Unsupported`] if the plan does not grant that to `party`, or its device is in another process.
     pub fn wait_only(&self, party: PartyId) -> Result<BinaryWaitOnly> {
         Ok(BinaryWaitOnly {
-            count: self.count.wait_only(party)?,
+            count: Arc::new(self.count.wait_only(party)?),
             end: self.end(party)?,
         })
     }
@@ -164,46 +164,46 @@ impl BinaryWaitOnly {
 
     /// How many signals are pending or made: to be waited for before each wait for the semaphore.
     #[must_use]
-    pub const fn count(&self) -> &WaitOnly {
+    pub fn count(&self) -> &WaitOnly {
         &self.count
     }
 
-    /// Waits for the pending signal, and consumes it; see [`Recorder::wait_semaphore`].
+    /// Has `queue` wait for the pending signal, and consume it: what is submitted there after this comes behind the signal. A submission of its own.
     ///
     /// # Errors
-    /// As there; [`Error::PeerLost`] if the process that signals is dead. If it dies after this, the queue is let go, and what it goes on with may be incomplete: the count tells,
-    /// by its failure.
+    /// [`Error::WrongDevice`] or [`Error::Unsupported`] for a queue of another device; [`Error::PeerLost`] if the process that signals is dead; a driver error. If it
+    /// dies after this, the queue is let go, and what it goes on with may be incomplete: the count tells, by its failure.
     ///
     /// # Safety
     /// The signal is pending, and nothing else waits for it. If all signals are [counted](Self::count), and only when they are pending, the n-th is once the count
     /// is at n.
-    pub unsafe fn wait(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+    pub unsafe fn wait_on(&self, queue: &Queue) -> Result<()> {
         if let Some(waits) = self.end.waits() {
-            recorder.keep(Arc::new(waits.begin()?));
+            // SAFETY: the caller's promise.
+            return unsafe { waits.wait_on(queue, &self.count) };
         }
-        // SAFETY: the caller's promise.
-        unsafe { recorder.wait_semaphore(self.end.semaphore()) }
+        let semaphore = self.end.semaphore().clone();
+        // SAFETY: as above.
+        let work =
+            move |recorder: &mut Recorder<'_>| unsafe { recorder.wait_semaphore(&semaphore) };
+        queue.submit(&[], work, &[]).map(|_| ())
     }
 
-    /// A fence for the pending signal, which the device consumes, once; see [`BinarySemaphore::pending`].
+    /// A fence for the pending signal, which the device consumes, once; see [`BinarySemaphore::pending`]. If the process that signals dies before that, the fence fails with
+    /// [`Error::PeerLost`].
     ///
     /// # Errors
-    /// As [`BinaryWaitOnly::wait`].
+    /// As [`BinaryWaitOnly::wait_on`].
     ///
     /// # Safety
-    /// As [`BinaryWaitOnly::wait`].
+    /// As there.
     pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
-        let Some(waits) = self.end.waits() else {
+        match self.end.waits() {
             // SAFETY: the caller's promise.
-            return unsafe { self.end.semaphore().pending(label) };
-        };
-        // Until the fence is noted.
-        let begun = waits.begin()?;
-        // SAFETY: as above.
-        let fence = unsafe { self.end.semaphore().pending(label) }?;
-        waits.note(&fence);
-        drop(begun);
-        Ok(fence)
+            Some(waits) => unsafe { waits.pending(label, &self.count) },
+            // SAFETY: as above.
+            None => unsafe { self.end.semaphore().pending(label) },
+        }
     }
 }
 
@@ -222,7 +222,8 @@ impl BinarySignalOnly {
         &self.count
     }
 
-    /// Also signals the semaphore, after the work; see [`Recorder::signal_semaphore`].
+    /// Also signals the semaphore, after the work; see [`Recorder::signal_semaphore`]. If the process that waits has died, nobody tells whether its wait was: look at the
+    /// [endpoint](crate::process::Endpoint::check).
     ///
     /// # Errors
     /// As there.

@@ -36,10 +36,30 @@ impl Half {
             "look" => self.look(rest),
             "glance" => self.glance(rest),
             "consume" => self.consume(rest).map(said),
+            "expect" => self.expect(rest).map(said),
+            "expected" => self.expected().map(said),
+            "dawdle" => match number(rest).and_then(|n| self.waits_binary(n)) {
+                Ok(semaphore) => {
+                    self.late = Some(semaphore);
+                    Ok(String::new())
+                }
+                Err(stop) => Err(stop),
+            },
+            "late" => self.late(label).map(said),
+            "abandon" => {
+                self.abandon();
+                Ok(String::new())
+            }
             "miscount" => self.miscount(label),
             _ => return None,
         };
         Some(done)
+    }
+
+    /// Lets go of every handle of it, whatever waits.
+    fn abandon(&mut self) {
+        self.binary = None;
+        self.late = None;
     }
 
     fn own(&self) -> PartyId {
@@ -102,33 +122,30 @@ impl Half {
         })
     }
 
-    /// Work that waits, and then signals that it is through: its number.
+    /// Has the queue wait, and then work signal that it is through: its number.
     fn shade(&mut self, n: &str) -> Result<u64, Stop> {
         let semaphore = self.waits_binary(number(n)?)?;
-        let after = self.after()?;
-        self.submitted += 1;
-        let number = self.submitted;
-        // SAFETY: it is counted, so it is pending, and this is the only wait.
-        let work = move |r: &mut Recorder<'_>| unsafe { semaphore.wait(r) };
         let queue = self.queue()?;
-        queue.submit(&[], work, &[after.signal_at(number)])?;
-        Ok(number)
+        // SAFETY: it is counted, so it is pending, and this is the only wait.
+        unsafe { semaphore.wait_on(&queue) }?;
+        self.submit(KeptPoint::default().point())?;
+        Ok(self.submitted)
     }
 
     fn look(&mut self, n: &str) -> Result<String, Stop> {
         let n = number(n)?;
         let semaphore = self.waits_binary(n)?;
+        let queue = self.queue()?;
         // SAFETY: as above.
-        self.copies(KeptPoint::default().point(), n, move |r| unsafe {
-            semaphore.wait(r)
-        })
+        unsafe { semaphore.wait_on(&queue) }?;
+        self.copies(n)
     }
 
     /// Without waiting for anything but the count.
     fn glance(&mut self, n: &str) -> Result<String, Stop> {
         let n = number(n)?;
         let _ = self.waits_binary(n)?;
-        self.copies(KeptPoint::default().point(), n, |_| Ok(()))
+        self.copies(n)
     }
 
     /// By a fence, on the host.
@@ -137,6 +154,35 @@ impl Half {
         // SAFETY: as above.
         let fence = unsafe { semaphore.pending("consumed") }?;
         Ok(fence.wait(patience())?)
+    }
+
+    fn expect(&mut self, n: &str) -> Result<(), Stop> {
+        let semaphore = self.waits_binary(number(n)?)?;
+        // SAFETY: as above.
+        self.expected = Some(unsafe { semaphore.pending("expected") }?);
+        Ok(())
+    }
+
+    fn expected(&self) -> Result<(), Stop> {
+        match &self.expected {
+            Some(fence) => Ok(fence.wait(patience())?),
+            None => Stop::fail("nothing is expected"),
+        }
+    }
+
+    /// What began before a death, and comes to its wait after that.
+    fn late(&mut self, how: &str) -> Result<(), Stop> {
+        let Some(semaphore) = self.late.clone() else {
+            return Stop::fail("nobody is late");
+        };
+        let queue = self.queue()?;
+        let waited = match how {
+            // SAFETY: as above, as far as the one who is late knows.
+            "queue" => unsafe { semaphore.wait_on(&queue) },
+            // SAFETY: as above.
+            _ => unsafe { semaphore.pending("late") }.map(|_| ()),
+        };
+        Ok(waited?)
     }
 
     /// What the plan does not grant: to signal for who waits, to wait for who signals.

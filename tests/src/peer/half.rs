@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::negotiate::{Granted, Made, MadeBinary, Mechanism, Needs, Party, Plan};
+use syncline::negotiate::{
+    BinaryWaitOnly, Granted, Made, MadeBinary, Mechanism, Needs, Party, Plan,
+};
 use syncline::process::{Disagreement, Endpoint};
 use syncline::{
-    Device, Error, KeptPoint, Memory, Point, Queue, QueueKind, SharedWords, Signal, SignalOnly,
-    Timeline, WaitOnly,
+    Device, Error, Fence, KeptPoint, Memory, Point, Queue, QueueKind, SharedWords, Signal,
+    SignalOnly, Timeline, WaitOnly,
 };
 
 use crate::case::Stop;
@@ -30,6 +32,8 @@ pub struct Half {
     plan: Option<Plan>,
     lines: Vec<(String, Made)>,
     pub(super) binary: Option<MadeBinary>,
+    pub(super) late: Option<BinaryWaitOnly>,
+    pub(super) expected: Option<Fence>,
     words: Option<SharedWords>,
     memory: Option<Memory>,
     queue: Option<Queue>,
@@ -51,6 +55,8 @@ impl Half {
             plan: None,
             lines: Vec::new(),
             binary: None,
+            late: None,
+            expected: None,
             words: None,
             memory: None,
             queue: None,
@@ -116,6 +122,9 @@ impl Half {
     /// | `shade LABEL N` | waits for the count on the host, and for the semaphore in the queue; `after` and `through` know it | its number |
     /// | `look`, `glance LABEL N` | does that, or waits for the count alone, and looks what is in the memory | `right` or `wrong` |
     /// | `consume LABEL N` | waits for it on the host, by a fence | |
+    /// | `expect LABEL N`, `expected` | makes such a fence; waits for that | |
+    /// | `dawdle LABEL N`, `late queue`, `late fence` | waits for the count and no more; does what comes after that | |
+    /// | `abandon` | lets go of every handle | |
     /// | `miscount signal`, `miscount wait` | asks for what the plan does not grant | the refusal |
     ///
     /// Where CUDA is built in, also with its own events, which a process makes (`event`) or gets from the other:
@@ -466,7 +475,9 @@ impl Half {
 
     fn check(&mut self, label: &str, wait: u64, value: u64) -> Result<String, Stop> {
         let line = self.waits(label)?;
-        self.copies(line.at(wait), value, |_| Ok(()))
+        let queue = self.queue()?;
+        queue.submit(&[line.at(wait)], |_| Ok(()), &[])?;
+        self.copies(value)
     }
 
     pub(super) fn memory(&self) -> Result<Memory, Stop> {
@@ -474,23 +485,15 @@ impl Half {
         memory.map_or_else(|| Stop::fail("there is no memory"), Ok)
     }
 
-    /// Whether `value` is what the memory holds once `wait` is reached, and what `before` waits for besides.
-    pub(super) fn copies(
-        &mut self,
-        wait: Point<'_>,
-        value: u64,
-        before: impl FnOnce(&mut syncline::Recorder<'_>) -> syncline::Result<()> + Send + 'static,
-    ) -> Result<String, Stop> {
+    /// Whether `value` is what the memory holds behind what the queue has.
+    pub(super) fn copies(&mut self, value: u64) -> Result<String, Stop> {
         let memory = self.memory()?;
         let count = 1024;
         let copy = self.device.buffer(count)?;
         let (from, to) = (memory, copy.clone());
-        let work = move |r: &mut syncline::Recorder<'_>| {
-            before(r)?;
-            Equipped::copy(r, &from, &to)
-        };
+        let work = move |r: &mut syncline::Recorder<'_>| Equipped::copy(r, &from, &to);
         let queue = self.queue()?;
-        queue.submit(&[wait], work, &[])?;
+        queue.submit(&[], work, &[])?;
         queue.idle(patience())?;
         let words = Equipped::read(&copy);
         let right = words.iter().all(|&word| u64::from(word) == value);

@@ -43,7 +43,7 @@ impl Survivor for Line {
         self.timeline
             .lose(&self.counter, cause.clone(), self.survivors);
         for waits in &self.waits {
-            waits.lose(cause.clone());
+            waits.lose(&cause);
         }
     }
 }

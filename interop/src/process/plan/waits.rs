@@ -1,5 +1,5 @@
 //! Waits for a binary semaphore that another process signals, and what lets them go if that one dies (E3).
-#![allow(unsafe_code, reason = "signals in the place of the dead")]
+#![allow(unsafe_code, reason = "waits and signals where callers vouch for it")]
 #![cfg_attr(
     not(any(feature = "cuda", feature = "vulkan")),
     allow(
@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{BinaryFd, Error, Fence, QueueKind, Result};
+use syncline_core::{BinaryFd, Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly};
 
-use crate::any::{Device, Recorder};
+use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
@@ -30,23 +30,59 @@ pub(crate) struct Waits {
     /// For a second device of the GPU, where the first may have no other queue than that which waits: Vulkan's.
     #[cfg_attr(not(feature = "vulkan"), allow(dead_code))]
     spare: Mutex<Option<BinaryFd>>,
-    /// Submissions that wait and have not finished, as far as is known.
-    submissions: AtomicUsize,
-    fences: Mutex<Vec<Fence>>,
+    /// Where fences have signals consumed; made when first needed.
+    consumer: Mutex<Option<Queue>>,
+    /// Calls that are about to submit a wait.
+    beginning: AtomicUsize,
+    submitted: Mutex<Vec<Wait>>,
     lost: OnceLock<Error>,
 }
 
-/// That a submission waits, for as long as it keeps this.
-pub(crate) struct Outstanding(Arc<Waits>);
+/// One that a queue has been given.
+struct Wait {
+    /// What the queue had before.
+    before: KeptPoint,
+    end: KeptPoint,
+    /// What a fence stands for.
+    consumed: Option<Timeline>,
+}
 
-impl Drop for Outstanding {
-    fn drop(&mut self) {
-        self.0.submissions.fetch_sub(1, Ordering::SeqCst);
+/// How long a wait at the head of its queue takes at the most if its signal has come.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// How long the work before a wait may take, and a signal in the place of the dead. Nobody waits for the thread that does.
+const LONGEST: Duration = Duration::from_secs(60);
+
+impl Wait {
+    fn is_over(&self) -> bool {
+        !matches!(self.end.point().is_reached(), Ok(false))
+    }
+
+    /// True if nothing but the semaphore is what it waits for.
+    fn is_blocked(&self) -> bool {
+        let _ = self.before.point().wait(LONGEST);
+        let end = self.end.point().wait(GRACE);
+        matches!(end, Err(Error::TimedOut { .. }))
     }
 }
 
-/// How long a signal in the place of the dead may take. Nobody waits for this thread.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// That a call is about to submit a wait.
+struct Beginning<'w>(&'w AtomicUsize);
+
+impl<'w> Beginning<'w> {
+    fn of(waits: &'w Waits) -> Self {
+        waits.beginning.fetch_add(1, Ordering::SeqCst);
+        // Either this finds it lost, or who loses it finds this.
+        fence(Ordering::SeqCst);
+        Self(&waits.beginning)
+    }
+}
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 impl Waits {
     /// `spare` is one more handle of the semaphore.
@@ -70,86 +106,152 @@ impl Waits {
             semaphore: semaphore.clone(),
             device: device.clone(),
             spare: Mutex::new(spare),
-            submissions: AtomicUsize::new(0),
-            fences: Mutex::default(),
+            consumer: Mutex::default(),
+            beginning: AtomicUsize::new(0),
+            submitted: Mutex::default(),
             lost: OnceLock::new(),
         })
     }
 
-    /// A submission is about to wait.
+    /// Has `queue` wait, and `count` kept until it is through: from there comes word of a loss.
     ///
     /// # Errors
-    /// Nobody signals any more.
-    pub(crate) fn begin(self: &Arc<Self>) -> Result<Outstanding> {
-        self.submissions.fetch_add(1, Ordering::SeqCst);
-        let outstanding = Outstanding(self.clone());
-        // Either this finds it lost, or who loses it finds this.
-        fence(Ordering::SeqCst);
-        self.check().map(|()| outstanding)
+    /// Nobody signals any more; [`Error::WrongDevice`]; a driver error.
+    ///
+    /// # Safety
+    /// A signal is pending, and nothing else waits for it.
+    pub(crate) unsafe fn wait_on(
+        self: &Arc<Self>,
+        queue: &Queue,
+        count: &Arc<WaitOnly>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.submit(queue, count, None) }
     }
 
-    /// `fence` is for such a wait.
-    pub(crate) fn note(&self, fence: &Fence) {
-        let mut fences = self.fences();
-        fences.retain(|fence| !matches!(fence.is_complete(), Ok(true)));
-        fences.push(fence.clone());
+    /// A fence for the signal, which a queue of its own consumes.
+    ///
+    /// # Errors
+    /// As [`Waits::wait_on`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn pending(
+        self: &Arc<Self>,
+        label: &str,
+        count: &Arc<WaitOnly>,
+    ) -> Result<Fence> {
+        self.check()?;
+        let device = &self.device;
+        let consumer = self.consumer()?;
+        let consumed = device.timeline(label)?;
+        let point = consumed.at(1).keep();
+        // SAFETY: the caller's promise.
+        unsafe { self.submit(&consumer, count, Some(consumed)) }?;
+        Ok(Fence::foreign(device.id(), device.object(), label, point))
+    }
+
+    fn consumer(&self) -> Result<Queue> {
+        let known = lock(&self.consumer).clone();
+        if let Some(queue) = known {
+            return Ok(queue);
+        }
+        let label = format!("{} (consumer)", self.semaphore.object().label());
+        // Made without the lock: another thread's may be there first, and then ours is dropped.
+        let made = self.device.queue(QueueKind::Transfer, &label)?;
+        Ok(lock(&self.consumer).get_or_insert(made).clone())
+    }
+
+    /// # Safety
+    /// As [`Waits::wait_on`].
+    unsafe fn submit(
+        self: &Arc<Self>,
+        queue: &Queue,
+        count: &Arc<WaitOnly>,
+        consumed: Option<Timeline>,
+    ) -> Result<()> {
+        let _beginning = Beginning::of(self);
+        self.check()?;
+        let (waits, count) = (self.clone(), count.clone());
+        let work = move |recorder: &mut Recorder<'_>| {
+            // Where it was held that may be long after the call.
+            waits.check()?;
+            recorder.keep(count);
+            // SAFETY: the caller's promise.
+            unsafe { recorder.wait_semaphore(&waits.semaphore) }
+        };
+        let before = queue.position().keep();
+        let signal = consumed.as_ref().map(|consumed| consumed.signal_at(1));
+        let end = queue.submit(&[], work, signal.as_slice())?.end().keep();
+        let mut submitted = lock(&self.submitted);
+        submitted.retain(|wait| !wait.is_over());
+        submitted.push(Wait {
+            before,
+            end,
+            consumed,
+        });
+        Ok(())
     }
 
     /// # Errors
     /// Why nobody signals any more.
-    pub(crate) fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         self.lost.get().map_or(Ok(()), |cause| Err(cause.clone()))
     }
 
-    fn fences(&self) -> MutexGuard<'_, Vec<Fence>> {
-        self.fences.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_outstanding(&self) -> bool {
-        let waiting = |fence: &Fence| !matches!(fence.is_complete(), Ok(true));
-        self.submissions.load(Ordering::SeqCst) > 0 || self.fences().iter().any(waiting)
-    }
-
-    /// Whoever signals is dead: nobody begins to wait from here on, and a queue that does is let go by one signal, made on a thread of its own.
-    pub(super) fn lose(self: &Arc<Self>, cause: Error) {
-        if self.lost.set(cause).is_err() {
+    /// Whoever signals is dead: nobody begins to wait from here on, fences for what has not come fail, and a queue that stands still is let go by one signal, made on
+    /// a thread of its own.
+    pub(super) fn lose(self: &Arc<Self>, cause: &Error) {
+        if self.lost.set(cause.clone()).is_err() {
             return;
         }
         fence(Ordering::SeqCst);
-        if !self.is_outstanding() {
+        let is_idle = self.beginning.load(Ordering::SeqCst) == 0
+            && lock(&self.submitted).iter().all(Wait::is_over);
+        if is_idle {
             return;
         }
-        let waits = self.clone();
-        let release = move || {
-            // Who cannot signal either leaves the queue as it is.
-            let _ = waits.release();
-        };
-        let thread = std::thread::Builder::new().name("syncline release".into());
-        if thread.spawn(release.clone()).is_err() {
-            release();
+        let (waits, cause) = (self.clone(), cause.clone());
+        let let_go = move || waits.let_go(&cause);
+        let thread = std::thread::Builder::new().name("syncline-releases".into());
+        if thread.spawn(let_go.clone()).is_err() {
+            let_go();
         }
     }
 
-    /// By a queue that cannot be the one that waits.
-    fn release(&self) -> Result<()> {
-        match &self.device {
-            #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => {
-                let spare = self
-                    .spare
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take();
-                let Some(handle) = spare else {
-                    return Ok(());
-                };
-                let twin = Device::Vulkan(twin(device)?);
-                let semaphore = twin.import_binary(handle, self.semaphore.object().label())?;
-                signal(&twin, &semaphore)
-            }
-            device => signal(device, &self.semaphore),
+    fn let_go(&self, cause: &Error) {
+        while self.beginning.load(Ordering::SeqCst) > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let waits = std::mem::take(&mut *lock(&self.submitted));
+        for consumed in waits.iter().filter_map(|wait| wait.consumed.as_ref()) {
+            consumed.fail(cause.clone());
+        }
+        if waits.iter().any(Wait::is_blocked) {
+            // Who cannot signal in any way leaves the queue as it is, and has told why it stands still.
+            let _ = self.release();
         }
     }
+
+    /// By a queue that cannot be the one that waits, where that can be had.
+    fn release(&self) -> Result<()> {
+        #[cfg(feature = "vulkan")]
+        if let Device::Vulkan(device) = &self.device
+            && let Some(handle) = lock(&self.spare).take()
+            && let Ok(twin) = twin(device)
+        {
+            let twin = Device::Vulkan(twin);
+            let label = self.semaphore.object().label();
+            if let Ok(semaphore) = twin.import_binary(handle, label) {
+                return signal(&twin, &semaphore);
+            }
+        }
+        signal(&self.device, &self.semaphore)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One signal, by a queue of its own.
@@ -157,11 +259,12 @@ fn signal(device: &Device, semaphore: &BinarySemaphore) -> Result<()> {
     let queue = device.queue(QueueKind::Compute, "release")?;
     let signals = semaphore.clone();
     let work = move |recorder: &mut Recorder<'_>| {
-        // SAFETY: who signalled is dead, and its last signal has not come, as far as is known. Where it did come between, a second one tells nobody anything new.
+        // SAFETY: a wait for it stands at the head of its queue, and has not come through: it is unsignalled. Who had a signal pending is dead, and its
+        // work with it, as drivers end that before the process counts as dead; one that does not signals twice, where nobody waits for the second.
         unsafe { recorder.signal_semaphore(&signals) }
     };
     queue.submit(&[], work, &[])?;
-    queue.idle(PATIENCE)
+    queue.idle(LONGEST)
 }
 
 /// The GPU once more.

@@ -1,7 +1,7 @@
 //! X1, X7, X3: binary semaphores that a plan makes.
 
 use syncline::negotiate::{MadeBinary, Needs, Party, Plan, negotiate};
-use syncline::{Error, Mechanism, QueueKind, Recorder};
+use syncline::{Error, Mechanism, QueueKind};
 
 use super::parts::Producer;
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
@@ -64,10 +64,8 @@ fn planned(world: &World<Equipped>) -> Verdict {
             producer.produce_then(move |r| unsafe { signalled.signal(r) })?;
             signals.count().signal(n)?;
             waits.count().at(n).wait(patience())?;
-            let waited = waits.clone();
             // SAFETY: it is counted, so it is pending, and this is the only wait.
-            let work = move |r: &mut Recorder<'_>| unsafe { waited.wait(r) };
-            consumer.submit(&[], work, &[])?;
+            unsafe { waits.wait_on(consumer.library()) }?;
             consumer.idle(patience())?;
             producer.is_seen("who waits")?;
         }

@@ -111,9 +111,9 @@ fn refused(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waits for the count hears of it; everything else goes on.
+/// Who waits for the count hears of it, and so does who waits by a fence; a queue that waits natively goes on, whatever handles there are still.
 fn killed(world: &World<Equipped>) -> Verdict {
-    for is_pending in [false, true] {
+    for waits in ["not", "late", "by a fence", "natively", "without a handle"] {
         let mut peer = Peer::start()?;
         let mut scene = Scene::of(world, &mut peer, Side::Waiter);
         scene.make_binary(NOTHING, "image")?;
@@ -121,12 +121,31 @@ fn killed(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Signaller, "open")?;
         scene.by(Side::Waiter, "shade image 1")?;
         scene.by(Side::Waiter, "after 1")?;
-        if is_pending {
+        if waits != "not" {
             scene.by(Side::Signaller, "draw image 2")?;
-            scene.by(Side::Waiter, "shade image 2")?;
+        }
+        match waits {
+            "late" => drop(scene.by(Side::Waiter, "dawdle image 2")?),
+            "by a fence" => drop(scene.by(Side::Waiter, "expect image 2")?),
+            "natively" => drop(scene.by(Side::Waiter, "shade image 2")?),
+            "without a handle" => {
+                scene.by(Side::Waiter, "shade image 2")?;
+                scene.by(Side::Waiter, "abandon")?;
+            }
+            _ => {}
         }
         scene.peer().kill()?;
-        dead(scene.by(Side::Waiter, "shade image 3"))?;
+        match waits {
+            "without a handle" => {}
+            _ => dead(scene.by(Side::Waiter, "shade image 3"))?,
+        }
+        if waits == "late" {
+            dead(scene.by(Side::Waiter, "late queue"))?;
+            dead(scene.by(Side::Waiter, "late fence"))?;
+        }
+        if waits == "by a fence" {
+            dead(scene.by(Side::Waiter, "expected"))?;
+        }
         scene.by(Side::Waiter, "idle")?;
     }
     Ok(())
