@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     on: &[On::Host],
     variants: &[
         Variant::new("spinning first", SPINNING),
-        Variant::asked("sleeping at once", SLEEPING, Bar::Ratio(1.4)),
+        Variant::new("sleeping at once", SLEEPING),
     ],
     run: pingpong,
 }];

@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[
         on: &[On::Host],
         variants: &[
             Variant::new("spinning first", SPINNING),
-            Variant::asked("sleeping at once", SLEEPING, Bar::Ratio(1.4)),
+            Variant::new("sleeping at once", SLEEPING),
         ],
         run: pingpong,
     },
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same, recvmsg(2) without blocking and poll(2) with a time-out, as every wait has one, and the kernel tells the sender of each (SO_PASSCRED, P1)",
         ),
-        bar: Bar::Ratio(1.4),
+        bar: Bar::Ratio(1.2),
         on: &[On::Host],
         variants: &[],
         run: point,
