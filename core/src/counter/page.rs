@@ -106,6 +106,9 @@ const FAILED: u32 = 2;
 /// How often one looks whether a failure is written down, which takes less than a microsecond: but he who does it may be dead.
 const PATIENCE: u32 = 1000;
 
+/// How often one looks anew because somebody has come to an end with that meanwhile, who does so once.
+const LOOKS: u32 = 4;
+
 /// How a page stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -187,11 +190,13 @@ impl Page {
 
     /// Notes the first failure, behind which no value above `frozen` counts. False if there was one. Takes over from one who has begun to and does not come to an end.
     pub(super) fn fail(&self, frozen: u64, cause: &Cause) -> bool {
+        let writing = self.begin_to_fail();
+        writing.is_some_and(|writing| self.finish(writing, frozen, cause))
+    }
+
+    /// Writes why it has failed, in the turn that [`Page::begin_to_fail`] gave. False if somebody has taken over since.
+    pub(super) fn finish(&self, writing: u32, frozen: u64, cause: &Cause) -> bool {
         let words = &*cause.words;
-        let failed = &self.failed;
-        let Some(writing) = self.begin_to_fail() else {
-            return false;
-        };
         let mut length = words.len().min(CAUSE);
         while !words.is_char_boundary(length) {
             length -= 1;
@@ -207,12 +212,14 @@ impl Page {
         self.process.store(process, Ordering::Relaxed);
         self.frozen.store(frozen, Ordering::Relaxed);
         // Sequentially consistent, against who counts himself among the sleepers and then looks.
-        let written = failed.compare_exchange(writing, FAILED, SeqCst, Relaxed);
+        let written = self
+            .failed
+            .compare_exchange(writing, FAILED, SeqCst, Relaxed);
         written.is_ok()
     }
 
     /// What stands for the caller, who is to write why; `None` if somebody has, or the page never stands still.
-    fn begin_to_fail(&self) -> Option<u32> {
+    pub(super) fn begin_to_fail(&self) -> Option<u32> {
         let (mut before, mut looks) = (SOUND, 0);
         for _ in 0..4 * PATIENCE {
             let found = self.failed.load(Ordering::Acquire);
@@ -249,6 +256,38 @@ impl Page {
             }
         }
         Standing::Failing
+    }
+
+    /// As [`Page::standing`], and what was reached as it stood so, read by `reached`: once it has failed, others raise that, to let go who waits natively. As long as
+    /// somebody writes why, he may come to an end in between; if that goes on, it is `before`, which was there already.
+    pub(super) fn standing_with(
+        &self,
+        not_to_come: bool,
+        before: u64,
+        mut reached: impl FnMut() -> u64,
+    ) -> (Standing, u64) {
+        for _ in 0..LOOKS {
+            let standing = self.standing(not_to_come);
+            let value = match standing {
+                Standing::Sound => before,
+                // Bounded by where it froze.
+                Standing::Failed(_) => reached(),
+                Standing::Failing => {
+                    let value = reached();
+                    if self.is_written() {
+                        continue;
+                    }
+                    value
+                }
+            };
+            return (standing, value);
+        }
+        (Standing::Failing, before)
+    }
+
+    /// True if the cause of a failure is there.
+    fn is_written(&self) -> bool {
+        self.failed.load(Ordering::SeqCst) == FAILED
     }
 
     /// Why it failed, as far as that can be read: bounded, and whatever bytes there are.

@@ -159,6 +159,30 @@ fn a_cause_is_bounded_whatever_is_written() {
     assert!(theirs.value().is_err());
 }
 
+/// A reader stops where he has seen that somebody is about to say why it has failed. Meanwhile that one does, and then the counter is raised, to let go who waits for it
+/// natively: what is raised does not count.
+#[test]
+fn what_is_raised_behind_a_failure_does_not_count() {
+    let (ours, _) = two(2);
+    let page = &ours.page;
+    ours.announce(6).unwrap();
+    let failing = page.begin_to_fail().unwrap();
+    let cause = Cause {
+        code: 0,
+        words: "the process has died".into(),
+        lost: None,
+    };
+    let mut is_stopped = true;
+    let stood = page.standing_with(true, 2, || {
+        if std::mem::take(&mut is_stopped) {
+            assert!(page.finish(failing, 2, &cause));
+            ours.release(6);
+        }
+        page.reached.load(Ordering::SeqCst)
+    });
+    assert_eq!(stood, (Standing::Failed(2), 6));
+}
+
 /// Who hears by the page has the error that somebody with a way to the process has written there.
 #[test]
 fn a_lost_process_is_told_by_its_id() {
