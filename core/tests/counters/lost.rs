@@ -281,7 +281,7 @@ fn the_only_survivor_waits_for_nobody() {
 #[test]
 fn who_dies_while_he_says_why_is_told_of() {
     let _alone = alone();
-    for begun in [1_u32, 7, 4, u32::MAX] {
+    for begun in [1_u32, 3, 7, u32::MAX] {
         let scene = Scene::new();
         let lines = [scene.by_the_page(), scene.by_the_page()];
         scene.page.write_word(REACHED, 5);
@@ -304,7 +304,7 @@ fn what_nobody_says_ends_all_the_same() {
     let scene = Scene::new();
     let line = scene.by_the_page();
     scene.page.write_word(REACHED, 5);
-    scene.page.write(FAILED, &1_u32.to_ne_bytes());
+    scene.page.write(FAILED, &3_u32.to_ne_bytes());
     line.at(5).wait(LONG).unwrap();
     let told = line.at(6).wait(LONG).unwrap_err().to_string();
     assert!(told.contains("not said why"), "{told}");
