@@ -43,7 +43,7 @@ pub struct Counter {
 }
 
 /// For so long it is left to others to say why a page has failed whose failure was begun and not written down.
-const UNSAID: Duration = Duration::from_millis(700);
+pub(crate) const UNSAID: Duration = Duration::from_millis(400);
 
 impl Counter {
     /// The size of the page, from [`Counter::address`] on.
