@@ -119,7 +119,9 @@ impl backend::Port for Port {
         let info = vk::SemaphoreSignalInfo::default()
             .semaphore(semaphore.raw)
             .value(value);
-        // SAFETY: a live timeline semaphore; the engine signals one value at a time, in order.
+        // SAFETY: a live timeline semaphore; this engine signals one value at a time, in order. If several processes have it, one of them signals; when that one is dead, its
+        // survivors do, in turns of 12 ms, each higher than those before. What remains across processes: a survivor who is stopped for longer than a turn between his look at
+        // the value and this call, one who keeps to no turn, and work of the dead that a device still runs can bring the semaphore to `value` meanwhile. None of these can be seen from here.
         unsafe { semaphore.device.raw().signal_semaphore(&info) }.map_err(|code| {
             semaphore
                 .device

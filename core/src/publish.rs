@@ -23,6 +23,10 @@ pub enum Page {
     Beside,
 }
 
+/// How often one looks at a page whose signaller is dead: for the value there, for what came before the failure, and for that. Not until nothing more comes: whoever
+/// has the page may raise it for ever.
+const LAST_LOOKS: u32 = 4;
+
 /// Writes to a page how a timeline stands. One thread at a time does, whichever has noticed something; who comes meanwhile leaves word, and goes on.
 struct Publisher {
     of: Weak<Shared>,
@@ -280,9 +284,11 @@ impl WeakTimeline {
         let of = self.0.upgrade();
         if let Some(of) = &of {
             // A failure that the page tells stands behind the last value there, and came first.
-            let mut before = of.reached();
-            while of.refresh() > before {
-                before = of.reached();
+            for _ in 0..LAST_LOOKS {
+                let before = of.reached();
+                if of.refresh() <= before {
+                    break;
+                }
             }
             of.lose(&cause);
         }

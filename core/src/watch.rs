@@ -14,7 +14,7 @@ use crate::sync::{Condvar, Instant, Mutex, Ordering, per_thread, spawn, system_t
 use crate::waiters::Ticket;
 
 /// How long one watch lasts at most; a device that dies without a word is noticed in this time.
-const ROUND: Duration = Duration::from_millis(100);
+pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
 /// How long a lane waits before it tries a driver again that took no submissions, and the thread after a driver
 /// could not be watched.

@@ -43,7 +43,7 @@ pub struct Counter {
 }
 
 /// For so long it is left to others to say why a page has failed whose failure was begun and not written down.
-const UNSAID: Duration = Duration::from_millis(700);
+pub(crate) const UNSAID: Duration = Duration::from_millis(400);
 
 impl Counter {
     /// The size of the page, from [`Counter::address`] on.
@@ -136,17 +136,15 @@ impl Counter {
 
     #[inline(never)]
     fn judge(&self, value: u64, seen: u64) -> Result<u64> {
-        let standing = self.page.standing(self.unsaid.get().is_some());
+        let not_to_come = self.unsaid.get().is_some();
+        // What was reached before it failed may have come since the value was read.
+        let again = || self.page.reached.load(Ordering::SeqCst);
+        let (standing, value) = self.page.standing_with(not_to_come, value, again);
         let frozen = match standing {
             Standing::Failed(frozen) => Some(frozen),
             // What is there counts, as nobody has said where it ends.
             Standing::Failing => Some(u64::MAX),
             Standing::Sound => None,
-        };
-        // What was reached before it failed may have come since the value was read.
-        let value = match frozen {
-            Some(_) => self.page.reached.load(Ordering::SeqCst),
-            None => value,
         };
         let corrupted = |reason: String| Error::Corrupted {
             counter: self.object.clone(),

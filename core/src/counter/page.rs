@@ -3,7 +3,7 @@
 //! | bytes | what | written by |
 //! |---|---|---|
 //! | 0..8 | magic, the letters `SYNCLCTR` | who makes the page, once and last |
-//! | 8..12 | version of this layout, 1 | who makes it, once |
+//! | 8..12 | version of this layout, 2 | who makes it, once |
 //! | 12..16 | quiet: not 0 once somebody may signal who rings no bell (a stream of a GPU) | who lets such a one in |
 //! | 128..136 | reached: the counter itself, which devices wait for and write | each signaller |
 //! | 256..264 | announced: no signal above this has been given to anybody | each signaller, before he gives it away |
@@ -12,13 +12,17 @@
 //! | 388..392 | bell: a futex, one more with each ring | who signals, says that a signal is pending, or fails it, while somebody sleeps |
 //! | 392..396 | released: how many have a turn to let go whoever waits for signals of a process that is dead | who takes one |
 //! | 396..400 | lost: 1 if what was said to be pending does not come any more, as its device or its process is gone | who fails it for that, before |
-//! | 512..516 | failed: 0, 2 once the cause is there; all else while it is being written: 1, and 2 more with each who takes that over from one who does not come to an end | who fails it first |
-//! | 516..520 | length of the cause, in bytes | the same |
-//! | 520..528 | code of the cause, signed | the same |
-//! | 528..536 | frozen: what is above this does not count, although devices may still write it | the same |
-//! | 536..1048 | the cause, UTF-8 | the same |
-//! | 1048..1052 | how a process was lost, if that is the cause: see [`Loss`]; 0 otherwise | the same |
-//! | 1052..1056 | the id of that process | the same |
+//! | 512..516 | failed: 0; odd while somebody writes why it has failed, even once that is there; above the lowest bit the number of the turn, from 1 on, one more with each who takes over from one who does not come to an end | who fails it first |
+//! | 640..3200 | four records of 640 bytes, the turns' one after the other: nobody writes to that of who has taken over from him | who has the turn |
+//!
+//! | bytes of a record | what |
+//! |---|---|
+//! | 0..4 | length of the cause, in bytes |
+//! | 4..8 | how a process was lost, if that is the cause: see [`Loss`]; 0 otherwise |
+//! | 8..16 | code of the cause, signed |
+//! | 16..24 | frozen: what is above this does not count, although devices may still write it |
+//! | 24..28 | the id of that process |
+//! | 32..544 | the cause, UTF-8 |
 //!
 //! Numbers are in the byte order of the machine. What is not listed is 0, and belongs to later versions. What several
 //! processors write at different times lies 128 bytes apart, as they fetch two cache lines together.
@@ -37,7 +41,7 @@ use crate::shared_memory::Atomic;
 const MAGIC: u64 = u64::from_ne_bytes(*b"SYNCLCTR");
 
 /// Of this layout.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The size of the page's file.
 pub(super) const BYTES: usize = 4096;
@@ -72,13 +76,22 @@ pub(super) struct Page {
     pub(super) lost: AtomicU32,
     _behind_lost: Gap<112>,
     failed: AtomicU32,
+    _behind_failed: Gap<124>,
+    records: [Record; RECORDS],
+    _rest: Gap<896>,
+}
+
+/// Why it has failed, as one has written it.
+#[repr(C, align(128))]
+struct Record {
     length: AtomicU32,
+    loss: AtomicU32,
     code: AtomicI64,
     frozen: AtomicU64,
-    cause: [AtomicU8; CAUSE],
-    loss: AtomicU32,
     process: AtomicU32,
-    _rest: Gap<3040>,
+    _behind_process: Gap<4>,
+    cause: [AtomicU8; CAUSE],
+    _rest: Gap<96>,
 }
 
 #[allow(unsafe_code, reason = "says what a page is made of")]
@@ -92,19 +105,52 @@ const _: () = {
     assert!(offset_of!(Page, announced) == 256 && offset_of!(Page, pending) == 264);
     assert!(offset_of!(Page, sleepers) == 384 && offset_of!(Page, bell) == 388);
     assert!(offset_of!(Page, released) == 392 && offset_of!(Page, lost) == 396);
-    assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, length) == 516);
-    assert!(offset_of!(Page, code) == 520 && offset_of!(Page, frozen) == 528);
-    assert!(offset_of!(Page, cause) == 536);
-    assert!(offset_of!(Page, loss) == 1048 && offset_of!(Page, process) == 1052);
+    assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, records) == 640);
+    assert!(size_of::<Record>() == 640);
+    assert!(offset_of!(Record, length) == 0 && offset_of!(Record, loss) == 4);
+    assert!(offset_of!(Record, code) == 8 && offset_of!(Record, frozen) == 16);
+    assert!(offset_of!(Record, process) == 24 && offset_of!(Record, cause) == 32);
 };
 
 /// Nobody has failed it.
 const SOUND: u32 = 0;
-/// It has failed, and the cause is there. Whatever else: somebody is writing it.
-const FAILED: u32 = 2;
+
+/// How many write to records of their own, each overtaken by the next. Who is stopped for longer than all of them take writes to that of the fourth behind him.
+const RECORDS: usize = 4;
+
+/// In which turn somebody says why it has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn(u32);
+
+impl Turn {
+    /// Behind that in which `failed` was found, whatever stands there.
+    const fn behind(failed: u32) -> Self {
+        match ((failed >> 1) + 1) & (u32::MAX >> 1) {
+            // Which would be sound.
+            0 => Self(1),
+            next => Self(next),
+        }
+    }
+
+    const fn writing(self) -> u32 {
+        self.0 << 1 | 1
+    }
+
+    const fn written(self) -> u32 {
+        self.0 << 1
+    }
+}
+
+/// True if the cause is there.
+const fn is_written(failed: u32) -> bool {
+    failed != SOUND && failed & 1 == 0
+}
 
 /// How often one looks whether a failure is written down, which takes less than a microsecond: but he who does it may be dead.
 const PATIENCE: u32 = 1000;
+
+/// How often one looks anew because somebody has come to an end with that meanwhile, who does so once.
+const LOOKS: u32 = 4;
 
 /// How a page stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,36 +233,52 @@ impl Page {
 
     /// Notes the first failure, behind which no value above `frozen` counts. False if there was one. Takes over from one who has begun to and does not come to an end.
     pub(super) fn fail(&self, frozen: u64, cause: &Cause) -> bool {
+        let turn = self.begin_to_fail();
+        turn.is_some_and(|turn| self.finish(turn, frozen, cause))
+    }
+
+    /// Writes why it has failed, in the turn that [`Page::begin_to_fail`] gave. False if somebody has taken over since.
+    pub(super) fn finish(&self, turn: Turn, frozen: u64, cause: &Cause) -> bool {
+        let record = self.record(turn.writing());
         let words = &*cause.words;
-        let failed = &self.failed;
-        let Some(writing) = self.begin_to_fail() else {
-            return false;
-        };
         let mut length = words.len().min(CAUSE);
         while !words.is_char_boundary(length) {
             length -= 1;
         }
-        for (to, byte) in self.cause.iter().zip(words[..length].bytes()) {
+        for (to, byte) in record.cause.iter().zip(words[..length].bytes()) {
             to.store(byte, Ordering::Relaxed);
         }
-        self.length.store(length as u32, Ordering::Relaxed);
+        record.length.store(length as u32, Ordering::Relaxed);
         let loss = cause.lost.map_or((0, cause.code), Loss::words);
-        self.loss.store(loss.0, Ordering::Relaxed);
-        self.code.store(loss.1, Ordering::Relaxed);
+        record.loss.store(loss.0, Ordering::Relaxed);
+        record.code.store(loss.1, Ordering::Relaxed);
         let process = cause.lost.map_or(0, |lost| lost.process);
-        self.process.store(process, Ordering::Relaxed);
-        self.frozen.store(frozen, Ordering::Relaxed);
+        record.process.store(process, Ordering::Relaxed);
+        record.frozen.store(frozen, Ordering::Relaxed);
+        let (writing, written) = (turn.writing(), turn.written());
         // Sequentially consistent, against who counts himself among the sleepers and then looks.
-        let written = failed.compare_exchange(writing, FAILED, SeqCst, Relaxed);
-        written.is_ok()
+        self.failed
+            .compare_exchange(writing, written, SeqCst, Relaxed)
+            .is_ok()
     }
 
-    /// What stands for the caller, who is to write why; `None` if somebody has, or the page never stands still.
-    fn begin_to_fail(&self) -> Option<u32> {
+    /// That of the turn which `failed` tells.
+    fn record(&self, failed: u32) -> &Record {
+        let [first, second, third, fourth] = &self.records;
+        match (failed >> 1) % RECORDS as u32 {
+            1 => first,
+            2 => second,
+            3 => third,
+            _ => fourth,
+        }
+    }
+
+    /// The turn of the caller, who is to write why; `None` if somebody has, or the page never stands still.
+    pub(super) fn begin_to_fail(&self) -> Option<Turn> {
         let (mut before, mut looks) = (SOUND, 0);
         for _ in 0..4 * PATIENCE {
             let found = self.failed.load(Ordering::Acquire);
-            if found == FAILED {
+            if is_written(found) {
                 return None;
             }
             if found != SOUND && (found != before || looks < PATIENCE) {
@@ -226,12 +288,10 @@ impl Page {
                 std::thread::yield_now();
                 continue;
             }
-            // Odd, whatever stands there.
-            let own = match found {
-                SOUND => 1,
-                other => other.wrapping_add(2) | 1,
-            };
-            let taken = self.failed.compare_exchange(found, own, AcqRel, Relaxed);
+            let own = Turn::behind(found);
+            let taken = self
+                .failed
+                .compare_exchange(found, own.writing(), AcqRel, Relaxed);
             if taken.is_ok() {
                 return Some(own);
             }
@@ -244,33 +304,65 @@ impl Page {
         for _ in 0..if not_to_come { 1 } else { PATIENCE } {
             match self.failed.load(Ordering::Acquire) {
                 SOUND => return Standing::Sound,
-                FAILED => return Standing::Failed(self.frozen.load(Ordering::Relaxed)),
+                written if is_written(written) => {
+                    let frozen = &self.record(written).frozen;
+                    return Standing::Failed(frozen.load(Ordering::Relaxed));
+                }
                 _ => std::thread::yield_now(),
             }
         }
         Standing::Failing
     }
 
+    /// As [`Page::standing`], and what was reached as it stood so, read by `reached`: once it has failed, others raise that, to let go who waits natively. As long as
+    /// somebody writes why, he may come to an end in between; if that goes on, it is `before`, which was there already.
+    pub(super) fn standing_with(
+        &self,
+        not_to_come: bool,
+        before: u64,
+        mut reached: impl FnMut() -> u64,
+    ) -> (Standing, u64) {
+        for _ in 0..LOOKS {
+            let standing = self.standing(not_to_come);
+            let value = match standing {
+                Standing::Sound => before,
+                // Bounded by where it froze.
+                Standing::Failed(_) => reached(),
+                Standing::Failing => {
+                    let value = reached();
+                    if is_written(self.failed.load(Ordering::SeqCst)) {
+                        continue;
+                    }
+                    value
+                }
+            };
+            return (standing, value);
+        }
+        (Standing::Failing, before)
+    }
+
     /// Why it failed, as far as that can be read: bounded, and whatever bytes there are.
     pub(super) fn cause(&self) -> Cause {
-        if self.failed.load(Ordering::Acquire) != FAILED {
+        let failed = self.failed.load(Ordering::Acquire);
+        if !is_written(failed) {
             return Cause {
                 code: 0,
                 words: "it has not said why, or not yet".into(),
                 lost: None,
             };
         }
-        let length = self.length.load(Ordering::Relaxed) as usize;
-        let bytes: Vec<u8> = self.cause[..length.min(CAUSE)]
+        let record = self.record(failed);
+        let length = record.length.load(Ordering::Relaxed) as usize;
+        let bytes: Vec<u8> = record.cause[..length.min(CAUSE)]
             .iter()
             .map(|byte| byte.load(Ordering::Relaxed))
             .collect();
         let shown = String::from_utf8_lossy(&bytes);
-        let code = self.code.load(Ordering::Relaxed);
-        let process = self.process.load(Ordering::Relaxed);
+        let code = record.code.load(Ordering::Relaxed);
+        let process = record.process.load(Ordering::Relaxed);
         Cause {
             code,
-            lost: Loss::of_words(process, self.loss.load(Ordering::Relaxed), code),
+            lost: Loss::of_words(process, record.loss.load(Ordering::Relaxed), code),
             // One line, whatever stands there.
             words: shown.replace(char::is_control, "\u{fffd}"),
         }

@@ -134,9 +134,9 @@ fn a_cause_is_bounded_whatever_is_written() {
         let object = Object::new("device", "theirs");
         (file, Counter::open(&handle, &object).unwrap())
     };
-    let mut hostile = [0xff; 536];
+    let mut hostile = [0xff; 128 + 544];
     hostile[..4].copy_from_slice(&2_u32.to_ne_bytes());
-    hostile[24..28].copy_from_slice(b"\n\x1b[m");
+    hostile[160..164].copy_from_slice(b"\n\x1b[m");
     rustix::io::pwrite(file.as_fd(), &hostile, 512).unwrap();
     let Err(Error::FailedElsewhere { code, cause, .. }) = theirs.value() else {
         panic!("it has not failed");
@@ -157,6 +157,65 @@ fn a_cause_is_bounded_whatever_is_written() {
     theirs.page.reached.store(3, Ordering::SeqCst);
     assert_eq!(theirs.value().unwrap(), 3);
     assert!(theirs.value().is_err());
+}
+
+fn says(words: &str) -> Cause {
+    Cause {
+        code: 0,
+        words: words.into(),
+        lost: None,
+    }
+}
+
+/// Somebody is stopped while he says why it has failed, so others take over from him, who may be stopped, too. When they go on, what is there stays.
+#[test]
+fn who_is_overtaken_writes_into_nobodys_record() {
+    for stopped in 1..4 {
+        let (ours, theirs) = two(0);
+        let turns: Vec<_> = (0..stopped)
+            .map(|_| ours.page.begin_to_fail().unwrap())
+            .collect();
+        theirs.fail(2, -7, "it broke");
+        let told = (theirs.page.standing(false), theirs.page.cause());
+        assert_eq!(told.0, Standing::Failed(2));
+        assert_eq!((told.1.code, &*told.1.words), (-7, "it broke"));
+        for (turn, frozen) in turns.into_iter().zip(8..) {
+            assert!(!ours.page.finish(turn, frozen, &says("it is broken")));
+            assert_eq!((ours.page.standing(false), ours.page.cause()), told);
+        }
+    }
+}
+
+/// Whatever number stands there, somebody can have the turn behind it.
+#[test]
+fn any_turn_has_one_behind_it() {
+    for begun in [1, 3, 77, u32::MAX - 2, u32::MAX] {
+        let (ours, file) = Counter::make(0).unwrap();
+        rustix::io::pwrite(file.as_fd(), &u32::to_ne_bytes(begun), 512).unwrap();
+        ours.fail(2, -7, "it broke");
+        assert_eq!(ours.page.standing(false), Standing::Failed(2));
+        assert_eq!(ours.page.cause().words, "it broke");
+    }
+}
+
+/// A reader stops where he has seen that somebody is about to say why it has failed. Meanwhile that one does, and then the counter is raised, to let go who waits for it
+/// natively: what is raised does not count.
+#[test]
+fn what_is_raised_behind_a_failure_does_not_count() {
+    let (ours, _) = two(2);
+    let page = &ours.page;
+    ours.announce(6).unwrap();
+    let failing = page.begin_to_fail().unwrap();
+    let cause = says("the process has died");
+    let mut is_stopped = true;
+    let stood = page.standing_with(true, 2, || {
+        if std::mem::take(&mut is_stopped) {
+            assert!(page.finish(failing, 2, &cause));
+            ours.release(6);
+        }
+        page.reached.load(Ordering::SeqCst)
+    });
+    assert_eq!(stood, (Standing::Failed(2), 6));
 }
 
 /// Who hears by the page has the error that somebody with a way to the process has written there.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use super::Shared;
 use crate::backend::{ByEngine, Port};
+use crate::counter::UNSAID;
 use crate::sync::spawn;
+use crate::watch::ROUND;
 
 /// Who has to survive a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +26,21 @@ pub enum Survivors {
 const GRACE: Duration = Duration::from_millis(50);
 
 /// How long a turn takes. A signal is made in a fraction of that.
-const TURN: Duration = Duration::from_millis(100);
+const TURN: Duration = Duration::from_millis(12);
 
-/// Nobody waits for more turns, whatever number he is given: it stands in the page, where anybody can write.
-const TURNS: u32 = 7;
+/// Nobody waits for more turns, whatever number he is given: it stands in the page, where anybody can write. As many have one as a plan may have parties, so that of those who
+/// keep to it each has his own.
+const TURNS: u32 = 32;
+
+/// From the last look at whoever has died to the last survivor's signal, where nobody says why the page has failed: what the rule gives it (E3).
+const _: () = {
+    let turns = TURN.as_millis() * TURNS as u128;
+    let sum = ROUND.as_millis() + UNSAID.as_millis() + GRACE.as_millis() + turns;
+    assert!(sum < 1000);
+    assert!(!GRACE.is_zero() && !TURN.is_zero());
+    // One turn each, if a plan has as many parties as it may.
+    assert!(TURNS >= 32);
+};
 
 impl Shared {
     /// For a timeline that another process signalled, once it has failed because that one is gone: makes the signals that nobody makes any more, up to

@@ -29,7 +29,7 @@ fn header(magic: &[u8; 8], version: u32) -> Vec<u8> {
 
 /// What each is, and what the refusal says of it.
 fn hostile() -> Vec<(&'static str, OwnedFd, &'static str)> {
-    let good = header(b"SYNCLCTR", 1);
+    let good = header(b"SYNCLCTR", 2);
     let open =
         |path: &str, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let twin = |flags| {
@@ -100,7 +100,7 @@ fn hostile() -> Vec<(&'static str, OwnedFd, &'static str)> {
         ),
         (
             "one of another make",
-            memfd(4096, &header(b"SYNCLCTS", 1), SEALS),
+            memfd(4096, &header(b"SYNCLCTS", 2), SEALS),
             "begins with",
         ),
         (
@@ -109,9 +109,14 @@ fn hostile() -> Vec<(&'static str, OwnedFd, &'static str)> {
             "version 0",
         ),
         (
-            "one of version 2",
-            memfd(4096, &header(b"SYNCLCTR", 2), SEALS),
-            "version 2",
+            "one of version 1",
+            memfd(4096, &header(b"SYNCLCTR", 1), SEALS),
+            "version 1",
+        ),
+        (
+            "one of version 3",
+            memfd(4096, &header(b"SYNCLCTR", 3), SEALS),
+            "version 3",
         ),
     ]
 }
@@ -167,7 +172,7 @@ fn a_head_that_changes_is_seen_by_the_import() {
     let (_line, exporter) = exported(&device, 0);
     let handle = exporter.export().unwrap();
     let number = std::os::fd::AsFd::as_fd(&handle).as_raw_fd();
-    Hostile::of(&exporter).write(8, &2_u32.to_ne_bytes());
+    Hostile::of(&exporter).write(8, &3_u32.to_ne_bytes());
     let rejected = device.import_timeline(handle).unwrap_err();
     assert!(
         matches!(rejected.error, Error::Import { .. }),

@@ -218,6 +218,51 @@ fn a_lie_reaches_no_driver() {
     }
 }
 
+/// One that shows more at each look: whoever has its page keeps raising it.
+struct Rising(Arc<AtomicU64>);
+
+/// Then it stands still, so that who looks until nothing more comes ends some time.
+const HIGH: u64 = 10_000;
+
+impl Port for Rising {
+    fn poll(&self) -> Result<Option<u64>> {
+        let before = self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(Some((before + 1).min(HIGH)))
+    }
+
+    fn pending_elsewhere(&self) -> Result<u64> {
+        Ok(HIGH)
+    }
+
+    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+        unreachable!("another process signals")
+    }
+}
+
+/// Nobody keeps a survivor busy by raising what the dead has signalled.
+#[test]
+fn who_goes_on_raising_a_page_holds_nobody_up() {
+    let _alone = alone();
+    let scene = Scene::new();
+    let looks = Arc::new(AtomicU64::new(2));
+    let port = Attachment {
+        device: DeviceId::new(),
+        port: Box::new(Rising(looks.clone())),
+        watch: None,
+        max_value_difference: 2 * HIGH,
+        signalled_elsewhere: true,
+    };
+    let line = Timeline::new("heard", 2, |_| Ok([port].into_iter().collect())).unwrap();
+    let dead = Error::work(io::Error::other("the process has died"));
+    let counter = scene.exporter.counter();
+    let before = looks.load(Ordering::SeqCst);
+    line.downgrade().lose(counter, dead, Survivors::One);
+    let looked = looks.load(Ordering::SeqCst) - before;
+    assert!(looked < 10, "{looked} looks");
+    let told = line.at(HIGH).wait(LONG).unwrap_err().to_string();
+    assert!(told.contains("has died"), "{told}");
+}
+
 /// Nobody else is there: at once, whatever stands in the page.
 #[test]
 fn the_only_survivor_waits_for_nobody() {
@@ -236,7 +281,7 @@ fn the_only_survivor_waits_for_nobody() {
 #[test]
 fn who_dies_while_he_says_why_is_told_of() {
     let _alone = alone();
-    for begun in [1_u32, 7, 4, u32::MAX] {
+    for begun in [1_u32, 3, 7, u32::MAX] {
         let scene = Scene::new();
         let lines = [scene.by_the_page(), scene.by_the_page()];
         scene.page.write_word(REACHED, 5);
@@ -259,7 +304,7 @@ fn what_nobody_says_ends_all_the_same() {
     let scene = Scene::new();
     let line = scene.by_the_page();
     scene.page.write_word(REACHED, 5);
-    scene.page.write(FAILED, &1_u32.to_ne_bytes());
+    scene.page.write(FAILED, &3_u32.to_ne_bytes());
     line.at(5).wait(LONG).unwrap();
     let told = line.at(6).wait(LONG).unwrap_err().to_string();
     assert!(told.contains("not said why"), "{told}");

@@ -26,10 +26,11 @@ use syncline_core::{CounterFd, QueueKind, Timeline, host};
 /// Longer than anything takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Where the counter, what was announced, and the failure lie in the page.
+/// Where the counter, what was announced, the failure and the first record of why lie in the page.
 const REACHED: u64 = 128;
 const ANNOUNCED: u64 = 256;
 const FAILED: u64 = 512;
+const RECORD: u64 = 640;
 
 /// What descriptors and threads are counted in belongs to one test at a time.
 fn alone() -> MutexGuard<'static, ()> {

@@ -5,7 +5,7 @@ use std::thread;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind, Timeline, host};
 
-use super::{ANNOUNCED, FAILED, Hostile, LONG, REACHED, alone, exported, imported};
+use super::{ANNOUNCED, FAILED, Hostile, LONG, REACHED, RECORD, alone, exported, imported};
 
 /// What a failed timeline says, here and to whoever waits.
 #[track_caller]
@@ -92,7 +92,7 @@ fn any_bytes_are_survived() {
         let hostile = Hostile::of(&exporter);
         for _ in 0..20 {
             // Not the bell's: 96 and 97.
-            let word = [0, 1, 16, 32, 33, 48, 64, 65, 66, 100, 131][next() as usize % 11];
+            let word = [0, 1, 16, 32, 33, 48, 64, 80, 81, 82, 100, 162][next() as usize % 12];
             let value = if next() % 2 == 0 { next() } else { next() % 4 };
             hostile.write_word(8 * word, value);
             let _ = ours.value();
@@ -123,10 +123,10 @@ fn a_failure_in_the_page_is_told_with_its_cause() {
     let (ours, theirs, hostile) = two();
     ours.signal(30).unwrap();
     let cause = b"the renderer was \xff\xfe lost";
-    hostile.write(FAILED + 24, cause);
-    hostile.write_word(FAILED + 16, 30);
-    hostile.write(FAILED + 8, &(-4_i64).to_ne_bytes());
-    hostile.write(FAILED + 4, &(cause.len() as u32).to_ne_bytes());
+    hostile.write(RECORD + 32, cause);
+    hostile.write_word(RECORD + 16, 30);
+    hostile.write(RECORD + 8, &(-4_i64).to_ne_bytes());
+    hostile.write(RECORD, &(cause.len() as u32).to_ne_bytes());
     hostile.write(FAILED, &2_u32.to_ne_bytes());
     match failed(&theirs, 31) {
         Error::FailedElsewhere { code, cause, .. } => {

@@ -6,7 +6,9 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use syncline::backend::{Attachments, Device as _};
 use syncline::{CounterFd, Error, Rejected, Timeline};
 
-use super::parts::{ANNOUNCED, Exported, FAILED, Hostile, REACHED, exported, import, sides, view};
+use super::parts::{
+    ANNOUNCED, Exported, FAILED, Hostile, REACHED, RECORD, exported, import, sides, view,
+};
 use crate::case::{Stop, Verdict, check, equipped_cases};
 use crate::cases::kinds::kinds;
 use crate::workload::Equipped;
@@ -204,10 +206,10 @@ fn ahead(world: &World<Equipped>) -> Verdict {
 /// A failure that stands in the page, with more words than there is room for.
 fn failed_there(world: &World<Equipped>) -> Verdict {
     let (lines, hostile) = two(world)?;
-    hostile.write(FAILED + 24, &[b'\n'; 512])?;
-    hostile.write_word(FAILED + 16, 20)?;
-    hostile.write_word(FAILED + 8, 77)?;
-    hostile.write(FAILED + 4, &u32::MAX.to_ne_bytes())?;
+    hostile.write(RECORD + 32, &[b'\n'; 512])?;
+    hostile.write_word(RECORD + 16, 20)?;
+    hostile.write_word(RECORD + 8, 77)?;
+    hostile.write(RECORD, &u32::MAX.to_ne_bytes())?;
     hostile.write(FAILED, &2_u32.to_ne_bytes())?;
     for line in &lines {
         let cause = match line.at(21).wait(patience()) {

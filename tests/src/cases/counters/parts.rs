@@ -9,10 +9,11 @@ use crate::World;
 use crate::case::Stop;
 use crate::workload::Equipped;
 
-/// Where the counter, what was announced, and the failure lie in a page.
+/// Where the counter, what was announced, the failure and the first record of why lie in a page.
 pub(super) const REACHED: u64 = 128;
 pub(super) const ANNOUNCED: u64 = 256;
 pub(super) const FAILED: u64 = 512;
+pub(super) const RECORD: u64 = 640;
 
 /// The host, which exports, and the device that imports: the other side, or the host where there is none.
 pub(super) fn sides(world: &World<Equipped>) -> Result<(&host::Device, &Device), Stop> {
