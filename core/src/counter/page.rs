@@ -6,8 +6,8 @@
 //! | 8..12 | version of this layout, 2 | who makes it, once |
 //! | 12..16 | quiet: not 0 once somebody may signal who rings no bell (a stream of a GPU) | who lets such a one in |
 //! | 128..136 | reached: the counter itself, which devices wait for and write | each signaller |
-//! | 256..264 | announced: no signal above this has been given to anybody | each signaller, before he gives it away |
-//! | 264..272 | pending: signals up to this need nothing more of any host; what is reached is pending, too | each signaller, once a driver has it |
+//! | 136..144 | announced: no signal above this has been given to anybody | each signaller, before he gives it away |
+//! | 144..152 | pending: signals up to this need nothing more of any host; what is reached is pending, too | each signaller, once a driver has it |
 //! | 384..388 | sleepers: how many threads sleep, or are about to | who sleeps |
 //! | 388..392 | bell: a futex, one more with each ring | who signals, says that a signal is pending, or fails it, while somebody sleeps |
 //! | 392..396 | released: how many have a turn to let go whoever waits for signals of a process that is dead | who takes one |
@@ -25,7 +25,8 @@
 //! | 32..544 | the cause, UTF-8 |
 //!
 //! Numbers are in the byte order of the machine. What is not listed is 0, and belongs to later versions. What several
-//! processors write at different times lies 128 bytes apart, as they fetch two cache lines together.
+//! processors write at different times lies 128 bytes apart, as they fetch two cache lines together; what a signaller writes
+//! one after the other, and who waits then reads, lies in one.
 //!
 //! Any process that has the page can write anything to it at any time. So it is reached through atomics only, and whatever is read is judged
 //! where it is read ([`Counter`](super::Counter)).
@@ -66,10 +67,9 @@ pub(super) struct Page {
     pub(super) quiet: AtomicU32,
     _behind_head: Gap<112>,
     pub(super) reached: AtomicU64,
-    _behind_reached: Gap<120>,
     pub(super) announced: AtomicU64,
     pub(super) pending: AtomicU64,
-    _behind_pending: Gap<112>,
+    _behind_pending: Gap<232>,
     pub(super) sleepers: AtomicU32,
     pub(super) bell: AtomicU32,
     pub(super) released: AtomicU32,
@@ -102,7 +102,7 @@ const _: () = {
     assert!(size_of::<Page>() == BYTES);
     assert!(offset_of!(Page, magic) == 0 && offset_of!(Page, version) == 8);
     assert!(offset_of!(Page, quiet) == 12 && offset_of!(Page, reached) == 128);
-    assert!(offset_of!(Page, announced) == 256 && offset_of!(Page, pending) == 264);
+    assert!(offset_of!(Page, announced) == 136 && offset_of!(Page, pending) == 144);
     assert!(offset_of!(Page, sleepers) == 384 && offset_of!(Page, bell) == 388);
     assert!(offset_of!(Page, released) == 392 && offset_of!(Page, lost) == 396);
     assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, records) == 640);

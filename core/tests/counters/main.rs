@@ -28,7 +28,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// Where the counter, what was announced, the failure and the first record of why lie in the page.
 const REACHED: u64 = 128;
-const ANNOUNCED: u64 = 256;
+const ANNOUNCED: u64 = 136;
 const FAILED: u64 = 512;
 const RECORD: u64 = 640;
 

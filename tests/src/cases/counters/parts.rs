@@ -11,7 +11,7 @@ use crate::workload::Equipped;
 
 /// Where the counter, what was announced, the failure and the first record of why lie in a page.
 pub(super) const REACHED: u64 = 128;
-pub(super) const ANNOUNCED: u64 = 256;
+pub(super) const ANNOUNCED: u64 = 136;
 pub(super) const FAILED: u64 = 512;
 pub(super) const RECORD: u64 = 640;
 
