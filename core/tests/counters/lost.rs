@@ -34,13 +34,32 @@ impl Semaphore {
     }
 }
 
+/// What the system keeps of the name of a thread that lets something go.
+const RELEASES: &str = "syncline-releas";
+
 /// A thread of this process is about to let something go.
 fn is_releasing() -> bool {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     threads.flatten().any(|thread| {
         let name = std::fs::read_to_string(thread.path().join("comm"));
-        name.is_ok_and(|name| name.starts_with("syncline-releas"))
+        name.is_ok_and(|name| name.trim_end() == RELEASES)
     })
+}
+
+/// Otherwise [`Semaphore::gets`] would look for a thread that has another name, and not see a signal too many.
+#[test]
+fn who_lets_go_has_the_name_that_is_looked_for() {
+    let _alone = alone();
+    until(|| {
+        let scene = Scene::new();
+        let line = scene.with_device(true);
+        scene.tell();
+        hears(&line);
+        // Who was kept from looking for as long as it lives looks at the next.
+        let is_seen = is_releasing();
+        scene.semaphore.gets(&[6]);
+        is_seen
+    });
 }
 
 #[track_caller]
