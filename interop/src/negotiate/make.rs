@@ -185,9 +185,17 @@ impl Plan {
         })
     }
 
+    /// What is made.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.is_binary() {
+            true => "binary semaphore",
+            false => "timeline",
+        }
+    }
+
     pub(super) fn cannot(&self, label: &str, reason: String) -> Error {
         Error::Unsupported {
-            object: Object::new("timeline", label),
+            object: Object::new(self.kind(), label),
             asked: format!("be made by {}", self.mechanism()),
             reason,
         }
@@ -204,7 +212,8 @@ impl Plan {
         match self.is_binary() {
             true => Err(self.cannot(
                 label,
-                "the plan is for a binary semaphore, which is made by another call".into(),
+                "the plan is for a binary semaphore: Plan::make_binary makes that, or make_binary_across"
+                    .into(),
             )),
             false => Ok(()),
         }
@@ -214,7 +223,9 @@ impl Plan {
     pub(super) fn require_here(&self, label: &str, devices: &[&Device]) -> Result<()> {
         let here = Process::this();
         let reason = if let Some(other) = self.parties().iter().find(|p| p.id().process != here) {
-            format!("{other} has to take part, and this is {here}: that is made across processes")
+            format!(
+                "{other} has to take part, and this is {here}: Plan::make_across is for that, or make_binary_across"
+            )
         } else if self.crosses_processes() {
             "it is to leave this process: name who takes part there, and make it across processes"
                 .into()

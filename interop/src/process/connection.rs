@@ -288,6 +288,10 @@ impl Connection {
         }
     }
 
+    pub(super) fn with_inbox(&self, act: impl FnOnce(&mut Inbox)) {
+        act(&mut locked(&self.receiving).inbox);
+    }
+
     /// Takes a message from the socket, if there is one.
     fn look(&self, state: &mut Receiving) -> Look {
         if state.at_end || state.broken.is_some() {

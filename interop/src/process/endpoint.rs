@@ -17,7 +17,7 @@ use syncline_core::{Error, HandleKind, Object, Rejected, Result};
 use super::connection::Connection;
 use super::message::{MOST, Message, Offer, POINT};
 use super::peer::Peer;
-use super::plan::Lines;
+use super::plan::Names;
 use super::socket::{Bell, Patience, Socket, native};
 use super::{Survivor, greeting, guard};
 use crate::negotiate::Process;
@@ -74,7 +74,7 @@ struct Handle {
     connection: Arc<Connection>,
     guard: Option<JoinHandle<()>>,
     /// The timelines that messages can name.
-    lines: Lines,
+    names: Names,
 }
 
 impl Drop for Handle {
@@ -180,7 +180,7 @@ impl Endpoint {
                 Ok(Self(Arc::new(Handle {
                     connection,
                     guard: Some(guard),
-                    lines: Lines::default(),
+                    names: Names::default(),
                 })))
             }
             Err(error) => {
@@ -400,21 +400,20 @@ impl Endpoint {
         self.send(&message, &[], Patience::of(timeout))
     }
 
-    /// What became of an object that this side has offered: taken, or refused for this reason.
+    /// What became of an object that this side has offered: taken, or refused for this reason. If that is not known in time, it is not waited for any more.
     pub(crate) fn await_answer(
         &self,
         number: u32,
         timeout: Duration,
     ) -> Result<Result<(), String>> {
         let patience = Patience::of(timeout);
-        let is_answer = |message: &Message| match message {
-            Message::Taken { number: to } | Message::Refused { number: to, .. } => *to == number,
-            _ => false,
-        };
+        let connection = self.connection();
+        connection.with_inbox(|inbox| inbox.await_answer(number, true));
+        let is_answer = |message: &Message| message.answers() == Some(number);
         let awaited = "say what became of an object";
-        let letter = self
-            .connection()
-            .receive(awaited, patience, |inbox| inbox.letter(is_answer))?;
+        let letter = connection
+            .receive(awaited, patience, |inbox| inbox.letter(is_answer))
+            .inspect_err(|_| connection.with_inbox(|inbox| inbox.await_answer(number, false)))?;
         match letter.0 {
             Message::Refused { reason, .. } => Ok(Err(reason)),
             _ => Ok(Ok(())),
@@ -443,8 +442,8 @@ impl Endpoint {
     }
 
     /// The timelines that messages can name.
-    pub(crate) fn lines(&self) -> &Lines {
-        &self.0.lines
+    pub(crate) fn names(&self) -> &Names {
+        &self.0.names
     }
 
     /// Tells `survivor` when the other process is lost; at once, on this thread, if it is.

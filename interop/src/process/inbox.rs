@@ -10,6 +10,8 @@ use super::wire::Malformed;
 pub(super) const POINTS: usize = 1024;
 /// Other messages that may.
 pub(super) const LETTERS: usize = 16;
+/// Answers that are remembered not to be waited for any more.
+const GIVEN_UP: usize = 1024;
 
 /// A message other than a point, with what came beside it.
 pub(super) type Letter = (Message, Descriptors);
@@ -19,6 +21,8 @@ pub(super) struct Inbox {
     pub(super) buffer: Box<[u8]>,
     points: VecDeque<(u32, u64)>,
     letters: VecDeque<Letter>,
+    /// The numbers of objects whose answers nobody waits for any more.
+    given_up: VecDeque<u32>,
     /// The number of the next message.
     sequence: u64,
     /// The other side has said that nothing follows.
@@ -32,6 +36,7 @@ impl Inbox {
             buffer: vec![0; MOST].into(),
             points: VecDeque::with_capacity(POINTS),
             letters: VecDeque::with_capacity(LETTERS),
+            given_up: VecDeque::new(),
             sequence: 1,
             bye: false,
         }
@@ -55,6 +60,19 @@ impl Inbox {
     /// Without those messages that `are_old`.
     pub(super) fn discard(&mut self, is_old: impl Fn(&Message) -> bool) {
         self.letters.retain(|(message, _)| !is_old(message));
+    }
+
+    /// Whether somebody waits for what becomes of an object: if not, an answer that comes later is nobody's.
+    pub(super) fn await_answer(&mut self, number: u32, awaits: bool) {
+        self.given_up.retain(|given_up| *given_up != number);
+        if awaits {
+            return;
+        }
+        self.discard(|message| message.answers() == Some(number));
+        if self.given_up.len() == GIVEN_UP {
+            self.given_up.pop_front();
+        }
+        self.given_up.push_back(number);
     }
 
     pub(super) const fn is_closed(&self) -> bool {
@@ -116,6 +134,15 @@ impl Inbox {
                 Message::Agreed(agreed) => agreed.round < round - u32::from(is_next && round > 0),
                 _ => false,
             });
+        }
+        if let Some(number) = message.answers()
+            && let Some(at) = self
+                .given_up
+                .iter()
+                .position(|given_up| *given_up == number)
+        {
+            self.given_up.remove(at);
+            return Ok(());
         }
         match message {
             Message::Point { number, value } if self.points.len() < POINTS => {

@@ -164,6 +164,14 @@ impl Message {
         }
     }
 
+    /// The number of the object of which it says what became.
+    pub(crate) const fn answers(&self) -> Option<u32> {
+        match self {
+            Self::Taken { number } | Self::Refused { number, .. } => Some(*number),
+            _ => None,
+        }
+    }
+
     const fn kind(&self) -> u16 {
         match self {
             Self::Hello { .. } => 1,

@@ -92,6 +92,9 @@ impl Plan {
     ) -> Result<MadeBinary> {
         let across = Across::new(self, label, devices, peers, timeout)?;
         self.require_binary(label)?;
+        if !self.crosses_processes() {
+            return Err(across.cannot("nobody else takes part: Plan::make_binary is for that"));
+        }
         let (count, ends) = across.make(0)?;
         Ok(MadeBinary::across(count, ends))
     }

@@ -7,10 +7,12 @@ use std::time::Duration;
 #[cfg(doc)]
 use syncline_core::SignalOnly;
 use syncline_core::backend::{Counter, Survivors};
-use syncline_core::{Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, WeakTimeline};
+use syncline_core::{
+    Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, Timeline, WeakTimeline,
+};
 
 use super::{Across, End, Waits};
-use crate::negotiate::{Lines as Made, Process};
+use crate::negotiate::{Lines, Made, Process};
 use crate::process::{Endpoint, Survivor};
 
 /// What one endpoint knows of one timeline: whom to fail if the other process is lost.
@@ -52,11 +54,11 @@ impl Line {
     /// From here on messages can name the timeline, and it is failed if the process that signals it is lost.
     pub(super) fn start(
         across: &Across<'_>,
-        lines: Made,
+        lines: Lines,
         counter: &Arc<Counter>,
         peers: &[(&Endpoint, u32)],
         ends: &[End],
-    ) -> crate::negotiate::Made {
+    ) -> Made {
         let home = lines.home();
         let signaller = across.signaller();
         let mut all = Vec::new();
@@ -65,13 +67,11 @@ impl Line {
                 ours: across.is_home(),
                 number,
             };
-            for line in lines.all() {
-                endpoint.lines().add(number, line.downgrade());
-            }
+            let known = lines.all().map(Timeline::downgrade).collect();
             all.push(Registered {
+                name: Some(endpoint.names().add(number, known)),
                 endpoint: endpoint.clone(),
                 line: None,
-                number,
             });
         }
         // Whoever signals may have died in between: it is told at once then.
@@ -95,17 +95,17 @@ impl Line {
             all.push(Registered {
                 endpoint: endpoint.clone(),
                 line: Some(survivor),
-                number: Number::NONE,
+                name: None,
             });
         }
         let kept: Arc<Vec<Registered>> = Arc::new(all);
-        let is_bridge = matches!(lines, Made::Each { .. });
+        let is_bridge = matches!(lines, Lines::Each { .. });
         if signaller == across.here || is_bridge {
-            return crate::negotiate::Made::across(across.plan.clone(), lines, Some(kept));
+            return Made::across(across.plan.clone(), lines, Some(kept));
         }
         // For as long as there is a point of it, or a queue waits for it.
         home.follow(kept);
-        crate::negotiate::Made::across(across.plan.clone(), lines, None)
+        Made::across(across.plan.clone(), lines, None)
     }
 }
 
@@ -113,12 +113,14 @@ impl Line {
 struct Registered {
     endpoint: Endpoint,
     line: Option<Arc<dyn Survivor>>,
-    number: Number,
+    name: Option<Arc<Named>>,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.endpoint.lines().remove(self.number);
+        if let Some(name) = &self.name {
+            self.endpoint.names().remove(name);
+        }
         if let Some(line) = &self.line {
             self.endpoint.forget(line);
         }
@@ -137,12 +139,6 @@ pub(super) struct Number {
 const SENDERS: u32 = 1 << 31;
 
 impl Number {
-    /// No object's.
-    const NONE: Self = Self {
-        ours: true,
-        number: 0,
-    };
-
     const fn sent(self) -> u32 {
         if self.ours {
             self.number | SENDERS
@@ -159,34 +155,51 @@ impl Number {
     }
 }
 
-/// The timelines that an endpoint can name; of a bridge all sides in this process have one name.
-#[derive(Default)]
-pub(crate) struct Lines(Mutex<Vec<(Number, WeakTimeline)>>);
+/// What has one name: of a bridge all sides in this process.
+pub(crate) struct Named {
+    number: Number,
+    lines: Vec<WeakTimeline>,
+}
 
-impl Lines {
-    fn list(&self) -> MutexGuard<'_, Vec<(Number, WeakTimeline)>> {
+/// The timelines that an endpoint can name. A peer may give one number twice: the first that has it is meant, as long as it is there.
+#[derive(Default)]
+pub(crate) struct Names(Mutex<Vec<Arc<Named>>>);
+
+impl Names {
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<Named>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, number: Number, line: WeakTimeline) {
-        self.list().push((number, line));
+    fn add(&self, number: Number, lines: Vec<WeakTimeline>) -> Arc<Named> {
+        let named = Arc::new(Named { number, lines });
+        self.list().push(named.clone());
+        named
     }
 
-    fn remove(&self, number: Number) {
-        let mut list = self.list();
-        let (gone, kept) = std::mem::take(&mut *list)
-            .into_iter()
-            .partition(|(known, _)| *known == number);
-        *list = kept;
-        drop(list);
-        drop::<Vec<_>>(gone);
+    fn remove(&self, named: &Arc<Named>) {
+        self.list().retain(|known| !Arc::ptr_eq(known, named));
+    }
+
+    /// The number of a timeline that `is_it`.
+    fn number(&self, is_it: impl Fn(&WeakTimeline) -> bool) -> Option<Number> {
+        let list = self.list();
+        let known = list.iter().find(|named| named.lines.iter().any(&is_it));
+        known.map(|named| named.number)
+    }
+
+    /// A point of the timeline of that number.
+    fn at(&self, number: Number, value: u64) -> Option<KeptPoint> {
+        let list = self.list();
+        let mut known = list.iter().filter(|named| named.number == number);
+        known.find_map(|named| named.lines.iter().find_map(|line| line.at(value)))
     }
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for Names {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = self.list();
-        f.debug_list().entries(list.iter().map(|(_, l)| l)).finish()
+        let lines = list.iter().flat_map(|named| &named.lines);
+        f.debug_list().entries(lines).finish()
     }
 }
 
@@ -216,12 +229,7 @@ impl Endpoint {
         timeout: Duration,
         is_it: impl Fn(&WeakTimeline) -> bool,
     ) -> Result<()> {
-        let number = {
-            let list = self.lines().list();
-            let known = list.iter().find(|(_, line)| is_it(line));
-            known.map(|(number, _)| *number)
-        };
-        match number {
+        match self.names().number(is_it) {
             Some(number) => self.send_point_of(number.sent(), value, timeout),
             None => Err(Error::Unsupported {
                 object: self.object().clone(),
@@ -239,12 +247,7 @@ impl Endpoint {
     pub fn receive_point(&self, timeout: Duration) -> Result<KeptPoint> {
         let (number, value) = self.receive_point_of(timeout)?;
         let number = Number::received(number);
-        let known = {
-            let list = self.lines().list();
-            let mut known = list.iter().filter(|(known, _)| *known == number);
-            known.find_map(|(_, line)| line.at(value))
-        };
-        match known {
+        match self.names().at(number, value) {
             Some(point) => Ok(point),
             None => Err(Error::Message {
                 endpoint: self.object().clone(),

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use syncline_core::{Error, HandleKind, Origin, Result, SharedWords, WordsFd};
 
+#[cfg(feature = "vulkan")]
+use super::Handed;
 use super::{Across, shortened};
 use crate::any::Device;
 use crate::buffer::Memory;
@@ -87,13 +89,15 @@ impl Across<'_> {
         for id in self.importers().filter(|id| id.process == self.here) {
             all.push((id, self.import(id, twin(exported.as_fd())?, extent)?));
         }
-        let mut numbers = Vec::new();
+        let mut offers = Vec::new();
         for process in self.others() {
             let handles = self.memory_handles(process);
             if handles.is_empty() {
                 continue;
             }
             let peer = self.peer(process)?;
+            let fds = handles.iter().map(|_| twin(exported.as_fd()));
+            let fds = fds.collect::<Result<_>>()?;
             let offer = Offer {
                 number: peer.next_number(),
                 content: Content::DeviceMemory,
@@ -105,15 +109,9 @@ impl Across<'_> {
                 event: None,
                 handles,
             };
-            let fds = vec![exported.as_fd(); offer.handles.len()];
-            peer.send_object(&offer, &fds, self.left())?;
-            numbers.push((peer, offer.number));
+            offers.push(Handed { peer, offer, fds });
         }
-        for (peer, number) in numbers {
-            if let Err(reason) = peer.await_answer(number, self.left())? {
-                return Err(self.refused(peer, "memory", reason));
-            }
-        }
+        self.hand_out(offers)?;
         Ok(all)
     }
 

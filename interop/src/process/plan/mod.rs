@@ -29,7 +29,7 @@ use crate::any::Device;
 use crate::negotiate::{Duty, Made, Mechanism, Needs, Party, PartyId, Plan, Process};
 
 pub(crate) use self::binary::End;
-pub(crate) use self::line::Lines;
+pub(crate) use self::line::Names;
 pub(crate) use self::waits::Waits;
 
 impl Plan {
@@ -44,14 +44,14 @@ impl Plan {
     /// that signals hears of its death by the page, from one that has: with the same error.
     ///
     /// The right to signal is with the process that does: the others may let go of what is made here, and keep views and points. Of a bridge, for which each process has
-    /// timelines of its own, [`Made`] is to be kept.
+    /// timelines of its own, [`Made`] is to be kept; and by who signals, for as long as points of it are sent or received.
     ///
     /// `timeout` is for all of it. Makes everything or nothing, on every side that hears of it: where one process cannot take what it is sent, those that can are told
     /// why; if the home's own part fails before, they wait until their time is over.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if this process has no party in the plan, or the device of one is not among `devices`, or there is no endpoint to a process that is needed, and
-    /// for binary semaphores ([`Plan::make_binary_across`] makes them); [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
+    /// for a plan for a binary semaphore ([`Plan::make_binary_across`] makes them); [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
     /// [`Error::Import`] if it refuses, with what it says; [`Error::Message`] if it sends something else; [`Error::ValueOutOfRange`] for `u64::MAX`; a
     /// driver error.
     pub fn make_across(
@@ -185,7 +185,7 @@ impl<'c> Across<'c> {
 
     fn cannot(&self, reason: impl Into<String>) -> Error {
         Error::Unsupported {
-            object: Object::new("timeline", self.label),
+            object: Object::new(self.plan.kind(), self.label),
             asked: format!("be made by {} across processes", self.plan.mechanism()),
             reason: reason.into(),
         }
@@ -273,29 +273,36 @@ impl<'c> Across<'c> {
 
     /// Sends everybody else the handles, and hears that they are taken.
     fn hand_out(&self, offers: Vec<Handed<'_>>) -> Result<()> {
+        let mut sent = Vec::new();
+        let mut outcome = Ok(());
         for Handed { peer, offer, fds } in &offers {
             let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-            peer.send_object(offer, &fds, self.left())?;
+            outcome = peer.send_object(offer, &fds, self.left());
+            if outcome.is_err() {
+                break;
+            }
+            sent.push((*peer, offer));
         }
-        // All are heard, so that no answer is left behind for who makes something next.
-        let mut heard = Ok(());
-        for Handed { peer, offer, .. } in &offers {
-            let answered = match peer.await_answer(offer.number, self.left()) {
+        for (peer, offer) in sent {
+            // Once one cannot have it, nobody has.
+            let left = outcome.as_ref().map_or(Duration::ZERO, |()| self.left());
+            let answered = match peer.await_answer(offer.number, left) {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(reason)) => Err(self.refused(peer, self.content().name(), reason)),
+                Ok(Err(reason)) => Err(Error::Import {
+                    object: peer.object().clone(),
+                    what: format!(
+                        "{} \"{}\" in {}",
+                        offer.content.name(),
+                        self.label,
+                        peer.peer()
+                    ),
+                    reason,
+                }),
                 Err(error) => Err(error),
             };
-            heard = heard.and(answered);
+            outcome = outcome.and(answered);
         }
-        heard
-    }
-
-    fn refused(&self, peer: &Endpoint, what: &str, reason: String) -> Error {
-        Error::Import {
-            object: peer.object().clone(),
-            what: format!("{what} \"{}\" in {}", self.label, peer.peer()),
-            reason,
-        }
+        outcome
     }
 
     fn make_elsewhere(&self, initial: u64) -> Result<(Made, Vec<End>)> {

@@ -172,3 +172,18 @@ fn other_messages_that_nobody_asks_for_are_bounded() {
         "{refused}"
     );
 }
+
+/// What becomes of an object is nobody's any more once it was not waited for any longer: it fills no inbox, and the next object is answered as ever.
+#[test]
+fn answers_that_come_late_are_nobodys() {
+    let (one, mut raw) = against_raw();
+    for number in 1..=40 {
+        assert!(one.await_answer(number, NOW).unwrap_err().is_timeout());
+        let reason = "it is too late".into();
+        raw.say(&Message::Refused { number, reason }, 0);
+        assert!(one.receive_point_of(NOW).unwrap_err().is_timeout());
+        one.check().unwrap();
+    }
+    raw.say(&Message::Taken { number: 41 }, 0);
+    assert_eq!(one.await_answer(41, LONG).unwrap(), Ok(()));
+}

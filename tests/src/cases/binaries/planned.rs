@@ -102,6 +102,10 @@ fn no_plan(world: &World<Equipped>) -> Verdict {
     for (plan, [signaller, waiter]) in plans(world)? {
         check_error!(plan.make("image", 0, &devices), Error::Unsupported { .. });
         check_error!(plan.make_binary("image", &[]), Error::Unsupported { .. });
+        check_error!(
+            plan.make_binary_across("image", &devices, &[], patience()),
+            Error::Unsupported { .. }
+        );
         let (signals, waits) = (signaller.signals(), waiter.waits());
         for besides in [Needs::TIMESTAMPS, Needs::HOST_ACCESS, Needs::TIMELINE] {
             let asked = negotiate([signals.clone(), waits.clone().needing(besides)]);
