@@ -184,7 +184,9 @@ impl Sides {
                 let registered = side.of.register(value, Stage::Reached, listener);
                 registered.is_some()
             };
-            if registers(at.saturating_add(1)) || claimed().is_some_and(registers) {
+            if registers(at.saturating_add(1))
+                || (side.of.is_closed() && claimed().is_some_and(registers))
+            {
                 continue;
             }
             // It has come meanwhile, or has failed, or nothing comes any more.

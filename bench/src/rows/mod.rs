@@ -96,6 +96,7 @@ impl Variant {
         Self { name, n, bar: None }
     }
 
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
     const fn asked(name: &'static str, n: u64, bar: Bar) -> Self {
         Self {
             name,

@@ -51,7 +51,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if this process has no party in the plan, or the device of one is not among `devices`, or there is no endpoint to a process that is needed, and
-    /// for a plan for a binary semaphore ([`Plan::make_binary_across`] makes them); [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
+    /// for a plan for a binary semaphore ([`Plan::make_binary_across`] makes it); [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
     /// [`Error::Import`] if it refuses, with what it says; [`Error::Message`] if it sends something else; [`Error::ValueOutOfRange`] for `u64::MAX`; a
     /// driver error.
     pub fn make_across(
