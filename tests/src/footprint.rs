@@ -186,6 +186,8 @@ pub fn grows_nothing(mut round: impl FnMut() -> Verdict) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
 
     #[test]
@@ -218,8 +220,16 @@ mod tests {
         }
     }
 
+    /// Held by tests of memory: what one lets go of hides what another keeps.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[test]
     fn memory_that_stays_is_growth() {
+        let _alone = alone();
         let mut kept = Vec::new();
         let ended = grows_nothing(|| {
             kept.push(vec![1_u8; 3 << 20]);
@@ -231,6 +241,7 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     fn small_things_that_stay_are_growth() {
+        let _alone = alone();
         let mut kept = Vec::new();
         let ended = grows_nothing(|| {
             kept.extend((0..5000).map(|_| Box::new([0_u64; 3])));
