@@ -251,21 +251,25 @@ impl Counter {
     /// changes, too.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if that is more than was announced.
+    /// [`Error::Corrupted`] if that is more than was announced, or all ones.
     pub fn pending(&self) -> Result<u64> {
         // In this order: who says it has announced it first.
         let pending = self.page.pending.load(Ordering::SeqCst);
         let announced = self.page.announced.load(Ordering::Acquire);
-        if pending <= announced {
+        if pending <= announced && pending != u64::MAX {
             self.told.store(pending, Ordering::Release);
             return Ok(pending);
         }
+        let reason = match pending {
+            u64::MAX => "all ones are no value that may be pending".into(),
+            _ => format!(
+                "so much is said to be pending, and signals up to {announced} were announced"
+            ),
+        };
         Err(Error::Corrupted {
             counter: self.object.clone(),
             found: pending,
-            reason: format!(
-                "so much is said to be pending, and signals up to {announced} were announced"
-            ),
+            reason,
         })
     }
 

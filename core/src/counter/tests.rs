@@ -67,6 +67,8 @@ fn all_ones_are_no_value() {
     ours.page.announced.store(u64::MAX, Ordering::SeqCst);
     ours.page.reached.store(u64::MAX, Ordering::SeqCst);
     corrupted(theirs.value(), u64::MAX, "all ones");
+    ours.page.pending.store(u64::MAX, Ordering::SeqCst);
+    corrupted(theirs.pending(), u64::MAX, "all ones");
 }
 
 #[test]
