@@ -295,6 +295,9 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
         for importer in driven.iter().filter(|p| p.id() != exporter.id()) {
             obstacles.extend(passes(exporter, importer, kind, what));
         }
+        if kind == HandleKind::TimelineOpaqueFd {
+            obstacles.extend(blind_signaller(exporter, parties, &driven));
+        }
         if obstacles.is_empty() {
             let home = parties.iter().position(|p| p.id() == exporter.id());
             let uuid = uuid(exporter);
@@ -316,6 +319,25 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
         }
     }
     Err(nearest.unwrap_or_default())
+}
+
+/// Who signals, in another process than that of `exporter`, has to see how far the timeline is: a Vulkan device asks, and a device that cannot knows of its own
+/// signals alone.
+fn blind_signaller(exporter: &Party, parties: &[Party], driven: &[&Party]) -> Option<Obstacle> {
+    let signaller = parties.iter().find(|p| p.needs_any(Needs::SIGNAL))?;
+    let process = signaller.id().process;
+    let there = driven.iter().copied();
+    let there: Vec<_> = there.filter(|p| p.id().process == process).collect();
+    let asks = |p: &&Party| p.backend() == Some(BackendKind::Vulkan);
+    if process == exporter.id().process || there.len() < 2 || there.iter().any(asks) {
+        return None;
+    }
+    let names: Vec<_> = there.iter().map(ToString::to_string).collect();
+    let reason = format!(
+        "{signaller} signals, and nobody in {process} can ask how far it is: of {} one is there alone, or a Vulkan device takes part there",
+        names.join(" and ")
+    );
+    Some(Obstacle::of(there, reason))
 }
 
 /// True if the object may come to another process.

@@ -355,6 +355,31 @@ fn each_mechanism_where_it_belongs() {
 }
 
 /// Who avoids one mechanism after the other comes to what was next best each time, and in the end to a conflict that says so.
+/// Two CUDA devices of one process: none can ask how far a semaphore of another process is, and each knows of its own signals alone.
+#[test]
+fn who_signals_has_to_see_how_far_it_is() {
+    let waits = party(Kind::Vulkan(1), 1, 1).waits();
+    let [signals, beside] = [2, 3].map(|device| party(Kind::Cuda(1), 2, device));
+    let (signals, beside) = (signals.signals(), beside.waits());
+    expect(
+        [waits.clone(), signals.clone()],
+        Mechanism::ExternalTimeline,
+    );
+    let plan = expect(
+        [waits.clone(), signals.clone(), beside.clone()],
+        Mechanism::Bridge,
+    );
+    assert!(plan.to_string().contains("can ask how far it is"), "{plan}");
+    // In the exporter's process the exporter asks, and elsewhere any Vulkan device does.
+    let reader = party(Kind::Vulkan(1), 2, 4).waits();
+    expect(
+        [waits, signals.clone(), beside.clone(), reader],
+        Mechanism::ExternalTimeline,
+    );
+    let elsewhere = party(Kind::Cuda(1), 1, 5).waits();
+    expect([signals, beside, elsewhere], Mechanism::SharedMemory);
+}
+
 #[test]
 fn what_is_avoided_leaves_the_next_best() {
     let sides = [
