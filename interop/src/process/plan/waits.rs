@@ -47,8 +47,9 @@ struct Wait {
     consumed: Option<Timeline>,
 }
 
-/// How long a wait at the head of its queue takes at the most if its signal has come.
-const GRACE: Duration = Duration::from_millis(50);
+/// A wait at the head of its queue that takes so long is taken for one whose signal has not come: no API tells. On a GPU that others keep busy for as long it may
+/// have come, and is signalled once more then.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// How long the work before a wait may take, and a signal in the place of the dead. Nobody waits for the thread that does.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -157,9 +158,12 @@ impl Waits {
             return Ok(queue);
         }
         let label = format!("{} (consumer)", self.semaphore.object().label());
-        // Made without the lock: another thread's may be there first, and then ours is dropped.
+        // Made without the lock, and dropped so, if another thread's is there first.
         let made = self.device.queue(QueueKind::Transfer, &label)?;
-        Ok(lock(&self.consumer).get_or_insert(made).clone())
+        let mut kept = lock(&self.consumer);
+        let first = kept.get_or_insert_with(|| made.clone()).clone();
+        drop(kept);
+        Ok(first)
     }
 
     /// # Safety
@@ -183,14 +187,21 @@ impl Waits {
         let before = queue.position().keep();
         let signal = consumed.as_ref().map(|consumed| consumed.signal_at(1));
         let end = queue.submit(&[], work, signal.as_slice())?.end().keep();
-        let mut submitted = lock(&self.submitted);
-        submitted.retain(|wait| !wait.is_over());
-        submitted.push(Wait {
+        self.keep(Wait {
             before,
             end,
             consumed,
         });
         Ok(())
+    }
+
+    /// Keeps a wait that has been submitted, and forgets those that are over.
+    fn keep(&self, wait: Wait) {
+        // Looked at without the lock: whoever sees something reached may have held work of the application's to do, which waits for this semaphore, too.
+        let mut submitted = std::mem::take(&mut *lock(&self.submitted));
+        submitted.retain(|wait| !wait.is_over());
+        submitted.push(wait);
+        lock(&self.submitted).append(&mut submitted);
     }
 
     /// # Errors
@@ -206,16 +217,21 @@ impl Waits {
             return;
         }
         fence(Ordering::SeqCst);
-        let is_idle = self.beginning.load(Ordering::SeqCst) == 0
-            && lock(&self.submitted).iter().all(Wait::is_over);
-        if is_idle {
-            return;
+        // Nobody begins any more.
+        let is_still = self.beginning.load(Ordering::SeqCst) == 0;
+        if is_still {
+            let mut submitted = std::mem::take(&mut *lock(&self.submitted));
+            submitted.retain(|wait| !wait.is_over());
+            if submitted.is_empty() {
+                return;
+            }
+            lock(&self.submitted).append(&mut submitted);
         }
-        let (waits, cause) = (self.clone(), cause.clone());
-        let let_go = move || waits.let_go(&cause);
+        let (waits, why) = (self.clone(), cause.clone());
         let thread = std::thread::Builder::new().name("syncline-releases".into());
-        if thread.spawn(let_go.clone()).is_err() {
-            let_go();
+        if thread.spawn(move || waits.let_go(&why)).is_err() {
+            // Whoever tells of the loss must not stand still for it: queues stay as they are.
+            fail(&std::mem::take(&mut *lock(&self.submitted)), cause);
         }
     }
 
@@ -224,9 +240,7 @@ impl Waits {
             std::thread::sleep(Duration::from_millis(1));
         }
         let waits = std::mem::take(&mut *lock(&self.submitted));
-        for consumed in waits.iter().filter_map(|wait| wait.consumed.as_ref()) {
-            consumed.fail(cause.clone());
-        }
+        fail(&waits, cause);
         if waits.iter().any(Wait::is_blocked) {
             // Who cannot signal in any way leaves the queue as it is, and has told why it stands still.
             let _ = self.release();
@@ -250,6 +264,13 @@ impl Waits {
     }
 }
 
+/// Fails the fences of `waits`.
+fn fail(waits: &[Wait], cause: &Error) {
+    for consumed in waits.iter().filter_map(|wait| wait.consumed.as_ref()) {
+        consumed.fail(cause.clone());
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -259,8 +280,9 @@ fn signal(device: &Device, semaphore: &BinarySemaphore) -> Result<()> {
     let queue = device.queue(QueueKind::Compute, "release")?;
     let signals = semaphore.clone();
     let work = move |recorder: &mut Recorder<'_>| {
-        // SAFETY: a wait for it stands at the head of its queue, and has not come through: it is unsignalled. Who had a signal pending is dead, and its
-        // work with it, as drivers end that before the process counts as dead; one that does not signals twice, where nobody waits for the second.
+        // SAFETY: a wait for it stands at the head of its queue, and has not come through for long: so it is unsignalled, unless the GPU has not come to that wait. Who
+        // had a signal pending is dead, and its work with it, as drivers end that before the process counts as dead. Where either is not so it is signalled twice,
+        // which drivers take for once, and nobody waits for a second signal: all begin to wait through here, and it is lost.
         unsafe { recorder.signal_semaphore(&signals) }
     };
     queue.submit(&[], work, &[])?;
