@@ -125,7 +125,7 @@ impl MadeBinary {
     /// The semaphore as `party` may wait for it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan does not grant that to `party`, or its device is in another process.
+    /// [`Error::Unsupported`] if the plan does not grant that to `party`, or `party` lives in another process.
     pub fn wait_only(&self, party: PartyId) -> Result<BinaryWaitOnly> {
         Ok(BinaryWaitOnly {
             count: Arc::new(self.count.wait_only(party)?),

@@ -222,13 +222,16 @@ impl Plan {
     /// Everybody is here whose device has a part in it.
     pub(super) fn require_here(&self, label: &str, devices: &[&Device]) -> Result<()> {
         let here = Process::this();
+        let across = match self.is_binary() {
+            true => "make_binary_across",
+            false => "make_across",
+        };
         let reason = if let Some(other) = self.parties().iter().find(|p| p.id().process != here) {
-            format!(
-                "{other} has to take part, and this is {here}: Plan::make_across is for that, or make_binary_across"
-            )
+            format!("{other} has to take part, and this is {here}: Plan::{across} is for that")
         } else if self.crosses_processes() {
-            "it is to leave this process: name who takes part there, and make it across processes"
-                .into()
+            format!(
+                "it is to leave this process: name who takes part there, and call Plan::{across}"
+            )
         } else {
             let missing = |party: &&Party| party.is_device() && find(devices, party.id()).is_none();
             match self.parties().iter().find(missing) {
@@ -328,7 +331,7 @@ impl Made {
     /// What the plan grants to `party`: [`Permission`], as a type.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if `party` takes no part in the plan.
+    /// [`Error::Unsupported`] if `party` takes no part in the plan, or lives in another process.
     pub fn auto(&self, party: PartyId) -> Result<Granted> {
         let timeline = self.line(party);
         match self.permission(party, "be used")? {
@@ -341,7 +344,7 @@ impl Made {
     /// The timeline as `party` may wait for it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan does not grant that to `party`.
+    /// [`Error::Unsupported`] if the plan does not grant that to `party`, or `party` lives in another process.
     pub fn wait_only(&self, party: PartyId) -> Result<WaitOnly> {
         let asked = "be waited for";
         match self.permission(party, asked)? {
@@ -355,7 +358,7 @@ impl Made {
     /// The timeline as `party` may signal it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan does not grant that to `party`.
+    /// [`Error::Unsupported`] if the plan does not grant that to `party`, or `party` lives in another process.
     pub fn signal_only(&self, party: PartyId) -> Result<SignalOnly> {
         let asked = "be signalled";
         match self.permission(party, asked)? {
@@ -376,7 +379,12 @@ impl Made {
     }
 
     fn permission(&self, party: PartyId, asked: &str) -> Result<Permission> {
+        let here = Process::this();
         match self.plan.part(party) {
+            Some(_) if party.process != here => {
+                let reason = format!("that is granted to its own process, and this is {here}");
+                Err(self.refuse(party, asked, &reason))
+            }
             Some(part) => Ok(part.permission),
             None => Err(self.refuse(party, asked, "it takes no part in the plan")),
         }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use syncline::backend::Queue as _;
-use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly, MadeBinary, Party, PartyId};
+use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
 use syncline::{KeptPoint, Recorder, Result};
 
 use super::half::{Half, number};
@@ -60,10 +60,6 @@ impl Half {
     fn abandon(&mut self) {
         self.binary = None;
         self.late = None;
-    }
-
-    fn own(&self) -> PartyId {
-        Party::of(self.device.device()).id()
     }
 
     fn make_binary(&mut self, label: &str) -> Result<(), Stop> {

@@ -10,8 +10,7 @@ use syncline::negotiate::{
 };
 use syncline::process::{Disagreement, Endpoint};
 use syncline::{
-    Device, Error, Fence, KeptPoint, Memory, Point, Queue, QueueKind, SharedWords, Signal,
-    SignalOnly, Timeline, WaitOnly,
+    Device, Error, Fence, KeptPoint, Memory, Point, Queue, QueueKind, SharedWords, Signal, Timeline,
 };
 
 use crate::case::Stop;
@@ -30,7 +29,7 @@ pub struct Half {
     pub(super) device: Equipped,
     endpoint: Option<Endpoint>,
     plan: Option<Plan>,
-    lines: Vec<(String, Made)>,
+    pub(super) lines: Vec<(String, Made)>,
     pub(super) binary: Option<MadeBinary>,
     pub(super) late: Option<BinaryWaitOnly>,
     pub(super) expected: Option<Fence>,
@@ -246,6 +245,7 @@ impl Half {
                 self.waits(label)?.at(value()?).wait_pending(patience())?;
                 done
             }
+            "theirs" => self.asks_for_theirs(label),
             "reached" => Ok(self.waits(label)?.at(value()?).is_reached()?.to_string()),
             "value" => Ok(self.waits(label)?.value()?.to_string()),
             "fail" => {
@@ -363,33 +363,6 @@ impl Half {
         let endpoint = self.endpoint()?;
         let plan = self.plan()?;
         Ok(plan.make_across(label, initial, &self.devices(), &[&endpoint], timeout))
-    }
-
-    fn made(&self, label: &str) -> Result<Granted, Stop> {
-        let Some((_, made)) = self.lines.iter().find(|(known, _)| known == label) else {
-            return Stop::fail(format!("there is no timeline {label:?}"));
-        };
-        Ok(made.auto(Party::of(self.device.device()).id())?)
-    }
-
-    pub(super) fn signals(&self, label: &str) -> Result<SignalOnly, Stop> {
-        match self.made(label)? {
-            Granted::SignalOnly(line) => Ok(line),
-            Granted::Both(line) => Ok(line.signal_only()),
-            Granted::WaitOnly(_) => Stop::fail(format!("{label:?} may only be waited for")),
-        }
-    }
-
-    /// The timeline, to be waited for.
-    ///
-    /// # Errors
-    /// It is not there, or may not be waited for.
-    pub fn waits(&self, label: &str) -> Result<WaitOnly, Stop> {
-        match self.made(label)? {
-            Granted::WaitOnly(line) => Ok(line),
-            Granted::Both(line) => Ok(line.wait_only()),
-            Granted::SignalOnly(_) => Stop::fail(format!("{label:?} may only be signalled")),
-        }
     }
 
     pub(super) fn queue(&mut self) -> Result<Queue, Stop> {

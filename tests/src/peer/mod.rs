@@ -14,6 +14,7 @@
 mod binaries;
 #[cfg(feature = "cuda")]
 mod events;
+mod grants;
 mod half;
 mod scene;
 mod times;

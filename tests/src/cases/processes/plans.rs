@@ -124,6 +124,13 @@ fn permissions(world: &World<Equipped>) -> Verdict {
                 }
             }
         }
+        for side in [Side::Waiter, Side::Signaller] {
+            let refusals = scene.by(side, "theirs frames")?;
+            check!(
+                refusals.contains("granted to its own process"),
+                "it is not said why: {refusals}"
+            );
+        }
         Ok(())
     })
 }
