@@ -1,0 +1,17 @@
+//! What the types do not let anybody do: each file in `types/missing/` lacks a right, and the compiler says which.
+
+#[path = "types/granted.rs"]
+mod granted;
+
+/// The expected messages are in the words of one compiler. Under others the examples in the documentation show that the same does not compile.
+///
+/// With `TRYBUILD=overwrite` what this compiler says becomes what is expected.
+#[test]
+#[rustversion::attr(
+    not(stable(1.95)),
+    ignore = "the expected messages are those of Rust 1.95"
+)]
+fn a_right_that_is_missing_does_not_compile() {
+    let cases = trybuild::TestCases::new();
+    cases.compile_fail("tests/types/missing/*.rs");
+}

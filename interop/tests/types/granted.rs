@@ -1,0 +1,61 @@
+//! What does not compile in `missing/`, with the right to it: so it is that right, and nothing else, that is missing there.
+#![allow(
+    unsafe_code,
+    reason = "callers vouch for binary semaphores, and for what a descriptor is"
+)]
+#![expect(dead_code, reason = "compiled, and never called")]
+
+use std::os::fd::OwnedFd;
+
+use syncline::backend::Queue as _;
+use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly};
+use syncline::{
+    BinaryFd, Error, Origin, Point, Queue, Recorder, Result, Signal, SignalOnly, SyncFd,
+    TimelineFd, WaitOnly,
+};
+
+fn signaller(view: &SignalOnly) -> Result<()> {
+    view.signal(1)
+}
+
+fn signaller_submits(queue: &Queue, view: &SignalOnly) -> Result<()> {
+    let signal: Signal<'_> = view.signal_at(1);
+    queue.submit(&[], |_| Ok(()), &[signal]).map(|_| ())
+}
+
+fn signaller_fails(view: &SignalOnly, cause: Error) {
+    view.fail(cause);
+}
+
+fn waiter(view: &WaitOnly) -> Point<'_> {
+    view.at(1)
+}
+
+fn waiter_asks(view: &WaitOnly) -> Result<u64> {
+    view.value()
+}
+
+/// # Safety
+/// As there.
+unsafe fn binary_signaller(recorder: &mut Recorder<'_>, image: &BinarySignalOnly) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { image.signal(recorder) }
+}
+
+/// # Safety
+/// As there.
+unsafe fn binary_waiter(queue: &Queue, image: &BinaryWaitOnly) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { image.wait_on(queue) }
+}
+
+fn each_handle_its_kind(timeline: TimelineFd, binary: BinaryFd, sync: SyncFd) {
+    let _: (TimelineFd, BinaryFd, SyncFd) = (timeline, binary, sync);
+}
+
+/// # Safety
+/// As there.
+unsafe fn adopt(fd: OwnedFd, origin: Origin) -> TimelineFd {
+    // SAFETY: the caller's promise.
+    unsafe { TimelineFd::from_fd(fd, origin) }
+}

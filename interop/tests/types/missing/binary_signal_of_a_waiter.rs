@@ -1,0 +1,8 @@
+fn waiter(
+    recorder: &mut syncline::Recorder<'_>,
+    image: &syncline::negotiate::BinaryWaitOnly,
+) -> syncline::Result<()> {
+    unsafe { image.signal(recorder) }
+}
+
+fn main() {}

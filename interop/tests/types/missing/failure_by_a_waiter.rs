@@ -1,0 +1,5 @@
+fn waiter(view: &syncline::WaitOnly, cause: syncline::Error) {
+    view.fail(cause);
+}
+
+fn main() {}

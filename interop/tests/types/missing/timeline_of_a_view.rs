@@ -1,0 +1,5 @@
+fn waiter(view: syncline::WaitOnly) -> syncline::Timeline {
+    view.into()
+}
+
+fn main() {}

@@ -1,0 +1,5 @@
+fn signaller(view: &syncline::SignalOnly) -> syncline::Result<u64> {
+    view.value()
+}
+
+fn main() {}
