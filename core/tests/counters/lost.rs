@@ -217,11 +217,30 @@ fn who_has_the_page_alone_takes_no_turn() {
     assert_eq!(second.frozen_value(), 2, "a signal of the dead counts");
 }
 
-/// What the page promises is a lie: no driver is given more than it may be, and never all ones.
+/// All ones are no promise: that is found before the loss is told of, and owed is what was pending before.
+#[test]
+fn all_ones_are_no_promise() {
+    let _alone = alone();
+    for survivors in [Survivors::One, Survivors::Several] {
+        let scene = Scene::new();
+        let line = scene.with_device(true);
+        for at in [ANNOUNCED, ANNOUNCED + 8] {
+            scene.page.write_word(at, u64::MAX);
+        }
+        let dead = Error::work(io::Error::other("the process has died"));
+        let counter = scene.exporter.counter();
+        line.downgrade().lose(counter, dead, survivors);
+        let told = line.at(3).wait(LONG).unwrap_err().to_string();
+        assert!(told.contains("all ones"), "{told}");
+        scene.semaphore.gets(&[6]);
+    }
+}
+
+/// What the page promises is a lie: no driver is given more than it may be.
 #[test]
 fn a_lie_reaches_no_driver() {
     let _alone = alone();
-    for lie in [u64::MAX, u64::MAX - 1, 1 << 63, 1003] {
+    for lie in [u64::MAX - 1, 1 << 63, 1003] {
         for survivors in [Survivors::One, Survivors::Several] {
             let scene = Scene::new();
             let line = scene.with_device(true);
