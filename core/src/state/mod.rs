@@ -148,6 +148,8 @@ pub(crate) struct Shared {
     counts_here: bool,
     /// Its home is a page that others signal, too.
     from_afar: bool,
+    /// Whatever signals it comes by here, but for submissions that the application makes itself.
+    noted_here: bool,
     /// What another process's timeline needs here: then this one's handles close nothing.
     followed: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// How long host waits for it have lasted of late, where they had to park.
@@ -201,11 +203,14 @@ impl Shared {
         let (home, others) = (Part::from(home), others.into_iter().map(Part::from));
         let others: Box<[Part]> = others.collect();
         let counts_here = others.is_empty() && home.port.downcast::<HostPort>().is_some();
-        let from_afar = home.signalled_elsewhere && home.port.downcast::<CounterPort>().is_some();
+        let is_a_page = home.port.downcast::<CounterPort>().is_some();
+        let from_afar = home.signalled_elsewhere && is_a_page;
+        let noted_here = counts_here || (others.is_empty() && is_a_page && !foreign);
         let shared = Self {
             object,
             counts_here,
             from_afar,
+            noted_here,
             followed: OnceLock::new(),
             max_difference,
             home,

@@ -134,10 +134,13 @@ impl Shared {
     }
 
     /// False if a look at the timeline would find nothing new for who waits until `value` is reached: what a wait
-    /// that polls asks before each look. Two loads of one cache line where no driver is to be asked.
+    /// that polls asks before each look. Loads of one cache line where no driver is to be asked.
     #[inline]
     pub(crate) fn is_worth_a_look(&self, value: u64) -> bool {
-        self.reached() >= value || !self.counts_here || self.seen.troubled.load(Ordering::Acquire)
+        self.reached() >= value
+            || !self.noted_here
+            || self.seen.troubled.load(Ordering::Acquire)
+            || self.seen.raw_claims.load(Ordering::Relaxed) > 0
     }
 
     /// As [`Shared::refresh`], but a load if `value` is known to be reached; and where its home says that it is not, what is below
@@ -152,7 +155,7 @@ impl Shared {
     /// Looks whether `value` is reached, once, and asks the driver where there is one to be asked.
     #[inline]
     pub(crate) fn looks_reached(&self, value: u64) -> bool {
-        if self.is_worth_a_look(value) {
+        if !self.counts_here {
             self.refresh_to(value);
         }
         self.reached() >= value
