@@ -102,6 +102,7 @@ impl Half {
     /// | `memory BYTES` | carries the plan out for memory | |
     /// | `fill LABEL VALUE` | fills it, late, and signals | |
     /// | `check`, `peek LABEL VALUE` | waits in a queue, or does not, and looks whether it is there | `right` or `wrong` |
+    /// | `break`, `break LABEL VALUE` | loses the device, and waits until that shows; submits what signals, behind that | |
     /// | `plain` | submits what waits for nothing; `after` and `through` know it | its number |
     /// | `through N` | watches for a moment whether that one is through | `true` or `false` |
     /// | `idle` | waits for the queue | |
@@ -213,6 +214,13 @@ impl Half {
                 let queue = self.queue()?;
                 queue.submit(&[], work, &[line.signal_at(value()?)])?;
                 done
+            }
+            "break" => {
+                let signal = match label {
+                    "" => None,
+                    label => Some((self.signals(label)?, value()?)),
+                };
+                self.lose(signal)
             }
             "open" => {
                 if let Some(latch) = &self.latch {

@@ -9,9 +9,12 @@
 //! | `binaries` | and does with a binary semaphore |
 //! | `events` | and does with CUDA's own events |
 //! | `times` | and with timelines that tell when they were signalled |
+//! | `grants` | and has of what a plan grants |
+//! | `broken` | and does to its device |
 //! | `scene` | the two of them |
 
 mod binaries;
+mod broken;
 #[cfg(feature = "cuda")]
 mod events;
 mod grants;

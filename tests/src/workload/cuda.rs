@@ -14,6 +14,9 @@ const DELAY: &str = include_str!("delay.ptx");
 /// One thread that looks at a word of the host until it is not zero.
 const HOLD: &str = include_str!("hold.ptx");
 
+/// One thread that writes where nothing is.
+const FAULT: &str = include_str!("fault.ptx");
+
 /// The kernels, loaded.
 #[derive(Clone, Debug)]
 pub(super) struct Kernels {
@@ -65,6 +68,13 @@ pub(super) fn block(recorder: &mut Recorder, latch: &Latch) -> Result<()> {
     let mut parameters = [std::ptr::from_mut(&mut address).cast()];
     // SAFETY: the kernel takes the address of a word, which the submission keeps.
     unsafe { recorder.launch(&latch.hold, [1; 3], [1; 3], &mut parameters) }
+}
+
+/// Loses the device, for this process and for good.
+pub(super) fn fault(device: &Device, recorder: &mut Recorder) -> Result<()> {
+    let fault = device.module(FAULT)?.function(c"fault")?;
+    // SAFETY: it takes nothing; what it does to the device is what it is for.
+    unsafe { recorder.launch(&fault, [1; 3], [1; 3], &mut []) }
 }
 
 pub(super) fn open(latch: &Latch) {

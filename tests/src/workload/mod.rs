@@ -60,6 +60,22 @@ impl Equipped {
         };
         Ok(Self { device, kit })
     }
+
+    /// Work that loses the device, for this process and for good: only CUDA's can be lost on purpose.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for others; the backend's.
+    pub(crate) fn fault(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        match (&self.device, recorder) {
+            #[cfg(feature = "cuda")]
+            (Device::Cuda(device), Recorder::Cuda(recorder)) => cuda::fault(device, recorder),
+            _ => Err(Error::Unsupported {
+                object: self.device.object().clone(),
+                asked: "be lost on purpose".into(),
+                reason: "only CUDA's devices can be".into(),
+            }),
+        }
+    }
 }
 
 /// A buffer or a latch of another backend than the recorder's.

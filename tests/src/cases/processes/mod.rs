@@ -1,6 +1,7 @@
 //! X1, X2, X4, X7, X8, P1 to P4, E1 to E3, M6: timelines of two processes, by whatever mechanism their devices come to. F8: CUDA's own events.
 
 mod binaries;
+mod devices;
 #[cfg(feature = "cuda")]
 mod events;
 mod lost;
@@ -20,6 +21,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
         passed::cases(),
         times::cases(),
         lost::cases(),
+        devices::cases(),
     ];
     let cases = files.into_iter().flatten();
     #[cfg(feature = "cuda")]

@@ -1,0 +1,54 @@
+//! X1, P4, E3: the device of one of two processes is lost, and the process lives.
+
+use crate::World;
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::peer::{Scene, Side};
+use crate::workload::Equipped;
+
+equipped_cases! {
+    "process.device_lost_before_the_plan_is_carried_out": [X1 E3 E5] => before;
+    "process.device_lost_with_its_signal_pending": [E3 P4 E5] => pending;
+}
+
+/// That it was refused, or failed, for the device; the words, too, if it waited in vain.
+fn lost(told: Result<String, Stop>) -> Verdict {
+    match told {
+        Err(Stop::Failed(reason)) if reason.contains("lost") => Ok(()),
+        Err(Stop::Skipped(reason)) => Stop::skip(reason),
+        other => Stop::fail(format!("nobody says that the device was lost: {other:?}")),
+    }
+}
+
+/// They agreed, and then one has no device any more. What can be made is made all the same; what was to be signalled fails.
+fn before(world: &World<Equipped>) -> Verdict {
+    Scene::each_peer(world, Side::Waiter, |scene, _| {
+        scene.by(Side::Signaller, "break")?;
+        let make = "make frames 0";
+        let made = scene.together(make, make);
+        if made.is_err() {
+            return lost(made.map(|_| String::new()));
+        }
+        lost(scene.by(Side::Signaller, "signal frames 1"))?;
+        lost(scene.by(Side::Waiter, "wait frames 1"))
+    })
+}
+
+/// Who waits for what a lost device was to signal hears why it does not come, and its queue is free again.
+fn pending(world: &World<Equipped>) -> Verdict {
+    Scene::each_peer(world, Side::Waiter, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
+        scene.by(Side::Signaller, "signal frames 1")?;
+        scene.by(Side::Waiter, "submit frames 1")?;
+        scene.by(Side::Waiter, "after 1")?;
+        scene.by(Side::Waiter, "submit frames 2")?;
+        scene.by(Side::Signaller, "break frames 2")?;
+        lost(scene.by(Side::Waiter, "after 2"))?;
+        lost(scene.by(Side::Waiter, "wait frames 2"))?;
+        scene.by(Side::Waiter, "idle")?;
+        let ran = scene.by(Side::Waiter, "ran")?;
+        check!(ran == "1", "work that waits for the lost device ran");
+        // What was reached stays.
+        scene.by(Side::Waiter, "wait frames 1")?;
+        Ok(())
+    })
+}
