@@ -4,13 +4,14 @@
 use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::backend::is_letting_go;
 use syncline_core::{Error, Object, Result};
 
+use crate::counter::Word;
 use crate::driver::{Code, Driver, Raw};
 use crate::put_by::PutBy;
 
@@ -30,6 +31,8 @@ pub(crate) struct Context {
     retained: Option<sys::CUdevice>,
     owner: Owner,
     put_by: PutBy,
+    /// What only this device's streams signal, and no driver tells of.
+    counters: Mutex<Vec<Weak<Word>>>,
 }
 
 impl Context {
@@ -60,6 +63,7 @@ impl Context {
             retained: Some(device),
             owner: None,
             put_by: PutBy::default(),
+            counters: Mutex::default(),
         })
     }
 
@@ -81,6 +85,7 @@ impl Context {
             retained: None,
             owner,
             put_by: PutBy::default(),
+            counters: Mutex::default(),
         }
     }
 
@@ -139,9 +144,37 @@ impl Context {
     pub(crate) fn error_on(&self, object: &Object, code: Code) -> Error {
         let error = self.driver.error(object, code);
         if matches!(error, Error::DeviceLost { .. }) {
-            self.lost.store(true, Ordering::Release);
+            self.lose(&error);
         }
         error
+    }
+
+    /// Fails what its streams were to signal in shared memory, once: on a thread of its own, as locks may be held here.
+    fn lose(&self, cause: &Error) {
+        if self.lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let counters = std::mem::take(&mut *self.counters());
+        let cause = cause.clone();
+        let tell = move || {
+            for word in counters.iter().filter_map(Weak::upgrade) {
+                word.lose(&cause);
+            }
+        };
+        let thread = std::thread::Builder::new().name("syncline-lost".into());
+        // Without a thread those who wait find out by their time-outs.
+        let _ = thread.spawn(tell);
+    }
+
+    /// Has `word` told if the device is lost.
+    pub(crate) fn owes(&self, word: Weak<Word>) {
+        let mut counters = self.counters();
+        counters.retain(|known| known.strong_count() > 0);
+        counters.push(word);
+    }
+
+    fn counters(&self) -> MutexGuard<'_, Vec<Weak<Word>>> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True once a call in this context has met the loss of the device.

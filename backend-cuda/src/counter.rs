@@ -27,7 +27,6 @@ pub struct CounterPort {
     word: Arc<Word>,
     counter: Arc<Counter>,
     device: Object,
-    shown: Shown,
 }
 
 /// Where the device finds the counter. Submissions that use it keep it until they have finished.
@@ -36,6 +35,8 @@ pub(crate) struct Word {
     counter: Arc<Counter>,
     /// Of the counter itself, within the page.
     address: sys::CUdeviceptr,
+    /// What streams of this device signal.
+    shown: Shown,
     /// Waits flush remote writes.
     flushes: bool,
 }
@@ -45,6 +46,16 @@ impl Drop for Word {
         // May wait for all work of the context, and takes the page with it.
         let page = Resource::Registered(self.counter.clone());
         page.end(Counter::BYTES as u64, &self.context);
+    }
+}
+
+impl Word {
+    /// The device is lost: what its streams were to signal never comes, which whoever waits learns from the page. A driver tells nobody: the host's
+    /// home of the timeline sees a counter that stands still, and so does another process.
+    pub(crate) fn lose(&self, cause: &Error) {
+        if self.shown.owes() {
+            self.counter.fail_as_lost(cause);
+        }
     }
 }
 
@@ -82,7 +93,7 @@ impl Port for CounterPort {
     }
 
     fn visible(&self, reached: u64) -> Result<u64> {
-        self.shown.visible(reached, &self.word.context)
+        self.word.shown.visible(reached, &self.word.context)
     }
 }
 
@@ -100,7 +111,7 @@ impl Imported for CounterPort {
 
     #[inline]
     fn shown(&self) -> &Shown {
-        &self.shown
+        &self.word.shown
     }
 
     fn announce(&self, value: u64) -> Result<()> {
@@ -167,11 +178,12 @@ impl Device {
 
     fn attach_counter(&self, word: Word) -> Attachment {
         word.counter.expect_quiet_signals();
+        let word = Arc::new(word);
+        word.context.owes(Arc::downgrade(&word));
         let port = CounterPort {
             counter: word.counter.clone(),
-            word: Arc::new(word),
+            word,
             device: self.object().clone(),
-            shown: Shown::default(),
         };
         Attachment {
             device: self.id(),
@@ -197,6 +209,7 @@ impl Device {
             context: context.clone(),
             counter: Arc::new(counter),
             address: 0,
+            shown: Shown::default(),
             flushes: self.info().capabilities.stream_memory_flush,
         };
         let mut address = 0;

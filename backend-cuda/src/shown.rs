@@ -62,6 +62,15 @@ impl Shown {
         Ok(self.signals().shown)
     }
 
+    /// True if a signal has been announced that is not known to be made.
+    pub(crate) fn owes(&self) -> bool {
+        let signals = self.signals();
+        signals
+            .entries
+            .iter()
+            .any(|entry| !entry.behind.known_done())
+    }
+
     /// True if a signal of `value` has been announced, or is reached.
     pub(crate) fn knows(&self, value: u64) -> bool {
         let signals = self.signals();

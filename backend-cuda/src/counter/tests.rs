@@ -6,7 +6,7 @@ use syncline_core::backend::Queue as _;
 use syncline_core::{QueueKind, Timeline, host};
 
 use super::*;
-use crate::driver::Optional;
+use crate::driver::{Code, Optional};
 use crate::emulated::{
     Call, device, device_with, external_calls, finish, memory_calls, put, refuse_writes,
     timeline_fd, write,
@@ -289,4 +289,40 @@ fn values_too_far_apart_are_refused() {
     write(&from);
     through(&from);
     assert_eq!(line.value().unwrap(), far - 1);
+}
+
+/// The driver says that the device is lost: what its streams owe fails in the page, for every process. What they only wait for does not.
+#[test]
+fn a_lost_device_owes_nothing_any_more() {
+    let device = device();
+    let [(owed, told), (made, done), (waited, kept)] = [0; 3].map(|_| shared(&device, 0));
+    let queue = queue(&device, "queue");
+    queue.submit(&[], |_| Ok(()), &[made.signal_at(1)]).unwrap();
+    write(&queue);
+    through(&queue);
+    made.at(1).wait(std::time::Duration::ZERO).unwrap();
+    waited.signal(1).unwrap();
+    queue
+        .submit(&[waited.at(1)], |_| Ok(()), &[owed.signal_at(1)])
+        .unwrap();
+    assert!(owed.at(1).is_pending().unwrap());
+    let call = "cuEventQuery";
+    let lost = device.context().error(Code { call, code: 700 });
+    assert!(matches!(lost, Error::DeviceLost { .. }), "{lost:?}");
+    // Another thread's work.
+    while told.check().is_ok() {
+        std::thread::yield_now();
+    }
+    let heard = owed.at(1).wait(std::time::Duration::from_secs(10));
+    let Err(Error::Failed { cause, .. }) = heard else {
+        panic!("{heard:?}")
+    };
+    assert!(
+        matches!(&*cause, Error::FailedElsewhere { code: 700, cause, .. } if cause.contains(call)),
+        "{cause}"
+    );
+    for (line, counter) in [(&made, &done), (&waited, &kept)] {
+        counter.check().unwrap();
+        assert_eq!(line.frozen_value(), counter.value().unwrap());
+    }
 }

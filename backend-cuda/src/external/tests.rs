@@ -206,7 +206,7 @@ fn what_the_page_tells_of_the_dead_is_done_here_too() {
         .submit(&[line.at(2)], |_| Ok(()), &[shaded.signal_at(1)])
         .unwrap();
     assert_eq!(external_calls(), [("wait", vec![2])]);
-    counter.fail_as_lost(0, "the process has died");
+    counter.fail_as_lost(&Error::work(std::io::Error::other("the process has died")));
     assert!(line.value().is_err());
     let error = shaded.at(1).is_reached().unwrap_err().to_string();
     assert!(error.contains("has died"), "{error}");

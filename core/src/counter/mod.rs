@@ -288,10 +288,12 @@ impl Counter {
         self.page.lost.store(1, Ordering::SeqCst);
     }
 
-    /// As [`Counter::fail`], for the reason that whoever signals is gone: what was said to be pending does not come any more.
-    pub fn fail_as_lost(&self, frozen: u64, cause: &str) {
+    /// As [`Counter::fail`], for the reason that whoever signals is gone, at the value that it has: what was said to be pending does not come any more. The native code
+    /// beneath `cause` goes along.
+    pub fn fail_as_lost(&self, cause: &Error) {
+        let frozen = self.value().unwrap_or_else(|_| self.seen());
         self.note_lost();
-        self.fail(frozen, 0, cause);
+        self.fail_for(frozen, cause);
     }
 
     /// True if it has failed, and what was said to be pending does not come any more.

@@ -147,7 +147,7 @@ impl Scene {
     /// One with a way to the signaller tells everybody of its death, and dies.
     fn tell(&self) {
         let counter = self.exporter.counter();
-        counter.fail_as_lost(2, "the process has died");
+        counter.fail_as_lost(&Error::work(io::Error::other("the process has died")));
     }
 }
 
