@@ -57,10 +57,20 @@ fn one_that_is_killed_ends_the_other_with_exit_code_3() {
         let report = json(&out);
         assert_eq!(report["exit_code_of_the_other"], 3, "{out}");
         let said = report["said"].as_str().expect("words");
-        let process = format!("the {victim} is gone: process {} ", report["process"]);
+        let process = format!("the {victim} is gone: process {}: it ", report["process"]);
         assert!(said.contains(&process), "{out}");
         assert!(said.contains("the last frame that was whole is"), "{out}");
+        assert!(!said.contains("wrong"), "{out}");
     }
+}
+
+/// The control: nobody is killed while frames are wrong. Should the first be right by chance, who has no waits hears of no death, and is ended.
+#[test]
+fn nothing_is_shown_by_a_pair_whose_frames_are_wrong() {
+    let demo = ["demo", "--kill", "producer", "--no-sync", "--size", "64"];
+    let (out, error) = ends_with(2, &demo);
+    let told = ["frames are not right", "has not ended"];
+    assert!(told.iter().any(|told| error.contains(told)), "{out}{error}");
 }
 
 #[test]
@@ -69,7 +79,6 @@ fn what_does_not_go_together_is_refused() {
         &["demo", "--processes", "--listen", "/tmp/x"][..],
         &["demo", "--listen", "/tmp/x", "--connect", "/tmp/x"],
         &["demo", "--kill", "nobody"],
-        &["demo", "--kill", "producer", "--no-sync"],
         &["demo", "--connect", "/nonexistent/socket"],
         &["demo", "--listen", "/nonexistent/socket"],
     ] {

@@ -1,16 +1,18 @@
 //! What becomes of one of two processes when the other is killed in the middle.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde_json::json;
 use syncline::Inventory;
 
 use super::Args;
-use super::processes::LEFT_ALONE;
+use super::processes::{LAST_WHOLE, LEFT_ALONE, RIGHT, WRONG};
 use crate::failure::Failure;
 use crate::output::say;
 use syncline_conformance::inventory::device_lines;
@@ -27,6 +29,12 @@ pub(super) enum Victim {
 
 /// More frames than anybody makes before he is killed.
 const FRAMES: u32 = 1_000_000;
+
+/// For both to have started and the first frame to be compared.
+const FIRST_FRAME: Duration = Duration::from_secs(60);
+
+/// For the one left alone to end: the second of E3, and the rest for a loaded machine and the end of its drivers.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The two, which do not outlive this.
 struct Pair {
@@ -45,7 +53,15 @@ impl Drop for Pair {
     }
 }
 
-/// Starts both, kills one once the first frame has been compared, and tells how the other ends.
+/// What became of the one whose other was killed.
+struct Ended {
+    /// The exit code, or the signal.
+    status: ExitStatus,
+    /// On standard error.
+    said: String,
+}
+
+/// Starts both, kills one once a frame was right, and tells how the other ends.
 pub(super) fn run(args: &Args, victim: Victim, inventory: &Inventory) -> Result<ExitCode, Failure> {
     let name = format!("syncline-demo-{}", std::process::id());
     let socket = std::env::temp_dir().join(name);
@@ -55,30 +71,43 @@ pub(super) fn run(args: &Args, victim: Victim, inventory: &Inventory) -> Result<
         consumer,
         socket,
     };
-    // It says so once the first frame has come.
     let out = pair.consumer.stdout.take();
-    let lines = BufReader::new(out.ok_or_else(|| broken("the consumer has no output"))?).lines();
-    let mut lines = lines.map_while(Result::ok);
-    if !lines.any(|line| line.starts_with("compared")) {
-        return Err(broken(&said(&mut pair.consumer)));
-    }
-    let (dies, lives) = match victim {
-        Victim::Producer => (&mut pair.producer, &mut pair.consumer),
-        Victim::Consumer => (&mut pair.consumer, &mut pair.producer),
+    let lines = read(out.ok_or_else(|| broken("the consumer has no output"))?);
+    let mut compared = Vec::new();
+    await_frame(&lines, &mut compared).map_err(|why| {
+        // What it says ends with it.
+        let _ = pair.consumer.kill();
+        broken(&format!("{why}. {}", said(&mut pair.consumer).trim()))
+    })?;
+    let (dies, lives, other) = match victim {
+        Victim::Producer => (&mut pair.producer, &mut pair.consumer, "consumer"),
+        Victim::Consumer => (&mut pair.consumer, &mut pair.producer, "producer"),
     };
     let process = dies.id();
     dies.kill().map_err(|error| broken(&error.to_string()))?;
     let killed = Instant::now();
-    let ended = lives.wait().map_err(|error| broken(&error.to_string()))?;
-    let took = killed.elapsed();
-    let told = said(lives);
     let name = format!("{victim:?}").to_lowercase();
+    let ended = ends_within(lives, ENDS_WITHIN).map_err(|error| broken(&error.to_string()))?;
+    let took = killed.elapsed();
+    let Some(ended) = ended else {
+        return Err(Failure::Words(format!(
+            "the {other}, process {}, has not ended {took:.1?} after the {name}, process {process}, was killed, and was killed, too. It said: {}",
+            lives.id(),
+            said(lives).trim()
+        )));
+    };
+    // No more comes once neither writes.
+    let _ = dies.wait();
+    compared.extend(lines.iter());
+    let fault = fault(process, &compared, &ended);
+    let (status, told) = (ended.status, ended.said);
     if args.json {
         let report = json!({
             "killed": name,
             "process": process,
-            "exit_code_of_the_other": ended.code(),
+            "exit_code_of_the_other": status.code(),
             "said": told.trim(),
+            "fault": fault,
             "seconds_until_it_ended": (took.as_secs_f64() * 1e4).round() / 1e4,
             "commit": syncline_conformance::COMMIT,
             "date": report::now(),
@@ -89,16 +118,84 @@ pub(super) fn run(args: &Args, victim: Victim, inventory: &Inventory) -> Result<
     } else {
         say!("killed     the {name}, process {process}");
         say!(
-            "the other  {ended}, {:.0} ms later",
+            "the other  {status}, {:.0} ms later",
             took.as_secs_f64() * 1e3
         );
         say!("it said    {}", told.trim());
+        if let Some(fault) = &fault {
+            say!("but        {fault}");
+        }
     }
-    let names_it = told.contains(&format!("process {process} ")) && told.contains("whole");
-    Ok(match ended.code() {
-        Some(code) if code == i32::from(LEFT_ALONE) && names_it => ExitCode::SUCCESS,
-        _ => ExitCode::from(1),
+    Ok(match fault {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::from(1),
     })
+}
+
+/// Whatever is read, line by line, until it is closed.
+fn read(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        let lines = BufReader::new(from).lines().map_while(Result::ok);
+        lines.for_each(|line| {
+            let _ = send.send(line);
+        });
+    });
+    receive
+}
+
+/// Waits for the first right frame, and keeps every line up to it; or tells why none comes. A wrong one before it is the end.
+fn await_frame(lines: &Receiver<String>, kept: &mut Vec<String>) -> Result<(), String> {
+    let until = Instant::now() + FIRST_FRAME;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let line = lines.recv_timeout(left).map_err(|error| match error {
+            RecvTimeoutError::Timeout => format!("no frame was right in {FIRST_FRAME:?}"),
+            RecvTimeoutError::Disconnected => "the consumer ended before a frame was right".into(),
+        })?;
+        if line.starts_with(WRONG) {
+            return Err(format!("frames are not right: {line}"));
+        }
+        let right = line.starts_with(RIGHT);
+        kept.push(line);
+        if right {
+            return Ok(());
+        }
+    }
+}
+
+/// How it ends by itself; nothing if it has not after `bound`, and then it is killed.
+fn ends_within(child: &mut Child, bound: Duration) -> io::Result<Option<Ended>> {
+    let until = Instant::now() + bound;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            let said = said(child);
+            return Ok(Some(Ended { status, said }));
+        }
+        if Instant::now() >= until {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What was not as it has to be, if anything: of the frames that the consumer compared, and of how the other of the two ended.
+fn fault(killed: u32, compared: &[String], ended: &Ended) -> Option<String> {
+    let line = |begins| compared.iter().find(|line| line.starts_with(begins));
+    if let Some(wrong) = line(WRONG) {
+        return Some(format!("frames are not right: {wrong}"));
+    }
+    if line(RIGHT).is_none() {
+        return Some("no frame was right".into());
+    }
+    if ended.status.code() != Some(LEFT_ALONE.into()) {
+        return Some(format!("it should end with exit code {LEFT_ALONE}"));
+    }
+    let needed = [format!("process {killed}: "), LAST_WHOLE.into()];
+    let missing = needed.iter().find(|&words| !ended.said.contains(words))?;
+    Some(format!("it does not say {missing:?}"))
 }
 
 fn start(
@@ -121,6 +218,9 @@ fn start(
     if let Some(device) = device {
         command.args([role, device]);
     }
+    if args.no_sync {
+        command.arg("--no-sync");
+    }
     let started = command.spawn();
     started.map_err(|error| broken(&format!("a process cannot be started: {error}")))
 }
@@ -134,5 +234,56 @@ fn said(child: &mut Child) -> String {
 }
 
 fn broken(why: &str) -> Failure {
-    Failure::Words(format!("there are no two processes to kill one of: {why}"))
+    Failure::Words(format!(
+        "there are no two processes at work to kill one of: {why}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    fn child(script: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn left_alone(said: &str, code: u8) -> Ended {
+        let mut child = child(&format!("echo '{said}' >&2; exit {code}"));
+        ends_within(&mut child, FIRST_FRAME).unwrap().unwrap()
+    }
+
+    #[test]
+    fn one_who_hangs_is_killed_and_reaped() {
+        let mut hangs = child("exec sleep 600");
+        assert!(ends_within(&mut hangs, Duration::ZERO).unwrap().is_none());
+        assert!(hangs.try_wait().unwrap().is_some());
+    }
+
+    #[test]
+    fn right_frames_and_both_sentences_are_asked_for() {
+        let lines =
+            |lines: &[&str]| -> Vec<String> { lines.iter().map(|&line| line.to_owned()).collect() };
+        let right = lines(&["ordered by x", "right      frame 1, the first"]);
+        let said = "error: the producer is gone: process 7: it has ended; the last frame that was whole is 3 of 9";
+        assert_eq!(fault(7, &right, &left_alone(said, 3)), None);
+
+        let found = |compared: &[String], said: &str, code| {
+            fault(7, compared, &left_alone(said, code)).unwrap()
+        };
+        assert!(found(&right, said, 0).contains("exit code 3"));
+        let other = said.replace("process 7:", "process 77:");
+        assert!(found(&right, &other, 3).contains("process 7: "));
+        let none = "error: the producer is gone: process 7: it has ended; no frame was whole";
+        assert!(found(&right, none, 3).contains("the last frame"));
+        assert!(found(&lines(&["ordered by x"]), said, 3).contains("no frame"));
+        let wrong = lines(&[
+            "right      frame 1, the first",
+            "wrong      frame 2, the first",
+        ]);
+        assert!(found(&wrong, said, 3).contains("frame 2"));
+    }
 }

@@ -26,6 +26,15 @@ const ABOUT_TO_START: Duration = Duration::from_secs(5);
 /// What a process ends with that the other one has left alone.
 pub(super) const LEFT_ALONE: u8 = 3;
 
+/// What it says then of the frames, before the number of one.
+pub(super) const LAST_WHOLE: &str = "the last frame that was whole is";
+
+/// What the line of the first right frame begins with.
+pub(super) const RIGHT: &str = "right ";
+
+/// What the line of the first wrong frame begins with.
+pub(super) const WRONG: &str = "wrong ";
+
 #[derive(clap::Args, Debug)]
 pub(super) struct Options {
     /// Make the frames by two processes: this one shades and compares, and starts one that simulates
@@ -38,7 +47,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "SOCKET", conflicts_with = "processes")]
     connect: Option<PathBuf>,
     /// Have two processes make frames, kill one of them in the middle as kill -9 does, and tell how the other ends
-    #[arg(long, value_name = "ROLE", conflicts_with_all = ["processes", "listen", "connect", "no_sync"])]
+    #[arg(long, value_name = "ROLE", conflicts_with_all = ["processes", "listen", "connect"])]
     kill: Option<Victim>,
     /// Simulate, for the process that has the other end of the socket which is this one's standard input
     #[arg(long, hide = true, conflicts_with_all = ["processes", "listen", "connect"])]
@@ -147,16 +156,35 @@ fn device(inventory: &Inventory, role: Role, args: &Args) -> Result<(Device, Str
     Ok((found.open()?, name(found)))
 }
 
+/// What the frames were before the other process was lost.
+#[derive(Debug, Default)]
+struct Until {
+    /// The number, counted from 1, of the last frame that was whole; 0 if none was.
+    whole: u64,
+    /// How many were compared and not right.
+    wrong: u32,
+}
+
+impl Until {
+    fn in_words(&self, frames: u32) -> String {
+        let last = match self.whole {
+            0 => "no frame was right".into(),
+            frame => format!("{LAST_WHOLE} {frame} of {frames}"),
+        };
+        match self.wrong {
+            0 => last,
+            wrong => format!("{last}, and {wrong} were wrong"),
+        }
+    }
+}
+
 /// Ends with what became of the other process, if that is why this one cannot go on.
-fn left_alone(error: Failure, role: &str, whole: u64, frames: u32) -> Result<ExitCode, Failure> {
+fn left_alone(error: Failure, role: &str, until: &Until, frames: u32) -> Result<ExitCode, Failure> {
     let Some(loss) = loss(&error) else {
         return Err(error);
     };
-    let last = match whole {
-        0 => "no frame was whole".into(),
-        frame => format!("the last frame that was whole is {frame} of {frames}"),
-    };
-    complain(format_args!("error: the {role} is gone: {loss}; {last}"));
+    let until = until.in_words(frames);
+    complain(format_args!("error: the {role} is gone: {loss}; {until}"));
     Ok(ExitCode::from(LEFT_ALONE))
 }
 
@@ -168,7 +196,7 @@ fn loss(error: &Failure) -> Option<String> {
     let mut found = Some(error);
     while let Some(error) = found {
         if let Error::PeerLost { process, how, .. } = error {
-            return Some(format!("process {process} {how}"));
+            return Some(format!("process {process}: {how}"));
         }
         found = match error {
             Error::Failed { cause, .. } => Some(cause),
@@ -192,7 +220,9 @@ fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
     let made = Producing::new(&device, size(args), endpoint);
     let producing = match made {
         Ok(producing) => producing,
-        Err(error) => return left_alone(error.into(), "consumer", 0, args.frames),
+        Err(error) => {
+            return left_alone(error.into(), "consumer", &Until::default(), args.frames);
+        }
     };
     say!("ordered by {}", producing.mechanism());
     match producing.run(args.frames, !args.no_sync, endpoint) {
@@ -200,7 +230,13 @@ fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
             say!("made       {} frames", args.frames);
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => left_alone(error.into(), "consumer", producing.consumed(), args.frames),
+        Err(error) => {
+            let until = Until {
+                whole: producing.consumed(),
+                wrong: 0,
+            };
+            left_alone(error.into(), "consumer", &until, args.frames)
+        }
     }
 }
 
@@ -214,7 +250,9 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
     let made = Consuming::new(&device, size(args), endpoint);
     let consuming = match made {
         Ok(consuming) => consuming,
-        Err(error) => return left_alone(error.into(), "producer", 0, args.frames),
+        Err(error) => {
+            return left_alone(error.into(), "producer", &Until::default(), args.frames);
+        }
     };
     if lines {
         say!("ordered by {}", consuming.mechanism());
@@ -222,14 +260,20 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
     let expected = reference(size(args), args.frames);
     let bar = progress(args.frames);
     let mut verdict = Verdict::default();
+    let mut whole = 0;
     let ran = consuming.run(args.frames, !args.no_sync, endpoint, |frame, rgba| {
+        let number = frame + 1;
         if expected.recv().is_ok_and(|right| right == rgba) {
             verdict.verified += 1;
+            whole = u64::from(number);
+            if verdict.verified == 1 && lines {
+                say!("{RIGHT}     frame {number}, the first");
+            }
         } else {
             verdict.wrong += 1;
-        }
-        if frame == 0 && lines {
-            say!("compared   the first frame");
+            if verdict.wrong == 1 && lines {
+                say!("{WRONG}     frame {number}, the first");
+            }
         }
         bar.inc(1);
         match &args.png {
@@ -239,7 +283,11 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
     });
     bar.finish_and_clear();
     if let Err(error) = ran {
-        return left_alone(error, "producer", verdict.verified.into(), args.frames);
+        let until = Until {
+            whole,
+            wrong: verdict.wrong,
+        };
+        return left_alone(error, "producer", &until, args.frames);
     }
     if lines {
         say!(

@@ -88,12 +88,12 @@ pub struct Part {
     pub duty: Duty,
 }
 
-/// What would have been done otherwise, or what kept everything else from being done.
+/// What would be done without a plan's mechanism: the next of those that fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextBest {
     /// How.
     pub mechanism: Mechanism,
-    /// Why that would have been possible.
+    /// Why it fits.
     pub why: String,
 }
 

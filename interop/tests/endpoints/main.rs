@@ -9,9 +9,12 @@
 )]
 
 mod descriptors;
+#[path = "../../src/process/tests/heap.rs"]
+mod heap;
 mod hostile;
 mod listeners;
 mod plans;
+mod points;
 mod processes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -91,6 +91,12 @@ fn held(world: &World<Equipped>) -> Verdict {
                 );
             }
         }
+        // Wherever it is by now, what it waits for has not come.
+        let early = scene.by(Side::Waiter, "through 1")?;
+        check!(
+            early == "false",
+            "what waits went through before its signal"
+        );
         scene.by(Side::Signaller, "open")?;
         scene.by(Side::Waiter, "after 1")?;
         Ok(())
