@@ -32,7 +32,8 @@ use crate::negotiate::Process;
 /// before anything of it is used; who has sent it is what the kernel says (`SO_PASSCRED`). After one that cannot be (malformed, cut short, too
 /// long, out of turn, from another process, with too many descriptors or too few) the endpoint is closed: [`check`](Self::check) and every later call
 /// return that [`Error::Message`], and the other side sees it as left. Received descriptors that nobody takes are closed. At most 1024 points and 16
-/// other messages wait here until they are asked for; what goes beyond ends the endpoint, too. What waits in the socket
+/// other messages wait here until they are asked for. One more of the others ends the endpoint, too. Behind so many points nothing is taken from the socket until some
+/// are received: who waits for something else then waits for that as well, and at the end of its timeout says so. What waits in the socket
 /// itself is bounded by the system, and a sender waits.
 ///
 /// # Opaque handles
@@ -48,7 +49,8 @@ use crate::negotiate::Process;
 /// refuses a descriptor of the process ([`watches_process`](Self::watches_process) says so) only the end of the connection is seen.
 ///
 /// # Blocking
-/// Calls with a timeout wait in poll(2) for at most so long; [`Duration::ZERO`] looks once, and [`Duration::MAX`] has no end. One that finds the
+/// Calls with a timeout wait in poll(2) for at most so long; [`Duration::ZERO`] looks at what is there, and [`Duration::MAX`] has no end. However much the
+/// other side sends, a call whose time is over takes no more than 1024 messages of it, and every few messages lets other threads have their turn. One that finds the
 /// connection closed while it sends may take 300 ms longer to say why. None of the others blocks.
 ///
 /// ```

@@ -6,7 +6,7 @@ use super::control::{Descriptors, Received};
 use super::message::{MOST, Message};
 use super::wire::Malformed;
 
-/// Points that may lie there.
+/// Points that may lie there. Who reads sees to it that there is room.
 pub(super) const POINTS: usize = 1024;
 /// Other messages that may.
 pub(super) const LETTERS: usize = 16;
@@ -84,9 +84,13 @@ impl Inbox {
         self.sequence
     }
 
+    pub(super) fn has_room_for_points(&self) -> bool {
+        self.points.len() < POINTS
+    }
+
     /// True if nothing more goes in for certain.
     pub(super) fn is_full(&self) -> bool {
-        self.points.len() == POINTS || self.letters.len() == LETTERS
+        !self.has_room_for_points() || self.letters.len() == LETTERS
     }
 
     /// Everything is closed that came along.
