@@ -269,7 +269,7 @@ impl<'e> Talk<'e> {
         connection.receive(NEEDS, patience, |inbox| {
             inbox.discard(|message| is_before(message, *self.round));
             let is_told = |message: &Message| matches!(message, Message::Requirements { .. });
-            match inbox.letter(is_told)?.0 {
+            match inbox.letter(is_told)?.message {
                 Message::Requirements {
                     round,
                     is_all,
@@ -293,8 +293,8 @@ impl<'e> Talk<'e> {
         let found = connection.receive("say what it has found", patience, |inbox| {
             inbox.discard(|message| is_before(message, round));
             let answer = inbox.letter(|message| matches!(message, Message::Agreed(_)));
-            match answer {
-                Some((Message::Agreed(agreed), _)) => Some(Some(agreed)),
+            match answer.map(|letter| letter.message) {
+                Some(Message::Agreed(agreed)) => Some(Some(agreed)),
                 // It has given this round up. What it has sent for the next stays.
                 _ if inbox.has(|message| is_after(message, round)) => Some(None),
                 _ => None,

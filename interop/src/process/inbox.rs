@@ -13,8 +13,17 @@ pub(super) const LETTERS: usize = 16;
 /// Answers that are remembered not to be waited for any more.
 const GIVEN_UP: usize = 1024;
 
+/// No user has this number: see chown(2).
+const NOBODY: u32 = u32::MAX;
+
 /// A message other than a point, with what came beside it.
-pub(super) type Letter = (Message, Descriptors);
+#[derive(Debug)]
+pub(super) struct Letter {
+    pub(super) message: Message,
+    pub(super) descriptors: Descriptors,
+    /// Who its sender ran as when it was sent.
+    pub(super) user: u32,
+}
 
 /// What has arrived, and where what arrives next is put.
 pub(super) struct Inbox {
@@ -48,18 +57,21 @@ impl Inbox {
 
     /// The first message that `is_it`.
     pub(super) fn letter(&mut self, is_it: impl Fn(&Message) -> bool) -> Option<Letter> {
-        let at = self.letters.iter().position(|(message, _)| is_it(message));
+        let at = self
+            .letters
+            .iter()
+            .position(|letter| is_it(&letter.message));
         self.letters.remove(at?)
     }
 
     /// True if there is one that `is_it`.
     pub(super) fn has(&self, is_it: impl Fn(&Message) -> bool) -> bool {
-        self.letters.iter().any(|(message, _)| is_it(message))
+        self.letters.iter().any(|letter| is_it(&letter.message))
     }
 
     /// Without those messages that `are_old`.
     pub(super) fn discard(&mut self, is_old: impl Fn(&Message) -> bool) {
-        self.letters.retain(|(message, _)| !is_old(message));
+        self.letters.retain(|letter| !is_old(&letter.message));
     }
 
     /// Whether somebody waits for what becomes of an object: if not, an answer that comes later is nobody's.
@@ -108,7 +120,7 @@ impl Inbox {
             bytes,
             is_cut,
             lacks_descriptors,
-            from: _,
+            from,
             descriptors,
         } = received;
         if is_cut {
@@ -161,7 +173,11 @@ impl Inbox {
             }
             Message::Bye => self.bye = true,
             message if self.letters.len() < LETTERS => {
-                self.letters.push_back((message, descriptors));
+                self.letters.push_back(Letter {
+                    message,
+                    descriptors,
+                    user: from.map_or(NOBODY, |sender| sender.user),
+                });
             }
             message => {
                 let found = format_args!("{}, behind {LETTERS} of them", message.name());

@@ -10,7 +10,7 @@ use super::{LONG, NOW, against_raw, both, both_with, pair};
 use crate::negotiate::Process;
 use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
-use crate::process::message::{MOST, Message, POINT};
+use crate::process::message::{Content, MOST, Message, Offer, POINT};
 
 const POINT_1: Message = Message::Point {
     number: 1,
@@ -271,6 +271,40 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
     }
     assert!(theirs.trusts_handles());
     assert_eq!(theirs.receive_object(LONG).unwrap().1.len(), 1);
+}
+
+/// Who has greeted as the own user and is another by now. For who may send in another's name, as one who has been another may.
+#[test]
+fn who_has_become_another_user_is_trusted_no_more() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let marked = Marked::new("another user");
+    let (one, mut raw) = against_raw();
+    let own = rustix::process::geteuid().as_raw();
+    let opaque = |number| Message::Object(offer(number, &[HandleKind::TimelineOpaqueFd]));
+    let event = Message::Object(Offer {
+        content: Content::CudaEvent,
+        event: Some([5; 64]),
+        ..offer(2, &[])
+    });
+    raw.say_as(own, &opaque(1), &[marked.0.as_fd()]);
+    raw.say_as(65534, &opaque(1), &[marked.0.as_fd()]);
+    raw.say_as(65534, &event, &[]);
+    let judged = Message::Object(offer(3, &[HandleKind::CounterMemfd]));
+    raw.say_as(65534, &judged, &[marked.0.as_fd()]);
+    drop(one.receive_object(LONG).unwrap());
+    for what in ["timeline-opaque-fd", "event"] {
+        let refused = one.receive_object(LONG).unwrap_err();
+        assert!(
+            matches!(&refused, Error::Import { what: told, reason, .. }
+                if told.contains(what) && reason.contains("user 65534")),
+            "{refused}"
+        );
+    }
+    drop(one.receive_object(LONG).unwrap());
+    assert_eq!(marked.count(), 1);
+    one.check().unwrap();
 }
 
 /// Who says that it is another process, or started at another time.
