@@ -258,7 +258,7 @@ impl Endpoint {
     /// Whether the end of the other process itself is seen, and not that of the connection alone.
     ///
     /// # Errors
-    /// [`Error::Native`] with what pidfd_open(2) has answered.
+    /// [`Error::Native`] with what pidfd_open(2) has answered: `ENOSYS`, `EPERM` or `EACCES`, from a system that is too old, or from a filter of its calls.
     pub fn watches_process(&self) -> Result<()> {
         self.connection().peer.watched()
     }
