@@ -10,7 +10,7 @@ use syncline_core::{Error, Object, PeerLoss, Result};
 
 use super::Survivor;
 use super::control::Received;
-use super::inbox::Inbox;
+use super::inbox::{Inbox, Litter};
 use super::message::{HEADER, Message};
 use super::peer::Peer;
 use super::socket::{Bell, Patience, Socket, native, wait};
@@ -257,6 +257,8 @@ impl Connection {
         patience: Patience,
         mut take: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<T> {
+        // Closed behind the lock.
+        let mut litter = Litter::new();
         let mut state = self.enter();
         let (mut looks, mut overdue) = (0_u32, 0);
         loop {
@@ -276,7 +278,7 @@ impl Connection {
             let ended = self.check();
             // Not so for who looks for points, as there is none.
             let is_full = !state.inbox.has_room_for_points();
-            if !is_full && let Look::Message = self.look(&mut state) {
+            if !is_full && let Look::Message = self.look(&mut state, &mut litter) {
                 looks = looks.wrapping_add(1);
                 if looks.is_multiple_of(IN_A_ROW) {
                     drop(state);
@@ -337,21 +339,26 @@ impl Connection {
         act(&mut self.enter().inbox);
     }
 
-    /// Takes a message from the socket, if there is one.
-    fn look(&self, state: &mut Receiving) -> Look {
+    /// Takes a message from the socket, if there is one. Descriptors that nobody takes go to `litter`.
+    fn look(&self, state: &mut Receiving, litter: &mut Litter) -> Look {
         if state.at_end || state.broken.is_some() {
             return Look::Nothing;
         }
         match self.socket.receive(&mut state.inbox.buffer) {
             Err(Errno::AGAIN) => return Look::Nothing,
-            Err(errno) => self.shut_out(state, native(&self.object, "recvmsg", errno)),
+            Err(errno) => {
+                let error = native(&self.object, "recvmsg", errno);
+                self.shut_out(state, error, litter);
+            }
             Ok(end) if end.bytes == 0 && end.from.is_none() && end.descriptors.is_empty() => {
                 state.at_end = true;
                 return Look::Nothing;
             }
-            Ok(received) => {
-                if let Err(Malformed { expected, found }) = self.take(state, received) {
-                    self.shut_out(state, self.unexpected(expected, found));
+            Ok(mut received) => {
+                let taken = self.take(state, &mut received);
+                litter.extend(received.descriptors);
+                if let Err(Malformed { expected, found }) = taken {
+                    self.shut_out(state, self.unexpected(expected, found), litter);
                 } else if state.inbox.is_closed() {
                     self.is_closed.store(true, Ordering::Release);
                     self.bell.ring();
@@ -366,7 +373,7 @@ impl Connection {
         Look::Message
     }
 
-    fn take(&self, state: &mut Receiving, received: Received) -> Result<(), Malformed> {
+    fn take(&self, state: &mut Receiving, received: &mut Received) -> Result<(), Malformed> {
         let sender = received.from.map_or(0, |sender| sender.process);
         if sender != self.peer.process.id {
             let found = match sender {
@@ -382,8 +389,8 @@ impl Connection {
     }
 
     /// After something that cannot be: nothing more is taken from the other side, nor sent to it.
-    fn shut_out(&self, state: &mut Receiving, error: Error) {
-        state.inbox.clear();
+    fn shut_out(&self, state: &mut Receiving, error: Error, litter: &mut Litter) {
+        state.inbox.clear(litter);
         state.at_end = true;
         state.broken = Some(self.ended.get_or_init(|| error).clone());
         self.is_closed.store(true, Ordering::Release);
@@ -405,9 +412,10 @@ impl Connection {
 
     /// Takes in what is in the socket, as far as there is room.
     pub(super) fn pump(&self) {
+        let mut litter = Litter::new();
         let mut state = self.enter();
         while !state.inbox.is_full() {
-            if let Look::Nothing = self.look(&mut state) {
+            if let Look::Nothing = self.look(&mut state, &mut litter) {
                 break;
             }
         }

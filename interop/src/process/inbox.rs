@@ -1,6 +1,7 @@
 //! What has arrived and nobody has asked for yet, in memory that was there before.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 
 use super::control::{Descriptors, Received};
 use super::message::{MOST, Message};
@@ -15,6 +16,9 @@ const GIVEN_UP: usize = 1024;
 
 /// No user has this number: see chown(2).
 const NOBODY: u32 = u32::MAX;
+
+/// Descriptors that nobody takes. To close one may block, for as long as whoever is behind it likes: so that is done where nobody waits.
+pub(super) type Litter = Vec<OwnedFd>;
 
 /// A message other than a point, with what came beside it.
 #[derive(Debug)]
@@ -105,24 +109,25 @@ impl Inbox {
         !self.has_room_for_points() || self.letters.len() == LETTERS
     }
 
-    /// Everything is closed that came along.
-    pub(super) fn clear(&mut self) {
+    /// Without anything. What came along goes to `litter`.
+    pub(super) fn clear(&mut self, litter: &mut Litter) {
         self.points.clear();
-        self.letters.clear();
+        let letters = self.letters.drain(..);
+        litter.extend(letters.flat_map(|letter| letter.descriptors));
     }
 
     /// Takes in what has been received into the buffer, from the process that it had to come from.
     ///
     /// # Errors
-    /// What is wrong with it. Its descriptors are closed then.
-    pub(super) fn take(&mut self, received: Received) -> Result<(), Malformed> {
+    /// What is wrong with it. Its descriptors stay with it then.
+    pub(super) fn take(&mut self, received: &mut Received) -> Result<(), Malformed> {
         let Received {
             bytes,
             is_cut,
             lacks_descriptors,
             from,
-            descriptors,
-        } = received;
+            ref mut descriptors,
+        } = *received;
         if is_cut {
             let found = format_args!("one of more than {MOST}");
             return Err(Malformed::new("a message of at most 16384 bytes", found));
@@ -175,7 +180,7 @@ impl Inbox {
             message if self.letters.len() < LETTERS => {
                 self.letters.push_back(Letter {
                     message,
-                    descriptors,
+                    descriptors: std::mem::take(descriptors),
                     user: from.map_or(NOBODY, |sender| sender.user),
                 });
             }

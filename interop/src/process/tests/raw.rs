@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use rustix::fs::MemfdFlags;
 use syncline_core::{Error, HandleKind, SharedWords};
@@ -166,6 +167,49 @@ fn descriptors_are_as_many_as_are_told() {
         raw.bytes_beside(&raw.encoded(&message), &fds);
         shut_out(&one, "as many descriptors as are told");
         assert_eq!(marked.count(), 1, "{name}");
+    }
+}
+
+/// A TCP connection whose last descriptor is with the endpoint, and whose end it takes long to close (`SO_LINGER`): what was sent is not received.
+fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
+    use std::io::Write as _;
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut slow = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    slow.set_nonblocking(true).unwrap();
+    while slow.write(&[0; 65536]).is_ok() {}
+    slow.set_nonblocking(false).unwrap();
+    rustix::net::sockopt::set_socket_linger(&slow, Some(2 * LONG)).unwrap();
+    (slow.into(), other)
+}
+
+/// Whoever closes what came along keeps nobody waiting: neither what came with a bad message, nor what had come before it.
+#[test]
+fn what_is_slow_to_close_is_closed_without_the_lock() {
+    let message = Message::Object(offer(1, &[HandleKind::CounterMemfd]));
+    for comes_before in [false, true] {
+        let (slow, other) = slow_to_close();
+        let (one, mut raw) = against_raw();
+        let begin = Instant::now();
+        if comes_before {
+            raw.bytes_beside(&raw.encoded(&message), &[slow.as_fd()]);
+            raw.sequence += 1;
+            raw.say(&Message::Taken { number: 1 }, 1);
+        } else {
+            raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd()]);
+        }
+        drop(slow);
+        std::thread::scope(|scope| {
+            let closes = scope.spawn(|| one.await_answer(7, 2 * LONG).unwrap_err());
+            while one.check().is_ok() {
+                std::thread::yield_now();
+            }
+            shut_out(&one, "as many descriptors as are told");
+            // Nobody is there any more, so there is nothing to wait for.
+            drop(other);
+            closes.join().unwrap();
+        });
+        assert!(begin.elapsed() < LONG);
     }
 }
 
