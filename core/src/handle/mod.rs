@@ -213,8 +213,8 @@ pub struct CounterFd(OwnedFd);
 
 impl CounterFd {
     /// Takes a descriptor in, if it is a counter's: memory of the right size, which is sealed so that it keeps that (`F_SEAL_SHRINK`,
-    /// `F_SEAL_GROW`, `F_SEAL_SEAL`), can be read and written, and begins as this version of the library begins its pages. Makes four
-    /// system calls, and does not block.
+    /// `F_SEAL_GROW`, `F_SEAL_SEAL`), can be read and written, and begins as this version of the library begins its pages. Makes five
+    /// system calls, and does not block, whatever file it is.
     ///
     /// See memfd_create(2) and `F_GET_SEALS` in fcntl(2).
     ///

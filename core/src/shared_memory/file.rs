@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FileType, MemfdFlags, OFlags, SealFlags};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::io::Errno;
 
 /// What keeps memory whole once it is mapped: nobody can take it away, nor make it such that it cannot be written to.
@@ -12,6 +12,10 @@ const SEALS: SealFlags = SealFlags::SHRINK
 
 /// Seals that it must not have, as everybody who has it writes.
 const READ_ONLY: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
+
+/// The kernel's number for what holds memory of huge pages: see statfs(2). They come out of a pool. Seals keep nobody who has the file from making a hole in it, and a load there
+/// is a `SIGBUS` where the pool is empty. Other memory is given as it is touched.
+const HUGETLBFS_MAGIC: u32 = 0x9584_58f6;
 
 /// A file of memory whose size stays as it is. What stands in it may change at any time.
 #[derive(Clone, Copy)]
@@ -35,18 +39,14 @@ impl<'f> Sealed<'f> {
     /// # Errors
     /// What was found instead, in words.
     pub(crate) fn judge(file: BorrowedFd<'f>) -> Result<Self, String> {
-        let status = rustix::fs::fstat(file).map_err(unusable)?;
-        let kind = FileType::from_raw_mode(status.st_mode);
-        if kind != FileType::RegularFile {
-            return Err(format!("it is a {kind:?}, not memory"));
-        }
         let access = rustix::fs::fcntl_getfl(file).map_err(unusable)?;
         if access.contains(OFlags::PATH) || access & OFlags::RWMODE != OFlags::RDWR {
             return Err("it cannot be read and written, and who has it does both".into());
         }
+        // Before anything that the file's system answers: somebody's own (FUSE) may take its time.
         let seals = match rustix::fs::fcntl_get_seals(file) {
             Ok(seals) => seals,
-            Err(Errno::INVAL) => return Err("it is a file, not a memfd".into()),
+            Err(Errno::INVAL) => return Err("it is something else than a memfd".into()),
             Err(errno) => return Err(unusable(errno)),
         };
         if !seals.contains(SEALS) {
@@ -58,6 +58,11 @@ impl<'f> Sealed<'f> {
         if seals.intersects(READ_ONLY) {
             return Err("it is sealed against writing, and who has it writes".into());
         }
+        let system = rustix::fs::fstatfs(file).map_err(unusable)?;
+        if system.f_type as u32 == HUGETLBFS_MAGIC {
+            return Err("it is of huge pages, which may run out where a hole is made in it".into());
+        }
+        let status = rustix::fs::fstat(file).map_err(unusable)?;
         let bytes = u64::try_from(status.st_size).unwrap_or(0);
         Ok(Self { file, bytes })
     }

@@ -61,8 +61,8 @@ impl<A: Atomic> Mapping<A> {
     /// The first.
     #[inline]
     pub(crate) const fn first(&self) -> &A {
-        // SAFETY: there is one. Mapped until this is dropped, and aligned as pages of the system are; the file can neither shrink, which would take it
-        // away, nor be anything else, as it is sealed. Any bytes are an `A`, and this process reaches them as atomics only, as others may
+        // SAFETY: there is one. Mapped until this is dropped, and aligned as pages of the system are; the file is sealed, so it cannot shrink, which would take
+        // pages away, nor be anything else. Holes may be made in it by others: it is not of huge pages, so the system fills them with zeroes as they are touched, as it does with fresh memory. Any bytes are an `A`, and this process reaches them as atomics only, as others may
         // change them at any time.
         unsafe { self.at.as_ref() }
     }

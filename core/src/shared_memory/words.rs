@@ -41,7 +41,7 @@ pub struct WordsFd(OwnedFd);
 
 impl WordsFd {
     /// Takes a descriptor in, if it is such memory: a memfd sealed so that it keeps its size (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_SEAL`), to be read and
-    /// written, of whole words. Makes three system calls, and does not block.
+    /// written, of whole words, and not of huge pages (`MFD_HUGETLB`), which may run out while it is used. Makes four system calls, and does not block, whatever file it is.
     ///
     /// # Errors
     /// [`Error::Import`], with what was found instead, and the descriptor, still open.
@@ -197,6 +197,21 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_huge_pages_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        // Not every system has them.
+        let Ok(file) = rustix::fs::memfd_create("huge", flags) else {
+            return;
+        };
+        rustix::fs::ftruncate(&file, 2 << 20).unwrap();
+        let sized = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, sized).unwrap();
+        let rejected = WordsFd::from_fd(file).unwrap_err();
+        let told = rejected.error.to_string();
+        assert!(told.contains("huge pages"), "{told}");
+    }
+
+    #[test]
     fn what_is_no_such_memory_comes_back() {
         for bytes in [0, 3, 10, u64::MAX] {
             let error = SharedWords::new(bytes).unwrap_err();
@@ -212,7 +227,7 @@ mod tests {
         let sized = SealFlags::SHRINK | SealFlags::GROW;
         let file: OwnedFd = File::open("/dev/null").unwrap().into();
         let refused = [
-            (file, "not memory"),
+            (file, "read and written"),
             (memory(8, SealFlags::empty()), "lacks the seals"),
             (memory(8, sized), "lacks the seals"),
             (

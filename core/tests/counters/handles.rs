@@ -39,11 +39,15 @@ fn hostile() -> Vec<(&'static str, OwnedFd, &'static str)> {
     let (reading, writing) = rustix::pipe::pipe().unwrap();
     let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
     vec![
-        ("the reading end of a pipe", reading, "not memory"),
-        ("the writing end of a pipe", writing, "not memory"),
-        ("a socket", socket.into(), "not memory"),
-        ("a directory", open("/", OFlags::RDONLY), "not memory"),
-        ("/dev/zero", open("/dev/zero", OFlags::RDWR), "not memory"),
+        ("the reading end of a pipe", reading, "read and written"),
+        ("the writing end of a pipe", writing, "read and written"),
+        ("a socket", socket.into(), "else than a memfd"),
+        ("a directory", open("/", OFlags::RDONLY), "read and written"),
+        (
+            "/dev/zero",
+            open("/dev/zero", OFlags::RDWR),
+            "else than a memfd",
+        ),
         (
             "the program",
             open("/proc/self/exe", OFlags::RDONLY),

@@ -16,6 +16,9 @@ use crate::negotiate::{Conflict, Party, Plan, Process, Requirements, negotiate};
 /// For how long one of several is waited for before another has its turn.
 const TURN: Duration = Duration::from_millis(50);
 
+/// What the other side is to do first.
+const NEEDS: &str = "say what it needs";
+
 /// Why processes have not come to a plan.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -242,6 +245,10 @@ impl<'e> Talk<'e> {
                 }
             }
             if !is_all {
+                // Of these there may be any number.
+                if patience.is_over() {
+                    return Err(self.endpoint.connection().silent(NEEDS, patience));
+                }
                 continue;
             }
             let this = Process::this();
@@ -259,10 +266,10 @@ impl<'e> Talk<'e> {
 
     fn next(&self, patience: Patience) -> Result<(u32, bool, Vec<Party>)> {
         let connection = self.endpoint.connection();
-        connection.receive("say what it needs", patience, |inbox| {
+        connection.receive(NEEDS, patience, |inbox| {
             inbox.discard(|message| is_before(message, *self.round));
             let is_told = |message: &Message| matches!(message, Message::Requirements { .. });
-            match inbox.letter(is_told)?.0 {
+            match inbox.letter(is_told)?.message {
                 Message::Requirements {
                     round,
                     is_all,
@@ -286,8 +293,8 @@ impl<'e> Talk<'e> {
         let found = connection.receive("say what it has found", patience, |inbox| {
             inbox.discard(|message| is_before(message, round));
             let answer = inbox.letter(|message| matches!(message, Message::Agreed(_)));
-            match answer {
-                Some((Message::Agreed(agreed), _)) => Some(Some(agreed)),
+            match answer.map(|letter| letter.message) {
+                Some(Message::Agreed(agreed)) => Some(Some(agreed)),
                 // It has given this round up. What it has sent for the next stays.
                 _ if inbox.has(|message| is_after(message, round)) => Some(None),
                 _ => None,

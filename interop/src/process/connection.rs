@@ -10,7 +10,7 @@ use syncline_core::{Error, Object, PeerLoss, Result};
 
 use super::Survivor;
 use super::control::Received;
-use super::inbox::Inbox;
+use super::inbox::{Inbox, Litter};
 use super::message::{HEADER, Message};
 use super::peer::Peer;
 use super::socket::{Bell, Patience, Socket, native, wait};
@@ -18,6 +18,16 @@ use super::wire::{Malformed, TooMuch};
 
 /// Longer than the guard takes to find out how the other process was lost.
 const VERDICT: Duration = Duration::from_secs(1);
+
+/// Messages that one thread takes from the socket in a row, before others have their turn.
+const IN_A_ROW: u32 = 16;
+
+/// Messages that it takes once its time is over, for one that was there in time. Whoever goes on sending keeps nobody for longer.
+const OVERDUE: u32 = 1024;
+
+/// What the other side was to do while its points fill the inbox.
+const BEHIND_POINTS: &str =
+    "send what was waited for, or that is behind 1024 points which nobody has received,";
 
 /// One end, and everything that is known of the other.
 pub(super) struct Connection {
@@ -27,7 +37,9 @@ pub(super) struct Connection {
     /// The number of the next message to the other side.
     sending: Mutex<u64>,
     receiving: Mutex<Receiving>,
-    /// Something has been put into the inbox, or who read the socket does so no more.
+    /// Held on the way to `receiving`: who comes out and in again lets those in first who stand there, as the lock alone does not.
+    door: Mutex<()>,
+    /// Something has been put into the inbox, or there is room for points again, or who read the socket does so no more.
     arrived: Condvar,
     /// The first thing that ended it.
     ended: OnceLock<Error>,
@@ -54,6 +66,8 @@ struct Receiving {
     is_watched: bool,
     /// He was woken by one of them.
     is_nudged: bool,
+    /// So many wait until there is room for points.
+    waiting_for_room: u32,
     /// Nothing comes out of the socket any more.
     at_end: bool,
     /// Something came that cannot be.
@@ -92,9 +106,11 @@ impl Connection {
                 inbox: Inbox::new(),
                 is_watched: false,
                 is_nudged: false,
+                waiting_for_room: 0,
                 at_end: false,
                 broken: None,
             }),
+            door: Mutex::default(),
             arrived: Condvar::new(),
             ended: OnceLock::new(),
             over,
@@ -134,7 +150,7 @@ impl Connection {
         }
     }
 
-    fn silent(&self, awaited: &'static str, patience: Patience) -> Error {
+    pub(super) fn silent(&self, awaited: &'static str, patience: Patience) -> Error {
         Error::PeerSilent {
             endpoint: self.object.clone(),
             process: self.peer.process.id,
@@ -222,34 +238,64 @@ impl Connection {
         wait(asked, patience).map_err(|errno| native(&self.object, "poll", errno))
     }
 
+    /// What has arrived, behind everybody who waits for it already.
+    fn enter(&self) -> MutexGuard<'_, Receiving> {
+        let _door = locked(&self.door);
+        locked(&self.receiving)
+    }
+
     /// Waits until `take` finds what it looks for among what has arrived.
     ///
+    /// Takes messages from the socket as long as there is room for points: behind that, who looks for something else waits until some are received, and the other
+    /// side until there is room in the socket.
+    ///
     /// # Errors
-    /// [`Error::PeerSilent`] if that has not come in time, and what has ended the endpoint once nothing is left in the socket.
+    /// [`Error::PeerSilent`] if that has not come in time, and what has ended the endpoint once nothing is left in the socket, or nothing more can be taken from it.
     pub(super) fn receive<T>(
         &self,
         awaited: &'static str,
         patience: Patience,
         mut take: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<T> {
-        let mut state = locked(&self.receiving);
+        // Closed behind the lock.
+        let mut litter = Litter::new();
+        let mut state = self.enter();
+        let (mut looks, mut overdue) = (0_u32, 0);
         loop {
             if let Some(error) = &state.broken {
                 return Err(error.clone());
             }
             if let Some(found) = take(&mut state.inbox) {
+                if state.waiting_for_room > 0 && state.inbox.has_room_for_points() {
+                    self.arrived.notify_all();
+                }
                 return Ok(found);
+            }
+            if overdue >= OVERDUE {
+                return Err(self.silent(awaited, patience));
             }
             // Before the look: what it sent before it went is in the socket then.
             let ended = self.check();
-            if let Look::Message = self.look(&mut state) {
+            // Not so for who looks for points, as there is none.
+            let is_full = !state.inbox.has_room_for_points();
+            if !is_full && let Look::Message = self.look(&mut state, &mut litter) {
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(IN_A_ROW) {
+                    drop(state);
+                    state = self.enter();
+                    if patience.is_over() {
+                        overdue += IN_A_ROW;
+                    }
+                }
                 continue;
             }
             ended?;
             if patience.is_over() {
+                let awaited = if is_full { BEHIND_POINTS } else { awaited };
                 return Err(self.silent(awaited, patience));
             }
-            if state.is_watched {
+            if state.is_watched || is_full {
+                state.waiting_for_room += u32::from(is_full);
                 state = match patience.left() {
                     None => {
                         let woken = self.arrived.wait(state);
@@ -260,6 +306,7 @@ impl Connection {
                         woken.unwrap_or_else(PoisonError::into_inner).0
                     }
                 };
+                state.waiting_for_room -= u32::from(is_full);
                 continue;
             }
             state.is_watched = true;
@@ -277,7 +324,7 @@ impl Connection {
                 &mut asked[..]
             };
             let slept = self.sleep(asked, patience);
-            state = locked(&self.receiving);
+            state = self.enter();
             state.is_watched = false;
             if std::mem::take(&mut state.is_nudged) {
                 self.nudge.hush();
@@ -289,24 +336,29 @@ impl Connection {
     }
 
     pub(super) fn with_inbox(&self, act: impl FnOnce(&mut Inbox)) {
-        act(&mut locked(&self.receiving).inbox);
+        act(&mut self.enter().inbox);
     }
 
-    /// Takes a message from the socket, if there is one.
-    fn look(&self, state: &mut Receiving) -> Look {
+    /// Takes a message from the socket, if there is one. Descriptors that nobody takes go to `litter`.
+    fn look(&self, state: &mut Receiving, litter: &mut Litter) -> Look {
         if state.at_end || state.broken.is_some() {
             return Look::Nothing;
         }
         match self.socket.receive(&mut state.inbox.buffer) {
             Err(Errno::AGAIN) => return Look::Nothing,
-            Err(errno) => self.shut_out(state, native(&self.object, "recvmsg", errno)),
+            Err(errno) => {
+                let error = native(&self.object, "recvmsg", errno);
+                self.shut_out(state, error, litter);
+            }
             Ok(end) if end.bytes == 0 && end.from.is_none() && end.descriptors.is_empty() => {
                 state.at_end = true;
                 return Look::Nothing;
             }
-            Ok(received) => {
-                if let Err(Malformed { expected, found }) = self.take(state, received) {
-                    self.shut_out(state, self.unexpected(expected, found));
+            Ok(mut received) => {
+                let taken = self.take(state, &mut received);
+                litter.extend(received.descriptors);
+                if let Err(Malformed { expected, found }) = taken {
+                    self.shut_out(state, self.unexpected(expected, found), litter);
                 } else if state.inbox.is_closed() {
                     self.is_closed.store(true, Ordering::Release);
                     self.bell.ring();
@@ -321,7 +373,7 @@ impl Connection {
         Look::Message
     }
 
-    fn take(&self, state: &mut Receiving, received: Received) -> Result<(), Malformed> {
+    fn take(&self, state: &mut Receiving, received: &mut Received) -> Result<(), Malformed> {
         let sender = received.from.map_or(0, |sender| sender.process);
         if sender != self.peer.process.id {
             let found = match sender {
@@ -337,8 +389,8 @@ impl Connection {
     }
 
     /// After something that cannot be: nothing more is taken from the other side, nor sent to it.
-    fn shut_out(&self, state: &mut Receiving, error: Error) {
-        state.inbox.clear();
+    fn shut_out(&self, state: &mut Receiving, error: Error, litter: &mut Litter) {
+        state.inbox.clear(litter);
         state.at_end = true;
         state.broken = Some(self.ended.get_or_init(|| error).clone());
         self.is_closed.store(true, Ordering::Release);
@@ -352,7 +404,7 @@ impl Connection {
         if !self.is_closed.load(Ordering::Acquire) {
             return None;
         }
-        match locked(&self.receiving).broken {
+        match self.enter().broken {
             None => Some(PeerLoss::Left),
             Some(_) => Some(PeerLoss::ShutOut),
         }
@@ -360,9 +412,10 @@ impl Connection {
 
     /// Takes in what is in the socket, as far as there is room.
     pub(super) fn pump(&self) {
-        let mut state = locked(&self.receiving);
+        let mut litter = Litter::new();
+        let mut state = self.enter();
         while !state.inbox.is_full() {
-            if let Look::Nothing = self.look(&mut state) {
+            if let Look::Nothing = self.look(&mut state, &mut litter) {
                 break;
             }
         }
@@ -374,7 +427,7 @@ impl Connection {
         self.over.ring();
         {
             // Nobody is between looking and sleeping.
-            let _state = locked(&self.receiving);
+            let _state = self.enter();
             self.arrived.notify_all();
         }
         let all = {
@@ -390,14 +443,20 @@ impl Connection {
     /// The number of the next message that is taken; `None` if none is.
     #[cfg(any(test, fuzzing))]
     pub(super) fn due(&self) -> Option<u64> {
-        let state = locked(&self.receiving);
+        let state = self.enter();
         (!state.inbox.is_closed() && state.broken.is_none()).then(|| state.inbox.due())
     }
 
     /// Somebody sleeps at the socket, or is about to.
     #[cfg(test)]
     pub(super) fn is_watched(&self) -> bool {
-        locked(&self.receiving).is_watched
+        self.enter().is_watched
+    }
+
+    /// Somebody sleeps until there is room for points.
+    #[cfg(test)]
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.enter().waiting_for_room > 0
     }
 
     pub(super) fn survive(&self, survivor: Arc<dyn Survivor>) {

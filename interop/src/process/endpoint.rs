@@ -32,12 +32,13 @@ use crate::negotiate::Process;
 /// before anything of it is used; who has sent it is what the kernel says (`SO_PASSCRED`). After one that cannot be (malformed, cut short, too
 /// long, out of turn, from another process, with too many descriptors or too few) the endpoint is closed: [`check`](Self::check) and every later call
 /// return that [`Error::Message`], and the other side sees it as left. Received descriptors that nobody takes are closed. At most 1024 points and 16
-/// other messages wait here until they are asked for; what goes beyond ends the endpoint, too. What waits in the socket
+/// other messages wait here until they are asked for. One more of the others ends the endpoint, too. Behind so many points nothing is taken from the socket until some
+/// are received: who waits for something else then waits for that as well, and at the end of its timeout says so. What waits in the socket
 /// itself is bounded by the system, and a sender waits.
 ///
 /// # Opaque handles
 /// Drivers do not check what is behind an opaque descriptor, and one of another kind is undefined behaviour in them. So
-/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd`, and CUDA's handles of events, are taken only from a process of this process's own effective user: such a
+/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd`, and CUDA's handles of events, are taken only from a process of this process's own effective user, as which it has greeted and has sent that very message: such a
 /// process could write into this one's memory anyway (ptrace(2)). [`trust_handles`](Self::trust_handles) lifts that. Counters in shared memory
 /// can be judged, and are taken from everybody.
 ///
@@ -48,7 +49,8 @@ use crate::negotiate::Process;
 /// refuses a descriptor of the process ([`watches_process`](Self::watches_process) says so) only the end of the connection is seen.
 ///
 /// # Blocking
-/// Calls with a timeout wait in poll(2) for at most so long; [`Duration::ZERO`] looks once, and [`Duration::MAX`] has no end. One that finds the
+/// Calls with a timeout wait in poll(2) for at most so long; [`Duration::ZERO`] looks at what is there, and [`Duration::MAX`] has no end. However much the
+/// other side sends, a call whose time is over takes no more than 1024 messages of it, and every few messages lets other threads have their turn. One that finds the
 /// connection closed while it sends may take 300 ms longer to say why. None of the others blocks.
 ///
 /// ```
@@ -256,18 +258,27 @@ impl Endpoint {
     /// Whether the end of the other process itself is seen, and not that of the connection alone.
     ///
     /// # Errors
-    /// [`Error::Native`] with what pidfd_open(2) has answered.
+    /// [`Error::Native`] with what pidfd_open(2) has answered: `ENOSYS`, `EPERM` or `EACCES`, from a system that is too old, or from a filter of its calls.
     pub fn watches_process(&self) -> Result<()> {
         self.connection().peer.watched()
     }
 
-    /// Whether opaque handles are taken from the other process: if it runs as this process's own effective user, or somebody
-    /// [vouches](Self::trust_handles) for it.
+    /// Whether opaque handles are taken from the other process: if it has greeted as this process's own effective user, or somebody
+    /// [vouches](Self::trust_handles) for it. Unless somebody does, each has to come in a message that was sent as that user, too.
     #[must_use]
     pub fn trusts_handles(&self) -> bool {
+        self.distrusts(self.connection().peer.user).is_none()
+    }
+
+    /// Of who has greeted and who sends as `user`, the one from whom nothing opaque is taken.
+    fn distrusts(&self, user: u32) -> Option<u32> {
         let connection = self.connection();
-        connection.is_trusted.load(Ordering::Relaxed)
-            || connection.peer.user == rustix::process::geteuid().as_raw()
+        if connection.is_trusted.load(Ordering::Relaxed) {
+            return None;
+        }
+        let own = rustix::process::geteuid().as_raw();
+        let mut users = [connection.peer.user, user].into_iter();
+        users.find(|user| *user != own)
     }
 
     /// Takes opaque handles from the other process, whoever it runs as.
@@ -336,7 +347,7 @@ impl Endpoint {
     /// The next object that the other side offers, with as many descriptors as it has handles, none of them looked at.
     ///
     /// # Errors
-    /// [`Error::Import`] if it comes with opaque handles from a process that is not [trusted](Self::trusts_handles): it is closed, and the
+    /// [`Error::Import`] if it comes with opaque handles, or an event, from a process that is not [trusted](Self::trusts_handles): it is closed, and the
     /// other side told; and as every call.
     pub(crate) fn receive_object(&self, timeout: Duration) -> Result<(Offer, Vec<OwnedFd>)> {
         let patience = Patience::of(timeout);
@@ -345,42 +356,32 @@ impl Endpoint {
             .receive("send an object", patience, |inbox| {
                 inbox.letter(|message| matches!(message, Message::Object(_)))
             })?;
-        let (Message::Object(offer), descriptors) = letter else {
-            return Err(self.connection().unexpected("an object", letter.0.name()));
+        let Message::Object(offer) = letter.message else {
+            let found = letter.message.name();
+            return Err(self.connection().unexpected("an object", found));
         };
-        let opaque = offer.handles.iter().find(|handle| is_opaque(handle.kind));
-        match opaque {
-            Some(opaque) if !self.trusts_handles() => {
-                let kind = opaque.kind.name();
-                drop(descriptors);
-                let refused = Message::Refused {
-                    number: offer.number,
-                    reason: self.distrust(),
-                };
-                // Whoever does not hear of it has a timeout of its own.
-                let _ = self.send(&refused, &[], Patience::of(Duration::ZERO));
-                Err(self.distrusted(format!("{kind} of \"{}\"", offer.label)))
-            }
-            _ => Ok((offer, descriptors.into_vec())),
-        }
-    }
-
-    /// Why nothing opaque is taken from the other process.
-    fn distrust(&self) -> String {
-        format!(
-            "{} runs as user {}, and what no driver checks is taken from the own user alone",
+        let mut kinds = offer.handles.iter().map(|handle| handle.kind);
+        let opaque = kinds.find(|kind| is_opaque(*kind)).map(HandleKind::name);
+        let opaque = opaque.or_else(|| offer.event.map(|_| "event"));
+        let (Some(opaque), Some(user)) = (opaque, self.distrusts(letter.user)) else {
+            return Ok((offer, letter.descriptors.into_vec()));
+        };
+        drop(letter.descriptors);
+        let reason = format!(
+            "{} runs as user {user}, and what no driver checks is taken from the own user alone",
             self.peer(),
-            self.connection().peer.user
-        )
-    }
-
-    /// The error for something opaque from a process that is not [trusted](Self::trusts_handles).
-    pub(super) fn distrusted(&self, what: String) -> Error {
-        Error::Import {
+        );
+        let refused = Message::Refused {
+            number: offer.number,
+            reason: reason.clone(),
+        };
+        // Whoever does not hear of it has a timeout of its own.
+        let _ = self.send(&refused, &[], Patience::of(Duration::ZERO));
+        Err(Error::Import {
             object: self.object().clone(),
-            what,
-            reason: self.distrust(),
-        }
+            what: format!("{opaque} of \"{}\"", offer.label),
+            reason,
+        })
     }
 
     /// Tells the other side what became of the object that it offered under this number.
@@ -414,7 +415,7 @@ impl Endpoint {
         let letter = connection
             .receive(awaited, patience, |inbox| inbox.letter(is_answer))
             .inspect_err(|_| connection.with_inbox(|inbox| inbox.await_answer(number, false)))?;
-        match letter.0 {
+        match letter.message {
             Message::Refused { reason, .. } => Ok(Err(reason)),
             _ => Ok(Ok(())),
         }

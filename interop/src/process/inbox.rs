@@ -1,20 +1,33 @@
 //! What has arrived and nobody has asked for yet, in memory that was there before.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 
 use super::control::{Descriptors, Received};
 use super::message::{MOST, Message};
 use super::wire::Malformed;
 
-/// Points that may lie there.
+/// Points that may lie there. Who reads sees to it that there is room.
 pub(super) const POINTS: usize = 1024;
 /// Other messages that may.
 pub(super) const LETTERS: usize = 16;
 /// Answers that are remembered not to be waited for any more.
 const GIVEN_UP: usize = 1024;
 
+/// No user has this number: see chown(2).
+const NOBODY: u32 = u32::MAX;
+
+/// Descriptors that nobody takes. To close one may block, for as long as whoever is behind it likes: so that is done where nobody waits.
+pub(super) type Litter = Vec<OwnedFd>;
+
 /// A message other than a point, with what came beside it.
-pub(super) type Letter = (Message, Descriptors);
+#[derive(Debug)]
+pub(super) struct Letter {
+    pub(super) message: Message,
+    pub(super) descriptors: Descriptors,
+    /// Who its sender ran as when it was sent.
+    pub(super) user: u32,
+}
 
 /// What has arrived, and where what arrives next is put.
 pub(super) struct Inbox {
@@ -48,18 +61,21 @@ impl Inbox {
 
     /// The first message that `is_it`.
     pub(super) fn letter(&mut self, is_it: impl Fn(&Message) -> bool) -> Option<Letter> {
-        let at = self.letters.iter().position(|(message, _)| is_it(message));
+        let at = self
+            .letters
+            .iter()
+            .position(|letter| is_it(&letter.message));
         self.letters.remove(at?)
     }
 
     /// True if there is one that `is_it`.
     pub(super) fn has(&self, is_it: impl Fn(&Message) -> bool) -> bool {
-        self.letters.iter().any(|(message, _)| is_it(message))
+        self.letters.iter().any(|letter| is_it(&letter.message))
     }
 
     /// Without those messages that `are_old`.
     pub(super) fn discard(&mut self, is_old: impl Fn(&Message) -> bool) {
-        self.letters.retain(|(message, _)| !is_old(message));
+        self.letters.retain(|letter| !is_old(&letter.message));
     }
 
     /// Whether somebody waits for what becomes of an object: if not, an answer that comes later is nobody's.
@@ -84,29 +100,34 @@ impl Inbox {
         self.sequence
     }
 
-    /// True if nothing more goes in for certain.
-    pub(super) fn is_full(&self) -> bool {
-        self.points.len() == POINTS || self.letters.len() == LETTERS
+    pub(super) fn has_room_for_points(&self) -> bool {
+        self.points.len() < POINTS
     }
 
-    /// Everything is closed that came along.
-    pub(super) fn clear(&mut self) {
+    /// True if nothing more goes in for certain.
+    pub(super) fn is_full(&self) -> bool {
+        !self.has_room_for_points() || self.letters.len() == LETTERS
+    }
+
+    /// Without anything. What came along goes to `litter`.
+    pub(super) fn clear(&mut self, litter: &mut Litter) {
         self.points.clear();
-        self.letters.clear();
+        let letters = self.letters.drain(..);
+        litter.extend(letters.flat_map(|letter| letter.descriptors));
     }
 
     /// Takes in what has been received into the buffer, from the process that it had to come from.
     ///
     /// # Errors
-    /// What is wrong with it. Its descriptors are closed then.
-    pub(super) fn take(&mut self, received: Received) -> Result<(), Malformed> {
+    /// What is wrong with it. Its descriptors stay with it then.
+    pub(super) fn take(&mut self, received: &mut Received) -> Result<(), Malformed> {
         let Received {
             bytes,
             is_cut,
             lacks_descriptors,
-            from: _,
-            descriptors,
-        } = received;
+            from,
+            ref mut descriptors,
+        } = *received;
         if is_cut {
             let found = format_args!("one of more than {MOST}");
             return Err(Malformed::new("a message of at most 16384 bytes", found));
@@ -157,7 +178,11 @@ impl Inbox {
             }
             Message::Bye => self.bye = true,
             message if self.letters.len() < LETTERS => {
-                self.letters.push_back((message, descriptors));
+                self.letters.push_back(Letter {
+                    message,
+                    descriptors: std::mem::take(descriptors),
+                    user: from.map_or(NOBODY, |sender| sender.user),
+                });
             }
             message => {
                 let found = format_args!("{}, behind {LETTERS} of them", message.name());

@@ -25,7 +25,7 @@ impl Peer {
     /// Judges what a process says of itself by what the kernel says of it.
     ///
     /// # Errors
-    /// [`Error::Message`] if it says something else, [`Error::PeerLost`] if it has gone since.
+    /// [`Error::Message`] if it says something else, [`Error::PeerLost`] if it has gone since, [`Error::Native`] if the system has no descriptor left for it.
     pub(super) fn judge(endpoint: &Object, told: Process, from: Sender) -> Result<Self> {
         let lies = |found: String| Error::Message {
             endpoint: endpoint.clone(),
@@ -47,9 +47,16 @@ impl Peer {
         let id = i32::try_from(told.id).ok().and_then(Pid::from_raw);
         let opened = id.ok_or(Errno::INVAL);
         let opened = opened.and_then(|id| pidfd_open(id, PidfdFlags::empty()));
-        if matches!(opened, Err(Errno::SRCH)) {
-            return Err(died());
-        }
+        let watched = match opened {
+            Ok(watched) => Ok(watched),
+            Err(Errno::SRCH) => return Err(died()),
+            // It is too old, or does not let this process.
+            Err(errno @ (Errno::NOSYS | Errno::PERM | Errno::ACCESS)) => {
+                Err(native(endpoint, "pidfd_open", errno))
+            }
+            // For want of something now. Its end would go unseen, and nobody would know.
+            Err(errno) => return Err(native(endpoint, "pidfd_open", errno)),
+        };
         // After that, so that both are about one process, also if ids are given again.
         let found = Process::with_id(told.id);
         if found.started != told.started && found.started != 0 && told.started != 0 {
@@ -61,7 +68,7 @@ impl Peer {
         Ok(Self {
             process: told,
             user: from.user,
-            watched: opened.map_err(|errno| native(endpoint, "pidfd_open", errno)),
+            watched,
         })
     }
 

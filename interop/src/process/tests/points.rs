@@ -1,12 +1,21 @@
 //! P2: points, and what they cost.
 
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use syncline_core::{Error, HandleKind};
 
 use super::{LONG, NOW, against_raw, both, heap};
-use crate::process::hostile::offer;
+use crate::negotiate::Party;
+use crate::process::Disagreement;
+use crate::process::hostile::{Raw, offer};
 use crate::process::message::Message;
+use crate::process::socket::Patience;
+
+const POINT_1: Message = Message::Point {
+    number: 1,
+    value: 1,
+};
 
 #[test]
 fn points_come_in_their_order() {
@@ -44,10 +53,9 @@ fn neither_side_allocates_for_a_point() {
     for value in 0..100 {
         one.send_point_of(1, value, LONG).unwrap();
     }
-    let none =
-        other
-            .connection()
-            .receive("", super::super::socket::Patience::of(NOW), |_| None::<()>);
+    let none = other
+        .connection()
+        .receive("", Patience::of(NOW), |_| None::<()>);
     let counted = heap::so_far() - before;
     assert!(none.is_err());
     for value in 0..100 {
@@ -127,7 +135,7 @@ fn a_sender_waits_for_room_and_no_longer_than_it_says() {
     });
 }
 
-/// Points wait in a ring of 1024 while somebody waits for something else: the next one is too many.
+/// Points wait in a ring of 1024 while somebody waits for something else. The next ones stay in the socket, and what is behind them.
 #[test]
 fn points_that_nobody_asks_for_are_bounded() {
     let (one, mut raw) = against_raw();
@@ -138,20 +146,189 @@ fn points_that_nobody_asks_for_are_bounded() {
     }
     // There is room again.
     assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 0));
-    raw.say(&point(1024), 0);
-    assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+    for value in 1024..1030 {
+        raw.say(&point(value), 0);
+    }
+    raw.say(&Message::Taken { number: 2 }, 0);
+    let late = one.await_answer(2, NOW).unwrap_err();
+    assert!(late.is_timeout(), "{late}");
+    assert!(late.to_string().contains("behind 1024 points"), "{late}");
+    assert_eq!(one.connection().due(), Some(1026));
+    one.connection()
+        .with_inbox(|inbox| inbox.await_answer(2, true));
+    // With room for all but one, and for all.
+    for value in 1..6 {
+        assert_eq!(one.receive_point_of(NOW).unwrap(), (1, value));
+    }
+    assert!(one.await_answer(3, NOW).unwrap_err().is_timeout());
+    assert_eq!(one.connection().due(), Some(1031));
+    assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 6));
+    assert_eq!(one.await_answer(2, NOW).unwrap(), Ok(()));
+    for value in 7..1030 {
+        assert_eq!(one.receive_point_of(NOW).unwrap(), (1, value));
+    }
     one.check().unwrap();
-    raw.say(&point(1025), 0);
-    let refused = one.await_answer(1, NOW).unwrap_err();
+}
+
+/// Somebody waits for an answer behind more points than there is room for, while another thread receives them: nobody is shut out.
+#[test]
+fn an_answer_behind_many_points_comes_as_they_are_received() {
+    let (one, other) = both();
+    let all = 5000;
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let awaits = scope.spawn(|| one.await_answer(2, LONG).unwrap());
+        scope.spawn(|| {
+            for value in 0..all {
+                other.send_point_of(1, value, LONG).unwrap();
+            }
+            other.answer(2, Ok(()), LONG).unwrap();
+        });
+        // It has taken in all that it may.
+        while one.connection().due().is_some_and(|due| due < 1025) {
+            std::thread::yield_now();
+        }
+        for value in 0..all {
+            assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
+        }
+        assert_eq!(awaits.join().unwrap(), Ok(()));
+    });
+    assert!(begin.elapsed() < LONG);
+}
+
+/// One is enough, and whoever receives it may not look into the socket.
+#[test]
+fn who_waits_for_room_is_woken_by_who_makes_it() {
+    let (one, mut raw) = against_raw();
+    for value in 0..1024 {
+        raw.say(&Message::Point { number: 1, value }, 0);
+        assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+    }
+    raw.say(&Message::Taken { number: 2 }, 0);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let awaits = scope.spawn(|| one.await_answer(2, LONG));
+        while !one.connection().waits_for_room() && one.check().is_ok() {
+            std::thread::yield_now();
+        }
+        assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 0));
+        assert_eq!(awaits.join().unwrap().unwrap(), Ok(()));
+    });
+    assert!(begin.elapsed() < LONG);
+}
+
+/// And nobody receives them: it waits for as long as it says, or until the other side is lost.
+#[test]
+fn an_answer_behind_points_that_nobody_receives_ends_with_the_timeout_or_the_peer() {
+    let (one, mut raw) = against_raw();
+    for value in 0..1024 {
+        raw.say(&Message::Point { number: 1, value }, 0);
+        assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+    }
+    raw.say(&Message::Taken { number: 2 }, 0);
+    let late = one.await_answer(2, Duration::from_millis(20)).unwrap_err();
+    assert!(late.is_timeout(), "{late}");
+    std::thread::scope(|scope| {
+        let awaits = scope.spawn(|| one.await_answer(2, LONG).unwrap_err());
+        drop(raw);
+        let lost = awaits.join().unwrap();
+        assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
+    });
+}
+
+/// The next of messages that take no room: each takes the place of the one before.
+fn say_next(raw: &mut Raw) {
+    let round = u32::try_from(raw.sequence).unwrap();
+    let (is_all, parties) = (true, Vec::new());
+    raw.say(
+        &Message::Requirements {
+            round,
+            is_all,
+            parties,
+        },
+        0,
+    );
+}
+
+#[test]
+fn no_stream_of_messages_holds_a_call_past_its_timeout() {
+    let (one, mut raw) = against_raw();
+    for timeout in [NOW, Duration::from_millis(20)] {
+        let begin = Instant::now();
+        let late = one
+            .connection()
+            .receive("end", Patience::of(timeout), |_| {
+                // There is always one more.
+                say_next(&mut raw);
+                (begin.elapsed() > LONG).then_some(())
+            })
+            .unwrap_err();
+        assert!(late.is_timeout(), "{late}");
+    }
+    one.check().unwrap();
+}
+
+/// What was there in time is found, wherever it is.
+#[test]
+fn who_looks_once_finds_what_is_behind_other_messages() {
+    let (one, mut raw) = against_raw();
+    for _ in 0..100 {
+        say_next(&mut raw);
+    }
+    raw.say(&POINT_1, 0);
+    assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 1));
+}
+
+/// Nor does it keep those out who want something else of the endpoint.
+#[test]
+fn who_reads_a_stream_of_messages_lets_others_have_their_turn() {
+    let (one, mut raw) = against_raw();
+    let (has_begun, turns) = (AtomicBool::new(false), AtomicU32::new(0));
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            while !has_begun.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            for _ in 0..20 {
+                one.connection().with_inbox(|_| ());
+                turns.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let patience = Patience::of(Duration::MAX);
+        let had_turns = one.connection().receive("end", patience, |_| {
+            say_next(&mut raw);
+            has_begun.store(true, Ordering::Relaxed);
+            match turns.load(Ordering::Relaxed) {
+                20 => Some(true),
+                _ => (begin.elapsed() > LONG).then_some(false),
+            }
+        });
+        assert!(had_turns.unwrap());
+        others.join().unwrap();
+    });
+}
+
+/// Each of them is a part of what the other side needs, and never all.
+#[test]
+fn no_stream_of_needs_holds_a_negotiation_past_its_timeout() {
+    let (one, mut raw) = against_raw();
+    for _ in 0..20 {
+        let (round, parties) = (1, Vec::new());
+        let part = Message::Requirements {
+            round,
+            is_all: false,
+            parties,
+        };
+        raw.say(&part, 0);
+    }
+    let answer = one.negotiate(Party::threads().signals(), NOW);
     assert!(
-        matches!(&refused, Error::Message { found, .. } if found.contains("1024")),
-        "{refused}"
+        matches!(&answer, Err(Disagreement::Error(late)) if late.is_timeout()),
+        "{answer:?}"
     );
-    assert_eq!(one.check().unwrap_err().to_string(), refused.to_string());
-    assert_eq!(
-        one.receive_point_of(NOW).unwrap_err().to_string(),
-        refused.to_string()
-    );
+    let due = one.connection().due().unwrap();
+    assert!(due < 20, "it went on to message {due}");
 }
 
 #[test]

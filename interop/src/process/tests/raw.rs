@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use rustix::fs::MemfdFlags;
 use syncline_core::{Error, HandleKind, SharedWords};
@@ -10,7 +11,7 @@ use super::{LONG, NOW, against_raw, both, both_with, pair};
 use crate::negotiate::Process;
 use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
-use crate::process::message::{MOST, Message, POINT};
+use crate::process::message::{Content, MOST, Message, Offer, POINT};
 
 const POINT_1: Message = Message::Point {
     number: 1,
@@ -169,6 +170,49 @@ fn descriptors_are_as_many_as_are_told() {
     }
 }
 
+/// A TCP connection whose last descriptor is with the endpoint, and whose end it takes long to close (`SO_LINGER`): what was sent is not received.
+fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
+    use std::io::Write as _;
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut slow = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    slow.set_nonblocking(true).unwrap();
+    while slow.write(&[0; 65536]).is_ok() {}
+    slow.set_nonblocking(false).unwrap();
+    rustix::net::sockopt::set_socket_linger(&slow, Some(2 * LONG)).unwrap();
+    (slow.into(), other)
+}
+
+/// Whoever closes what came along keeps nobody waiting: neither what came with a bad message, nor what had come before it.
+#[test]
+fn what_is_slow_to_close_is_closed_without_the_lock() {
+    let message = Message::Object(offer(1, &[HandleKind::CounterMemfd]));
+    for comes_before in [false, true] {
+        let (slow, other) = slow_to_close();
+        let (one, mut raw) = against_raw();
+        let begin = Instant::now();
+        if comes_before {
+            raw.bytes_beside(&raw.encoded(&message), &[slow.as_fd()]);
+            raw.sequence += 1;
+            raw.say(&Message::Taken { number: 1 }, 1);
+        } else {
+            raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd()]);
+        }
+        drop(slow);
+        std::thread::scope(|scope| {
+            let closes = scope.spawn(|| one.await_answer(7, 2 * LONG).unwrap_err());
+            while one.check().is_ok() {
+                std::thread::yield_now();
+            }
+            shut_out(&one, "as many descriptors as are told");
+            // Nobody is there any more, so there is nothing to wait for.
+            drop(other);
+            closes.join().unwrap();
+        });
+        assert!(begin.elapsed() < LONG);
+    }
+}
+
 /// The system closes those for which there is no room.
 #[test]
 fn more_descriptors_than_may_come_are_closed() {
@@ -271,6 +315,40 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
     }
     assert!(theirs.trusts_handles());
     assert_eq!(theirs.receive_object(LONG).unwrap().1.len(), 1);
+}
+
+/// Who has greeted as the own user and is another by now. For who may send in another's name, as one who has been another may.
+#[test]
+fn who_has_become_another_user_is_trusted_no_more() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let marked = Marked::new("another user");
+    let (one, mut raw) = against_raw();
+    let own = rustix::process::geteuid().as_raw();
+    let opaque = |number| Message::Object(offer(number, &[HandleKind::TimelineOpaqueFd]));
+    let event = Message::Object(Offer {
+        content: Content::CudaEvent,
+        event: Some([5; 64]),
+        ..offer(2, &[])
+    });
+    raw.say_as(own, &opaque(1), &[marked.0.as_fd()]);
+    raw.say_as(65534, &opaque(1), &[marked.0.as_fd()]);
+    raw.say_as(65534, &event, &[]);
+    let judged = Message::Object(offer(3, &[HandleKind::CounterMemfd]));
+    raw.say_as(65534, &judged, &[marked.0.as_fd()]);
+    drop(one.receive_object(LONG).unwrap());
+    for what in ["timeline-opaque-fd", "event"] {
+        let refused = one.receive_object(LONG).unwrap_err();
+        assert!(
+            matches!(&refused, Error::Import { what: told, reason, .. }
+                if told.contains(what) && reason.contains("user 65534")),
+            "{refused}"
+        );
+    }
+    drop(one.receive_object(LONG).unwrap());
+    assert_eq!(marked.count(), 1);
+    one.check().unwrap();
 }
 
 /// Who says that it is another process, or started at another time.

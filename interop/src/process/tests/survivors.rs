@@ -1,6 +1,6 @@
 //! P3: who hears of a loss, when, and of which. Mostly the other process is this one, which never dies.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use syncline_core::{Error, PeerExit, PeerLoss};
 
 use super::{LONG, NOW, against_raw, both, both_with, pair};
 use crate::negotiate::Party;
-use crate::process::hostile::elsewhere;
+use crate::process::hostile::{Raw, elsewhere};
 use crate::process::message::Message;
 use crate::process::{Disagreement, Endpoint, Survivor, negotiate_among};
 
@@ -52,6 +52,9 @@ fn the_child() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
+    if role == "has few descriptors" {
+        return with_few_descriptors();
+    }
     let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
     match &*role {
@@ -302,6 +305,53 @@ fn who_is_shut_out_is_told_of_and_sees_it() {
     assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::ShutOut);
     assert!(nothing.recv_timeout(LONG).is_err());
     left(&other);
+}
+
+/// Whatever is missing, an endpoint that is open watches its process.
+fn with_few_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum;
+    let limit = |current| {
+        let maximum = most;
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    };
+    let mut failed = Vec::new();
+    for spare in 0..8 {
+        let (ours, theirs) = pair();
+        let mut raw = Raw::new(theirs);
+        raw.hello();
+        // The lowest that is free.
+        let next = rustix::io::dup(&ours).unwrap();
+        let lowest = u64::from(next.as_raw_fd().cast_unsigned());
+        drop(next);
+        limit(Some(lowest + spare));
+        let opened = Endpoint::open(ours, "ours", LONG);
+        limit(most);
+        match opened {
+            Ok(endpoint) => endpoint.watches_process().unwrap(),
+            Err(rejected) => match rejected.error {
+                Error::Native { call, .. } => failed.push(call),
+                other => panic!("{other}"),
+            },
+        }
+    }
+    assert_eq!(failed, ["eventfd", "eventfd", "eventfd", "pidfd_open"]);
+}
+
+/// The limit is the process's, so it is a child's.
+#[test]
+fn a_process_that_cannot_be_watched_for_want_of_descriptors_is_an_error() {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "process::tests::survivors::the_child",
+            "--nocapture",
+        ])
+        .env(ROLE, "has few descriptors")
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
 }
 
 /// Where the system refuses a descriptor of the process, the end of the connection is what is seen.
