@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use syncline_model::Error;
+use syncline_model::{Error, Timeline};
 
 use crate::driver::{Completes, host_timeline, queue};
 use crate::{A_WHILE, FOREVER, interrupted, is_planted, planted};
@@ -51,19 +51,35 @@ fn signals_against_two_waits() {
 /// A wait whose time is over takes its registration back, and that is all.
 #[test]
 fn a_time_out_against_a_signal() {
-    interrupted(3, || {
+    interrupted(4, || {
+        let (line, _) = host_timeline("line");
+        let signaller = line.clone();
+        let signalling = thread::spawn(move || signaller.signal(1).unwrap());
+        ends_in_time(&line);
+        signalling.join().unwrap();
+    });
+}
+
+/// Nobody else's registration goes with it.
+#[test]
+fn a_time_out_beside_another_wait() {
+    interrupted(2, || {
         let (line, _) = host_timeline("line");
         let other = line.at(1).keep();
         let waiting = thread::spawn(move || other.point().wait(FOREVER).unwrap());
         let signaller = line.clone();
         let signalling = thread::spawn(move || signaller.signal(1).unwrap());
-        match line.at(1).wait(A_WHILE) {
-            Ok(()) => assert_eq!(line.value().unwrap(), 1),
-            Err(error) => assert!(error.is_timeout(), "{error}"),
-        }
+        ends_in_time(&line);
         signalling.join().unwrap();
         waiting.join().unwrap();
     });
+}
+
+fn ends_in_time(line: &Timeline) {
+    match line.at(1).wait(A_WHILE) {
+        Ok(()) => assert_eq!(line.value().unwrap(), 1),
+        Err(error) => assert!(error.is_timeout(), "{error}"),
+    }
 }
 
 /// Of two equal signals one is made, and the other is told why not.
