@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use syncline_core::{Error, HandleKind};
 
-use super::{LONG, NOW, against_raw, both, heap};
+use super::{LONG, NOW, against_raw, both, heap, look};
 use crate::process::hostile::offer;
-use crate::process::message::Message;
+use crate::process::message::{Content, Message};
+use crate::process::offers::{Answer, End};
+use crate::process::socket::Patience;
 
 #[test]
 fn points_come_in_their_order() {
@@ -21,10 +23,7 @@ fn points_come_in_their_order() {
     }
     assert!(matches!(
         one.receive_point_of(NOW),
-        Err(Error::PeerSilent {
-            awaited: "send a point",
-            ..
-        })
+        Err(Error::PeerSilent { awaited, .. }) if awaited == "send a point"
     ));
 }
 
@@ -63,16 +62,32 @@ fn neither_side_allocates_for_a_point() {
 #[test]
 fn who_waits_for_something_else_is_woken_by_who_reads() {
     let (one, other) = both();
-    let begin = Instant::now();
+    let (begin, patience) = (Instant::now(), Patience::of(LONG));
     for round in 0..200 {
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, round)));
-            scope.spawn(|| assert_eq!(one.await_answer(2, LONG).unwrap(), Err("no".into())));
-            scope.spawn(|| assert_eq!(one.await_answer(3, LONG).unwrap(), Ok(())));
+            let told = [(); 2].map(|()| offer(one.next_number(), &[]));
+            let offered = told
+                .each_ref()
+                .map(|told| one.offer(told, &[], patience).unwrap());
+            let [first, second] = offered;
+            scope.spawn(move || {
+                let refused = Answer::Refused("no".into());
+                assert_eq!(first.answer(patience).unwrap(), refused);
+            });
+            scope.spawn(move || {
+                assert_eq!(second.answer(patience).unwrap(), Answer::Taken);
+                second.settle(patience).unwrap();
+            });
             scope.spawn(|| {
-                other.answer(3, Ok(()), LONG).unwrap();
+                let receive = || {
+                    let received = other.receive_object(Content::Timeline, "offered", patience);
+                    received.unwrap().0
+                };
+                let (one, two) = (receive(), receive());
+                assert_eq!(two.take(patience, NOW).unwrap(), End::Settled);
                 other.send_point_of(1, round, LONG).unwrap();
-                other.answer(2, Err("no"), LONG).unwrap();
+                one.refuse("no", patience);
             });
         });
     }
@@ -110,11 +125,8 @@ fn a_sender_waits_for_room_and_no_longer_than_it_says() {
     };
     assert!(
         matches!(
-            full,
-            Error::PeerSilent {
-                awaited: "make room for a message",
-                ..
-            }
+            &full,
+            Error::PeerSilent { awaited, .. } if awaited == "make room for a message"
         ),
         "{full}"
     );
@@ -134,15 +146,15 @@ fn points_that_nobody_asks_for_are_bounded() {
     let point = |value| Message::Point { number: 1, value };
     for value in 0..1024 {
         raw.say(&point(value), 0);
-        assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+        assert!(look(&one).is_timeout());
     }
     // There is room again.
     assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 0));
     raw.say(&point(1024), 0);
-    assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+    assert!(look(&one).is_timeout());
     one.check().unwrap();
     raw.say(&point(1025), 0);
-    let refused = one.await_answer(1, NOW).unwrap_err();
+    let refused = look(&one);
     assert!(
         matches!(&refused, Error::Message { found, .. } if found.contains("1024")),
         "{refused}"
@@ -165,25 +177,10 @@ fn other_messages_that_nobody_asks_for_are_bounded() {
         assert!(one.receive_point_of(NOW).unwrap_err().is_timeout());
     }
     one.check().unwrap();
-    raw.say(&Message::Taken { number: 1 }, 0);
+    raw.say(&Message::Object(offer(16, &[])), 0);
     let refused = one.receive_point_of(NOW).unwrap_err();
     assert!(
         matches!(&refused, Error::Message { found, .. } if found.contains("16")),
         "{refused}"
     );
-}
-
-/// What becomes of an object is nobody's any more once it was not waited for any longer: it fills no inbox, and the next object is answered as ever.
-#[test]
-fn answers_that_come_late_are_nobodys() {
-    let (one, mut raw) = against_raw();
-    for number in 1..=40 {
-        assert!(one.await_answer(number, NOW).unwrap_err().is_timeout());
-        let reason = "it is too late".into();
-        raw.say(&Message::Refused { number, reason }, 0);
-        assert!(one.receive_point_of(NOW).unwrap_err().is_timeout());
-        one.check().unwrap();
-    }
-    raw.say(&Message::Taken { number: 41 }, 0);
-    assert_eq!(one.await_answer(41, LONG).unwrap(), Ok(()));
 }

@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 use rustix::fs::MemfdFlags;
 use syncline_core::{Error, HandleKind, SharedWords};
 
-use super::{LONG, NOW, against_raw, both, both_with, pair};
+use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
 use crate::negotiate::Process;
 use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
-use crate::process::message::{MOST, Message, POINT};
+use crate::process::message::{MOST, Message, Offer, POINT};
+use crate::process::offers::Answer;
+use crate::process::socket::Patience;
 
 const POINT_1: Message = Message::Point {
     number: 1,
@@ -30,9 +32,9 @@ fn shut_out(endpoint: &Endpoint, expected: &str) {
         endpoint.send_point_of(1, 1, NOW).unwrap_err().to_string(),
         same
     );
-    assert_eq!(endpoint.receive_object(NOW).unwrap_err().to_string(), same);
+    assert_eq!(receive(endpoint).err().unwrap().to_string(), same);
     assert_eq!(
-        endpoint.answer(1, Ok(()), NOW).unwrap_err().to_string(),
+        endpoint.receive_words("none", NOW).unwrap_err().to_string(),
         same
     );
     assert_eq!(
@@ -101,18 +103,18 @@ fn another_version_is_refused_at_the_greeting_and_later() {
         process,
         label: String::new(),
     });
-    hello[4] = 2;
+    hello[4] = 3;
     raw.bytes(&hello, 0);
     let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
     assert!(
-        matches!(&rejected.error, Error::Message { found, .. } if found == "version 2"),
+        matches!(&rejected.error, Error::Message { found, .. } if found == "version 3"),
         "{rejected}"
     );
     let (one, mut raw) = against_raw();
     let mut point = raw.encoded(&POINT_1);
-    point[4] = 2;
+    point[4] = 1;
     raw.bytes(&point, 0);
-    shut_out(&one, "messages of version 1");
+    shut_out(&one, "messages of version 2");
 }
 
 #[test]
@@ -186,20 +188,23 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
     let marked = Marked::new("objects");
     let (one, other) = both();
     let told = offer(one.next_number(), &[HandleKind::CounterMemfd; 16]);
-    one.send_object(&told, &[marked.0.as_fd(); 16], LONG)
-        .unwrap();
-    let (got, fds) = other.receive_object(LONG).unwrap();
+    let send = |told: &Offer| {
+        let fds = &[marked.0.as_fd(); 16];
+        one.offer(told, fds, Patience::of(LONG)).unwrap()
+    };
+    let sent = send(&told);
+    let (in_hand, got, fds) = receive(&other).unwrap();
     assert_eq!((got, fds.len()), (told.clone(), 16));
     assert_eq!(marked.count(), 17);
     drop(fds);
     assert_eq!(marked.count(), 1);
+    drop((in_hand, sent));
     // In the inbox, and in the socket.
-    for _ in 0..2 {
-        one.send_object(&told, &[marked.0.as_fd(); 16], LONG)
-            .unwrap();
-    }
-    assert!(other.await_answer(1, NOW).unwrap_err().is_timeout());
+    let more = [(); 2].map(|()| offer(one.next_number(), &[HandleKind::CounterMemfd; 16]));
+    let sent = more.each_ref().map(send);
+    assert!(look(&other).is_timeout());
     assert!(marked.count() > 1);
+    std::mem::forget(sent);
     drop((one, other));
     assert_eq!(marked.count(), 1);
 }
@@ -208,7 +213,7 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
 fn an_object_with_another_number_of_descriptors_is_not_sent() {
     let (one, other) = both();
     let told = offer(1, &[HandleKind::CounterMemfd]);
-    let refused = one.send_object(&told, &[], LONG).unwrap_err();
+    let refused = one.offer(&told, &[], Patience::of(LONG)).err().unwrap();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     one.send_point_of(1, 1, LONG).unwrap();
     assert_eq!(other.receive_point_of(LONG).unwrap(), (1, 1));
@@ -231,15 +236,15 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
     ];
     for kind in opaque {
         let told = offer(ours.next_number(), &[HandleKind::CounterMemfd, kind]);
-        ours.send_object(&told, &[marked.0.as_fd(); 2], LONG)
-            .unwrap();
-        let refused = theirs.receive_object(LONG).unwrap_err();
+        let fds = &[marked.0.as_fd(); 2];
+        let sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
+        let refused = receive(&theirs).err().unwrap();
         assert!(
             matches!(&refused, Error::Import { what, .. } if what.contains(kind.name())),
             "{refused}"
         );
-        let reason = ours.await_answer(told.number, LONG).unwrap().unwrap_err();
-        assert!(reason.contains("own user"), "{reason}");
+        let answer = sent.answer(Patience::of(LONG)).unwrap();
+        assert!(matches!(&answer, Answer::Refused(reason) if reason.contains("own user")));
     }
     // What is judged where it comes in may come from anybody.
     let judged = [
@@ -250,8 +255,9 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
     ];
     for kind in judged {
         let told = offer(ours.next_number(), &[kind]);
-        ours.send_object(&told, &[marked.0.as_fd()], LONG).unwrap();
-        assert_eq!(theirs.receive_object(LONG).unwrap().0, told);
+        let fds = &[marked.0.as_fd()];
+        let _sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
+        assert_eq!(receive(&theirs).unwrap().1, told);
     }
     assert_eq!(marked.count(), 1);
     let words = SharedWords::new(64).unwrap();
@@ -262,15 +268,16 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
         words.words()[3].store(7, Ordering::Relaxed);
         assert_eq!(received.words()[3].load(Ordering::Relaxed), 7);
     });
-    let told = offer(10, &[HandleKind::TimelineOpaqueFd]);
-    ours.send_object(&told, &[marked.0.as_fd()], LONG).unwrap();
+    let told = offer(ours.next_number(), &[HandleKind::TimelineOpaqueFd]);
+    let fds = &[marked.0.as_fd()];
+    let _sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
     // SAFETY: nobody imports it.
     #[allow(unsafe_code, reason = "what is to be shown")]
     unsafe {
         theirs.trust_handles();
     }
     assert!(theirs.trusts_handles());
-    assert_eq!(theirs.receive_object(LONG).unwrap().1.len(), 1);
+    assert_eq!(receive(&theirs).unwrap().2.len(), 1);
 }
 
 /// Who says that it is another process, or started at another time.
