@@ -260,6 +260,11 @@ fn many_offers_that_were_given_up_leave_nothing() {
             );
         }
         assert_eq!(super::now(), before);
+        // No device has memory here, which is said of that, and not of a timeline.
+        let (peers, devices) = ([&member.endpoint], [Device::Host(device.clone())]);
+        let refused = plan.memory_across("pixels", 16, &devices, &peers, LONG);
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("memory \"pixels\""), "{refused}");
         let made = make(&plan, &device, &[&member.endpoint], LONG).unwrap();
         let line = made.signal_only(own.id()).unwrap();
         line.signal(1).unwrap();
