@@ -1,5 +1,6 @@
 //! Errors: what was asked, what was found, on which object, and the native code beneath.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -532,8 +533,8 @@ pub enum Error {
         endpoint: Object,
         /// Its id; 0 if it has not said who it is.
         process: u32,
-        /// What it was to do.
-        awaited: &'static str,
+        /// What it was to do; where an object was waited for, with those that it offers instead.
+        awaited: Cow<'static, str>,
         /// How long was waited, at least as long as asked.
         waited: Duration,
     },

@@ -108,7 +108,8 @@ pub fn negotiate_among(
         for talk in &talks {
             talk.tell(own.parties(), false, patience)?;
         }
-        theirs = each(&mut talks, false, patience, |talk, patience| {
+        let still = |talk: &Talk<'_>| talk.endpoint.check();
+        theirs = each(&mut talks, patience, still, |talk, patience| {
             talk.hear(None, patience)
         })?;
         for (talk, parties) in talks.iter().zip(&theirs) {
@@ -127,29 +128,29 @@ pub fn negotiate_among(
     for talk in &talks {
         talk.say(&all, answer.as_ref().ok(), patience)?;
     }
-    each(&mut talks, true, patience, |talk, patience| {
+    // Who has answered may go.
+    let still = |_: &Talk<'_>| Ok(());
+    each(&mut talks, patience, still, |talk, patience| {
         talk.compare(&all, answer.as_ref().ok(), patience)
     })?;
     Ok(answer?)
 }
 
-/// Asks each, and waits for all answers. Whichever of them is lost ends it, also while another is waited for; one that `may_go` only before it has answered.
-fn each<'e, T>(
-    talks: &mut [Talk<'e>],
-    may_go: bool,
+/// Asks each, and waits for all answers. What goes wrong with any ends it, also while another is waited for: with one that has answered, what is `still` to be.
+pub(super) fn each<S, T>(
+    all: &mut [S],
     patience: Patience,
-    mut ask: impl FnMut(&mut Talk<'e>, Patience) -> Result<T>,
+    mut still: impl FnMut(&S) -> Result<()>,
+    mut ask: impl FnMut(&mut S, Patience) -> Result<T>,
 ) -> Result<Vec<T>> {
-    let mut answers: Vec<Option<T>> = talks.iter().map(|_| None).collect();
+    let mut answers: Vec<Option<T>> = all.iter().map(|_| None).collect();
     loop {
-        for (talk, answer) in talks.iter_mut().zip(&mut answers) {
+        for (one, answer) in all.iter_mut().zip(&mut answers) {
             if answer.is_some() {
-                if !may_go {
-                    talk.endpoint.check()?;
-                }
+                still(one)?;
                 continue;
             }
-            match ask(talk, patience.slice(TURN)) {
+            match ask(one, patience.slice(TURN)) {
                 Ok(found) => *answer = Some(found),
                 Err(mut error) if error.is_timeout() => {
                     if patience.is_over() {

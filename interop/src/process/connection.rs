@@ -1,5 +1,6 @@
 //! What both ends of an endpoint's life share: its handles, and the thread that watches over it.
 
+use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -150,11 +151,15 @@ impl Connection {
         }
     }
 
-    pub(super) fn silent(&self, awaited: &'static str, patience: Patience) -> Error {
+    pub(super) fn silent(
+        &self,
+        awaited: impl Into<Cow<'static, str>>,
+        patience: Patience,
+    ) -> Error {
         Error::PeerSilent {
             endpoint: self.object.clone(),
             process: self.peer.process.id,
-            awaited,
+            awaited: awaited.into(),
             waited: patience.waited(),
         }
     }

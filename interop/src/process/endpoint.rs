@@ -1,21 +1,22 @@
 //! One end of a connection to another process.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use syncline_core::{Error, HandleKind, Object, Rejected, Result};
+use syncline_core::{Error, Object, Rejected, Result};
 
 use super::connection::Connection;
-use super::message::{MOST, Message, Offer, POINT};
+use super::message::{MOST, Message, POINT};
 use super::peer::Peer;
 use super::plan::Names;
 use super::socket::{Bell, Patience, Socket, native};
@@ -36,6 +37,14 @@ use crate::negotiate::Process;
 /// are received: who waits for something else then waits for that as well, and at the end of its timeout says so. What waits in the socket
 /// itself is bounded by the system, and a sender waits.
 ///
+/// # Objects
+/// What one side hands over (timelines, memory, events) is offered, taken or refused, and then settled or withdrawn: who receives has it once everybody has taken it who is to
+/// have it, and an offer that was given up is gone. Sixteen that nobody has asked for wait here, each for a call that asks for its kind and its label.
+///
+/// # Threads
+/// Every call may be made by any thread, and by several at once. Each object goes to one call that asks for it, each point to one of those that receive points.
+/// One thread negotiates at a time.
+///
 /// # Opaque handles
 /// Drivers do not check what is behind an opaque descriptor, and one of another kind is undefined behaviour in them. So
 /// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd`, and CUDA's handles of events, are taken only from a process of this process's own effective user, as which it has greeted and has sent that very message: such a
@@ -51,7 +60,7 @@ use crate::negotiate::Process;
 /// # Blocking
 /// Calls with a timeout wait in poll(2) for at most so long; [`Duration::ZERO`] looks at what is there, and [`Duration::MAX`] has no end. However much the
 /// other side sends, a call whose time is over takes no more than 1024 messages of it, and every few messages lets other threads have their turn. One that finds the
-/// connection closed while it sends may take 300 ms longer to say why. None of the others blocks.
+/// connection closed while it sends may take 300 ms longer to say why, and one that has taken an object and hears nothing more of it a second. None of the others blocks.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -77,6 +86,8 @@ struct Handle {
     guard: Option<JoinHandle<()>>,
     /// The timelines that messages can name.
     names: Names,
+    /// Withdrawals for which there was no room: they go before the next object.
+    owed: Mutex<VecDeque<Message>>,
 }
 
 impl Drop for Handle {
@@ -183,6 +194,7 @@ impl Endpoint {
                     connection,
                     guard: Some(guard),
                     names: Names::default(),
+                    owed: Mutex::default(),
                 })))
             }
             Err(error) => {
@@ -223,7 +235,7 @@ impl Endpoint {
                     return Err(Error::PeerSilent {
                         endpoint: object,
                         process: 0,
-                        awaited: "make room for a connection",
+                        awaited: "make room for a connection".into(),
                         waited: patience.waited(),
                     });
                 }
@@ -271,7 +283,7 @@ impl Endpoint {
     }
 
     /// Of who has greeted and who sends as `user`, the one from whom nothing opaque is taken.
-    fn distrusts(&self, user: u32) -> Option<u32> {
+    pub(super) fn distrusts(&self, user: u32) -> Option<u32> {
         let connection = self.connection();
         if connection.is_trusted.load(Ordering::Relaxed) {
             return None;
@@ -312,115 +324,6 @@ impl Endpoint {
 
 /// For what carries plans out.
 impl Endpoint {
-    /// The next number for an object that this side offers; never 0.
-    pub(crate) fn next_number(&self) -> u32 {
-        let next = &self.connection().next_number;
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number != 0 {
-                return number;
-            }
-        }
-    }
-
-    /// Sends an object with its descriptors, one for each of its handles, in their order. They are duplicated on the way, and stay the caller's.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if it is too large, or has another number of descriptors; and as every call.
-    pub(crate) fn send_object(
-        &self,
-        offer: &Offer,
-        fds: &[BorrowedFd<'_>],
-        timeout: Duration,
-    ) -> Result<()> {
-        if offer.handles.len() != fds.len() {
-            return Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: format!("send {} descriptors", fds.len()),
-                reason: format!("the message tells {}", offer.handles.len()),
-            });
-        }
-        let patience = Patience::of(timeout);
-        self.send(&Message::Object(offer.clone()), fds, patience)
-    }
-
-    /// The next object that the other side offers, with as many descriptors as it has handles, none of them looked at.
-    ///
-    /// # Errors
-    /// [`Error::Import`] if it comes with opaque handles, or an event, from a process that is not [trusted](Self::trusts_handles): it is closed, and the
-    /// other side told; and as every call.
-    pub(crate) fn receive_object(&self, timeout: Duration) -> Result<(Offer, Vec<OwnedFd>)> {
-        let patience = Patience::of(timeout);
-        let letter = self
-            .connection()
-            .receive("send an object", patience, |inbox| {
-                inbox.letter(|message| matches!(message, Message::Object(_)))
-            })?;
-        let Message::Object(offer) = letter.message else {
-            let found = letter.message.name();
-            return Err(self.connection().unexpected("an object", found));
-        };
-        let mut kinds = offer.handles.iter().map(|handle| handle.kind);
-        let opaque = kinds.find(|kind| is_opaque(*kind)).map(HandleKind::name);
-        let opaque = opaque.or_else(|| offer.event.map(|_| "event"));
-        let (Some(opaque), Some(user)) = (opaque, self.distrusts(letter.user)) else {
-            return Ok((offer, letter.descriptors.into_vec()));
-        };
-        drop(letter.descriptors);
-        let reason = format!(
-            "{} runs as user {user}, and what no driver checks is taken from the own user alone",
-            self.peer(),
-        );
-        let refused = Message::Refused {
-            number: offer.number,
-            reason: reason.clone(),
-        };
-        // Whoever does not hear of it has a timeout of its own.
-        let _ = self.send(&refused, &[], Patience::of(Duration::ZERO));
-        Err(Error::Import {
-            object: self.object().clone(),
-            what: format!("{opaque} of \"{}\"", offer.label),
-            reason,
-        })
-    }
-
-    /// Tells the other side what became of the object that it offered under this number.
-    pub(crate) fn answer(
-        &self,
-        number: u32,
-        taken: Result<(), &str>,
-        timeout: Duration,
-    ) -> Result<()> {
-        let message = match taken {
-            Ok(()) => Message::Taken { number },
-            Err(reason) => Message::Refused {
-                number,
-                reason: reason.into(),
-            },
-        };
-        self.send(&message, &[], Patience::of(timeout))
-    }
-
-    /// What became of an object that this side has offered: taken, or refused for this reason. If that is not known in time, it is not waited for any more.
-    pub(crate) fn await_answer(
-        &self,
-        number: u32,
-        timeout: Duration,
-    ) -> Result<Result<(), String>> {
-        let patience = Patience::of(timeout);
-        let connection = self.connection();
-        connection.with_inbox(|inbox| inbox.await_answer(number, true));
-        let is_answer = |message: &Message| message.answers() == Some(number);
-        let awaited = "say what became of an object";
-        let letter = connection
-            .receive(awaited, patience, |inbox| inbox.letter(is_answer))
-            .inspect_err(|_| connection.with_inbox(|inbox| inbox.await_answer(number, false)))?;
-        match letter.message {
-            Message::Refused { reason, .. } => Ok(Err(reason)),
-            _ => Ok(Ok(())),
-        }
-    }
-
     /// Sends a point of an object. Allocates nothing; blocks where the other side has not received earlier ones, up to `timeout`.
     ///
     /// # Errors
@@ -447,6 +350,11 @@ impl Endpoint {
         &self.0.names
     }
 
+    /// Withdrawals that have yet to be sent.
+    pub(super) fn owed(&self) -> &Mutex<VecDeque<Message>> {
+        &self.0.owed
+    }
+
     /// Tells `survivor` when the other process is lost; at once, on this thread, if it is.
     pub(crate) fn survive(&self, survivor: Arc<dyn Survivor>) {
         self.connection().survive(survivor);
@@ -456,15 +364,4 @@ impl Endpoint {
     pub(crate) fn forget(&self, survivor: &Arc<dyn Survivor>) {
         self.connection().forget(survivor);
     }
-}
-
-/// True for handles whose kind nobody can check.
-const fn is_opaque(kind: HandleKind) -> bool {
-    !matches!(
-        kind,
-        HandleKind::CounterMemfd
-            | HandleKind::WordsMemfd
-            | HandleKind::PollableFd
-            | HandleKind::SyncFd
-    )
 }

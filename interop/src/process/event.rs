@@ -11,9 +11,9 @@ use syncline_core::{Error, Fence, Result};
 use syncline_cuda::{Device, EventIpcHandle, InterprocessEvent};
 
 use super::Endpoint;
-use super::message::{Content, LABEL, Offer};
+use super::handover::{Handed, hand_over};
+use super::message::{Content, Offer};
 use super::socket::Patience;
-use super::wire::shortened;
 
 impl Endpoint {
     /// Hands an event of CUDA's to the other process, which [receives](Endpoint::receive_event) it: both sides are CUDA, on one GPU. Where that is not given, or where
@@ -39,7 +39,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// Nothing is sent with the first two: [`Error::TimedOut`] if the last record is held for longer; that record's failure. [`Error::PeerLost`]; [`Error::PeerSilent`] if
-    /// the other process does not receive it in time; [`Error::Import`] if it refuses it, with what it says.
+    /// the other process does not receive it in time, which withdraws it; [`Error::Import`] if it refuses it, with what it says.
     pub fn send_event(
         &self,
         event: &InterprocessEvent,
@@ -68,28 +68,26 @@ impl Endpoint {
             extent: None,
             event: Some(*handle.bytes()),
         };
-        let left = || patience.left().unwrap_or(Duration::MAX);
-        self.send_object(&offer, &[], left())?;
-        match self.await_answer(offer.number, left())? {
-            Ok(()) => Ok(()),
-            Err(reason) => Err(Error::Import {
-                object: self.object().clone(),
-                what: format!("event \"{label}\" in {}", self.peer()),
-                reason,
-            }),
-        }
+        let handed = Handed {
+            peer: self,
+            offer,
+            fds: Vec::new(),
+        };
+        hand_over(&[handed], patience)
     }
 
     /// A fence for the event that the other process [sends](Endpoint::send_event) under this label, on `device`, which is CUDA's view of the same GPU. See
     /// [`Device::import_event`] for what waits for it wait for, and what it refuses. The other side is told whether it was taken.
     ///
+    /// Objects of another kind or label stay, for who asks for those: several threads may receive at once, each what it asks for.
+    ///
     /// # Blocking
-    /// Up to `timeout` for the message. The driver's call does not block.
+    /// Up to `timeout`, for all of it; a second longer where the other process offers it and then says nothing more. The driver's call does not block.
     ///
     /// # Errors
-    /// The other side is told of all but the last two: [`Error::Message`] if something else comes; [`Error::Import`] if the other process is not one whose
+    /// The other side is told of all but the last two: [`Error::Message`] if it is not whole; [`Error::Import`] if it is withdrawn, or the other process is not one whose
     /// [handles are taken](Endpoint::trusts_handles); what [`Device::import_event`] refuses, another GPU's event and one of this very process among it.
-    /// [`Error::PeerLost`], [`Error::PeerSilent`].
+    /// [`Error::PeerLost`]; [`Error::PeerSilent`], with the objects that are there instead.
     ///
     /// # Safety
     /// As for [`Device::import_event`]: until the fence and everything that was made to wait for it is gone or through, the other process keeps the event
@@ -112,35 +110,20 @@ impl Endpoint {
         &self,
         label: &str,
         patience: Patience,
-        import: impl FnOnce(&EventIpcHandle) -> Result<T>,
+        mut import: impl FnMut(&EventIpcHandle) -> Result<T>,
     ) -> Result<T> {
-        let left = || patience.left().unwrap_or(Duration::MAX);
-        let (offer, fds) = self.receive_object(left())?;
-        let imported = self
-            .judge_event(label, &offer, &fds)
-            .and_then(|handle| import(&handle));
-        // Not the event's, and nobody's.
-        drop(fds);
-        let refusal = imported.as_ref().err().map(Error::to_string);
-        let answer = refusal.as_deref().map_or(Ok(()), Err);
-        let answered = self.answer(offer.number, answer, left());
-        imported.and_then(|imported| answered.map(|()| imported))
+        self.take_over(Content::CudaEvent, label, patience, |offer, fds| {
+            let handle = self.judge_event(&offer, &fds)?;
+            import(&handle).map(Some)
+        })
     }
 
-    fn judge_event(&self, label: &str, offer: &Offer, fds: &[OwnedFd]) -> Result<EventIpcHandle> {
-        let shown = shortened(label, LABEL);
-        let same = offer.content == Content::CudaEvent && offer.label == shown;
-        let (Some(bytes), Some(origin), true, []) = (offer.event, &offer.origin, same, fds) else {
+    fn judge_event(&self, offer: &Offer, fds: &[OwnedFd]) -> Result<EventIpcHandle> {
+        let (Some(bytes), Some(origin), []) = (offer.event, &offer.origin, fds) else {
             return Err(Error::Message {
                 endpoint: self.object().clone(),
-                expected: format!("event \"{shown}\" of a GPU, without descriptors"),
-                found: format!(
-                    "{:?} \"{}\" of {}, with {}",
-                    offer.content,
-                    offer.label,
-                    origin_or_none(offer),
-                    fds.len()
-                ),
+                expected: format!("event \"{}\" of a GPU, without descriptors", offer.label),
+                found: format!("one of {}, with {}", origin_or_none(offer), fds.len()),
             });
         };
         // SAFETY: the process at the other end, which the kernel names, says so. It has sent it as the same user, or is trusted by the application: otherwise nothing

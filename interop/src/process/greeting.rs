@@ -83,7 +83,7 @@ fn silent(object: &Object, awaited: &'static str, patience: Patience) -> Error {
     Error::PeerSilent {
         endpoint: object.clone(),
         process: 0,
-        awaited,
+        awaited: awaited.into(),
         waited: patience.waited(),
     }
 }

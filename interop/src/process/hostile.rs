@@ -11,9 +11,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use syncline_core::{BackendKind, Error, HandleKind, Origin, Uuid};
 
 use super::Endpoint;
+use super::handover::{Handed, hand_over};
 use super::message::{Content, Extent, HEADER, Handle, MOST, Message, Offer};
 use super::parties::Agreed;
-use super::socket::Socket;
+use super::socket::{Patience, Socket};
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
 
 /// The other side: a bare socket, and the number of its next message if it kept to the rules.
@@ -144,6 +145,16 @@ impl Raw {
         super::socket::wait(&mut asked, super::socket::Patience::of(Duration::MAX)).unwrap();
     }
 
+    /// Until so many messages have come, which are gone then.
+    #[cfg(test)]
+    pub(super) fn heard(&self, count: usize) {
+        let mut buffer = vec![0; MOST];
+        for _ in 0..count {
+            self.wait();
+            assert!(self.socket.receive(&mut buffer).is_ok());
+        }
+    }
+
     /// Empties what has come, and closes what came along.
     pub(super) fn drain(&self) {
         let mut buffer = vec![0; MOST];
@@ -177,7 +188,7 @@ impl<'s> Script<'s> {
 /// One of everything that is well-formed.
 fn message(script: &mut Script<'_>) -> (Message, usize) {
     let number = script.byte().into();
-    let message = match script.byte() % 9 {
+    let message = match script.byte() % 11 {
         0 => Message::Point {
             number,
             value: u64::MAX - u64::from(script.byte()),
@@ -210,6 +221,11 @@ fn message(script: &mut Script<'_>) -> (Message, usize) {
             parties: 1,
             digest: script.byte().into(),
         }),
+        7 => Message::Settled { number },
+        8 => Message::Withdrawn {
+            number,
+            reason: ["", "no more"][(number % 2) as usize].into(),
+        },
         _ => {
             let kinds = match script.byte() % 3 {
                 0 => &[][..],
@@ -302,6 +318,11 @@ pub(super) fn samples() -> Vec<Message> {
             value: 1 << 40,
         },
         Message::Bye,
+        Message::Settled { number: 3 },
+        Message::Withdrawn {
+            number: 4,
+            reason: "another has refused it".into(),
+        },
     ]
 }
 
@@ -411,10 +432,27 @@ fn ask(endpoint: &Endpoint, act: u8, script: &mut Script<'_>) -> Result<(), Erro
     let now = Duration::ZERO;
     match act {
         0 | 1 => endpoint.receive_point_of(now).map(drop),
-        2 | 3 => endpoint.receive_object(now).map(drop),
-        4 => endpoint.await_answer(script.byte().into(), now).map(drop),
+        2 | 3 => {
+            let patience = Patience::of(now);
+            let (in_hand, offer, fds) =
+                endpoint.receive_object(Content::Timeline, "offered", patience)?;
+            assert_eq!(fds.len(), offer.handles.len());
+            match script.byte() % 4 {
+                0 => drop(in_hand),
+                1 => in_hand.refuse("no\nthanks", patience),
+                _ => drop(in_hand.take(patience, now)?),
+            }
+            Ok(())
+        }
+        4 | 6 => {
+            let handed = Handed {
+                peer: endpoint,
+                offer: offer(endpoint.next_number(), &[]),
+                fds: Vec::new(),
+            };
+            hand_over(&[handed], Patience::of(now))
+        }
         5 => endpoint.send_point_of(1, script.byte().into(), now),
-        6 => endpoint.answer(script.byte().into(), Err("no\nthanks"), now),
         _ => match endpoint.negotiate(Party::threads().waits(), now) {
             Err(super::Disagreement::Error(error)) => Err(error),
             Err(super::Disagreement::Conflict(_)) | Ok(_) => Ok(()),
@@ -476,6 +514,13 @@ fn attack(raw: &mut Raw, act: u8, script: &mut Script<'_>) {
         23 => {
             for number in 0..u32::from(script.byte() % 32) {
                 raw.say(&Message::Taken { number }, 0);
+            }
+        }
+        29 => {
+            for number in 0..u32::from(script.byte() % 32) {
+                let reason = String::new();
+                raw.say(&Message::Settled { number }, 0);
+                raw.say(&Message::Withdrawn { number, reason }, 0);
             }
         }
         24 => raw.bytes(&vec![script.byte(); MOST + usize::from(script.byte())], 0),

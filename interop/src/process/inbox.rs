@@ -4,15 +4,14 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use super::control::{Descriptors, Received};
-use super::message::{MOST, Message};
+use super::message::{MOST, Message, Offer};
+use super::offers::{Answer, Offers};
 use super::wire::Malformed;
 
 /// Points that may lie there. Who reads sees to it that there is room.
 pub(super) const POINTS: usize = 1024;
 /// Other messages that may.
 pub(super) const LETTERS: usize = 16;
-/// Answers that are remembered not to be waited for any more.
-const GIVEN_UP: usize = 1024;
 
 /// No user has this number: see chown(2).
 const NOBODY: u32 = u32::MAX;
@@ -34,8 +33,8 @@ pub(super) struct Inbox {
     pub(super) buffer: Box<[u8]>,
     points: VecDeque<(u32, u64)>,
     letters: VecDeque<Letter>,
-    /// The numbers of objects whose answers nobody waits for any more.
-    given_up: VecDeque<u32>,
+    /// What was said of objects, in both directions.
+    pub(super) offers: Offers,
     /// The number of the next message.
     sequence: u64,
     /// The other side has said that nothing follows.
@@ -49,7 +48,7 @@ impl Inbox {
             buffer: vec![0; MOST].into(),
             points: VecDeque::with_capacity(POINTS),
             letters: VecDeque::with_capacity(LETTERS),
-            given_up: VecDeque::new(),
+            offers: Offers::default(),
             sequence: 1,
             bye: false,
         }
@@ -78,17 +77,28 @@ impl Inbox {
         self.letters.retain(|letter| !is_old(&letter.message));
     }
 
-    /// Whether somebody waits for what becomes of an object: if not, an answer that comes later is nobody's.
-    pub(super) fn await_answer(&mut self, number: u32, awaits: bool) {
-        self.given_up.retain(|given_up| *given_up != number);
-        if awaits {
-            return;
-        }
-        self.discard(|message| message.answers() == Some(number));
-        if self.given_up.len() == GIVEN_UP {
-            self.given_up.pop_front();
-        }
-        self.given_up.push_back(number);
+    /// The first object that `is_it`, with what came beside it and who sent it: it is in hand now.
+    pub(super) fn object(
+        &mut self,
+        is_it: impl Fn(&Offer) -> bool,
+    ) -> Option<(Offer, Descriptors, u32)> {
+        let is_it = |message: &Message| matches!(message, Message::Object(offer) if is_it(offer));
+        let letter = self.letter(is_it)?;
+        let Message::Object(offer) = letter.message else {
+            return None;
+        };
+        self.offers.in_hand(offer.number);
+        Some((offer, letter.descriptors, letter.user))
+    }
+
+    /// Those that nobody has asked for.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Offer> {
+        self.letters
+            .iter()
+            .filter_map(|letter| match &letter.message {
+                Message::Object(offer) => Some(offer),
+                _ => None,
+            })
     }
 
     pub(super) const fn is_closed(&self) -> bool {
@@ -156,15 +166,6 @@ impl Inbox {
                 _ => false,
             });
         }
-        if let Some(number) = message.answers()
-            && let Some(at) = self
-                .given_up
-                .iter()
-                .position(|given_up| *given_up == number)
-        {
-            self.given_up.remove(at);
-            return Ok(());
-        }
         match message {
             Message::Point { number, value } if self.points.len() < POINTS => {
                 self.points.push_back((number, value));
@@ -177,7 +178,22 @@ impl Inbox {
                 ));
             }
             Message::Bye => self.bye = true,
+            Message::Taken { number } => self.offers.answered(number, Answer::Taken)?,
+            Message::Refused { number, reason } => {
+                self.offers.answered(number, Answer::Refused(reason))?;
+            }
+            Message::Settled { number } => self.offers.settled(number)?,
+            Message::Withdrawn { number, reason } => {
+                if self.offers.withdrawn(number, reason)? {
+                    self.discard(
+                        |message| matches!(message, Message::Object(offer) if offer.number == number),
+                    );
+                }
+            }
             message if self.letters.len() < LETTERS => {
+                if let Message::Object(offer) = &message {
+                    self.offers.arrived(offer.number)?;
+                }
                 self.letters.push_back(Letter {
                     message,
                     descriptors: std::mem::take(descriptors),

@@ -71,7 +71,7 @@ impl Listener {
                     return Err(Error::PeerSilent {
                         endpoint: self.object.clone(),
                         process: 0,
-                        awaited: "connect",
+                        awaited: "connect".into(),
                         waited: patience.waited(),
                     });
                 }

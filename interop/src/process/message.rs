@@ -20,6 +20,10 @@
 //! | 6 refused | number (4), reason |
 //! | 7 point | number (4), value (8) |
 //! | 8 bye | |
+//! | 9 settled | number (4) |
+//! | 10 withdrawn | number (4), reason; none: the time is over |
+//!
+//! An *object* is *taken* or *refused* by who receives it, and *settled* or *withdrawn* by who offers it; see `offers` for their order.
 //!
 //! A *process* is its id (4) and its start (8). A *label*, *reason* or *name* is its length (2) and so many bytes of UTF-8 without control
 //! characters. A *party*, a *mechanism* and a kind of handle are as `parties` writes them. *Or none* is a byte, 1 if something follows and else
@@ -37,7 +41,7 @@ use crate::negotiate::{Party, PartyId, Process};
 /// What each message begins with.
 pub(crate) const MAGIC: [u8; 4] = *b"SYNL";
 /// The version of everything here.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 20;
 /// Bytes of the longest message, with its header.
@@ -139,6 +143,15 @@ pub(crate) enum Message {
         value: u64,
     },
     Bye,
+    /// Everybody has taken it.
+    Settled {
+        number: u32,
+    },
+    /// It is offered no more. Without a reason if the time was over.
+    Withdrawn {
+        number: u32,
+        reason: String,
+    },
 }
 
 impl Message {
@@ -153,6 +166,8 @@ impl Message {
             Self::Refused { .. } => "word that an object was refused",
             Self::Point { .. } => "a point",
             Self::Bye => "a farewell",
+            Self::Settled { .. } => "word that an object is settled",
+            Self::Withdrawn { .. } => "word that an object is withdrawn",
         }
     }
 
@@ -160,14 +175,6 @@ impl Message {
     pub(crate) const fn round(&self) -> Option<u32> {
         match self {
             Self::Requirements { round, .. } | Self::Agreed(Agreed { round, .. }) => Some(*round),
-            _ => None,
-        }
-    }
-
-    /// The number of the object of which it says what became.
-    pub(crate) const fn answers(&self) -> Option<u32> {
-        match self {
-            Self::Taken { number } | Self::Refused { number, .. } => Some(*number),
             _ => None,
         }
     }
@@ -182,6 +189,8 @@ impl Message {
             Self::Refused { .. } => 6,
             Self::Point { .. } => 7,
             Self::Bye => 8,
+            Self::Settled { .. } => 9,
+            Self::Withdrawn { .. } => 10,
         }
     }
 
@@ -223,8 +232,8 @@ impl Message {
             }
             Self::Agreed(agreed) => agreed.write(to),
             Self::Object(offer) => offer.write(to),
-            Self::Taken { number } => to.u32(*number),
-            Self::Refused { number, reason } => {
+            Self::Taken { number } | Self::Settled { number } => to.u32(*number),
+            Self::Refused { number, reason } | Self::Withdrawn { number, reason } => {
                 to.u32(*number)?;
                 to.text("bytes of a reason", &shortened(reason, REASON), REASON)
             }
@@ -255,7 +264,7 @@ impl Message {
         let version = from.u16("the version of a message")?;
         if version != VERSION {
             let found = format_args!("version {version}");
-            return Err(Malformed::new("messages of version 1", found));
+            return Err(Malformed::new("messages of version 2", found));
         }
         let kind = from.u16("the kind of a message")?;
         let length = from.u32("the length of a message")?;
@@ -295,6 +304,13 @@ impl Message {
                 value: read_value(from)?,
             },
             8 => Self::Bye,
+            9 => Self::Settled {
+                number: from.u32("an object's number")?,
+            },
+            10 => Self::Withdrawn {
+                number: from.u32("an object's number")?,
+                reason: from.text("a reason", REASON)?,
+            },
             other => {
                 let found = format_args!("kind {other}");
                 return Err(Malformed::new("a message of a known kind", found));

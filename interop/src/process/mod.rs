@@ -14,11 +14,13 @@ mod endpoint;
 mod event;
 mod greeting;
 mod guard;
+mod handover;
 #[cfg(any(test, fuzzing))]
 mod hostile;
 mod inbox;
 mod listener;
 mod message;
+mod offers;
 mod parties;
 mod peer;
 mod plan;

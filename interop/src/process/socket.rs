@@ -54,6 +54,18 @@ impl Patience {
         }
     }
 
+    /// The same, and no shorter than `least` from now.
+    pub(super) fn at_least(self, least: Duration) -> Self {
+        let least = Self::of(least);
+        Self {
+            since: self.since,
+            until: self
+                .until
+                .zip(least.until)
+                .map(|(one, other)| one.max(other)),
+        }
+    }
+
     pub(super) fn waited(self) -> Duration {
         self.since.elapsed()
     }

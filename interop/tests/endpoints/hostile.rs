@@ -19,7 +19,7 @@ fn message(kind: u16, sequence: u64, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap();
     [
         b"SYNL".as_slice(),
-        &1_u16.to_le_bytes(),
+        &2_u16.to_le_bytes(),
         &kind.to_le_bytes(),
         &length.to_le_bytes(),
         &sequence.to_le_bytes(),
@@ -42,11 +42,12 @@ fn point(sequence: u64) -> Vec<u8> {
     message(7, sequence, &[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0])
 }
 
-/// An object that tells one counter in shared memory.
+/// An object that tells one counter in shared memory, its number that of its message.
 fn object(sequence: u64) -> Vec<u8> {
     let values = [0; 16];
     let handle = [1, 4, 0];
-    let body = [&[1, 0, 0, 0, 1, 0, 0], &values[..], &handle, &[0, 0, 0]].concat();
+    let number = u32::try_from(sequence).unwrap().to_le_bytes();
+    let body = [&number[..], &[1, 0, 0], &values, &handle, &[0, 0, 0]].concat();
     message(4, sequence, &body)
 }
 
@@ -144,8 +145,8 @@ fn wrong_versions_kinds_and_lengths() {
         bytes
     };
     shuts_out("of this library", |raw| raw.send(&with(3, b'K')));
-    shuts_out("version 1", |raw| raw.send(&with(4, 2)));
-    shuts_out("version 1", |raw| raw.send(&with(5, 1)));
+    shuts_out("version 2", |raw| raw.send(&with(4, 1)));
+    shuts_out("version 2", |raw| raw.send(&with(5, 1)));
     shuts_out("known kind", |raw| raw.send(&with(6, 200)));
     shuts_out("as many bytes", |raw| raw.send(&with(8, 11)));
     shuts_out("as many bytes", |raw| raw.send(&with(11, 255)));

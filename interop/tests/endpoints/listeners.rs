@@ -142,10 +142,9 @@ fn a_full_backlog_times_out() {
         let refused = loop {
             // Connected as soon as there is room, and then not greeted.
             match Endpoint::connect(&path, "client", Duration::from_millis(5)).unwrap_err() {
-                Error::PeerSilent {
-                    awaited: "send a greeting",
-                    ..
-                } if waiting.len() < 64 => {
+                Error::PeerSilent { awaited, .. }
+                    if awaited == "send a greeting" && waiting.len() < 64 =>
+                {
                     waiting.push(mute_if_there_is_room(&path));
                 }
                 other => break other,
@@ -153,11 +152,8 @@ fn a_full_backlog_times_out() {
         };
         assert!(
             matches!(
-                refused,
-                Error::PeerSilent {
-                    awaited: "make room for a connection",
-                    ..
-                }
+                &refused,
+                Error::PeerSilent { awaited, .. } if awaited == "make room for a connection"
             ),
             "{refused}"
         );

@@ -75,7 +75,7 @@ fn the_child() {
     let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
     let device = host::Device::new();
     let own = match &*role {
-        "waits" | "comes late" | "sends at once" => Party::of(&device).waits(),
+        "waits" | "comes late" | "sends at once" | "has nothing" => Party::of(&device).waits(),
         _ => Party::of(&device).signals(),
     };
     let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
@@ -83,6 +83,22 @@ fn the_child() {
         // The other side says when it has given up, by what it does next.
         let waited = endpoint.receive_point(Duration::from_millis(700));
         assert!(matches!(waited, Err(Error::PeerSilent { .. })));
+    }
+    if role == "has nothing" {
+        let before = super::now();
+        let time = Duration::from_millis(500);
+        let refused = make(&plan, &device, &[&endpoint], time).unwrap_err();
+        let is_told = match &refused {
+            Error::Import { reason, .. } => {
+                reason.contains("withdrawn") && reason.contains("killed by signal 9")
+            }
+            // It was withdrawn before it was looked at.
+            refused => refused.is_timeout(),
+        };
+        std::process::exit(match is_told && super::now() == before {
+            true => FINE,
+            false => OTHERWISE,
+        });
     }
     let made = make(&plan, &device, &[&endpoint], LONG).unwrap();
     let code = match &*role {
@@ -226,9 +242,66 @@ fn a_second_try_finds_the_second_offer() {
     alone.nothing_is_left();
 }
 
-/// Who has taken it sends a point of it, while another has yet to take it: the one in the middle knows it by then.
+/// More than an inbox holds are given up, and the next is made as ever.
 #[test]
-fn a_point_may_come_before_everybody_has_it() {
+fn many_offers_that_were_given_up_leave_nothing() {
+    let alone = Alone::new();
+    let scene = || {
+        let mut member = Member::new("comes late");
+        let device = host::Device::new();
+        let own = Party::of(&device).signals();
+        let plan = member.endpoint.negotiate(own.clone(), LONG).unwrap();
+        let before = super::now();
+        for _ in 0..40 {
+            let given_up = make(&plan, &device, &[&member.endpoint], Duration::ZERO);
+            assert!(
+                matches!(given_up, Err(Error::PeerSilent { .. })),
+                "{given_up:?}"
+            );
+        }
+        assert_eq!(super::now(), before);
+        // No device has memory here, which is said of that, and not of a timeline.
+        let (peers, devices) = ([&member.endpoint], [Device::Host(device.clone())]);
+        let refused = plan.memory_across("pixels", 16, &devices, &peers, LONG);
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("memory \"pixels\""), "{refused}");
+        let made = make(&plan, &device, &[&member.endpoint], LONG).unwrap();
+        let line = made.signal_only(own.id()).unwrap();
+        line.signal(1).unwrap();
+        line.signal(2).unwrap();
+        member.ends_with(FINE);
+    };
+    scene();
+    // The thread that watches may have had the last of it, for a moment.
+    alone.nothing_is_left();
+}
+
+/// The second is dead before it can be sent anything, or while it is waited for: the first has nothing.
+#[test]
+fn where_one_is_dead_the_other_has_nothing() {
+    let alone = Alone::new();
+    for is_known in [true, false] {
+        let (mut first, mut second) = (Member::new("has nothing"), Member::new("comes late"));
+        let device = host::Device::new();
+        let own = Party::of(&device).signals();
+        let peers = [&first.endpoint, &second.endpoint];
+        let plan = negotiate_among(own, &peers, LONG).unwrap();
+        second.child.kill().unwrap();
+        while is_known && second.endpoint.check().is_ok() {
+            std::thread::yield_now();
+        }
+        let lost = make(&plan, &device, &peers, LONG).unwrap_err();
+        assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
+        first.ends_with(FINE);
+        second.child.wait().unwrap();
+    }
+    // The thread that watches may have had the last of it, for a moment.
+    alone.nothing_is_left();
+}
+
+/// Who hears first that all have it sends a point of it: the one in the middle knows it by then.
+#[test]
+fn a_point_may_come_as_soon_as_everybody_has_it() {
     let alone = Alone::new();
     let scene = || {
         let (mut quick, mut late) = (Member::new("sends at once"), Member::new("comes late"));

@@ -11,7 +11,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::{self, InterprocessEvent};
 use syncline::{Device, Error, Fence, KeptPoint, Recorder, Timeline};
 
-use super::half::{Half, WATCHED};
+use super::half::{Half, SOON, WATCHED};
 use crate::case::Stop;
 use crate::workload::{Equipped, Latch};
 use crate::{Subject as _, patience};
@@ -60,6 +60,14 @@ fn find<T: Clone>(all: &[(String, T)], label: &str) -> Result<T, Stop> {
     }
 }
 
+/// How long an event is handed over for: where nothing is to come of it, not for as long as anything takes.
+fn within(rest: &str) -> Duration {
+    match rest {
+        "soon" => SOON,
+        _ => patience(),
+    }
+}
+
 /// An event that cannot be had here is none of the case's.
 fn or_skip<T>(result: Result<T, Error>) -> Result<T, Stop> {
     match result {
@@ -80,9 +88,9 @@ impl Half {
         let told = |whether: bool| whether.to_string();
         let done = match what {
             "event" => self.make_event(label).map(said),
-            "give" => self.give(label).map(said),
+            "give" => self.give(label, within(rest)).map(said),
             "early" => self.give_early(label),
-            "get" => self.get(label),
+            "get" => self.get(label, within(rest)),
             "record" => self.record_behind(label, rest).map(said),
             "work" => self.work_behind(label, rest).map(said),
             "release" => self.release(label).map(said),
@@ -120,9 +128,9 @@ impl Half {
         Ok(())
     }
 
-    fn give(&self, label: &str) -> Result<(), Stop> {
+    fn give(&self, label: &str, timeout: Duration) -> Result<(), Stop> {
         let event = self.events.made(label)?;
-        Ok(self.endpoint()?.send_event(&event, label, patience())?)
+        Ok(self.endpoint()?.send_event(&event, label, timeout)?)
     }
 
     /// Whether it is sent while its record is held.
@@ -135,10 +143,10 @@ impl Half {
         }
     }
 
-    fn get(&mut self, label: &str) -> Result<String, Stop> {
+    fn get(&mut self, label: &str, timeout: Duration) -> Result<String, Stop> {
         let (cuda, endpoint) = (self.cuda()?, self.endpoint()?);
         // SAFETY: the cases have this process let go of it, its waits through, before the other one does, and no case about events kills a process.
-        let received = unsafe { endpoint.receive_event(&cuda, label, patience()) };
+        let received = unsafe { endpoint.receive_event(&cuda, label, timeout) };
         match received {
             Err(Error::CannotShare { .. }) => return Ok("another GPU".into()),
             received => self.events.received.push((label.into(), received?)),

@@ -20,6 +20,8 @@ use crate::{Subject as _, patience};
 
 /// For so long a wait that should not end is watched.
 pub(super) const WATCHED: Duration = Duration::from_millis(50);
+/// For so long what does not fit together is tried.
+pub(super) const SOON: Duration = Duration::from_millis(300);
 
 /// One of two processes: its device, and what it has made.
 pub struct Half {
@@ -188,8 +190,9 @@ impl Half {
                     Err(error) => Stop::fail(error.to_string()),
                 }
             }
-            "make" => {
-                let made = self.make(label, value()?, patience())??;
+            "make" | "hurry" => {
+                let timeout = if what == "make" { patience() } else { SOON };
+                let made = self.make(label, value()?, timeout)??;
                 self.lines.push((label.into(), made));
                 done
             }
@@ -287,6 +290,14 @@ impl Half {
                 self.endpoint()?.send_words("words", &words, patience())?;
                 self.words = Some(words);
                 done
+            }
+            "toss" => {
+                let words = SharedWords::new(4 * number(label)?)?;
+                let endpoint = self.endpoint()?;
+                match endpoint.send_words("words", &words, Duration::ZERO) {
+                    Err(Error::PeerSilent { .. }) => done,
+                    other => Stop::fail(format!("it was not given up: {other:?}")),
+                }
             }
             "take" => {
                 self.words = Some(self.endpoint()?.receive_words("words", patience())?);

@@ -90,7 +90,7 @@ impl Plan {
         peers: &[&Endpoint],
         timeout: Duration,
     ) -> Result<MadeBinary> {
-        let across = Across::new(self, label, devices, peers, timeout)?;
+        let across = Across::new(self, self.kind(), label, devices, peers, timeout)?;
         self.require_binary(label)?;
         if !self.crosses_processes() {
             return Err(across.cannot("nobody else takes part: Plan::make_binary is for that"));

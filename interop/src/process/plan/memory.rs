@@ -4,27 +4,33 @@
     reason = "takes in a handle whose kind the process that has made it vouches for"
 )]
 
-use std::os::fd::{AsFd, OwnedFd};
+#[cfg(feature = "vulkan")]
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use syncline_core::{Error, HandleKind, Origin, Result, SharedWords, WordsFd};
 
-#[cfg(feature = "vulkan")]
-use super::Handed;
-use super::{Across, shortened};
+use super::{Across, Handed, hand_over};
 use crate::any::Device;
 use crate::buffer::Memory;
 use crate::negotiate::{Needs, PartyId, Plan};
 use crate::process::Endpoint;
-use crate::process::message::{Content, Extent, Handle, LABEL, Offer};
+use crate::process::message::{Content, Extent, Handle, Offer};
+use crate::process::socket::Patience;
 
 impl Plan {
     /// Memory of the device that is the plan's [home](Plan::home), as each device of this process has it which [shares memory](crate::negotiate::Needs::MEMORY): every process
     /// calls this, as [`Plan::make_across`]. The timelines made so order its use; nothing else does.
     ///
+    /// `bytes` are those of the buffer, from 1 to what the home's driver gives; every process says the same number. A process in which nobody imports has an empty list, at once.
+    ///
+    /// Makes everything or nothing, and blocks, as [`Plan::make_across`]. One case is left: if all have taken it and one of them then reads nothing for longer than the
+    /// `timeout`, but half a second at the least, the home's call names that one, and others may have memory that the home has let go of.
+    ///
     /// # Errors
     /// [`Error::Unsupported`] where no memory of a device travels: plans for which that is asked say so. Then data goes through
-    /// [words](Endpoint::send_words) of the host's. Otherwise as for [`Plan::make_across`].
+    /// [words](Endpoint::send_words) of the host's. [`Error::Message`] if the processes say different numbers of bytes. Otherwise as for [`Plan::make_across`].
     pub fn memory_across(
         &self,
         label: &str,
@@ -33,7 +39,7 @@ impl Plan {
         peers: &[&Endpoint],
         timeout: Duration,
     ) -> Result<Vec<(PartyId, Memory)>> {
-        let across = Across::new(self, label, devices, peers, timeout)?;
+        let across = Across::new(self, "memory", label, devices, peers, timeout)?;
         let shares = self.parties().iter();
         let mut shares = shares.filter(|party| party.needs().contains(Needs::MEMORY));
         if !across.is_external() || shares.next().is_none() {
@@ -111,7 +117,7 @@ impl Across<'_> {
             };
             offers.push(Handed { peer, offer, fds });
         }
-        self.hand_out(offers)?;
+        hand_over(&offers, self.patience)?;
         Ok(all)
     }
 
@@ -121,24 +127,14 @@ impl Across<'_> {
             return Ok(Vec::new());
         }
         let peer = self.peer(self.plan.home().id().process)?;
-        let (offer, fds) = peer.receive_object(self.left())?;
-        let number = offer.number;
-        let made = self
-            .judge_memory(peer, &offer, bytes, &expected)
-            .and_then(|extent| {
-                let imports = expected.iter().zip(fds);
-                let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
-                imports
-                    .map(|(id, fd)| Ok((id, self.import(id, fd, extent)?)))
-                    .collect()
-            });
-        let answer = made.as_ref().map(|_: &Vec<_>| ()).map_err(Error::to_string);
-        let answered = peer.answer(
-            number,
-            answer.as_ref().map_err(String::as_str).copied(),
-            self.left(),
-        );
-        made.and_then(|made| answered.map(|()| made))
+        let (content, patience) = (Content::DeviceMemory, self.patience);
+        peer.take_over(content, self.label, patience, |offer, fds| {
+            let extent = self.judge_memory(peer, &offer, bytes, &expected)?;
+            let imports = expected.iter().zip(fds);
+            let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
+            let made = imports.map(|(id, fd)| Ok((id, self.import(id, fd, extent)?)));
+            Ok(Some(made.collect::<Result<_>>()?))
+        })
     }
 
     fn judge_memory(
@@ -148,19 +144,16 @@ impl Across<'_> {
         bytes: u64,
         handles: &[Handle],
     ) -> Result<Extent> {
-        let shown = shortened(self.label, LABEL);
-        let length = offer.extent.map_or(0, |extent| extent.length);
-        let same = offer.content == Content::DeviceMemory && offer.label == shown;
+        let (label, length) = (self.label, offer.extent.map_or(0, |extent| extent.length));
         match offer.extent {
-            Some(extent) if same && length == bytes && offer.handles == handles => Ok(extent),
+            Some(extent) if length == bytes && offer.handles == handles => Ok(extent),
             _ => Err(Error::Message {
                 endpoint: peer.object().clone(),
-                expected: format!("memory \"{shown}\" of {bytes} bytes"),
-                found: format!(
-                    "{} \"{}\" of {length} bytes",
-                    offer.content.name(),
-                    offer.label
+                expected: format!(
+                    "memory \"{label}\" of {bytes} bytes, for {} devices",
+                    handles.len()
                 ),
+                found: format!("{length} bytes, for {}", offer.handles.len()),
             }),
         }
     }
@@ -198,13 +191,16 @@ fn twin(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
 
 impl Endpoint {
     /// Hands words of shared memory to the other process, which [receives](Endpoint::receive_words) them: both have the same memory then. What orders its use is
-    /// up to timelines. Waits until the other process says that it has it.
+    /// up to timelines. Either both have it or, after an error, neither.
+    ///
+    /// # Blocking
+    /// Up to `timeout`, for all of it, until the other process has received them. Any thread may call it.
     ///
     /// # Errors
-    /// [`Error::PeerLost`]; [`Error::PeerSilent`] if it does not receive them in time; [`Error::Import`] if it refuses them; [`Error::Native`].
+    /// [`Error::PeerLost`]; [`Error::PeerSilent`] if it does not receive them in time; [`Error::Import`] if it refuses them; [`Error::Native`]. They are withdrawn then, and can
+    /// be sent again.
     pub fn send_words(&self, label: &str, words: &SharedWords, timeout: Duration) -> Result<()> {
         let length = 4 * words.words().len() as u64;
-        let handle = words.export()?;
         let offer = Offer {
             number: self.next_number(),
             content: Content::HostMemory,
@@ -223,55 +219,50 @@ impl Endpoint {
             }),
             event: None,
         };
-        self.send_object(&offer, &[handle.as_fd()], timeout)?;
-        match self.await_answer(offer.number, timeout)? {
-            Ok(()) => Ok(()),
-            Err(reason) => Err(Error::Import {
-                object: self.object().clone(),
-                what: format!("memory \"{label}\" in {}", self.peer()),
-                reason,
-            }),
-        }
+        let handed = Handed {
+            peer: self,
+            offer,
+            fds: vec![words.export()?.into()],
+        };
+        hand_over(&[handed], Patience::of(timeout))
     }
 
     /// Words of memory that the other process [sends](Endpoint::send_words) under this label. What they are is judged, and what stands in them may change at any
-    /// time.
+    /// time. Objects of another kind or label stay, for who asks for those: several threads may receive at once, each what it asks for.
+    ///
+    /// # Blocking
+    /// Up to `timeout`, for all of it; a second longer where the other process offers them and then says nothing more.
     ///
     /// # Errors
-    /// [`Error::Message`] if something else comes, which is refused; [`Error::Import`] if it is no such memory; [`Error::PeerLost`], [`Error::PeerSilent`].
+    /// [`Error::PeerSilent`], with the objects that are there instead; [`Error::Message`] and [`Error::Import`] if what comes is no such memory, which the other side is told, or if
+    /// it is withdrawn; [`Error::PeerLost`].
     pub fn receive_words(&self, label: &str, timeout: Duration) -> Result<SharedWords> {
-        let (offer, fds) = self.receive_object(timeout)?;
-        let opened = self.open_words(label, &offer, fds);
-        let refusal = opened.as_ref().err().map(Error::to_string);
-        let answer = refusal.as_deref().map_or(Ok(()), Err);
-        let answered = self.answer(offer.number, answer, timeout);
-        opened.and_then(|words| answered.map(|()| words))
+        let (content, patience) = (Content::HostMemory, Patience::of(timeout));
+        self.take_over(content, label, patience, |offer, fds| {
+            self.open_words(&offer, fds).map(Some)
+        })
     }
 
-    fn open_words(&self, label: &str, offer: &Offer, fds: Vec<OwnedFd>) -> Result<SharedWords> {
-        let shown = shortened(label, LABEL);
-        let words = [HandleKind::WordsMemfd];
+    fn open_words(&self, offer: &Offer, fds: Vec<OwnedFd>) -> Result<SharedWords> {
+        let other = |expected: String, found: String| Error::Message {
+            endpoint: self.object().clone(),
+            expected,
+            found,
+        };
         let kinds = offer.handles.iter().map(|handle| handle.kind);
-        let same = offer.content == Content::HostMemory && offer.label == shown;
         let mut fds = fds.into_iter();
-        match (fds.next(), offer.extent) {
-            (Some(fd), Some(extent)) if same && kinds.eq(words) => {
-                let words = SharedWords::open(WordsFd::from_fd(fd)?)?;
-                let found = 4 * words.words().len() as u64;
-                if found == extent.length {
-                    return Ok(words);
-                }
-                Err(Error::Message {
-                    endpoint: self.object().clone(),
-                    expected: format!("{} bytes of memory, as it says", extent.length),
-                    found: format!("{found}"),
-                })
-            }
-            _ => Err(Error::Message {
-                endpoint: self.object().clone(),
-                expected: format!("memory of the host \"{shown}\""),
-                found: format!("{} \"{}\"", offer.content.name(), offer.label),
-            }),
+        let (Some(fd), Some(extent), true) =
+            (fds.next(), offer.extent, kinds.eq([HandleKind::WordsMemfd]))
+        else {
+            let found = format!("\"{}\" with {} others", offer.label, offer.handles.len());
+            return Err(other("one descriptor of words of memory".into(), found));
+        };
+        let words = SharedWords::open(WordsFd::from_fd(fd)?)?;
+        let found = 4 * words.words().len() as u64;
+        if found == extent.length {
+            return Ok(words);
         }
+        let expected = format!("{} bytes of memory, as it says", extent.length);
+        Err(other(expected, found.to_string()))
     }
 }

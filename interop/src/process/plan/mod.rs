@@ -14,8 +14,7 @@ mod memory;
 mod parts;
 mod waits;
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use syncline_core::backend::Device as _;
 use syncline_core::{Error, HandleKind, Object, Result, host};
@@ -23,8 +22,9 @@ use syncline_core::{Error, HandleKind, Object, Result, host};
 use self::line::Line;
 use self::parts::{Own, Received};
 use super::Endpoint;
-use super::message::{Content, Handle, LABEL, Offer};
-use super::wire::shortened;
+use super::handover::{Handed, hand_over};
+use super::message::{Content, Handle, Offer};
+use super::socket::Patience;
 use crate::any::Device;
 use crate::negotiate::{Duty, Made, Mechanism, Needs, Party, PartyId, Plan, Process};
 
@@ -46,13 +46,19 @@ impl Plan {
     /// The right to signal is with the process that does: the others may let go of what is made here, and keep views and points. Of a bridge, for which each process has
     /// timelines of its own, [`Made`] is to be kept; and by who signals, for as long as points of it are sent or received.
     ///
-    /// `timeout` is for all of it. Makes everything or nothing, on every side that hears of it: where one process cannot take what it is sent, those that can are told
-    /// why; if the home's own part fails before, they wait until their time is over.
+    /// Makes everything or nothing: the call returns once every process has taken its part, and all are told so. Where one cannot, or is lost, or is too late, the home gives
+    /// it up: who had taken it by then has nothing, and is told why; who had not waits for the next try. So where one process fails or runs out of time, all try again. What
+    /// was given up does not stand in the way then. If the home's own part fails before, the others wait until their time is over.
+    ///
+    /// # Blocking
+    /// Up to `timeout`, for all of it, beside the drivers' calls; [`Duration::ZERO`] looks once, and [`Duration::MAX`] has no end. A process that has taken its part waits half a second at
+    /// the least to hear that all have, so it may take a second longer where the home says nothing more. Any thread may call it, and several may at once, for
+    /// different labels: each takes what it is to have.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if this process has no party in the plan, or the device of one is not among `devices`, or there is no endpoint to a process that is needed, and
-    /// for a plan for a binary semaphore ([`Plan::make_binary_across`] makes it); [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time;
-    /// [`Error::Import`] if it refuses, with what it says; [`Error::Message`] if it sends something else; [`Error::ValueOutOfRange`] for `u64::MAX`; a
+    /// for a plan for a binary semaphore ([`Plan::make_binary_across`] makes it); [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time, or
+    /// under another label; [`Error::Import`] if it refuses, with what it says, or has given it up, with why; [`Error::Message`] if it has made something else; [`Error::ValueOutOfRange`] for `u64::MAX`; a
     /// driver error.
     pub fn make_across(
         &self,
@@ -62,7 +68,7 @@ impl Plan {
         peers: &[&Endpoint],
         timeout: Duration,
     ) -> Result<Made> {
-        let across = Across::new(self, label, devices, peers, timeout)?;
+        let across = Across::new(self, self.kind(), label, devices, peers, timeout)?;
         self.require_timeline(label)?;
         if initial == u64::MAX {
             return Err(Error::ValueOutOfRange {
@@ -79,11 +85,13 @@ impl Plan {
 /// A plan that this process is about to carry out together with others.
 struct Across<'c> {
     plan: &'c Plan,
+    /// What is made.
+    kind: &'static str,
     label: &'c str,
     here: Process,
     devices: &'c [Device],
     peers: &'c [&'c Endpoint],
-    until: Instant,
+    patience: Patience,
 }
 
 impl<'c> Across<'c> {
@@ -91,6 +99,7 @@ impl<'c> Across<'c> {
     /// This process cannot do its part.
     fn new(
         plan: &'c Plan,
+        kind: &'static str,
         label: &'c str,
         devices: &'c [Device],
         peers: &'c [&'c Endpoint],
@@ -98,11 +107,12 @@ impl<'c> Across<'c> {
     ) -> Result<Self> {
         let across = Self {
             plan,
+            kind,
             label,
             here: Process::this(),
             devices,
             peers,
-            until: Instant::now().checked_add(timeout).unwrap_or_else(far_away),
+            patience: Patience::of(timeout),
         };
         let own: Vec<&Party> = across.own().collect();
         let missing = own
@@ -179,13 +189,9 @@ impl<'c> Across<'c> {
             .ok_or_else(|| self.cannot(no_endpoint(process)))
     }
 
-    fn left(&self) -> Duration {
-        self.until.saturating_duration_since(Instant::now())
-    }
-
     fn cannot(&self, reason: impl Into<String>) -> Error {
         Error::Unsupported {
-            object: Object::new(self.plan.kind(), self.label),
+            object: Object::new(self.kind, self.label),
             asked: format!("be made by {} across processes", self.plan.mechanism()),
             reason: reason.into(),
         }
@@ -233,13 +239,13 @@ impl<'c> Across<'c> {
         let offers = self.offers(&own, initial)?;
         let numbers: Vec<_> = offers.iter().map(|o| (o.peer, o.offer.number)).collect();
         let ends = own.ends(self)?;
-        // First, as who has taken it may send a point of it at once.
+        // First, as whoever is told that all have taken it may send a point of it at once.
         let line = own.line(self, initial)?;
         let made = Line::start(self, line, &counter, &numbers, &ends);
-        match self.hand_out(offers) {
+        match hand_over(&offers, self.patience) {
             Ok(()) => Ok((made, ends)),
             Err(error) => {
-                // Some may have it.
+                // One may have it that was told so before another could not be.
                 let cause = format!("not every process has taken it: {error}");
                 counter.fail(initial, 0, &cause);
                 Err(error)
@@ -271,67 +277,21 @@ impl<'c> Across<'c> {
         others.map(offer).collect()
     }
 
-    /// Sends everybody else the handles, and hears that they are taken.
-    fn hand_out(&self, offers: Vec<Handed<'_>>) -> Result<()> {
-        let mut sent = Vec::new();
-        let mut outcome = Ok(());
-        for Handed { peer, offer, fds } in &offers {
-            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-            outcome = peer.send_object(offer, &fds, self.left());
-            if outcome.is_err() {
-                break;
-            }
-            sent.push((*peer, offer));
-        }
-        for (peer, offer) in sent {
-            // Once one cannot have it, nobody has.
-            let left = outcome.as_ref().map_or(Duration::ZERO, |()| self.left());
-            let answered = match peer.await_answer(offer.number, left) {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(reason)) => Err(Error::Import {
-                    object: peer.object().clone(),
-                    what: format!(
-                        "{} \"{}\" in {}",
-                        offer.content.name(),
-                        self.label,
-                        peer.peer()
-                    ),
-                    reason,
-                }),
-                Err(error) => Err(error),
-            };
-            outcome = outcome.and(answered);
-        }
-        outcome
-    }
-
     fn make_elsewhere(&self, initial: u64) -> Result<(Made, Vec<End>)> {
         let peer = self.peer(self.plan.home().id().process)?;
-        loop {
-            let (offer, fds) = peer.receive_object(self.left())?;
-            let number = offer.number;
-            let made = self
-                .judge(peer, &offer, initial)
-                .and_then(|()| Received::open(self, offer.handles, fds))
-                .and_then(|received| received.line(self, initial));
-            match made {
-                // The other side has given that one up, and may try again.
-                Ok((_, counter, _)) if counter.check().is_err() => {
-                    let _ = peer.answer(number, Err("it is too late"), self.left());
-                }
-                Ok((lines, counter, ends)) => {
-                    // First, as a point of it may be what comes next.
-                    let made = Line::start(self, lines, &counter, &[(peer, number)], &ends);
-                    peer.answer(number, Ok(()), self.left())?;
-                    return Ok((made, ends));
-                }
-                Err(error) => {
-                    // What it says of its own call tells more than what this could.
-                    let _ = peer.answer(number, Err(&error.to_string()), self.left());
-                    return Err(error);
-                }
+        let (content, patience) = (self.content(), self.patience);
+        peer.take_over(content, self.label, patience, |offer, fds| {
+            self.judge(peer, &offer, initial)?;
+            let received = Received::open(self, offer.handles, fds)?;
+            let (lines, counter, ends) = received.line(self, initial)?;
+            // It has failed already, as one does that was given up.
+            if counter.check().is_err() {
+                return Ok(None);
             }
-        }
+            // First, as a point of it may be what comes next.
+            let made = Line::start(self, lines, &counter, &[(peer, offer.number)], &ends);
+            Ok(Some((made, ends)))
+        })
     }
 
     /// Whether that is what this process is to have: the plan says so, and no word of the other side is needed.
@@ -343,17 +303,9 @@ impl<'c> Across<'c> {
                 found,
             })
         };
-        let shown = shortened(self.label, LABEL);
-        let content = self.content();
-        if offer.content != content || offer.label != shown {
-            return other(
-                format!("{} \"{shown}\"", content.name()),
-                format!("{} \"{}\"", offer.content.name(), offer.label),
-            );
-        }
         if offer.initial != initial {
             return other(
-                format!("timeline \"{shown}\" from {initial} on"),
+                format!("{} \"{}\" from {initial} on", self.kind, self.label),
                 format!("it from {} on", offer.initial),
             );
         }
@@ -383,13 +335,6 @@ impl<'c> Across<'c> {
     }
 }
 
-/// What one process is sent, with the number that the object has there.
-struct Handed<'c> {
-    peer: &'c Endpoint,
-    offer: Offer,
-    fds: Vec<OwnedFd>,
-}
-
 fn no_endpoint(process: Process) -> String {
     format!("there is no endpoint to {process}")
 }
@@ -397,9 +342,4 @@ fn no_endpoint(process: Process) -> String {
 fn listed(handles: &[Handle]) -> String {
     let names: Vec<_> = handles.iter().map(|handle| handle.kind.name()).collect();
     names.join(", ")
-}
-
-/// Where the clock ends before a timeout does.
-fn far_away() -> Instant {
-    Instant::now() + Duration::from_secs(u32::MAX.into())
 }

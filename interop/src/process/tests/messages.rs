@@ -41,12 +41,12 @@ fn a_point_has_these_bytes() {
     );
     let told = [
         &b"SYNL"[..],
-        &[1, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
+        &[2, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
         &[4, 3, 2, 1, 0x22, 0x11, 0, 0, 0, 0, 0, 0],
     ];
     assert_eq!(bytes, told.concat());
     assert_eq!(bytes.len(), POINT);
-    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 1, 20));
+    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 2, 20));
 }
 
 #[test]
@@ -89,10 +89,10 @@ fn what_no_version_of_this_library_says_is_refused() {
         bytes
     };
     refused(&with(0, b'X'), "of this library");
-    refused(&with(4, 2), "version 1");
-    refused(&with(4, 0), "version 1");
+    refused(&with(4, 1), "version 2");
+    refused(&with(4, 3), "version 2");
     refused(&with(6, 0), "known kind");
-    refused(&with(6, 9), "known kind");
+    refused(&with(6, 11), "known kind");
     refused(&with(8, 13), "as many bytes");
     let value = Message::Point {
         number: 1,
@@ -107,7 +107,7 @@ fn what_no_version_of_this_library_says_is_refused() {
 fn body(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
-    let header = [b"SYNL".as_slice(), &[1, 0, kind, 0], &length, &[0; 8]];
+    let header = [b"SYNL".as_slice(), &[2, 0, kind, 0], &length, &[0; 8]];
     [header.concat(), body].concat()
 }
 
@@ -147,6 +147,14 @@ fn what_stands_in_them_is_bounded_and_checked() {
         &body(2, &[&[1, 0, 0, 0, 2, 0]]),
         "whether requirements are all",
     );
+
+    let withdrawn = |length: u16| {
+        let reason = vec![b'x'; length.into()];
+        body(10, &[&[1, 0, 0, 0], &length.to_le_bytes(), &reason])
+    };
+    assert!(Message::decode(&withdrawn(0)).is_ok());
+    assert!(Message::decode(&withdrawn(256)).is_ok());
+    refused(&withdrawn(257), "a reason");
 
     refused(&body(3, &[&[1, 0, 0, 0, 7, 0]]), "a known mechanism");
     refused(&body(3, &[&[1, 0, 0, 0, 4, 0]]), "a mechanism and a home");
@@ -276,7 +284,7 @@ fn every_kind_of_handle_travels() {
 proptest! {
     #[test]
     fn what_can_be_read_is_written_as_the_same_bytes(
-        which in 0..10_usize,
+        which in 0..12_usize,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
         let mut bytes = encoded(&samples()[which], 3);
@@ -291,7 +299,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let mut told = body(1 + bytes.len() as u8 % 8, &[&bytes]);
+        let mut told = body(1 + bytes.len() as u8 % 10, &[&bytes]);
         prop_assert!(Message::decode(&bytes).is_err());
         if let Ok((sequence, message)) = Message::decode(&told) {
             prop_assert_eq!(encoded(&message, sequence), told.clone());

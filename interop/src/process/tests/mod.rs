@@ -4,6 +4,7 @@
 mod events;
 mod heap;
 mod messages;
+mod offers;
 mod points;
 mod raw;
 mod survivors;
@@ -13,9 +14,11 @@ use std::time::Duration;
 
 use syncline_core::Object;
 
+use super::handover::InHand;
 use super::hostile::Raw;
+use super::message::{Content, Offer};
 use super::peer::Peer;
-use super::socket::Socket;
+use super::socket::{Patience, Socket};
 use super::{Endpoint, greeting};
 
 /// Longer than anything takes.
@@ -46,6 +49,18 @@ fn both_with(change: impl FnOnce(&Object, Peer) -> Peer + Send + 'static) -> (En
     });
     let one = Endpoint::open(ours, "ours", LONG).unwrap();
     (one, other.join().unwrap())
+}
+
+/// Takes in what has come, and asks for nothing.
+fn look(endpoint: &Endpoint) -> syncline_core::Error {
+    let connection = endpoint.connection();
+    let nothing = connection.receive("do anything", Patience::of(NOW), |_| None::<()>);
+    nothing.unwrap_err()
+}
+
+/// The next object that [`offer`](super::hostile::offer) makes, and what a call has in hand then.
+fn receive(endpoint: &Endpoint) -> syncline_core::Result<(InHand<'_>, Offer, Vec<OwnedFd>)> {
+    endpoint.receive_object(Content::Timeline, "offered", Patience::of(NOW))
 }
 
 /// An endpoint, and a bare socket that has greeted.

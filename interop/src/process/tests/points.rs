@@ -5,17 +5,35 @@ use std::time::{Duration, Instant};
 
 use syncline_core::{Error, HandleKind};
 
-use super::{LONG, NOW, against_raw, both, heap};
+use super::{LONG, NOW, against_raw, both, heap, look};
 use crate::negotiate::Party;
-use crate::process::Disagreement;
 use crate::process::hostile::{Raw, offer};
-use crate::process::message::Message;
+use crate::process::message::{Content, Message};
+use crate::process::offers::{Answer, End};
 use crate::process::socket::Patience;
+use crate::process::{Disagreement, Endpoint};
 
 const POINT_1: Message = Message::Point {
     number: 1,
     value: 1,
 };
+
+/// What takes a place, and is no point.
+fn needs(round: u32) -> Message {
+    Message::Requirements {
+        round,
+        is_all: true,
+        parties: Vec::new(),
+    }
+}
+
+fn await_needs(endpoint: &Endpoint, round: u32, timeout: Duration) -> Result<(), Error> {
+    let connection = endpoint.connection();
+    let received = connection.receive("say what it needs", Patience::of(timeout), |inbox| {
+        inbox.letter(|message| *message == needs(round))
+    });
+    received.map(drop)
+}
 
 #[test]
 fn points_come_in_their_order() {
@@ -30,10 +48,7 @@ fn points_come_in_their_order() {
     }
     assert!(matches!(
         one.receive_point_of(NOW),
-        Err(Error::PeerSilent {
-            awaited: "send a point",
-            ..
-        })
+        Err(Error::PeerSilent { awaited, .. }) if awaited == "send a point"
     ));
 }
 
@@ -71,16 +86,32 @@ fn neither_side_allocates_for_a_point() {
 #[test]
 fn who_waits_for_something_else_is_woken_by_who_reads() {
     let (one, other) = both();
-    let begin = Instant::now();
+    let (begin, patience) = (Instant::now(), Patience::of(LONG));
     for round in 0..200 {
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, round)));
-            scope.spawn(|| assert_eq!(one.await_answer(2, LONG).unwrap(), Err("no".into())));
-            scope.spawn(|| assert_eq!(one.await_answer(3, LONG).unwrap(), Ok(())));
+            let told = [(); 2].map(|()| offer(one.next_number(), &[]));
+            let offered = told
+                .each_ref()
+                .map(|told| one.offer(told, &[], patience).unwrap());
+            let [first, second] = offered;
+            scope.spawn(move || {
+                let refused = Answer::Refused("no".into());
+                assert_eq!(first.answer(patience).unwrap(), refused);
+            });
+            scope.spawn(move || {
+                assert_eq!(second.answer(patience).unwrap(), Answer::Taken);
+                second.settle(patience).unwrap();
+            });
             scope.spawn(|| {
-                other.answer(3, Ok(()), LONG).unwrap();
+                let receive = || {
+                    let received = other.receive_object(Content::Timeline, "offered", patience);
+                    received.unwrap().0
+                };
+                let (one, two) = (receive(), receive());
+                assert_eq!(two.take(patience, NOW).unwrap(), End::Settled);
                 other.send_point_of(1, round, LONG).unwrap();
-                other.answer(2, Err("no"), LONG).unwrap();
+                one.refuse("no", patience);
             });
         });
     }
@@ -118,11 +149,8 @@ fn a_sender_waits_for_room_and_no_longer_than_it_says() {
     };
     assert!(
         matches!(
-            full,
-            Error::PeerSilent {
-                awaited: "make room for a message",
-                ..
-            }
+            &full,
+            Error::PeerSilent { awaited, .. } if awaited == "make room for a message"
         ),
         "{full}"
     );
@@ -142,28 +170,26 @@ fn points_that_nobody_asks_for_are_bounded() {
     let point = |value| Message::Point { number: 1, value };
     for value in 0..1024 {
         raw.say(&point(value), 0);
-        assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+        assert!(look(&one).is_timeout());
     }
     // There is room again.
     assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 0));
     for value in 1024..1030 {
         raw.say(&point(value), 0);
     }
-    raw.say(&Message::Taken { number: 2 }, 0);
-    let late = one.await_answer(2, NOW).unwrap_err();
+    raw.say(&needs(2), 0);
+    let late = await_needs(&one, 2, NOW).unwrap_err();
     assert!(late.is_timeout(), "{late}");
     assert!(late.to_string().contains("behind 1024 points"), "{late}");
     assert_eq!(one.connection().due(), Some(1026));
-    one.connection()
-        .with_inbox(|inbox| inbox.await_answer(2, true));
     // With room for all but one, and for all.
     for value in 1..6 {
         assert_eq!(one.receive_point_of(NOW).unwrap(), (1, value));
     }
-    assert!(one.await_answer(3, NOW).unwrap_err().is_timeout());
+    assert!(await_needs(&one, 3, NOW).unwrap_err().is_timeout());
     assert_eq!(one.connection().due(), Some(1031));
     assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 6));
-    assert_eq!(one.await_answer(2, NOW).unwrap(), Ok(()));
+    await_needs(&one, 2, NOW).unwrap();
     for value in 7..1030 {
         assert_eq!(one.receive_point_of(NOW).unwrap(), (1, value));
     }
@@ -177,12 +203,12 @@ fn an_answer_behind_many_points_comes_as_they_are_received() {
     let all = 5000;
     let begin = Instant::now();
     std::thread::scope(|scope| {
-        let awaits = scope.spawn(|| one.await_answer(2, LONG).unwrap());
+        let awaits = scope.spawn(|| await_needs(&one, 2, LONG).unwrap());
         scope.spawn(|| {
             for value in 0..all {
                 other.send_point_of(1, value, LONG).unwrap();
             }
-            other.answer(2, Ok(()), LONG).unwrap();
+            other.send(&needs(2), &[], Patience::of(LONG)).unwrap();
         });
         // It has taken in all that it may.
         while one.connection().due().is_some_and(|due| due < 1025) {
@@ -191,7 +217,7 @@ fn an_answer_behind_many_points_comes_as_they_are_received() {
         for value in 0..all {
             assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
         }
-        assert_eq!(awaits.join().unwrap(), Ok(()));
+        awaits.join().unwrap();
     });
     assert!(begin.elapsed() < LONG);
 }
@@ -202,17 +228,17 @@ fn who_waits_for_room_is_woken_by_who_makes_it() {
     let (one, mut raw) = against_raw();
     for value in 0..1024 {
         raw.say(&Message::Point { number: 1, value }, 0);
-        assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+        assert!(await_needs(&one, 1, NOW).unwrap_err().is_timeout());
     }
-    raw.say(&Message::Taken { number: 2 }, 0);
+    raw.say(&needs(2), 0);
     let begin = Instant::now();
     std::thread::scope(|scope| {
-        let awaits = scope.spawn(|| one.await_answer(2, LONG));
+        let awaits = scope.spawn(|| await_needs(&one, 2, LONG));
         while !one.connection().waits_for_room() && one.check().is_ok() {
             std::thread::yield_now();
         }
         assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 0));
-        assert_eq!(awaits.join().unwrap().unwrap(), Ok(()));
+        awaits.join().unwrap().unwrap();
     });
     assert!(begin.elapsed() < LONG);
 }
@@ -223,13 +249,13 @@ fn an_answer_behind_points_that_nobody_receives_ends_with_the_timeout_or_the_pee
     let (one, mut raw) = against_raw();
     for value in 0..1024 {
         raw.say(&Message::Point { number: 1, value }, 0);
-        assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+        assert!(await_needs(&one, 1, NOW).unwrap_err().is_timeout());
     }
-    raw.say(&Message::Taken { number: 2 }, 0);
-    let late = one.await_answer(2, Duration::from_millis(20)).unwrap_err();
+    raw.say(&needs(2), 0);
+    let late = await_needs(&one, 2, Duration::from_millis(20)).unwrap_err();
     assert!(late.is_timeout(), "{late}");
     std::thread::scope(|scope| {
-        let awaits = scope.spawn(|| one.await_answer(2, LONG).unwrap_err());
+        let awaits = scope.spawn(|| await_needs(&one, 2, LONG).unwrap_err());
         drop(raw);
         let lost = awaits.join().unwrap();
         assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
@@ -239,15 +265,7 @@ fn an_answer_behind_points_that_nobody_receives_ends_with_the_timeout_or_the_pee
 /// The next of messages that take no room: each takes the place of the one before.
 fn say_next(raw: &mut Raw) {
     let round = u32::try_from(raw.sequence).unwrap();
-    let (is_all, parties) = (true, Vec::new());
-    raw.say(
-        &Message::Requirements {
-            round,
-            is_all,
-            parties,
-        },
-        0,
-    );
+    raw.say(&needs(round), 0);
 }
 
 #[test]
@@ -342,25 +360,10 @@ fn other_messages_that_nobody_asks_for_are_bounded() {
         assert!(one.receive_point_of(NOW).unwrap_err().is_timeout());
     }
     one.check().unwrap();
-    raw.say(&Message::Taken { number: 1 }, 0);
+    raw.say(&Message::Object(offer(16, &[])), 0);
     let refused = one.receive_point_of(NOW).unwrap_err();
     assert!(
         matches!(&refused, Error::Message { found, .. } if found.contains("16")),
         "{refused}"
     );
-}
-
-/// What becomes of an object is nobody's any more once it was not waited for any longer: it fills no inbox, and the next object is answered as ever.
-#[test]
-fn answers_that_come_late_are_nobodys() {
-    let (one, mut raw) = against_raw();
-    for number in 1..=40 {
-        assert!(one.await_answer(number, NOW).unwrap_err().is_timeout());
-        let reason = "it is too late".into();
-        raw.say(&Message::Refused { number, reason }, 0);
-        assert!(one.receive_point_of(NOW).unwrap_err().is_timeout());
-        one.check().unwrap();
-    }
-    raw.say(&Message::Taken { number: 41 }, 0);
-    assert_eq!(one.await_answer(41, LONG).unwrap(), Ok(()));
 }

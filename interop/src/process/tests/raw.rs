@@ -7,11 +7,13 @@ use std::time::Instant;
 use rustix::fs::MemfdFlags;
 use syncline_core::{Error, HandleKind, SharedWords};
 
-use super::{LONG, NOW, against_raw, both, both_with, pair};
+use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
 use crate::negotiate::Process;
 use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
 use crate::process::message::{Content, MOST, Message, Offer, POINT};
+use crate::process::offers::Answer;
+use crate::process::socket::Patience;
 
 const POINT_1: Message = Message::Point {
     number: 1,
@@ -31,9 +33,9 @@ fn shut_out(endpoint: &Endpoint, expected: &str) {
         endpoint.send_point_of(1, 1, NOW).unwrap_err().to_string(),
         same
     );
-    assert_eq!(endpoint.receive_object(NOW).unwrap_err().to_string(), same);
+    assert_eq!(receive(endpoint).err().unwrap().to_string(), same);
     assert_eq!(
-        endpoint.answer(1, Ok(()), NOW).unwrap_err().to_string(),
+        endpoint.receive_words("none", NOW).unwrap_err().to_string(),
         same
     );
     assert_eq!(
@@ -102,18 +104,18 @@ fn another_version_is_refused_at_the_greeting_and_later() {
         process,
         label: String::new(),
     });
-    hello[4] = 2;
+    hello[4] = 3;
     raw.bytes(&hello, 0);
     let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
     assert!(
-        matches!(&rejected.error, Error::Message { found, .. } if found == "version 2"),
+        matches!(&rejected.error, Error::Message { found, .. } if found == "version 3"),
         "{rejected}"
     );
     let (one, mut raw) = against_raw();
     let mut point = raw.encoded(&POINT_1);
-    point[4] = 2;
+    point[4] = 1;
     raw.bytes(&point, 0);
-    shut_out(&one, "messages of version 1");
+    shut_out(&one, "messages of version 2");
 }
 
 #[test]
@@ -200,7 +202,12 @@ fn what_is_slow_to_close_is_closed_without_the_lock() {
         }
         drop(slow);
         std::thread::scope(|scope| {
-            let closes = scope.spawn(|| one.await_answer(7, 2 * LONG).unwrap_err());
+            let closes = scope.spawn(|| {
+                let patience = Patience::of(2 * LONG);
+                let nothing = |_: &mut _| None::<()>;
+                let connection = one.connection();
+                connection.receive("end", patience, nothing).unwrap_err()
+            });
             while one.check().is_ok() {
                 std::thread::yield_now();
             }
@@ -230,20 +237,23 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
     let marked = Marked::new("objects");
     let (one, other) = both();
     let told = offer(one.next_number(), &[HandleKind::CounterMemfd; 16]);
-    one.send_object(&told, &[marked.0.as_fd(); 16], LONG)
-        .unwrap();
-    let (got, fds) = other.receive_object(LONG).unwrap();
+    let send = |told: &Offer| {
+        let fds = &[marked.0.as_fd(); 16];
+        one.offer(told, fds, Patience::of(LONG)).unwrap()
+    };
+    let sent = send(&told);
+    let (in_hand, got, fds) = receive(&other).unwrap();
     assert_eq!((got, fds.len()), (told.clone(), 16));
     assert_eq!(marked.count(), 17);
     drop(fds);
     assert_eq!(marked.count(), 1);
+    drop((in_hand, sent));
     // In the inbox, and in the socket.
-    for _ in 0..2 {
-        one.send_object(&told, &[marked.0.as_fd(); 16], LONG)
-            .unwrap();
-    }
-    assert!(other.await_answer(1, NOW).unwrap_err().is_timeout());
+    let more = [(); 2].map(|()| offer(one.next_number(), &[HandleKind::CounterMemfd; 16]));
+    let sent = more.each_ref().map(send);
+    assert!(look(&other).is_timeout());
     assert!(marked.count() > 1);
+    std::mem::forget(sent);
     drop((one, other));
     assert_eq!(marked.count(), 1);
 }
@@ -252,7 +262,7 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
 fn an_object_with_another_number_of_descriptors_is_not_sent() {
     let (one, other) = both();
     let told = offer(1, &[HandleKind::CounterMemfd]);
-    let refused = one.send_object(&told, &[], LONG).unwrap_err();
+    let refused = one.offer(&told, &[], Patience::of(LONG)).err().unwrap();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     one.send_point_of(1, 1, LONG).unwrap();
     assert_eq!(other.receive_point_of(LONG).unwrap(), (1, 1));
@@ -275,15 +285,15 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
     ];
     for kind in opaque {
         let told = offer(ours.next_number(), &[HandleKind::CounterMemfd, kind]);
-        ours.send_object(&told, &[marked.0.as_fd(); 2], LONG)
-            .unwrap();
-        let refused = theirs.receive_object(LONG).unwrap_err();
+        let fds = &[marked.0.as_fd(); 2];
+        let sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
+        let refused = receive(&theirs).err().unwrap();
         assert!(
             matches!(&refused, Error::Import { what, .. } if what.contains(kind.name())),
             "{refused}"
         );
-        let reason = ours.await_answer(told.number, LONG).unwrap().unwrap_err();
-        assert!(reason.contains("own user"), "{reason}");
+        let answer = sent.answer(Patience::of(LONG)).unwrap();
+        assert!(matches!(&answer, Answer::Refused(reason) if reason.contains("own user")));
     }
     // What is judged where it comes in may come from anybody.
     let judged = [
@@ -294,8 +304,9 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
     ];
     for kind in judged {
         let told = offer(ours.next_number(), &[kind]);
-        ours.send_object(&told, &[marked.0.as_fd()], LONG).unwrap();
-        assert_eq!(theirs.receive_object(LONG).unwrap().0, told);
+        let fds = &[marked.0.as_fd()];
+        let _sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
+        assert_eq!(receive(&theirs).unwrap().1, told);
     }
     assert_eq!(marked.count(), 1);
     let words = SharedWords::new(64).unwrap();
@@ -306,15 +317,16 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
         words.words()[3].store(7, Ordering::Relaxed);
         assert_eq!(received.words()[3].load(Ordering::Relaxed), 7);
     });
-    let told = offer(10, &[HandleKind::TimelineOpaqueFd]);
-    ours.send_object(&told, &[marked.0.as_fd()], LONG).unwrap();
+    let told = offer(ours.next_number(), &[HandleKind::TimelineOpaqueFd]);
+    let fds = &[marked.0.as_fd()];
+    let _sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
     // SAFETY: nobody imports it.
     #[allow(unsafe_code, reason = "what is to be shown")]
     unsafe {
         theirs.trust_handles();
     }
     assert!(theirs.trusts_handles());
-    assert_eq!(theirs.receive_object(LONG).unwrap().1.len(), 1);
+    assert_eq!(receive(&theirs).unwrap().2.len(), 1);
 }
 
 /// Who has greeted as the own user and is another by now. For who may send in another's name, as one who has been another may.
@@ -333,20 +345,25 @@ fn who_has_become_another_user_is_trusted_no_more() {
         ..offer(2, &[])
     });
     raw.say_as(own, &opaque(1), &[marked.0.as_fd()]);
-    raw.say_as(65534, &opaque(1), &[marked.0.as_fd()]);
+    raw.say_as(65534, &opaque(4), &[marked.0.as_fd()]);
     raw.say_as(65534, &event, &[]);
     let judged = Message::Object(offer(3, &[HandleKind::CounterMemfd]));
     raw.say_as(65534, &judged, &[marked.0.as_fd()]);
-    drop(one.receive_object(LONG).unwrap());
-    for what in ["timeline-opaque-fd", "event"] {
-        let refused = one.receive_object(LONG).unwrap_err();
+    let take = |content| one.receive_object(content, "offered", Patience::of(LONG));
+    drop(take(Content::Timeline).unwrap());
+    let refusals = [
+        ("timeline-opaque-fd", Content::Timeline),
+        ("event", Content::CudaEvent),
+    ];
+    for (what, content) in refusals {
+        let refused = take(content).err().unwrap();
         assert!(
             matches!(&refused, Error::Import { what: told, reason, .. }
                 if told.contains(what) && reason.contains("user 65534")),
             "{refused}"
         );
     }
-    drop(one.receive_object(LONG).unwrap());
+    drop(take(Content::Timeline).unwrap());
     assert_eq!(marked.count(), 1);
     one.check().unwrap();
 }

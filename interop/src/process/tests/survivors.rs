@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use syncline_core::{Error, PeerExit, PeerLoss};
 
-use super::{LONG, NOW, against_raw, both, both_with, pair};
+use super::{LONG, NOW, against_raw, both, both_with, look, pair};
 use crate::negotiate::Party;
 use crate::process::hostile::{Raw, elsewhere};
 use crate::process::message::Message;
@@ -89,7 +89,7 @@ fn a_killed_process_is_told_of_after_what_it_sent() {
     let waits = one.receive_point_of(LONG).unwrap();
     std::thread::scope(|scope| {
         let receives = [(); 2].map(|()| scope.spawn(|| one.receive_point_of(LONG).unwrap_err()));
-        let awaits = scope.spawn(|| one.await_answer(1, LONG).unwrap_err());
+        let awaits = scope.spawn(|| one.receive_words("none", LONG).unwrap_err());
         child.kill().unwrap();
         let exit = Some(PeerExit::Signal(9));
         let how = PeerLoss::Died { exit };
@@ -130,7 +130,7 @@ fn what_is_in_the_socket_is_received_before_the_loss() {
     for value in 0..all {
         raw.say(&Message::Point { number: 1, value }, 0);
         if value < 1024 {
-            assert!(one.await_answer(1, NOW).unwrap_err().is_timeout());
+            assert!(look(&one).is_timeout());
         }
     }
     drop(raw);

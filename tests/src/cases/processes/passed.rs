@@ -12,6 +12,7 @@ equipped_cases! {
     "process.points_in_their_order": [P1 P2] => points;
     "process.a_point_of_nothing_shared": [P1 E5] => foreign;
     "process.words_of_memory": [X8 Q9] => words;
+    "process.what_was_given_up_is_not_taken": [P1 X4] => given_up;
     "process.memory_of_one_gpu": [X8 Q9] => memory;
 }
 
@@ -78,6 +79,20 @@ fn words(world: &World<Equipped>) -> Verdict {
             let read = scene.by(Side::Waiter, "read 3")?;
             check!(read == value.to_string(), "{read} was read after {value}");
         }
+        Ok(())
+    })
+}
+
+/// Memory that was offered and given up, more often than an inbox holds: what the other process takes then is what this one has.
+fn given_up(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        for _ in 0..20 {
+            scene.by(Side::Signaller, "toss 16")?;
+        }
+        scene.together("words 16", "take 16")?;
+        scene.by(Side::Signaller, "write 3 7")?;
+        let read = scene.by(Side::Waiter, "read 3")?;
+        check!(read == "7", "{read} was read after 7 was written");
         Ok(())
     })
 }

@@ -198,11 +198,12 @@ fn refused(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.negotiate(NOTHING)?;
         for (one, other) in [
-            ("make frames 0", "make other 0"),
+            ("hurry frames 0", "hurry other 0"),
             ("make frames 0", "make frames 7"),
         ] {
             match scene.together(one, other) {
-                Err(Stop::Failed(reason)) if reason.contains("frames") => {}
+                Err(Stop::Failed(reason))
+                    if reason.contains("frames") || reason.contains("other") => {}
                 told => return Stop::fail(format!("{one:?} and {other:?}: {told:?}")),
             }
         }
@@ -220,7 +221,7 @@ fn leaves_nothing(world: &World<Equipped>) -> Verdict {
             scene.by(Side::Waiter, "submit frames 1")?;
             scene.by(Side::Signaller, "signal frames 1")?;
             scene.by(Side::Waiter, "after 1")?;
-            let told = scene.together("make frames 0", "make other 0");
+            let told = scene.together("make frames 0", "make frames 7");
             check!(told.is_err(), "two that ask for two things have {told:?}");
             for side in [Side::Signaller, Side::Waiter] {
                 scene.by(side, "idle")?;

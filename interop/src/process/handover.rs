@@ -1,0 +1,395 @@
+//! How an object goes to other processes: to all of them or to none. What is said meanwhile is in `offers`.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use syncline_core::{Error, HandleKind, Result};
+
+use super::Endpoint;
+use super::agree::each;
+use super::message::{Content, LABEL, Message, Offer};
+use super::offers::{Answer, End};
+use super::socket::Patience;
+use super::wire::shortened;
+
+/// For how long, at the least, who has taken an object waits to hear what becomes of it; and then again, once it has said that it waits no longer.
+const DECISION: Duration = Duration::from_millis(500);
+/// Why an object is refused that came too late.
+const LATE: &str = "it is too late";
+
+/// What one process is sent, with the number that the object has there.
+pub(super) struct Handed<'e> {
+    pub(super) peer: &'e Endpoint,
+    pub(super) offer: Offer,
+    pub(super) fds: Vec<OwnedFd>,
+}
+
+/// Offers each process its part, hears that all have taken theirs, and tells them. If one does not, or the patience is over before, it is withdrawn from all.
+///
+/// Blocks as long as `patience` says, and at most [`DECISION`] longer where a process that has taken it reads nothing.
+///
+/// # Errors
+/// [`Error::Import`] with what the first says that refuses; [`Error::PeerLost`], [`Error::PeerSilent`]. Nobody has it then, but for one case: where all have taken it
+/// and one of them then reads nothing, that one is named, and others have it. One that dies there is as one that dies later: no error.
+pub(super) fn hand_over(all: &[Handed<'_>], patience: Patience) -> Result<()> {
+    let mut offered = Vec::with_capacity(all.len());
+    match offer_to_all(all, &mut offered, patience) {
+        Ok(()) => {
+            let patience = patience.at_least(DECISION);
+            let told = offered.into_iter().map(|offered| offered.settle(patience));
+            // Each is told, whatever became of the one before.
+            let told: Vec<_> = told.collect();
+            told.into_iter().collect()
+        }
+        Err(error) => {
+            let reason = match error.is_timeout() {
+                true => String::new(),
+                false => error.to_string(),
+            };
+            for offered in offered {
+                offered.withdraw(&reason);
+            }
+            Err(error)
+        }
+    }
+}
+
+fn offer_to_all<'e>(
+    all: &[Handed<'e>],
+    offered: &mut Vec<Offered<'e>>,
+    patience: Patience,
+) -> Result<()> {
+    for Handed { peer, offer, fds } in all {
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        offered.push(peer.offer(offer, &fds, patience)?);
+    }
+    let taken = |offered: &Offered<'_>, patience| match offered.answer(patience)? {
+        Answer::Taken => Ok(()),
+        Answer::Refused(reason) => Err(Error::Import {
+            object: offered.endpoint.object().clone(),
+            what: format!("{} in {}", offered.named, offered.endpoint.peer()),
+            reason,
+        }),
+    };
+    // One that has taken it may die, or run out of patience.
+    let still = |offered: &Offered<'_>| {
+        offered.endpoint.check()?;
+        offered.endpoint.connection().pump();
+        taken(offered, Patience::of(Duration::ZERO))
+    };
+    each(offered, patience, still, |offered, patience| {
+        taken(offered, patience)
+    })?;
+    offered.iter().try_for_each(still)
+}
+
+fn named(content: Content, label: &str) -> String {
+    format!("{} \"{}\"", content.name(), shortened(label, LABEL))
+}
+
+/// An object that this side has offered, and that is neither settled nor withdrawn. Dropped, it is withdrawn.
+pub(super) struct Offered<'e> {
+    endpoint: &'e Endpoint,
+    number: u32,
+    /// What it is.
+    named: String,
+    is_over: bool,
+}
+
+impl Offered<'_> {
+    /// What the other side says of it. Once it was taken, that may change to refused.
+    ///
+    /// # Errors
+    /// [`Error::PeerSilent`] if it has said nothing in time; and what has ended the endpoint.
+    pub(super) fn answer(&self, patience: Patience) -> Result<Answer> {
+        let connection = self.endpoint.connection();
+        let received = connection.receive("", patience, |inbox| inbox.offers.answer(self.number));
+        received.map_err(|error| match error.is_timeout() {
+            true => connection.silent(format!("say what became of {}", self.named), patience),
+            false => error,
+        })
+    }
+
+    /// Tells it that everybody has taken it.
+    ///
+    /// # Errors
+    /// [`Error::PeerSilent`], and the system's. If the other side is lost, that is none: it had taken it before.
+    pub(super) fn settle(mut self, patience: Patience) -> Result<()> {
+        self.over();
+        let settled = Message::Settled {
+            number: self.number,
+        };
+        match self.endpoint.send(&settled, &[], patience) {
+            Err(error @ (Error::PeerSilent { .. } | Error::Native { .. })) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells it that nobody is to have it. Does not block: if there is no room, it is told before the next object.
+    pub(super) fn withdraw(mut self, reason: &str) {
+        self.take_back(reason);
+    }
+
+    fn take_back(&mut self, reason: &str) {
+        self.over();
+        let owed = self.endpoint.owed().lock();
+        owed.unwrap_or_else(PoisonError::into_inner)
+            .push_back(Message::Withdrawn {
+                number: self.number,
+                reason: reason.into(),
+            });
+        // Whoever is lost has nothing, and whoever has no room hears of it later.
+        let _ = self.endpoint.pay(Patience::of(Duration::ZERO));
+    }
+
+    fn over(&mut self) {
+        self.is_over = true;
+        let connection = self.endpoint.connection();
+        connection.with_inbox(|inbox| inbox.offers.over(self.number));
+    }
+}
+
+impl Drop for Offered<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.take_back("");
+        }
+    }
+}
+
+/// An object of the other side's that a call has in hand. Dropped, it is left: what comes of it then is nobody's.
+pub(super) struct InHand<'e> {
+    endpoint: &'e Endpoint,
+    number: u32,
+}
+
+impl InHand<'_> {
+    fn note(&self, note: impl FnOnce(&mut super::offers::Offers, u32)) {
+        let connection = self.endpoint.connection();
+        connection.with_inbox(|inbox| note(&mut inbox.offers, self.number));
+    }
+
+    /// Says why this side does not take it. Whoever does not hear of it has a timeout of its own.
+    pub(super) fn refuse(self, reason: &str, patience: Patience) {
+        self.note(|offers, number| offers.refuse(number));
+        let _ = self.say_refused(reason, patience);
+    }
+
+    fn say_refused(&self, reason: &str, patience: Patience) -> Result<()> {
+        let refused = Message::Refused {
+            number: self.number,
+            reason: reason.into(),
+        };
+        self.endpoint.send(&refused, &[], patience)
+    }
+
+    /// Says that this side has taken it, and waits to hear whether all have: as long as `patience` says, and `decision` at the least. After that it says that it waits no
+    /// longer, and gives the other side `decision` to say which came first.
+    ///
+    /// # Errors
+    /// Nothing of both was heard; and what has ended the endpoint. Nobody is to keep what was taken.
+    pub(super) fn take(self, patience: Patience, decision: Duration) -> Result<End> {
+        self.note(|offers, number| offers.take(number));
+        let taken = Message::Taken {
+            number: self.number,
+        };
+        self.endpoint.send(&taken, &[], patience)?;
+        let wait = |patience| {
+            let connection = self.endpoint.connection();
+            connection.receive("say whether all have taken an object", patience, |inbox| {
+                inbox.offers.ended(self.number)
+            })
+        };
+        wait(patience.at_least(decision)).or_else(|silent| {
+            if !silent.is_timeout() {
+                return Err(silent);
+            }
+            let _ = self.say_refused(LATE, Patience::of(Duration::ZERO));
+            match wait(Patience::of(decision)) {
+                Ok(End::Settled) => Ok(End::Settled),
+                Ok(End::Withdrawn(_)) => Err(silent),
+                Err(error) if error.is_timeout() => Err(silent),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        self.note(|offers, number| offers.leave(number));
+    }
+}
+
+impl Endpoint {
+    /// The next number for an object that this side offers; never 0.
+    pub(crate) fn next_number(&self) -> u32 {
+        let next = &self.connection().next_number;
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number != 0 {
+                return number;
+            }
+        }
+    }
+
+    /// Sends an object with its descriptors, one for each of its handles, in their order. They are duplicated on the way, and stay the caller's.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it is too large, or has another number of descriptors; and as every call.
+    pub(super) fn offer(
+        &self,
+        offer: &Offer,
+        fds: &[BorrowedFd<'_>],
+        patience: Patience,
+    ) -> Result<Offered<'_>> {
+        if offer.handles.len() != fds.len() {
+            return Err(Error::Unsupported {
+                object: self.object().clone(),
+                asked: format!("send {} descriptors", fds.len()),
+                reason: format!("the message tells {}", offer.handles.len()),
+            });
+        }
+        self.pay(patience)?;
+        let number = offer.number;
+        let connection = self.connection();
+        // First, as the answer may be there before the call returns.
+        connection.with_inbox(|inbox| inbox.offers.offer(number));
+        self.send(&Message::Object(offer.clone()), fds, patience)
+            .inspect_err(|_| connection.with_inbox(|inbox| inbox.offers.unsent(number)))?;
+        Ok(Offered {
+            endpoint: self,
+            number,
+            named: named(offer.content, &offer.label),
+            is_over: false,
+        })
+    }
+
+    /// Sends the withdrawals for which there was no room.
+    fn pay(&self, patience: Patience) -> Result<()> {
+        let owed = || self.owed().lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let Some(next) = owed().pop_front() else {
+                return Ok(());
+            };
+            if let Err(error) = self.send(&next, &[], patience) {
+                owed().push_front(next);
+                return Err(error);
+            }
+        }
+    }
+
+    /// The object of this kind and label that the other side offers next, once `accept` has made of it what it is to be, and everybody else has taken theirs. What
+    /// `accept` makes is dropped otherwise. `None` of it is: that one is too late, and the next is waited for, as after one that was withdrawn because its time was over.
+    ///
+    /// Blocks as long as `patience` says, and at most twice [`DECISION`] longer where the other side offers something and then says nothing more.
+    ///
+    /// # Errors
+    /// Those of `accept`, which the other side is told; [`Error::Import`] if it comes with opaque handles, or an event, from a process that is not [trusted](Self::trusts_handles), which is
+    /// told, too; or if it is withdrawn, with the reason; [`Error::PeerSilent`], with what waits here besides; and what has ended the endpoint.
+    pub(super) fn take_over<T>(
+        &self,
+        content: Content,
+        label: &str,
+        patience: Patience,
+        mut accept: impl FnMut(Offer, Vec<OwnedFd>) -> Result<Option<T>>,
+    ) -> Result<T> {
+        loop {
+            let (in_hand, offer, fds) = self.receive_object(content, label, patience)?;
+            match accept(offer, fds) {
+                Ok(Some(made)) => match in_hand.take(patience, DECISION)? {
+                    End::Settled => return Ok(made),
+                    End::Withdrawn(reason) if reason.is_empty() => {}
+                    End::Withdrawn(reason) => {
+                        return Err(Error::Import {
+                            object: self.object().clone(),
+                            what: named(content, label),
+                            reason: format!("it was withdrawn: {reason}"),
+                        });
+                    }
+                },
+                Ok(None) => in_hand.refuse(LATE, patience),
+                Err(error) => {
+                    in_hand.refuse(&error.to_string(), patience);
+                    return Err(error);
+                }
+            }
+            if patience.is_over() {
+                return Err(self.not_offered(content, label, patience));
+            }
+        }
+    }
+
+    /// The next object of this kind and label, with as many descriptors as it has handles, none of them looked at.
+    ///
+    /// # Errors
+    /// As [`take_over`](Self::take_over).
+    pub(super) fn receive_object(
+        &self,
+        content: Content,
+        label: &str,
+        patience: Patience,
+    ) -> Result<(InHand<'_>, Offer, Vec<OwnedFd>)> {
+        let shown = shortened(label, LABEL);
+        let connection = self.connection();
+        // What was withdrawn meanwhile goes first.
+        connection.pump();
+        let is_it = |offer: &Offer| offer.content == content && offer.label == shown;
+        let received = connection.receive("offer an object", patience, |inbox| inbox.object(is_it));
+        let (offer, descriptors, user) = received.map_err(|error| match error.is_timeout() {
+            true => self.not_offered(content, label, patience),
+            false => error,
+        })?;
+        let in_hand = InHand {
+            endpoint: self,
+            number: offer.number,
+        };
+        let mut kinds = offer.handles.iter().map(|handle| handle.kind);
+        let opaque = kinds.find(|kind| is_opaque(*kind)).map(HandleKind::name);
+        let opaque = opaque.or_else(|| offer.event.map(|_| "event"));
+        let (Some(opaque), Some(user)) = (opaque, self.distrusts(user)) else {
+            return Ok((in_hand, offer, descriptors.into_vec()));
+        };
+        drop(descriptors);
+        let reason = format!(
+            "{} runs as user {user}, and what no driver checks is taken from the own user alone",
+            self.peer(),
+        );
+        in_hand.refuse(&reason, Patience::of(Duration::ZERO));
+        Err(Error::Import {
+            object: self.object().clone(),
+            what: format!("{opaque} of \"{}\"", offer.label),
+            reason,
+        })
+    }
+
+    /// It has not come, and what has instead.
+    fn not_offered(&self, content: Content, label: &str, patience: Patience) -> Error {
+        let connection = self.connection();
+        let mut others = Vec::new();
+        connection.with_inbox(|inbox| {
+            let names = inbox
+                .objects()
+                .map(|other| named(other.content, &other.label));
+            others.extend(names);
+        });
+        let mut awaited = format!("offer {}", named(content, label));
+        if !others.is_empty() {
+            awaited += &format!(" (there is {})", others.join(", "));
+        }
+        connection.silent(awaited, patience)
+    }
+}
+
+/// True for handles whose kind nobody can check.
+const fn is_opaque(kind: HandleKind) -> bool {
+    !matches!(
+        kind,
+        HandleKind::CounterMemfd
+            | HandleKind::WordsMemfd
+            | HandleKind::PollableFd
+            | HandleKind::SyncFd
+    )
+}
