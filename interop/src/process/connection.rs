@@ -470,9 +470,15 @@ impl Connection {
             survivors.all.push(Arc::clone(&survivor));
             survivors.told.clone()
         };
+        // The guard looks more often from now on.
+        self.bell.ring();
         for how in told {
             survivor.lost(&how);
         }
+    }
+
+    pub(super) fn has_survivors(&self) -> bool {
+        !locked(&self.survivors).all.is_empty()
     }
 
     pub(super) fn forget(&self, survivor: &Arc<dyn Survivor>) {

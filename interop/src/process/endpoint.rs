@@ -57,6 +57,9 @@ use crate::negotiate::Process;
 /// ends then with [`Error::PeerLost`], after what it had sent before has been received. Where the system
 /// refuses a descriptor of the process ([`watches_process`](Self::watches_process) says so) only the end of the connection is seen.
 ///
+/// While a timeline is shared that the other process signals, the thread also wakes four times a second, to look in /proc whether that still runs: a process whose memory is being written to a core file, or whose
+/// driver takes long to let go, is not told of otherwise. One that has become another program (execve(2)) counts as dead, too, where this process may see that, and otherwise as one that has left.
+///
 /// # Blocking
 /// Calls with a timeout wait in poll(2) for at most so long; [`Duration::ZERO`] looks at what is there, and [`Duration::MAX`] has no end. However much the
 /// other side sends, a call whose time is over takes no more than 1024 messages of it, and every few messages lets other threads have their turn. One that finds the

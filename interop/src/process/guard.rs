@@ -14,6 +14,9 @@ use super::socket::{Patience, wait};
 /// before it says that it has died. One that runs no more by then is dead, whatever its drivers still have to clear away.
 const DYING: Duration = Duration::from_millis(if cfg!(fuzzing) { 2 } else { 300 });
 
+/// How often it is looked whether the other process still runs, while something has to survive it: the system does not tell as long as it has not ended.
+const GLANCE: Duration = Duration::from_millis(250);
+
 /// Between two tries where poll(2) itself fails, which it does for want of memory alone.
 const NAP: Duration = Duration::from_millis(10);
 
@@ -27,19 +30,28 @@ pub(super) fn watch(connection: &Connection) {
         return;
     }
     // It may have signals to make still, through memory or a semaphore that both have.
-    if let Some(how) = death(connection, Patience::of(Duration::MAX)) {
+    if let Some(how) = death(connection) {
         connection.lose(how);
     }
+}
+
+/// Until it is to be looked at again.
+fn pause(connection: &Connection) -> Patience {
+    Patience::of(match connection.has_survivors() {
+        true => GLANCE,
+        false => Duration::MAX,
+    })
 }
 
 /// How the other side is lost, once it is; `None` once nobody has the endpoint any more.
 fn loss(connection: &Connection) -> Option<PeerLoss> {
     loop {
-        let seen = look(connection, true, Patience::of(Duration::MAX));
+        let seen = look(connection, true, pause(connection));
         if connection.is_dropped.load(Ordering::Acquire) {
             return None;
         }
-        if seen.has_died || seen.has_hung_up {
+        let is_ending = connection.has_survivors() && connection.peer.is_ending();
+        if seen.has_died || seen.has_hung_up || is_ending {
             // Whether it has said that it goes.
             connection.pump();
         }
@@ -49,25 +61,43 @@ fn loss(connection: &Connection) -> Option<PeerLoss> {
         if seen.has_died {
             return Some(died(connection));
         }
-        if seen.has_hung_up {
-            if connection.peer.watched().is_err() {
-                return Some(PeerLoss::HungUp);
-            }
-            let death = death(connection, Patience::of(DYING));
+        if seen.has_hung_up && connection.peer.watched().is_err() {
+            return Some(PeerLoss::HungUp);
+        }
+        if seen.has_hung_up || is_ending {
+            let end = end(connection);
             if connection.is_dropped.load(Ordering::Acquire) {
                 return None;
             }
-            let otherwise = match connection.peer.is_ending() {
-                true => PeerLoss::Died { exit: None },
-                false => PeerLoss::Left,
-            };
-            return Some(death.unwrap_or(otherwise));
+            if end.is_some() || seen.has_hung_up {
+                return Some(end.unwrap_or(PeerLoss::Left));
+            }
         }
     }
 }
 
-/// That the other process has died; `None` if it has not within the time, or nobody has the endpoint any more.
-fn death(connection: &Connection, patience: Patience) -> Option<PeerLoss> {
+/// That the other process has died; `None` if nobody has the endpoint any more.
+fn death(connection: &Connection) -> Option<PeerLoss> {
+    loop {
+        let seen = look(connection, false, pause(connection));
+        if connection.is_dropped.load(Ordering::Acquire) {
+            return None;
+        }
+        if seen.has_died {
+            return Some(died(connection));
+        }
+        if connection.has_survivors()
+            && connection.peer.is_ending()
+            && let Some(how) = end(connection)
+        {
+            return Some(how);
+        }
+    }
+}
+
+/// How a process ends that seems to; `None` if it does not, or nobody has the endpoint any more.
+fn end(connection: &Connection) -> Option<PeerLoss> {
+    let patience = Patience::of(DYING);
     loop {
         let seen = look(connection, false, patience);
         if connection.is_dropped.load(Ordering::Acquire) {
@@ -77,7 +107,8 @@ fn death(connection: &Connection, patience: Patience) -> Option<PeerLoss> {
             return Some(died(connection));
         }
         if patience.is_over() {
-            return None;
+            let is_ending = connection.peer.is_ending();
+            return is_ending.then_some(PeerLoss::Died { exit: None });
         }
     }
 }

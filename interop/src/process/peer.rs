@@ -17,6 +17,8 @@ pub(super) struct Peer {
     pub(super) process: Process,
     /// The user that the kernel names.
     pub(super) user: u32,
+    /// Where its program lies, if that is told.
+    image: Option<[u64; 2]>,
     /// Tells of its end; or why this process may not have one.
     watched: Result<OwnedFd>,
 }
@@ -68,6 +70,7 @@ impl Peer {
         Ok(Self {
             process: told,
             user: from.user,
+            image: image(&std::fs::read(format!("/proc/{}/stat", told.id)).unwrap_or_default()),
             watched,
         })
     }
@@ -93,18 +96,29 @@ impl Peer {
         code.or_else(|| status.terminating_signal().map(PeerExit::Signal))
     }
 
-    /// True if it will not run any more, although it has not ended yet: what it has with a driver may take its time to go. See proc_pid_stat(5), field 9.
+    /// True if the program that greeted will not run any more, although the process has not ended yet: what it has with a driver may take its time to go, or its
+    /// memory to be written to a file (core(5)), or it has become another program (execve(2)). Reads two files of /proc, or a little more.
+    ///
+    /// That it became another program is seen where this process may know where its memory lies, see ptrace(2) for PTRACE_MODE_READ_FSCREDS, and that has changed: with addresses
+    /// at random, as they are mostly, it does.
     pub(super) fn is_ending(&self) -> bool {
-        // The system gives its id to nobody else as long as it has not ended and been waited for.
-        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.process.id)) else {
-            return false;
+        let files = format!("/proc/{}", self.process.id);
+        let read = |name: &str| std::fs::read(format!("{files}/{name}")).unwrap_or_default();
+        let is_other = match (self.image, image(&read("stat"))) {
+            (Some(before), Some(now)) => before != now,
+            _ => false,
         };
-        let mut threads = threads.map_while(Result::ok).peekable();
-        let ends = |thread: std::fs::DirEntry| {
-            let stat = std::fs::read(thread.path().join("stat")).unwrap_or_default();
-            flags(&stat).is_some_and(|flags| flags & EXITING != 0)
-        };
-        threads.peek().is_some() && threads.all(ends)
+        let is_ending = is_other || dumps(&read("status")) || all_exit(&files);
+        // The system gives its id to somebody else once it has ended and been waited for. Then its descriptor says so.
+        is_ending && self.has_id_still()
+    }
+
+    /// After what was read of that id: whether that was about this process.
+    fn has_id_still(&self) -> bool {
+        match self.process.started {
+            0 => self.watched.is_ok(),
+            started => Process::with_id(self.process.id).started == started,
+        }
     }
 
     /// As where the system refuses to let it be watched.
@@ -116,16 +130,41 @@ impl Peer {
 }
 
 /// `PF_EXITING`, of the kernel's flags of a thread.
-const EXITING: u32 = 4;
+const EXITING: u64 = 4;
 
-/// The kernel's flags in a line of proc_pid_stat(5). The second field is a file's name in brackets, and may hold anything.
-fn flags(stat: &[u8]) -> Option<u32> {
+/// Whether all threads of a process have stopped to run for good. See proc_pid_stat(5), field 9.
+fn all_exit(files: &str) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("{files}/task")) else {
+        return false;
+    };
+    let mut threads = threads.map_while(Result::ok).peekable();
+    let ends = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read(thread.path().join("stat")).unwrap_or_default();
+        field(&stat, 9).is_some_and(|flags| flags & EXITING != 0)
+    };
+    threads.peek().is_some() && threads.all(ends)
+}
+
+/// Whether proc_pid_status(5) says that its memory is being written to a file: it died before that began.
+fn dumps(status: &[u8]) -> bool {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    lines.any(|line| line == b"CoreDumping:\t1")
+}
+
+/// Where the code and the stack of a program begin, which stays so until another takes its place. The system says 1 and 0 to whom it does not tell.
+fn image(stat: &[u8]) -> Option<[u64; 2]> {
+    let (code, stack) = (field(stat, 26)?, field(stat, 28)?);
+    (code > 1 && stack > 0).then_some([code, stack])
+}
+
+/// A field in a line of proc_pid_stat(5), by its number there. The second is a file's name in brackets, and may hold anything.
+fn field(stat: &[u8], number: usize) -> Option<u64> {
     let behind_name = stat.rsplit(|byte| *byte == b')').next()?;
-    let flags = behind_name
+    let field = behind_name
         .split(u8::is_ascii_whitespace)
         .filter(|field| !field.is_empty())
-        .nth(6)?;
-    std::str::from_utf8(flags).ok()?.parse().ok()
+        .nth(number.checked_sub(3)?)?;
+    std::str::from_utf8(field).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -133,12 +172,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_stand_behind_any_name() {
+    fn fields_stand_behind_any_name() {
         let line = b"17 (a) b) R 1 17 17 0 -1 4194572 100 0 0 0";
-        assert_eq!(flags(line), Some(4_194_572));
-        assert_eq!(flags(b"17 (a"), None);
-        assert_eq!(flags(b""), None);
+        assert_eq!(field(line, 9), Some(4_194_572));
+        assert_eq!(field(b"17 (a", 9), None);
+        assert_eq!(field(b"", 9), None);
+        assert_eq!(field(line, 1), None);
         let own = std::fs::read("/proc/self/stat").unwrap();
-        assert_eq!(flags(&own).unwrap() & EXITING, 0);
+        assert_eq!(field(&own, 9).unwrap() & EXITING, 0);
+        assert!(!all_exit("/proc/self"));
+        assert!(!all_exit("/proc/none"));
+    }
+
+    /// Made up, as what becomes of a core is the whole system's setting.
+    #[test]
+    fn a_process_whose_core_is_written_is_told_by_its_status() {
+        let status = |dumping: &str| {
+            format!("Name:\tCoreDumping:\t1 x\nUmask:\t0022\n{dumping}THP_enabled:\t1\n")
+        };
+        assert!(dumps(status("CoreDumping:\t1\n").as_bytes()));
+        assert!(!dumps(status("CoreDumping:\t0\n").as_bytes()));
+        // Of a system that does not tell, and cut short.
+        assert!(!dumps(status("").as_bytes()));
+        assert!(!dumps(b"CoreDumping:\t"));
+        assert!(!dumps(b""));
+        let own = std::fs::read("/proc/self/status").unwrap();
+        assert!(!dumps(&own));
+    }
+
+    #[test]
+    fn a_program_is_told_by_where_it_lies() {
+        let line = |code: u64, stack: u64| {
+            let between = "0 ".repeat(22);
+            format!("17 (a) R {between}{code} 9 {stack} 0 0")
+        };
+        assert_eq!(image(line(4096, 8192).as_bytes()), Some([4096, 8192]));
+        assert_eq!(image(line(1, 0).as_bytes()), None);
+        assert_eq!(image(b""), None);
+        let own = || image(&std::fs::read("/proc/self/stat").unwrap());
+        assert!(own().is_some());
+        assert_eq!(own(), own());
     }
 }

@@ -1,6 +1,7 @@
 //! P3: who hears of a loss, when, and of which. Mostly the other process is this one, which never dies.
 
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -69,6 +70,17 @@ fn the_child() {
             rustix::net::shutdown(std::io::stdin(), rustix::net::Shutdown::Both).unwrap();
         }
         "says goodbye and ends" => return,
+        "becomes another program" | "becomes another program, and keeps the socket" => {
+            // So that it is known as what it is still.
+            endpoint.receive_point_of(LONG).unwrap();
+            // Without a farewell.
+            std::mem::forget(endpoint);
+            let mut other = Command::new("sleep");
+            if role == "becomes another program" {
+                other.stdin(Stdio::null());
+            }
+            panic!("{}", other.arg("1000").exec());
+        }
         _ => {}
     }
     loop {
@@ -190,6 +202,26 @@ fn a_process_that_left_and_dies_later_is_told_of_twice() {
     let both = [heard.try_recv().unwrap(), heard.try_recv().unwrap()];
     assert_eq!(both, [PeerLoss::Left, PeerLoss::Died { exit }]);
     child.wait().unwrap();
+}
+
+/// What it owes does not come any more, although its process lives.
+#[test]
+fn a_process_that_becomes_another_program_has_died() {
+    for role in [
+        "becomes another program",
+        "becomes another program, and keeps the socket",
+    ] {
+        let (mut child, one) = child(role);
+        let (told, heard) = survivor();
+        one.survive(told);
+        one.send_point_of(1, 1, LONG).unwrap();
+        let how = PeerLoss::Died { exit: None };
+        let heard = heard.recv_timeout(LONG);
+        let lives = child.try_wait().unwrap().is_none();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((heard, lives), (Ok(how), true), "{role}");
+    }
 }
 
 fn left(endpoint: &Endpoint) {
