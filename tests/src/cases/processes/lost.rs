@@ -25,7 +25,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 const LOADED: u32 = 5;
 
 /// That no more has passed since the kill than E3 allows.
-pub(super) fn in_time(killed: Instant) -> Verdict {
+fn in_time(killed: Instant) -> Verdict {
     let took = killed.elapsed();
     let bound = LOADED * HEARD_WITHIN;
     check!(
