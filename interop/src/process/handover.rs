@@ -224,11 +224,11 @@ impl Drop for InHand<'_> {
 }
 
 impl Endpoint {
-    /// The next number for an object that this side offers; never 0.
+    /// The next number for an object that this side offers; never 0, and below 2^31: in messages about points the highest bit says whose number it is.
     pub(crate) fn next_number(&self) -> u32 {
         let next = &self.connection().next_number;
         loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
+            let number = next.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
             if number != 0 {
                 return number;
             }

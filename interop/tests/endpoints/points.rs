@@ -8,7 +8,7 @@ use syncline::host;
 use syncline::negotiate::{Made, Party};
 use syncline::process::Endpoint;
 
-use super::{LONG, heap};
+use super::{Alone, LONG, heap};
 
 /// Set for the child.
 const CHILD: &str = "SYNCLINE_POINTS_CHILD";
@@ -67,6 +67,7 @@ fn the_child() {
 
 #[test]
 fn neither_process_allocates_for_a_point() {
+    let alone = Alone::new();
     let (ours, theirs) = Endpoint::pair().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "points::the_child", "--nocapture"])
@@ -90,4 +91,6 @@ fn neither_process_allocates_for_a_point() {
     drop((line, made, endpoint));
     let ended = child.wait().unwrap();
     assert_eq!(ended.code(), Some(FINE), "{ended}");
+    drop(child);
+    alone.nothing_is_left();
 }
