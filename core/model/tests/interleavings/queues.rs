@@ -87,7 +87,7 @@ fn two_releases_against_each_other() {
 /// Two queues, each fed by the other, from two threads.
 #[test]
 fn submissions_that_cross() {
-    interrupted(4, || {
+    interrupted(3, || {
         let device = DeviceId::new();
         let (there, back) = (timeline(device, "there"), timeline(device, "back"));
         let (left, right) = (

@@ -38,7 +38,7 @@ fn submissions_against_a_worker() {
 /// Who finds a value reached finds when that was: the time has its place before the worker, or whoever asks, can come to it.
 #[test]
 fn a_question_for_a_time_against_a_worker() {
-    interrupted(3, || {
+    interrupted(2, || {
         let device = host::Device::new();
         let line = device.clocked_timeline("line").unwrap();
         let queue = device.queue(QueueKind::Compute, "queue").unwrap();
