@@ -1,6 +1,6 @@
 //! Writes a made-up recording of frames over CUDA, Vulkan and the host: `cargo run -p syncline-trace --example frames -- FILE.json FILE.svg [FRAMES]`.
 
-#[path = "../tests/frames/mod.rs"]
+#[path = "../tests/outputs/frames/mod.rs"]
 mod frames;
 
 use std::io;

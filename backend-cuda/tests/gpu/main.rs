@@ -7,13 +7,13 @@
     reason = "a test's helpers, too"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod adopted;
 mod bounds;
+mod clock;
+mod common;
 mod errors;
 mod events;
+mod graphs;
 mod handles;
 mod order;
 mod setup;
@@ -28,6 +28,8 @@ fn main() -> std::process::ExitCode {
         adopted::tests(),
         handles::tests(),
         errors::tests(),
+        graphs::tests(),
+        clock::tests(),
     ];
     let mut trials = common::trials_on_a_gpu(tests.concat());
     trials.push(Trial::test("an_absent_driver_is_a_typed_reason", || {

@@ -1,0 +1,875 @@
+//! The GPU's clock beside the host's. Each test prints what it has measured. `SYNCLINE_CLOCK_SECONDS` says how long the conversion is
+//! checked, 10 if it does not.
+#![allow(
+    unsafe_code,
+    reason = "launches kernels, and calls the driver as an application does"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use crate::common::{LIMIT, alone, open, trials};
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::clock::{Clock, HostClock, Sampled};
+use syncline_core::trace::{Outcome, Trace};
+use syncline_core::{Error, QueueKind, Result};
+use syncline_cuda::{Device, DeviceBuffer, Function, Queue, Recorder, sys};
+
+/// A sample never takes longer, not even a refused one; what is above the documented 30 ms is for a busy host, and for other
+/// threads' samples, which come first.
+const BOUND: Duration = Duration::from_millis(200);
+/// The stated error that is asked for, in nanoseconds.
+const BAR: u64 = 3_000;
+/// A map that is off by this must be found out by samples, ...
+const SHIFT: i64 = 20_000;
+/// ... and one that is off by this by launches, which know nothing of them.
+const GREAT_SHIFT: i64 = 200_000;
+
+struct Setup {
+    device: Device,
+    delay: Function,
+    gate: Function,
+    peek: Function,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Setup {
+    /// With everything loaded but what the clock needs.
+    fn new() -> Self {
+        let alone = alone();
+        let device = open().unwrap();
+        let module = device.module(include_str!("../kernels.ptx")).unwrap();
+        let [delay, gate, peek] =
+            [c"delay", c"gate", c"peek"].map(|name| module.function(name).unwrap());
+        let setup = Self {
+            device,
+            delay,
+            gate,
+            peek,
+            _alone: alone,
+        };
+        let (queue, word) = (setup.queue("warm-up"), setup.word());
+        setup.launch(&queue, &setup.delay, [1, 1], 1);
+        setup.launch(&queue, &setup.peek, [1, 1], word.pointer());
+        setup.launch(&queue, &setup.gate, [1, 1], word.pointer());
+        queue.idle(LIMIT).unwrap();
+        setup
+    }
+
+    /// And a clock that has been sampled.
+    fn clock(&self) -> Clock {
+        let clock = self.device.clock().unwrap();
+        sampled(&clock).unwrap();
+        clock
+    }
+
+    fn queue(&self, label: &str) -> Queue {
+        self.device.queue(QueueKind::Compute, label).unwrap()
+    }
+
+    fn word(&self) -> DeviceBuffer {
+        self.device.host_buffer(8).unwrap()
+    }
+
+    fn launch(&self, queue: &Queue, function: &Function, [blocks, threads]: [u32; 2], value: u64) {
+        let function = function.clone();
+        let work = move |r: &mut Recorder| {
+            let mut value = value;
+            let mut params = [(&raw mut value).cast::<c_void>()];
+            // SAFETY: the kernels take one u64; words that are pointed to outlive what uses them, by the callers.
+            unsafe { r.launch(&function, [blocks, 1, 1], [threads, 1, 1], &mut params) }
+        };
+        queue.submit(&[], work, &[]).unwrap();
+    }
+
+    /// `streams` that are busy until the gate is opened, each with `behind` further kernels.
+    fn gated(&self, streams: usize, behind: usize) -> Gates {
+        let word = self.word();
+        let queues: Vec<_> = (0..streams).map(|_| self.queue("gated")).collect();
+        for queue in &queues {
+            self.launch(queue, &self.gate, [1, 1], word.pointer());
+        }
+        for queue in &queues {
+            for _ in 0..behind {
+                self.launch(queue, &self.delay, [1, 1], 1);
+            }
+        }
+        Gates { word, queues }
+    }
+}
+
+/// Opens on drop, so that no failing test leaves a kernel running.
+struct Gates {
+    word: DeviceBuffer,
+    queues: Vec<Queue>,
+}
+
+impl Gates {
+    fn open(&self) {
+        self.word.as_words().unwrap()[0].store(1, Ordering::Release);
+    }
+}
+
+impl Drop for Gates {
+    fn drop(&mut self) {
+        self.open();
+        for queue in &self.queues {
+            let _ = queue.idle(LIMIT);
+        }
+    }
+}
+
+/// A sample, if there is one, in bounded time; refused in no other way than by the error for that.
+fn sampled(clock: &Clock) -> Result<Sampled> {
+    let started = Instant::now();
+    let before = HostClock::Monotonic.now();
+    let answer = clock.sample();
+    let after = HostClock::Monotonic.now();
+    let took = started.elapsed();
+    assert!(took < BOUND, "{took:?}: {answer:?}");
+    match &answer {
+        Ok(Sampled { sample, .. }) => {
+            let deviation = sample.deviation.cast_signed();
+            assert!(
+                before <= sample.host + deviation && sample.host - deviation <= after,
+                "taken from {before} to {after}: {sample:?}"
+            );
+        }
+        Err(error) => assert!(matches!(error, Error::ClockSilent { .. }), "{error}"),
+    }
+    answer
+}
+
+/// As long as somebody else's turn takes it may be refused, but not for ever.
+fn sampled_in_the_end(clock: &Clock) -> Sampled {
+    let started = Instant::now();
+    loop {
+        match sampled(clock) {
+            Ok(sampled) => return sampled,
+            Err(error) => assert!(started.elapsed() < Duration::from_secs(2), "{error}"),
+        }
+    }
+}
+
+/// `what`: least, median, 90 %, 99 %, most.
+fn tell(what: &str, mut values: Vec<u64>) {
+    values.sort_unstable();
+    let at = |share: usize| values.get((values.len().max(1) - 1) * share / 100);
+    println!(
+        "{what}: {} values; least {:?}, median {:?}, 90 % {:?}, 99 % {:?}, most {:?}",
+        values.len(),
+        at(0),
+        at(50),
+        at(90),
+        at(99),
+        at(100)
+    );
+}
+
+/// What came of `samples` samples.
+fn outcomes(what: &str, clock: &Clock, samples: usize) -> usize {
+    let (mut deviations, mut times, mut refused) = (Vec::new(), Vec::new(), None);
+    for _ in 0..samples {
+        let started = Instant::now();
+        match sampled(clock) {
+            Ok(sampled) => deviations.push(sampled.sample.deviation),
+            Err(error) => refused = Some(error),
+        }
+        times.push(started.elapsed().as_nanos() as u64);
+    }
+    let taken = deviations.len();
+    println!("{what}: {taken} of {samples} samples taken");
+    tell(&format!("{what}: deviation, ns"), deviations);
+    tell(&format!("{what}: a sample takes, ns"), times);
+    if let Some(error) = refused {
+        println!("{what}: {error}");
+    }
+    taken
+}
+
+fn it_says_that_it_has_a_clock() {
+    let setup = Setup::new();
+    let can = &setup.device.info().capabilities;
+    assert!(can.calibrated_clock, "{:?}", can.limits);
+    let limit = can
+        .limits
+        .iter()
+        .find(|(what, _)| *what == "calibrated clock");
+    assert_eq!(limit, None);
+    let started = Instant::now();
+    let clock = setup.device.clock().unwrap();
+    println!("the first clock() takes {:?}", started.elapsed());
+    let started = Instant::now();
+    let first = sampled(&clock).unwrap();
+    println!("the first sample takes {:?}: {first:?}", started.elapsed());
+    let started = Instant::now();
+    let again = setup.device.clock().unwrap();
+    println!("the second clock() takes {:?}", started.elapsed());
+    assert_eq!(clock.object(), again.object());
+    assert_eq!(clock.host_clock(), HostClock::Monotonic);
+}
+
+fn samples_bracket_and_rise() {
+    const SAMPLES: usize = 2_000;
+    let setup = Setup::new();
+    let clock = setup.clock();
+    let (mut deviations, mut times) = (Vec::new(), Vec::new());
+    let mut last = i64::MIN;
+    for _ in 0..SAMPLES {
+        let started = Instant::now();
+        let Sampled { sample, .. } = sampled_in_the_end(&clock);
+        times.push(started.elapsed().as_nanos() as u64);
+        deviations.push(sample.deviation);
+        assert!(sample.device > last, "{sample:?} after {last}");
+        last = sample.device;
+    }
+    let good = deviations.iter().filter(|one| **one <= BAR).count();
+    tell("deviation, ns", deviations);
+    tell("a sample takes, ns", times);
+    println!("{good} of {SAMPLES} deviate by {BAR} ns at most");
+    assert!(good * 10 >= SAMPLES * 9);
+}
+
+/// For 10 s, or as long as `SYNCLINE_CLOCK_SECONDS` says: what the map says of a time lies where fresh samples, and brackets that know
+/// nothing of them, say that it lies; and a map that is 20 µs off would be found out by either.
+fn the_conversion_holds() {
+    let asked = std::env::var("SYNCLINE_CLOCK_SECONDS").ok();
+    let seconds = asked.map_or(10, |seconds| seconds.parse().expect("a number of seconds"));
+    let setup = Setup::new();
+    let clock = setup.clock();
+    let (queue, word) = (setup.queue("peek"), setup.word());
+    let words = word.as_words().unwrap();
+    let (mut stated, mut aged, mut widths, mut off) = (vec![], vec![], vec![], vec![]);
+    let (mut by_samples, mut near, mut far) = (0, 0, 0);
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(seconds) {
+        // Neither in step with what else goes on.
+        sleep(Duration::from_micros(
+            17_000 + (stated.len() as u64 * 7_919) % 71_000,
+        ));
+
+        // A launch whose kernel stores the time, between two times of the host.
+        words[0].store(0, Ordering::SeqCst);
+        words[1].store(0, Ordering::SeqCst);
+        let before = HostClock::Monotonic.now();
+        setup.launch(&queue, &setup.peek, [1, 1], word.pointer());
+        while words[1].load(Ordering::Acquire) == 0 {
+            assert!(HostClock::Monotonic.now() - before < 2_000_000_000);
+        }
+        let after = HostClock::Monotonic.now();
+        queue.idle(LIMIT).unwrap();
+        let [low, high] = [0, 1].map(|half: usize| i64::from(words[half].load(Ordering::Acquire)));
+        let device = (high << 32) | low;
+        let there = clock.to_host(device).unwrap();
+        let error = there.error.cast_signed();
+        let within =
+            |at: i64, error: i64| before <= at.saturating_add(error) && at - error <= after;
+        assert!(
+            within(there.nanoseconds, error),
+            "{there:?} is not from {before} to {after}"
+        );
+        for (shift, counts) in [(SHIFT, &mut near), (GREAT_SHIFT, &mut far)] {
+            // Where the bracket is narrow enough to tell.
+            if after - before + 2 * error < shift {
+                let found = [shift, -shift].map(|by| !within(there.nanoseconds + by, error));
+                assert_eq!(found, [true; 2], "{there:?} from {before} to {after}");
+                *counts += 1;
+            }
+        }
+        // And back again.
+        let back = clock.to_device(there.nanoseconds).unwrap();
+        let both = there.error + back.error;
+        assert!(back.nanoseconds.abs_diff(device) <= both, "{back:?}");
+        widths.push((after - before).cast_unsigned());
+        stated.push(there.error);
+
+        // A fresh sample.
+        let look = sampled_in_the_end(&clock);
+        assert!(look.holds(), "{look:?}");
+        let expected = look.expected.unwrap();
+        aged.push(expected.error);
+        off.push(expected.nanoseconds.abs_diff(look.sample.host));
+        if 2 * (expected.error + look.sample.deviation) < SHIFT.cast_unsigned() {
+            for shift in [SHIFT, -SHIFT] {
+                let mut shifted = look;
+                shifted.expected.as_mut().unwrap().nanoseconds += shift;
+                assert!(!shifted.holds(), "{shifted:?}");
+            }
+            by_samples += 1;
+        }
+    }
+    let looks = stated.len();
+    // The drift is not known before some time has passed.
+    let settled: Vec<_> = aged.split_off(aged.len() / 2);
+    let good = settled.iter().filter(|error| **error <= BAR).count();
+    println!(
+        "{looks} looks in {:?}; {:?}",
+        started.elapsed(),
+        clock.drift()
+    );
+    tell("stated error of a conversion, ns", stated);
+    tell("stated error just before a sample, first half, ns", aged);
+    tell(
+        "stated error just before a sample, second half, ns",
+        settled.clone(),
+    );
+    tell("how far the next sample is off, ns", off);
+    tell("width of the launches' brackets, ns", widths);
+    println!(
+        "a shift of 20 µs is found by {by_samples} of {looks} samples and {near} launches, one of 200 µs by {far} launches"
+    );
+    assert!(by_samples * 2 >= looks && far * 2 >= looks);
+    assert!(good * 10 >= settled.len() * 9);
+}
+
+/// From one closed gate to streams on all hardware connections of a process, with more behind each.
+fn closed_gates_cost_accuracy_not_time() {
+    let setup = Setup::new();
+    let clock = setup.clock();
+    for (streams, behind) in [(1, 0), (1, 5), (8, 1), (40, 1), (40, 10)] {
+        let gates = setup.gated(streams, behind);
+        let what = format!("{streams} closed gates, {behind} behind each");
+        outcomes(&what, &clock, 20);
+        let device = sampled_time(&clock) + 50_000_000;
+        let started = Instant::now();
+        for _ in 0..100 {
+            clock.to_host(device + 10 * Clock::REFIT).unwrap();
+        }
+        println!("{what}: 100 conversions take {:?}", started.elapsed());
+        assert!(
+            !gates
+                .queues
+                .iter()
+                .any(|queue| queue.idle(Duration::ZERO).is_ok())
+        );
+        drop(gates);
+        let after = sampled_in_the_end(&clock);
+        assert!(after.holds(), "{after:?}");
+    }
+}
+
+/// To load the clock's kernel waits for all work of the context, as far as the driver does: whoever has to open the gate must come back from
+/// asking for the clock.
+fn a_clock_may_be_asked_for_behind_a_closed_gate() {
+    let setup = Setup::new();
+    for streams in [1, 40] {
+        let device = open().unwrap();
+        let gates = setup.gated(streams, 1);
+        let started = Instant::now();
+        let clock = device.clock().unwrap();
+        let took = started.elapsed();
+        println!("behind {streams} closed gates the first clock() takes {took:?}");
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        outcomes("a clock that may still be in the making", &clock, 3);
+        assert!(gates.queues[0].idle(Duration::ZERO).is_err());
+        gates.open();
+        let first = sampled_in_the_end(&clock);
+        assert!(first.holds(), "{first:?}");
+        drop(gates);
+    }
+}
+
+/// A time of the device around now.
+fn sampled_time(clock: &Clock) -> i64 {
+    clock
+        .to_device(HostClock::Monotonic.now())
+        .unwrap()
+        .nanoseconds
+}
+
+/// The application has filled a hardware queue by itself, so that the driver blocks it.
+fn a_full_hardware_queue_costs_accuracy_not_time() {
+    let setup = Setup::new();
+    let clock = setup.clock();
+    let memory = setup.device.buffer(64).unwrap();
+    let gates = setup.gated(1, 0);
+    let put = Arc::new(AtomicU32::new(0));
+    thread::scope(|scope| {
+        let guard = gates.queues[0].stream();
+        let (stream, count, pointer) = (guard.raw() as usize, put.clone(), memory.pointer());
+        let context = setup.device.raw_context() as usize;
+        let blocked = scope.spawn(move || {
+            // SAFETY: the context lives to the end of the test.
+            ok(unsafe { sys::cuCtxSetCurrent(context as sys::CUcontext) });
+            for _ in 0..3_000 {
+                // SAFETY: words that live to the end of the test; the stream is the guard's.
+                ok(unsafe { sys::cuMemsetD32Async(pointer, 1, 16, stream as sys::CUstream) });
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        sleep(Duration::from_millis(300));
+        println!(
+            "the application has put {} commands, and is {}",
+            put.load(Ordering::Relaxed),
+            if blocked.is_finished() {
+                "done"
+            } else {
+                "blocked"
+            }
+        );
+        outcomes("a full hardware queue", &clock, 20);
+        gates.open();
+        blocked.join().unwrap();
+        drop(guard);
+    });
+    assert!(sampled_in_the_end(&clock).holds());
+    for queue in &gates.queues {
+        queue.idle(LIMIT).unwrap();
+    }
+}
+
+fn busy_streams_cost_accuracy_not_time() {
+    let setup = Setup::new();
+    let clock = setup.clock();
+    let queues: Vec<_> = (0..16).map(|_| setup.queue("busy")).collect();
+    for _ in 0..20 {
+        for queue in &queues {
+            setup.launch(queue, &setup.delay, [1, 1], 2_000_000);
+        }
+    }
+    let taken = outcomes("16 streams of small kernels", &clock, 100);
+    assert!(taken > 0);
+    for queue in &queues {
+        queue.idle(LIMIT).unwrap();
+    }
+    // Every place on the GPU is taken, for 0.2 ms by each block.
+    let queue = &queues[0];
+    for _ in 0..10 {
+        setup.launch(queue, &setup.delay, [4_000, 1_024], 200_000);
+    }
+    outcomes("a full GPU", &clock, 30);
+    println!("still full: {}", queue.idle(Duration::ZERO).is_err());
+    queue.idle(LIMIT).unwrap();
+    // And for 50 ms, longer than is waited.
+    setup.launch(queue, &setup.delay, [2_000, 1_024], 50_000_000);
+    outcomes("a GPU full of long blocks", &clock, 10);
+    println!("still full: {}", queue.idle(Duration::ZERO).is_err());
+    queue.idle(LIMIT).unwrap();
+    assert!(sampled_in_the_end(&clock).holds());
+}
+
+/// In the driver's strictest mode, in which calls of any thread may invalidate a capture: also the clock is made meanwhile.
+fn captures_go_on() {
+    let setup = Setup::new();
+    // SAFETY: the context lives to the end of the test.
+    ok(unsafe { sys::cuCtxSetCurrent(setup.device.raw_context()) });
+    let (queue, word) = (setup.queue("captured"), setup.word());
+    let guard = queue.stream();
+    let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // SAFETY: a live stream.
+    ok(unsafe { sys::cuStreamBeginCapture_v2(guard.raw(), mode) });
+    let clock = setup.device.clock().unwrap();
+    for _ in 0..10 {
+        sampled(&clock).unwrap();
+        // SAFETY: a word that lives to the end of the test.
+        ok(unsafe { sys::cuMemsetD32Async(word.pointer(), 1, 1, guard.raw()) });
+        thread::scope(|scope| {
+            scope.spawn(|| sampled(&clock).unwrap());
+        });
+    }
+    let mut graph = null_mut();
+    // SAFETY: begun by this thread; writes one handle.
+    ok(unsafe { sys::cuStreamEndCapture(guard.raw(), &raw mut graph) });
+    // SAFETY: just captured, and nobody else has it.
+    ok(unsafe { sys::cuGraphDestroy(graph) });
+    // SAFETY: nothing is current any more.
+    ok(unsafe { sys::cuCtxSetCurrent(null_mut()) });
+}
+
+fn ok(result: sys::CUresult) {
+    assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
+}
+
+fn current() -> sys::CUcontext {
+    let mut context = null_mut();
+    // SAFETY: writes one handle.
+    ok(unsafe { sys::cuCtxGetCurrent(&raw mut context) });
+    context
+}
+
+/// A further context, which is current then, and its device.
+fn another_context(device: &Device) -> (sys::CUcontext, sys::CUdevice) {
+    type Create = unsafe extern "C" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> u32;
+    // Its newer versions take other arguments.
+    // SAFETY: the driver is loaded already, and stays so.
+    let driver = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
+    // SAFETY: cuda.h has declared this version so since 3.2.
+    let create = unsafe { driver.get::<Create>(b"cuCtxCreate_v2") }.unwrap();
+    let (mut other, mut gpu) = (null_mut(), 0);
+    // SAFETY: the device has its context; the others write a number and a handle.
+    unsafe {
+        ok(sys::cuCtxSetCurrent(device.raw_context()));
+        ok(sys::cuCtxGetDevice(&raw mut gpu));
+        assert_eq!(create(&raw mut other, 0, gpu), 0);
+    }
+    (other, gpu)
+}
+
+/// That of an application which keeps nothing for us: it is destroyed as soon as what was made from it is dropped.
+fn a_lent_context_may_be_destroyed_next() {
+    let setup = Setup::new();
+    for _ in 0..5 {
+        let (context, gpu) = another_context(&setup.device);
+        // SAFETY: it lives until the device and its clock are dropped.
+        let device = unsafe { Device::adopt_raw(context, gpu, None) }.unwrap();
+        let clock = device.clock().unwrap();
+        sampled(&clock).unwrap();
+        drop((clock, device));
+        // SAFETY: nothing uses it.
+        unsafe {
+            ok(sys::cuCtxSetCurrent(null_mut()));
+            ok(sys::cuCtxDestroy_v2(context));
+        }
+        setup.device.check().unwrap();
+    }
+    setup.clock();
+}
+
+fn the_callers_context_is_left_as_found() {
+    let setup = Setup::new();
+    let (other, _) = another_context(&setup.device);
+    let clock = setup.device.clock().unwrap();
+    for context in [other, null_mut(), setup.device.raw_context(), other] {
+        // SAFETY: none, or a live one.
+        ok(unsafe { sys::cuCtxSetCurrent(context) });
+        // To set none takes the topmost one away, and others may lie below.
+        let before = current();
+        sampled(&clock).unwrap();
+        clock.to_host(sampled_time(&clock)).unwrap();
+        assert_eq!(current(), before);
+    }
+    // SAFETY: nothing uses it.
+    unsafe {
+        ok(sys::cuCtxSetCurrent(null_mut()));
+        ok(sys::cuCtxDestroy_v2(other));
+    }
+}
+
+fn threads_sample_together() {
+    let setup = Setup::new();
+    let clock = setup.clock();
+    let other = setup.device.clock().unwrap();
+    let end = Instant::now() + Duration::from_secs(1);
+    thread::scope(|scope| {
+        for clock in [&clock, &other, &clock, &other] {
+            scope.spawn(move || {
+                let (mut samples, mut last) = (0_u32, i64::MIN);
+                while Instant::now() < end {
+                    let look = sampled_in_the_end(clock);
+                    assert!(look.holds(), "{look:?}");
+                    assert!(look.sample.device > last);
+                    last = look.sample.device;
+                    samples += 1;
+                    clock.to_host(sampled_time(clock)).unwrap();
+                }
+                println!("a thread of four took {samples} samples in a second");
+            });
+        }
+    });
+    // Two devices over one context have each their own.
+    let second = open().unwrap();
+    let second = second.clock().unwrap();
+    thread::scope(|scope| {
+        for clock in [&clock, &second] {
+            scope.spawn(move || outcomes("one of two devices", clock, 500));
+        }
+    });
+    // And agree.
+    let device = sampled_in_the_end(&clock).sample.device;
+    let [one, two] = [&clock, &second].map(|clock| clock.to_host(device).unwrap());
+    let off = one.nanoseconds.abs_diff(two.nanoseconds);
+    println!("two devices over one context differ by {off} ns: {one:?}, {two:?}");
+    assert!(off <= one.error + two.error);
+}
+
+fn everything_may_be_dropped_in_the_middle() {
+    let setup = Setup::new();
+    for round in 0..20 {
+        let device = open().unwrap();
+        let clock = device.clock().unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let other = clock.clone();
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    sampled(&other).unwrap();
+                }
+            });
+            sleep(Duration::from_micros(round * 137));
+            drop(clock);
+            drop(device);
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+    // With its kernel behind gates, as far as they stop it. Freeing waits for the gates, or leaves it to a thread that does.
+    for (streams, behind) in [(1, 1), (40, 2)] {
+        let device = open().unwrap();
+        let gates = setup.gated(streams, behind);
+        thread::scope(|scope| {
+            // Making the clock may wait for the gates, too.
+            let opener = scope.spawn(|| {
+                sleep(Duration::from_millis(500));
+                gates.open();
+            });
+            let started = Instant::now();
+            let clock = device.clock().unwrap();
+            println!(
+                "behind {streams} closed gates the first clock() takes {:?} (the gates open after 500 ms)",
+                started.elapsed()
+            );
+            let _ = sampled(&clock);
+            let closed = !opener.is_finished();
+            let started = Instant::now();
+            drop((clock, device));
+            println!(
+                "dropping it takes {:?} (the gates were closed: {closed})",
+                started.elapsed()
+            );
+        });
+        drop(gates);
+        setup.device.check().unwrap();
+    }
+    let device = open().unwrap();
+    let clock = device.clock().unwrap();
+    let gates = setup.gated(40, 2);
+    let taken = sampled(&clock).is_ok();
+    let started = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            sleep(Duration::from_millis(500));
+            gates.open();
+        });
+        drop((clock, device));
+        println!(
+            "a clock whose sample was {} is dropped in {:?} while 40 gates are closed for 500 ms",
+            if taken { "taken" } else { "refused" },
+            started.elapsed()
+        );
+    });
+    drop(gates);
+    setup.device.check().unwrap();
+    setup.clock();
+}
+
+/// While a kernel stands in the way on another stream, records of clocked fences come back: the first of all, for which the
+/// kernel that writes times may have to be loaded, and so many at once that there have to be more places for them.
+fn records_do_not_wait_for_a_gate() {
+    let setup = Setup::new();
+    let fences: Vec<_> = (0..1_300)
+        .map(|_| setup.device.clocked_fence("behind a gate").unwrap())
+        .collect();
+    let queue = setup.queue("recorded");
+    let gates = setup.gated(1, 0);
+    let started = Instant::now();
+    for fence in &fences[..1] {
+        queue.record(fence).unwrap();
+    }
+    let first = started.elapsed();
+    fences[0].wait(LIMIT).unwrap();
+    for fence in &fences {
+        queue.record(fence).unwrap();
+    }
+    println!(
+        "the first record behind a gate took {first:?}, another {} {:?}",
+        fences.len(),
+        started.elapsed() - first
+    );
+    // A record that had waited for the gate would never have come back.
+    assert_eq!(gates.word.as_words().unwrap()[0].load(Ordering::Acquire), 0);
+    drop(gates);
+    queue.idle(LIMIT).unwrap();
+    let times: Vec<_> = fences.iter().map(|one| one.time().unwrap()).collect();
+    for pair in times.windows(2) {
+        let passed = pair[1].since(&pair[0]).unwrap();
+        assert!(passed.nanoseconds >= 0, "{passed:?} along a queue");
+    }
+}
+
+/// The device's times lie between those of the host before and after, within what is stated; and they are whole nanoseconds,
+/// so that the steps are exactly as long as the whole.
+fn clocked_fences_tell_the_time() {
+    let setup = Setup::new();
+    setup.clock();
+    let queue = setup.queue("timed");
+    let fence = || setup.device.clocked_fence("time").unwrap();
+    let (mut times, mut errors) = (Vec::new(), Vec::new());
+    for round in 0..200 {
+        let fence = fence();
+        let before = HostClock::Monotonic.now();
+        if round % 4 == 0 {
+            setup.launch(&queue, &setup.delay, [1, 1], 200_000);
+        }
+        queue.record(&fence).unwrap();
+        fence.wait(LIMIT).unwrap();
+        let after = HostClock::Monotonic.now();
+        let time = fence.time().unwrap();
+        let host = time.to_host().unwrap();
+        let error = host.error.cast_signed();
+        assert!(
+            before - error <= host.nanoseconds && host.nanoseconds <= after + error,
+            "{host:?} is not between {before} and {after}"
+        );
+        errors.push(host.error);
+        times.push((time, fence));
+    }
+    tell("stated error of a stamp on the host's clock, ns", errors);
+    let mut sum = 0;
+    for pair in times.windows(2) {
+        let ((start, first), (end, second)) = (&pair[0], &pair[1]);
+        let passed = second.elapsed_since(first).unwrap();
+        assert_eq!(end.since(start).unwrap().nanoseconds, passed);
+        sum += passed;
+    }
+    let (first, last) = (&times[0].1, &times[199].1);
+    assert_eq!(last.elapsed_since(first).unwrap(), sum);
+}
+
+/// Intervals of events, and times of the clock, on one queue.
+fn events_and_the_clock_agree() {
+    let setup = Setup::new();
+    let queue = setup.queue("timed");
+    let mut apart = Vec::new();
+    for _ in 0..50 {
+        let clocked = ["start", "end"].map(|name| setup.device.clocked_fence(name).unwrap());
+        let timed = ["start", "end"].map(|name| setup.device.timed_fence(name));
+        queue.record(&clocked[0]).unwrap();
+        queue.record(&timed[0]).unwrap();
+        setup.launch(&queue, &setup.delay, [1, 1], 2_000_000);
+        queue.record(&timed[1]).unwrap();
+        queue.record(&clocked[1]).unwrap();
+        queue.idle(LIMIT).unwrap();
+        let by_events = timed[1].elapsed_since(&timed[0]).unwrap();
+        let by_the_clock = clocked[1].elapsed_since(&clocked[0]).unwrap();
+        // The clocked ones stand outside; an event's milliseconds are a float's.
+        assert!(
+            by_the_clock >= by_events - 1_000,
+            "{by_the_clock} ns around {by_events} ns"
+        );
+        apart.push((by_the_clock - by_events).unsigned_abs());
+        let mixed = clocked[1].elapsed_since(&timed[0]);
+        assert!(matches!(mixed, Err(Error::TimingDiffers { .. })));
+    }
+    apart.sort_unstable();
+    assert!(apart[25] < 100_000, "{apart:?}");
+    tell("by the clock more than by events, ns", apart);
+}
+
+/// What stands behind a kernel in its submission is told later than that ended: also where the kernel lets the next one begin before.
+fn a_time_behind_a_kernel_is_not_before_its_end() {
+    const TAKES: u64 = 500_000;
+    let setup = Setup::new();
+    let mut kernels = vec![setup.delay.clone()];
+    match setup.device.module(include_str!("../early.ptx")) {
+        Ok(module) => kernels.push(module.function(c"early").unwrap()),
+        Err(Error::Native {
+            code: 209 | 218 | 222,
+            ..
+        }) => {
+            println!("no kernel of this GPU, or for this driver, lets the next one begin");
+        }
+        Err(why) => panic!("{why}"),
+    }
+    let queue = setup.queue("timed");
+    for kernel in kernels {
+        let trace = Trace::new();
+        trace.follow(&queue).unwrap();
+        for _ in 0..20 {
+            setup.launch(&queue, &kernel, [1, 1], TAKES);
+        }
+        queue.idle(LIMIT).unwrap();
+        let recording = trace.finish(LIMIT);
+        let submissions = &recording.tracks[0].submissions;
+        assert_eq!(submissions.len(), 20);
+        let mut took = Vec::new();
+        for one in submissions {
+            let (began, ended) = (one.began.unwrap(), one.ended.unwrap());
+            took.push(ended.nanoseconds.abs_diff(began.nanoseconds));
+            // Told on the host's clock, which may run a little faster or slower.
+            let least = (TAKES - TAKES / 1_000).cast_signed();
+            assert!(
+                ended.nanoseconds - began.nanoseconds >= least,
+                "{kernel:?} took {began:?} to {ended:?}"
+            );
+        }
+        tell("a kernel of 500 µs between two times, ns", took);
+    }
+}
+
+/// What hangs on the device has begun all the same.
+fn a_trace_tells_what_has_begun_and_not_ended() {
+    let setup = Setup::new();
+    let queue = setup.queue("hangs");
+    let trace = Trace::new();
+    trace.follow(&queue).unwrap();
+    let told = setup.word();
+    let gates = Gates {
+        word: setup.word(),
+        queues: vec![queue.clone()],
+    };
+    let (gate, pointer, filled) = (setup.gate.clone(), gates.word.pointer(), told.clone());
+    let work = move |r: &mut Recorder| {
+        r.memset_d32(&filled, 1)?;
+        let mut word = pointer;
+        let mut params = [(&raw mut word).cast::<c_void>()];
+        // SAFETY: the kernel takes the address of a word, which outlives the queue's work.
+        unsafe { r.launch(&gate, [1, 1, 1], [1, 1, 1], &mut params) }
+    };
+    let before = HostClock::Monotonic.now();
+    queue.submit(&[], work, &[]).unwrap();
+    queue.submit(&[], |_| Ok(()), &[]).unwrap();
+    let started = Instant::now();
+    while told.as_words().unwrap()[0].load(Ordering::Acquire) == 0 {
+        assert!(started.elapsed() < LIMIT, "the device has not come to it");
+        thread::yield_now();
+    }
+    let recording = trace.finish(Duration::ZERO);
+    assert_eq!(gates.word.as_words().unwrap()[0].load(Ordering::Acquire), 0);
+    drop(gates);
+    let [hung, behind] = &recording.tracks[0].submissions[..] else {
+        panic!("{recording:?}");
+    };
+    for one in [hung, behind] {
+        assert_eq!((&one.outcome, one.ended), (&Outcome::Pending, None));
+    }
+    assert_eq!(behind.began, None);
+    let began = hung.began.unwrap();
+    let error = began.error.cast_signed();
+    let times = before - error..=recording.ended + error;
+    assert!(
+        times.contains(&began.nanoseconds),
+        "{began:?} not in {times:?}"
+    );
+}
+
+pub(crate) fn tests() -> Vec<(&'static str, fn())> {
+    trials![
+        records_do_not_wait_for_a_gate,
+        a_trace_tells_what_has_begun_and_not_ended,
+        a_time_behind_a_kernel_is_not_before_its_end,
+        clocked_fences_tell_the_time,
+        events_and_the_clock_agree,
+        it_says_that_it_has_a_clock,
+        samples_bracket_and_rise,
+        the_conversion_holds,
+        closed_gates_cost_accuracy_not_time,
+        a_clock_may_be_asked_for_behind_a_closed_gate,
+        a_full_hardware_queue_costs_accuracy_not_time,
+        busy_streams_cost_accuracy_not_time,
+        captures_go_on,
+        the_callers_context_is_left_as_found,
+        a_lent_context_may_be_destroyed_next,
+        threads_sample_together,
+        everything_may_be_dropped_in_the_middle,
+    ]
+}

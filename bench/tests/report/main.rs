@@ -1,0 +1,5 @@
+//! The bench's rows, a short run of them, and the page that is made of recorded runs.
+
+mod page;
+mod rows;
+mod run;

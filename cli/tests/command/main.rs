@@ -1,0 +1,4 @@
+//! The command as a user meets it.
+
+mod processes;
+mod usage;

@@ -1,0 +1,165 @@
+//! Timelines that a bridge makes one: what is carried, in which order, and how they close.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::host::Device;
+use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline};
+
+use crate::words::Words;
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn nothing<R>(_: &mut R) -> Result<()> {
+    Ok(())
+}
+
+/// The sides of a bridge over plain host timelines.
+fn bridged<const N: usize>() -> [Timeline; N] {
+    let ports = (0..N).map(|_| Device::new().port(0));
+    let made = Timeline::bridged("bridge", 0, ports).unwrap();
+    made.try_into().unwrap()
+}
+
+/// A side whose driver writes `word` by itself, and one of the host.
+fn with_a_driver(word: &Arc<AtomicU64>) -> [Timeline; 2] {
+    let words = Arc::new(Words::default());
+    let driven = words.port(DeviceId::new(), word.clone());
+    let made = Timeline::bridged("bridge", 0, [Ok(driven), Device::new().port(0)]).unwrap();
+    made.try_into().unwrap()
+}
+
+fn ends(ended: &Result<()>) {
+    assert!(
+        matches!(ended, Err(Error::Cancelled { .. } | Error::Failed { .. })),
+        "{ended:?}"
+    );
+}
+
+/// A submission that waits for a value which nobody has claimed, and signals one above: nothing comes of it, on no side.
+#[test]
+fn a_gap_below_a_claim_ends_with_the_last_handle_on_all_sides() {
+    let other = Device::new();
+    let queue = other.queue(QueueKind::Compute, "other").unwrap();
+    let [here, there] = bridged();
+    queue
+        .submit(&[here.at(2)], nothing, &[here.signal_at(3)])
+        .unwrap();
+    let (near, far) = (here.at(3).keep(), there.at(3).keep());
+    drop((here, there));
+    ends(&near.point().wait(LONG));
+    ends(&far.point().wait(LONG));
+}
+
+/// What was claimed by hand is withdrawn after the last handle has gone.
+#[test]
+fn a_claim_that_goes_last_ends_all_sides() {
+    for own_wait in [0, 1] {
+        let [here, there] = with_a_driver(&Arc::default());
+        let claim = here.claim(2, own_wait).unwrap();
+        let (near, far) = (here.at(2).keep(), there.at(2).keep());
+        drop((here, there));
+        assert!(!far.point().is_reached().unwrap());
+        drop(claim);
+        ends(&near.point().wait(LONG));
+        ends(&far.point().wait(LONG));
+    }
+}
+
+/// The last handle goes with a signal on its way: it still comes, to all sides, and nothing after it.
+#[test]
+fn what_is_on_its_way_comes_after_the_last_handle() {
+    let word = Arc::new(AtomicU64::new(0));
+    let [here, there] = with_a_driver(&word);
+    let mut claim = here.claim(2, 0).unwrap();
+    claim.submitted().unwrap();
+    let (last, beyond) = (there.at(2).keep(), there.at(3).keep());
+    drop((here, there, claim));
+    assert!(!last.point().is_reached().unwrap());
+    ends(&beyond.point().wait(LONG));
+    word.store(2, Ordering::SeqCst);
+    last.point().wait(LONG).unwrap();
+}
+
+/// Two of four sides take turns, each after it has seen the other's last value on its own side.
+#[test]
+fn sides_that_take_turns_never_meet() {
+    for _ in 0..100 {
+        let lines = Arc::new(bridged::<4>());
+        let threads: Vec<_> = (0..2_usize)
+            .map(|side| {
+                let lines = lines.clone();
+                thread::spawn(move || {
+                    for value in (1..200).filter(|value| *value as usize % 2 == side) {
+                        lines[side].at(value - 1).wait(LONG).unwrap();
+                        lines[side].signal(value).unwrap();
+                    }
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        for line in lines.iter() {
+            line.at(199).wait(LONG).unwrap();
+        }
+    }
+}
+
+/// One side's driver has gone on, and another side goes on without it. Either the first was noticed in time, and all is well, or both sides
+/// hear what stood in the way; never does one value hide the other.
+#[test]
+fn who_goes_on_without_the_other_fails_both() {
+    let mut refused = 0;
+    for _ in 0..50 {
+        let word = Arc::new(AtomicU64::new(0));
+        let [here, there] = with_a_driver(&word);
+        let mut claim = here.claim(3, 0).unwrap();
+        claim.submitted().unwrap();
+        word.store(3, Ordering::SeqCst);
+        if there.signal(5).is_err() {
+            // The 3 was just being carried.
+            continue;
+        }
+        match here.at(5).wait(LONG) {
+            Ok(()) => assert!(here.value().unwrap() == 5 && there.value().unwrap() == 5),
+            Err(Error::Failed { cause, .. }) => {
+                assert!(
+                    matches!(
+                        *cause,
+                        Error::SignalNotAboveReached {
+                            asked: 5,
+                            reached: 3,
+                            ..
+                        } | Error::SignalOverlapsClaim { asked: 5, .. }
+                    ),
+                    "{cause}"
+                );
+                ends(&there.at(6).wait(LONG));
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(refused > 0, "the driver was always noticed in time");
+}
+
+/// A failure while another thread carries reaches all sides, however they meet.
+#[test]
+fn failures_and_signals_meet_anywhere() {
+    for _ in 0..300 {
+        let [here, there] = bridged();
+        let (left, right) = (here.clone(), there.clone());
+        let signals = thread::spawn(move || (1..50).try_for_each(|value| left.signal(value)));
+        let fails = thread::spawn(move || right.fail(Error::NothingToWaitFor));
+        let _ = signals.join().unwrap();
+        fails.join().unwrap();
+        ends(&here.at(1000).wait(LONG));
+        ends(&there.at(1000).wait(LONG));
+    }
+}

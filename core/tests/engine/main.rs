@@ -1,0 +1,23 @@
+//! The engine through its public interface: the host backend, and drivers that a test controls.
+//!
+//! Tests that count or limit what belongs to the whole process are in `tests/process`.
+
+mod basics;
+mod bridges;
+mod circles;
+mod dropped_errors;
+mod faults;
+mod fickle;
+mod futures;
+mod homes;
+mod leading;
+mod model;
+mod natively;
+mod not_now;
+mod regressions;
+mod room;
+mod stopwatch;
+mod stress;
+mod trace;
+mod watching;
+mod words;

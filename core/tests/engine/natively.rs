@@ -1,0 +1,105 @@
+//! E3: submissions that are about to wait natively for another process, when that one dies.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::words::{NoTime, Words};
+use syncline_core::backend::{
+    Batch, Counter, Enqueue, Flush, Keep, Lane, Survivors, Timing, Waker,
+};
+use syncline_core::{DeviceId, Error, Object, Result, Timeline, WeakTimeline, host};
+
+/// A driver before whose next record the process that is waited for dies, and whose queue is locked then, perhaps.
+struct Driver {
+    dies: Mutex<Option<(WeakTimeline, Arc<Counter>)>>,
+    is_locked: Arc<AtomicBool>,
+    waits: Arc<Mutex<Option<Waker>>>,
+}
+
+impl Enqueue for Driver {
+    type Recorder<'a> = ();
+    type Prepared = ();
+    type Stamp = NoTime;
+
+    fn order_domain(&self) -> u64 {
+        1
+    }
+
+    fn ready(&self) -> bool {
+        // The lane has judged what it waits for by now.
+        if let Some((line, counter)) = self.dies.lock().unwrap().take() {
+            let dead = Error::work(io::Error::other("the process has died"));
+            line.lose(&counter, dead, Survivors::One);
+        }
+        true
+    }
+
+    fn record<W>(&self, _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        work(&mut ())
+    }
+
+    fn flush(&self, (): (), waker: &dyn Fn() -> Waker) -> Flush<()> {
+        if self.is_locked.load(Ordering::SeqCst) {
+            *self.waits.lock().unwrap() = Some(waker());
+            return Flush::Busy(());
+        }
+        Flush::Done
+    }
+
+    fn stamp(&self, _: Timing) -> Result<Arc<NoTime>> {
+        Ok(Arc::new(NoTime))
+    }
+
+    fn write_stamp((): &mut (), _: &Arc<NoTime>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Neither the list of what fails nor the look at what has failed has it: it comes between the two. Also where it goes to the driver only once that is unlocked.
+#[test]
+fn what_is_on_its_way_to_the_driver_fails_too() {
+    for locked in [false, true] {
+        let (words, device) = (Arc::new(Words::default()), DeviceId::new());
+        let exporter = host::Device::new().exportable_port(0).unwrap().1;
+        let counter = exporter.counter();
+        let line = Timeline::new("from afar", 0, |_| {
+            let page = host::Device::new().import_timeline(exporter.export()?);
+            let here = words.port(device, Arc::default());
+            Ok([page.map_err(|rejected| rejected.error)?, here]
+                .into_iter()
+                .collect())
+        });
+        let line = line.unwrap();
+        counter.announce(2).unwrap();
+        counter.note_pending(2);
+        assert!(line.at(2).is_pending().unwrap());
+        let is_locked = Arc::new(AtomicBool::new(locked));
+        let waits = Arc::default();
+        let driver = Driver {
+            dies: Mutex::new(Some((line.downgrade(), counter.clone()))),
+            is_locked: Arc::clone(&is_locked),
+            waits: Arc::clone(&waits),
+        };
+        let own = words.timeline(device, "position", Arc::default());
+        let lane = Lane::new(Object::new("queue", "queue"), device, own, driver);
+        let shaded = words.timeline(device, "shaded", Arc::default());
+        let submitted = lane.submit(&[line.at(2)], |()| Ok(()), &[shaded.signal_at(1)]);
+        assert_eq!(submitted.unwrap().is_held(), locked);
+        let fails = || {
+            let told = shaded.at(1).is_reached().unwrap_err().to_string();
+            assert!(told.contains("has died"), "{told}");
+        };
+        is_locked.store(false, Ordering::SeqCst);
+        if let Some(waker) = waits.lock().unwrap().take() {
+            fails();
+            waker.wake();
+        }
+        fails();
+    }
+}

@@ -1,0 +1,199 @@
+//! A driver that takes no submissions for a while: what is held stays held, and goes by itself later.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::words::{NoTime, Word, Words};
+use syncline_core::backend::{Batch, Enqueue, Flush, Keep, Lane};
+use syncline_core::{DeviceId, Error, Object, Result, host};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A stream that an application has taken for itself now and then.
+struct Lent {
+    number: u64,
+    taken: Arc<AtomicBool>,
+    asked: Arc<AtomicU64>,
+    /// The next record fails, because the stream is taken in the middle of it.
+    interrupts: Arc<AtomicBool>,
+}
+
+impl Enqueue for Lent {
+    type Recorder<'a> = ();
+    type Prepared = ();
+    type Stamp = NoTime;
+
+    fn order_domain(&self) -> u64 {
+        self.number
+    }
+
+    fn ready(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        !self.taken.load(Ordering::SeqCst)
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        assert!(
+            !self.taken.load(Ordering::SeqCst),
+            "never without being asked"
+        );
+        if self.interrupts.swap(false, Ordering::SeqCst) {
+            self.taken.store(true, Ordering::SeqCst);
+            return Err(taken());
+        }
+        work(&mut ())?;
+        for signal in batch.signals.iter().chain([&batch.end]) {
+            signal
+                .port::<Word>()
+                .unwrap()
+                .0
+                .store(signal.value(), Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    fn flush(&self, (): (), _: &dyn Fn() -> syncline_core::backend::Waker) -> Flush<()> {
+        Flush::Done
+    }
+
+    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoTime>> {
+        Ok(Arc::new(NoTime))
+    }
+
+    fn write_stamp((): &mut (), _: &Arc<NoTime>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn taken() -> Error {
+    Error::work(std::io::Error::other("taken"))
+}
+
+struct Setup {
+    lane: Arc<Lane<Lent>>,
+    taken: Arc<AtomicBool>,
+    asked: Arc<AtomicU64>,
+    interrupts: Arc<AtomicBool>,
+    words: Arc<Words>,
+    device: DeviceId,
+}
+
+fn setup() -> Setup {
+    let (words, device) = (Arc::new(Words::default()), DeviceId::new());
+    let (taken, asked) = (Arc::new(AtomicBool::new(false)), Arc::default());
+    let lent = Lent {
+        number: 1,
+        taken: taken.clone(),
+        asked: Arc::clone(&asked),
+        interrupts: Arc::default(),
+    };
+    let interrupts = lent.interrupts.clone();
+    let own = words.timeline(device, "position", Arc::default());
+    let lane = Lane::new(Object::new("queue", "lent"), device, own, lent);
+    Setup {
+        lane,
+        taken,
+        asked,
+        interrupts,
+        words,
+        device,
+    }
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LONG, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_is_released_meanwhile_goes_later_by_itself() {
+    let setup = setup();
+    let gate = syncline_core::backend::Device::timeline(&host::Device::new(), "gate").unwrap();
+    let done = setup.words.timeline(setup.device, "done", Arc::default());
+    for n in 1..=3 {
+        let waits = [gate.at(n.min(1))];
+        let sent = setup
+            .lane
+            .submit(&waits, |()| Ok(()), &[done.signal_at(n)])
+            .unwrap();
+        assert!(sent.is_held());
+    }
+    setup.taken.store(true, Ordering::SeqCst);
+    gate.signal(1).unwrap();
+    // Asked again and again, by the watching thread.
+    until("nobody tried again", || {
+        setup.asked.load(Ordering::SeqCst) > 5
+    });
+    assert_eq!(setup.lane.held().count, 3);
+    assert_eq!(done.value().unwrap(), 0);
+    setup.taken.store(false, Ordering::SeqCst);
+    done.at(3).wait(LONG).unwrap();
+    setup.lane.idle(LONG).unwrap();
+    assert_eq!(setup.lane.held().count, 0);
+}
+
+#[test]
+fn what_could_go_at_once_waits_too() {
+    let setup = setup();
+    let done = setup.words.timeline(setup.device, "done", Arc::default());
+    setup.taken.store(true, Ordering::SeqCst);
+    for n in 1..=2 {
+        let sent = setup.lane.submit(&[], |()| Ok(()), &[done.signal_at(n)]);
+        assert!(sent.unwrap().is_held());
+    }
+    assert_eq!(setup.lane.held().count, 2);
+    setup.taken.store(false, Ordering::SeqCst);
+    done.at(2).wait(LONG).unwrap();
+    setup.lane.idle(LONG).unwrap();
+}
+
+#[test]
+fn a_refused_submission_does_not_take_the_queue_with_it() {
+    let setup = setup();
+    let done = setup.words.timeline(setup.device, "done", Arc::default());
+    setup.interrupts.store(true, Ordering::SeqCst);
+    let refused = setup
+        .lane
+        .submit(&[], |()| Ok(()), &[done.signal_at(1)])
+        .map(|sent| sent.is_held());
+    assert!(matches!(refused, Err(Error::Work(_))), "{refused:?}");
+    // Its number waits for its turn, and so does what comes after it.
+    let held = setup
+        .lane
+        .submit(&[], |()| Ok(()), &[done.signal_at(1)])
+        .unwrap();
+    assert!(held.is_held());
+    assert_eq!(setup.lane.held().count, 2);
+    setup.taken.store(false, Ordering::SeqCst);
+    done.at(1).wait(LONG).unwrap();
+    setup.lane.idle(LONG).unwrap();
+}
+
+#[test]
+fn a_queue_dropped_meanwhile_still_does_what_it_was_given() {
+    let Setup {
+        lane,
+        taken,
+        words,
+        device,
+        ..
+    } = setup();
+    let gate = words.timeline(device, "gate", Arc::default());
+    let done = words.timeline(device, "done", Arc::default());
+    lane.submit(&[gate.at(1)], |()| Ok(()), &[done.signal_at(1)])
+        .unwrap();
+    taken.store(true, Ordering::SeqCst);
+    gate.signal(1).unwrap();
+    drop(lane);
+    taken.store(false, Ordering::SeqCst);
+    done.at(1).wait(LONG).unwrap();
+}

@@ -1,0 +1,324 @@
+//! Queues that share what their driver takes before it blocks: together they stay below the bound, and what is held
+//! for that goes by itself, whoever it was that filled the room.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::words::{NoTime, Words};
+use syncline_core::backend::{Batch, Device as _, Enqueue, Flush, Keep, Lane, Room, Waker};
+use syncline_core::{DeviceId, Error, Object, Result, host};
+
+const LONG: Duration = Duration::from_secs(20);
+const BOUND: u64 = 8;
+
+/// A driver queue that finishes nothing until it is told to.
+struct Slow {
+    number: u64,
+    room: Arc<Room>,
+    handed: Arc<AtomicU64>,
+    /// What the driver holds of all queues, in units, and the most that it ever held.
+    total: Arc<(AtomicU64, AtomicU64)>,
+    broken: Arc<AtomicBool>,
+}
+
+/// Work says how many units it takes.
+struct Units(u64);
+
+impl Enqueue for Slow {
+    type Recorder<'a> = Units;
+    type Prepared = ();
+    type Stamp = NoTime;
+
+    fn order_domain(&self) -> u64 {
+        self.number
+    }
+
+    fn room(&self) -> Option<&Arc<Room>> {
+        Some(&self.room)
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Units) -> Result<()>,
+    {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(Error::work(std::io::Error::other("broken")));
+        }
+        let mut units = Units(0);
+        let worked = work(&mut units);
+        keep.take_room(units.0);
+        let before = self.total.0.fetch_add(units.0, Ordering::SeqCst);
+        let now = before.wrapping_add(units.0);
+        self.total.1.fetch_max(now, Ordering::SeqCst);
+        worked?;
+        self.handed.store(batch.end.value(), Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn flush(&self, (): (), _: &dyn Fn() -> Waker) -> Flush<()> {
+        Flush::Done
+    }
+
+    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoTime>> {
+        Ok(Arc::new(NoTime))
+    }
+
+    fn write_stamp(_: &mut Units, _: &Arc<NoTime>) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct Setup {
+    words: Arc<Words>,
+    device: DeviceId,
+    room: Arc<Room>,
+    total: Arc<(AtomicU64, AtomicU64)>,
+}
+
+struct One {
+    lane: Arc<Lane<Slow>>,
+    word: Arc<AtomicU64>,
+    handed: Arc<AtomicU64>,
+    total: Arc<(AtomicU64, AtomicU64)>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Setup {
+    fn new() -> Self {
+        Self {
+            words: Arc::default(),
+            device: DeviceId::new(),
+            room: Room::new(BOUND),
+            total: Arc::default(),
+        }
+    }
+
+    fn queue(&self, number: u64) -> One {
+        let (word, handed) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let broken = Arc::<AtomicBool>::default();
+        let own = self.words.timeline(self.device, "position", word.clone());
+        let driver = Slow {
+            number,
+            room: self.room.clone(),
+            handed: handed.clone(),
+            total: self.total.clone(),
+            broken: broken.clone(),
+        };
+        let total = self.total.clone();
+        let lane = Lane::new(Object::new("queue", ""), self.device, own, driver);
+        One {
+            lane,
+            word,
+            handed,
+            total,
+            broken,
+        }
+    }
+}
+
+impl One {
+    fn submit(&self, units: u64) -> bool {
+        let work = move |r: &mut Units| {
+            r.0 = units;
+            Ok(())
+        };
+        self.lane.submit(&[], work, &[]).unwrap().is_held()
+    }
+
+    /// The driver finishes so many units of what it has of this queue, in submissions of `each`.
+    fn finish(&self, submissions: u64, each: u64) {
+        self.total.0.fetch_sub(submissions * each, Ordering::SeqCst);
+        self.word.fetch_add(submissions, Ordering::SeqCst);
+    }
+
+    fn handed(&self) -> u64 {
+        self.handed.load(Ordering::SeqCst)
+    }
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LONG, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn queues_share_the_room_and_what_is_held_goes_when_another_queue_gets_on() {
+    let setup = Setup::new();
+    let (left, right) = (setup.queue(1), setup.queue(2));
+    for _ in 0..BOUND / 2 {
+        assert!(!left.submit(1));
+        assert!(!right.submit(1));
+    }
+    assert!(left.submit(1));
+    assert!(right.submit(1));
+    assert_eq!((left.handed(), right.handed()), (BOUND / 2, BOUND / 2));
+    assert!(right.lane.held().waiting_for.is_none());
+    // Nobody asks the left queue how far it is.
+    left.finish(2, 1);
+    until("the held ones go", || {
+        left.handed() + right.handed() == BOUND + 2
+    });
+    assert_eq!(setup.total.1.load(Ordering::SeqCst), BOUND);
+    until("they are counted", || setup.room.taken() == BOUND);
+    left.finish(left.handed() - 2, 1);
+    right.finish(right.handed(), 1);
+    left.lane.idle(LONG).unwrap();
+    right.lane.idle(LONG).unwrap();
+}
+
+#[test]
+fn a_submission_that_is_refused_gives_back_what_has_finished_before_it() {
+    let setup = Setup::new();
+    let queue = setup.queue(1);
+    assert!(!queue.submit(3));
+    queue.finish(1, 3);
+    assert!(queue.lane.position().is_reached().unwrap());
+    let refused = |_: &mut Units| Err(Error::work(std::io::Error::other("no")));
+    assert!(queue.lane.submit(&[], refused, &[]).is_err());
+    assert_eq!(setup.room.taken(), 0);
+}
+
+#[test]
+fn a_queue_with_nothing_in_flight_waits_for_the_others() {
+    let setup = Setup::new();
+    let (full, empty) = (setup.queue(1), setup.queue(2));
+    for _ in 0..BOUND {
+        assert!(!full.submit(1));
+    }
+    for _ in 0..100 {
+        assert!(empty.submit(1));
+    }
+    let end = empty.lane.position().keep();
+    let (mut finished, start) = (0, Instant::now());
+    while empty.handed() < 100 {
+        assert!(start.elapsed() < LONG, "{} of 100 went", empty.handed());
+        full.finish(full.handed() - finished, 1);
+        finished = full.handed();
+        empty.finish(empty.handed() - empty.word.load(Ordering::SeqCst), 1);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    empty.finish(100 - empty.word.load(Ordering::SeqCst), 1);
+    end.point().wait(LONG).unwrap();
+    assert!(setup.total.1.load(Ordering::SeqCst) <= BOUND);
+}
+
+#[test]
+fn what_is_larger_than_the_room_goes_while_there_is_some() {
+    let setup = Setup::new();
+    let queue = setup.queue(1);
+    assert!(!queue.submit(10 * BOUND));
+    assert!(queue.submit(1));
+    queue.finish(1, 10 * BOUND);
+    until("the small one goes", || queue.handed() == 2);
+    // What takes no room waits all the same: nobody knows before it is recorded.
+    queue.submit(BOUND);
+    until("one unit leaves room for it", || queue.handed() == 3);
+    assert!(queue.submit(0));
+    queue.finish(1, 1);
+    queue.finish(1, BOUND);
+    until("the empty one goes", || queue.handed() == 4);
+    queue.finish(1, 0);
+    queue.lane.idle(LONG).unwrap();
+}
+
+/// Work may say anything of itself.
+#[test]
+fn what_says_that_it_is_beyond_all_numbers_fills_the_room_and_no_more() {
+    let setup = Setup::new();
+    let queues = [setup.queue(1), setup.queue(2)];
+    for units in [u64::MAX, 1 << 63, 1 << 62] {
+        assert!(!queues[0].submit(units));
+        assert!(queues[0].submit(units) && queues[1].submit(units));
+        until("all of them go", || {
+            for queue in &queues {
+                queue.finish(queue.handed() - queue.word.load(Ordering::SeqCst), 0);
+            }
+            let mut ends = queues.iter().map(|queue| queue.lane.position());
+            ends.all(|end| end.is_reached().unwrap())
+        });
+    }
+}
+
+#[test]
+fn a_dropped_queue_gives_its_room_back_when_it_is_finished() {
+    let setup = Setup::new();
+    let (dropped, other) = (setup.queue(1), setup.queue(2));
+    assert!(!dropped.submit(BOUND));
+    assert!(other.submit(1));
+    let (word, total) = (dropped.word.clone(), dropped.total.clone());
+    drop(dropped);
+    std::thread::sleep(Duration::from_millis(10));
+    assert_eq!(other.handed(), 0);
+    total.0.fetch_sub(BOUND, Ordering::SeqCst);
+    word.store(1, Ordering::SeqCst);
+    until("the other one goes", || other.handed() == 1);
+    other.finish(1, 1);
+    other.lane.idle(LONG).unwrap();
+    until("everything is let go", || setup.room.taken() <= 1);
+}
+
+#[test]
+fn a_failed_queue_takes_no_room() {
+    let setup = Setup::new();
+    let (failed, other) = (setup.queue(1), setup.queue(2));
+    assert!(!failed.submit(BOUND - 1));
+    failed.broken.store(true, Ordering::SeqCst);
+    // Neither the submission nor its number gets to the driver: the queue itself has failed.
+    assert!(failed.lane.submit(&[], |_| Ok(()), &[]).is_err());
+    assert!(!other.submit(1));
+    assert!(!other.submit(BOUND - 1));
+    other.finish(2, 0);
+    other.lane.idle(LONG).unwrap();
+}
+
+#[test]
+fn many_threads_and_queues_stay_below_the_bound_and_end() {
+    const QUEUES: u64 = 4;
+    const EACH: u64 = 300;
+    let setup = Setup::new();
+    let queues: Vec<One> = (1..=QUEUES).map(|number| setup.queue(number)).collect();
+    let gate = host::Device::new().timeline("gate").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let submitters: Vec<_> = queues
+            .iter()
+            .map(|queue| {
+                let gate = &gate;
+                scope.spawn(move || {
+                    for n in 0..EACH {
+                        let work = |r: &mut Units| {
+                            r.0 = 1;
+                            Ok(())
+                        };
+                        let waits = [gate.at(u64::from(n % 3 == 0))];
+                        queue.lane.submit(&waits, work, &[]).unwrap();
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                for queue in &queues {
+                    queue.finish(queue.handed() - queue.word.load(Ordering::SeqCst), 1);
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        });
+        gate.signal(1).unwrap();
+        for submitter in submitters {
+            submitter.join().unwrap();
+        }
+        let ends: Vec<_> = queues.iter().map(|q| q.lane.idle(LONG)).collect();
+        done.store(true, Ordering::SeqCst);
+        ends.into_iter().for_each(|end| end.unwrap());
+    });
+    // Each thread may have found the last unit free at the same time.
+    let most = setup.total.1.load(Ordering::SeqCst);
+    assert!(most <= BOUND + QUEUES, "{most} of {BOUND}");
+}

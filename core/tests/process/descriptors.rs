@@ -1,0 +1,529 @@
+//! Descriptors as fences, and eventfds that are told of points.
+
+#![allow(unsafe_code, reason = "makes descriptors that are not open")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::pipe;
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::{Error, Fence, HandleKind, QueueKind, Signaller, host, wait_all, wait_any};
+
+use crate::alone;
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(5);
+
+fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+fn add(fd: impl AsFd, count: u64) {
+    assert_eq!(rustix::io::write(fd, &count.to_ne_bytes()).unwrap(), 8);
+}
+
+/// What an eventfd counted since the last call.
+fn take(fd: impl AsFd) -> u64 {
+    let mut count = [0; 8];
+    match rustix::io::read(fd, &mut count) {
+        Ok(8) => u64::from_ne_bytes(count),
+        Err(rustix::io::Errno::AGAIN) => 0,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn twin(fd: &OwnedFd) -> OwnedFd {
+    fd.try_clone().unwrap()
+}
+
+fn import(device: &host::Device, fd: OwnedFd, label: &str) -> Fence {
+    device.import_descriptor(Some(fd), label).unwrap()
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LONG, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn an_eventfd_is_a_fence() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let can = &device.info().capabilities;
+    assert!(can.imports.contains(&HandleKind::PollableFd));
+    let theirs = event();
+    let fence = import(&device, twin(&theirs), "theirs");
+    assert!(!fence.is_complete().unwrap());
+    let error = fence.wait(SHORT).unwrap_err();
+    println!("{error}");
+    let Error::TimedOut { blockers, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(blockers.steps()[0].by, Signaller::Outside);
+    assert!(matches!(
+        fence.wait(Duration::ZERO),
+        Err(Error::TimedOut { .. })
+    ));
+    add(&theirs, 1);
+    assert!(fence.is_complete().unwrap());
+    fence.wait(LONG).unwrap();
+    // Nothing was read, and what was seen stays.
+    assert_eq!(take(&theirs), 1);
+    assert!(fence.is_complete().unwrap());
+    fence.wait(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn what_a_watch_saw_stays_although_it_is_drained_at_once() {
+    let _alone = alone();
+    let device = host::Device::new();
+    for _ in 0..200 {
+        let theirs = event();
+        let fence = import(&device, twin(&theirs), "drained");
+        let waiter = {
+            let fence = fence.clone();
+            std::thread::spawn(move || fence.wait_with(syncline_core::WaitMode::Block, LONG))
+        };
+        // Signalled and drained as fast as can be until a look has hit: it must then be the last one needed.
+        let start = Instant::now();
+        while !waiter.is_finished() {
+            add(&theirs, 1);
+            assert_eq!(take(&theirs), 1);
+            assert!(start.elapsed() < LONG, "the watch never saw it");
+        }
+        waiter.join().unwrap().unwrap();
+        assert!(fence.is_complete().unwrap());
+    }
+}
+
+#[test]
+fn minus_one_is_done() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let fence = device
+        .import_descriptor(None, "nothing to wait for")
+        .unwrap();
+    assert!(fence.is_complete().unwrap());
+    fence.wait(Duration::ZERO).unwrap();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let sent = queue
+        .submit(&[fence.point().unwrap().point()], |_| Ok(()), &[])
+        .unwrap();
+    assert!(!sent.is_held());
+    sent.end().wait(LONG).unwrap();
+    assert!(matches!(
+        queue.record(&fence),
+        Err(Error::ForeignFence { .. })
+    ));
+}
+
+#[test]
+fn every_kind_that_can_be_polled_is_taken() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let timer = {
+        use rustix::time::{
+            Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+            timerfd_settime,
+        };
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).unwrap();
+        let soon = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: 0,
+                tv_nsec: 20_000_000,
+            },
+        };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &soon).unwrap();
+        timer
+    };
+    let mut child = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    let process = rustix::process::Pid::from_child(&child);
+    let process =
+        rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).unwrap();
+    let (reader, writer) = pipe().unwrap();
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let fences = [
+        import(&device, timer, "timer"),
+        import(&device, process, "process"),
+        import(&device, reader, "pipe"),
+        import(&device, near.into(), "socket"),
+    ];
+    for fence in &fences[1..] {
+        assert!(!fence.is_complete().unwrap(), "{fence:?}");
+    }
+    fences[0].wait(LONG).unwrap();
+    child.kill().unwrap();
+    fences[1].wait(LONG).unwrap();
+    child.wait().unwrap();
+    assert!(!fences[2].is_complete().unwrap());
+    rustix::io::write(&writer, b"x").unwrap();
+    fences[2].wait(LONG).unwrap();
+    assert!(!fences[3].is_complete().unwrap());
+    rustix::io::write(&far, b"x").unwrap();
+    fences[3].wait(LONG).unwrap();
+}
+
+#[test]
+fn what_cannot_be_waited_for_stays_with_the_caller() {
+    let _alone = alone();
+    let device = host::Device::new();
+    // The first import makes what watches; it stays.
+    drop(import(&device, event(), "warm up"));
+    let open = |path: &str, flags| rustix::fs::open(path, flags, Mode::empty()).unwrap();
+    let (_reader, writer) = pipe().unwrap();
+    // SAFETY: no process has that many descriptors, so none is closed by accident; it is never dropped.
+    let closed = unsafe { OwnedFd::from_raw_fd(1_000_000) };
+    let memory = rustix::fs::memfd_create("memory", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    for (what, fd) in [
+        ("closed", closed),
+        ("file", open("/proc/self/exe", OFlags::RDONLY)),
+        ("mounts", open("/proc/self/mounts", OFlags::RDONLY)),
+        ("memory", memory),
+        ("directory", open("/", OFlags::RDONLY)),
+        ("/dev/null", open("/dev/null", OFlags::RDWR)),
+        ("writing end", writer),
+        ("path", open("/dev/null", OFlags::PATH)),
+    ] {
+        let number = fd.as_raw_fd();
+        let before = open_descriptors();
+        let rejected = device.import_descriptor(Some(fd), what).unwrap_err();
+        println!("{what}: {rejected}");
+        assert!(
+            matches!(rejected.error, Error::Import { .. }),
+            "{what}: {rejected:?}"
+        );
+        assert!(rejected.error.to_string().contains(&number.to_string()));
+        assert_eq!(rejected.handle.as_raw_fd(), number);
+        assert_eq!(open_descriptors(), before, "{what}");
+        if what == "closed" {
+            let _ = rejected.handle.into_raw_fd();
+        } else {
+            rustix::io::fcntl_getfd(&rejected.handle).expect(what);
+        }
+    }
+}
+
+#[test]
+fn an_end_that_closes_first_is_a_failure_of_that_fence_alone() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let theirs = event();
+    let fine = import(&device, twin(&theirs), "fine");
+    let (reader, writer) = pipe().unwrap();
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let gone = [
+        import(&device, reader, "pipe"),
+        import(&device, near.into(), "socket"),
+    ];
+    let waiters = gone.clone().map(|fence| {
+        std::thread::spawn(move || fence.wait_with(syncline_core::WaitMode::Block, LONG))
+    });
+    drop((writer, far));
+    for waiter in waiters {
+        let error = waiter.join().unwrap().unwrap_err();
+        println!("{error}");
+        let Error::Failed { cause, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert!(matches!(**cause, Error::Native { call: "poll", .. }));
+    }
+    for fence in &gone {
+        assert!(fence.is_complete().is_err());
+    }
+    // What was written before the end counts.
+    let (reader, writer) = pipe().unwrap();
+    let written = import(&device, reader, "written");
+    rustix::io::write(&writer, b"x").unwrap();
+    drop(writer);
+    written.wait(LONG).unwrap();
+    assert!(!fine.is_complete().unwrap());
+    add(&theirs, 1);
+    fine.wait(LONG).unwrap();
+}
+
+#[test]
+fn waits_of_any_kind_take_them() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let queue = device.queue(QueueKind::Compute, "consumer").unwrap();
+    let (timeline, gate) = (
+        device.timeline("timeline").unwrap(),
+        device.timeline("gate").unwrap(),
+    );
+    let theirs = [event(), event()];
+    let fences = [
+        import(&device, twin(&theirs[0]), "first"),
+        import(&device, twin(&theirs[1]), "second"),
+    ];
+    let points = fences.clone().map(|fence| fence.point().unwrap());
+    let list = [gate.at(1), points[0].point(), points[1].point()];
+    assert!(matches!(
+        wait_any(&list, SHORT),
+        Err(Error::TimedOut { .. })
+    ));
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = ran.clone();
+    let sent = queue
+        .submit(
+            &[points[0].point()],
+            move |r| {
+                r.run(move || runs.store(true, Ordering::SeqCst));
+                Ok(())
+            },
+            &[timeline.signal_at(1)],
+        )
+        .unwrap();
+    assert!(sent.is_held());
+    assert!(timeline.at(1).wait(SHORT).is_err());
+    assert!(!ran.load(Ordering::SeqCst));
+    // The fence may go: the point waits on.
+    let [first, second] = fences;
+    drop(first);
+    add(&theirs[0], 1);
+    timeline.at(1).wait(LONG).unwrap();
+    assert!(ran.load(Ordering::SeqCst));
+    assert_eq!(wait_any(&list, LONG).unwrap(), 1);
+    assert!(wait_all(&list[1..], SHORT).unwrap_err().is_timeout());
+    add(&theirs[1], 1);
+    wait_all(&list[1..], LONG).unwrap();
+    assert!(second.is_complete().unwrap());
+}
+
+#[test]
+fn recording_and_timing_one_is_refused() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let fence = import(&device, event(), "theirs");
+    let refused = queue.record(&fence).unwrap_err();
+    println!("{refused}");
+    assert!(
+        matches!(&refused, Error::ForeignFence { fence } if fence.label() == "theirs"),
+        "{refused:?}"
+    );
+    let position = queue.position().value();
+    assert_eq!(position, 0, "a refused record took a number");
+    let other = host::Device::new();
+    let elsewhere = other.queue(QueueKind::Compute, "q").unwrap();
+    assert!(matches!(
+        elsewhere.record(&fence),
+        Err(Error::ForeignFence { .. })
+    ));
+    assert!(matches!(
+        fence.elapsed_since(&fence),
+        Err(Error::TimingDisabled { .. })
+    ));
+    assert!(!fence.is_complete().unwrap());
+}
+
+#[test]
+fn thousands_of_imports_leave_no_descriptor() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let round = |count: u64| {
+        for n in 0..count {
+            let theirs = event();
+            let fence = import(&device, twin(&theirs), "theirs");
+            match n % 4 {
+                // Never asked.
+                0 => {}
+                // Asked, and dropped unsignalled.
+                1 => assert!(!fence.is_complete().unwrap()),
+                2 => {
+                    add(&theirs, 1);
+                    fence.wait(LONG).unwrap();
+                }
+                _ => {
+                    let point = fence.point().unwrap();
+                    queue.submit(&[point.point()], |_| Ok(()), &[]).unwrap();
+                    add(&theirs, 1);
+                }
+            }
+        }
+        queue.idle(LONG).unwrap();
+    };
+    round(8);
+    let before = open_descriptors();
+    round(4000);
+    // The watching thread lets go within its round.
+    until("descriptors are left open", || open_descriptors() <= before);
+}
+
+#[test]
+fn a_descriptor_is_closed_once() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let (reader, writer) = pipe().unwrap();
+    let number = reader.as_raw_fd();
+    let fence = import(&device, reader, "reader");
+    let points: Vec<_> = (0..10).map(|_| fence.point().unwrap()).collect();
+    assert!(fence.wait(SHORT).is_err());
+    drop(fence);
+    rustix::io::write(&writer, b"x").expect("open while a point is left");
+    drop(points);
+    until("the reading end was never closed", || {
+        rustix::io::fcntl_getfd(
+            // SAFETY: only asked about; nobody relies on it.
+            unsafe { std::os::fd::BorrowedFd::borrow_raw(number) },
+        )
+        .is_err()
+    });
+    // Whoever gets the number next keeps it.
+    let (mut others, mut found) = (Vec::new(), false);
+    while !found {
+        let other = event();
+        found = other.as_raw_fd() == number;
+        others.push(other);
+    }
+    drop(device);
+    std::thread::yield_now();
+    for other in &others {
+        rustix::io::fcntl_getfd(other).expect("closed by somebody else");
+    }
+}
+
+#[test]
+fn an_eventfd_hears_of_no_value_that_cannot_come() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let timeline = device.timeline("line").unwrap();
+    let ours = event();
+    let refused = timeline.at(u64::MAX).notify(twin(&ours)).unwrap_err();
+    assert!(
+        matches!(
+            refused.error,
+            Error::ValueOutOfRange {
+                asked: u64::MAX,
+                ..
+            }
+        ),
+        "{}",
+        refused.error
+    );
+    // Back, and open.
+    rustix::io::fcntl_getfd(&refused.handle).unwrap();
+}
+
+#[test]
+fn an_eventfd_hears_of_points() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let timeline = device.timeline("heard of").unwrap();
+    let ours = event();
+    // Several notifications count.
+    timeline.at(1).notify(twin(&ours)).unwrap().detach();
+    timeline.at(1).notify(twin(&ours)).unwrap().detach();
+    let taken_back = timeline.at(1).notify(twin(&ours)).unwrap();
+    timeline.at(2).notify(twin(&ours)).unwrap().detach();
+    assert_eq!(take(&ours), 0);
+    drop(taken_back);
+    timeline.signal(1).unwrap();
+    assert_eq!(take(&ours), 2);
+    timeline.signal(2).unwrap();
+    assert_eq!(take(&ours), 1);
+    // Reached already, and empty points.
+    timeline.at(2).notify(twin(&ours)).unwrap().detach();
+    syncline_core::Point::EMPTY
+        .notify(twin(&ours))
+        .unwrap()
+        .detach();
+    assert_eq!(take(&ours), 2);
+    // A failure is told too; the point says what it was.
+    timeline.at(9).notify(twin(&ours)).unwrap().detach();
+    timeline.fail(Error::work(std::io::Error::other("on purpose")));
+    assert_eq!(take(&ours), 1);
+    assert!(timeline.at(9).is_reached().is_err());
+    // So is the end of the last handle.
+    let timeline = device.timeline("dropped").unwrap();
+    timeline.at(1).notify(twin(&ours)).unwrap().detach();
+    drop(timeline);
+    assert_eq!(take(&ours), 1);
+}
+
+#[test]
+fn an_eventfd_hears_of_what_is_only_pending() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let (queue, timeline) = (
+        device.queue(QueueKind::Compute, "q").unwrap(),
+        device.timeline("timeline").unwrap(),
+    );
+    let ours = event();
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    timeline.at(1).notify_pending(twin(&ours)).unwrap().detach();
+    let reached = event();
+    timeline.at(1).notify(twin(&reached)).unwrap().detach();
+    queue
+        .submit(
+            &[],
+            move |r| {
+                r.run(move || gate.recv().unwrap());
+                Ok(())
+            },
+            &[timeline.signal_at(1)],
+        )
+        .unwrap();
+    assert_eq!(take(&ours), 1);
+    assert_eq!(take(&reached), 0);
+    open.send(()).unwrap();
+    timeline.at(1).wait(LONG).unwrap();
+    until("never told", || take(&reached) == 1);
+}
+
+#[test]
+fn an_eventfd_can_be_heard_through_a_fence_again() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let timeline = device.timeline("timeline").unwrap();
+    let ours = event();
+    timeline.at(1).notify(twin(&ours)).unwrap().detach();
+    let fence = import(&device, ours, "round trip");
+    let waiter = {
+        let fence = fence.clone();
+        std::thread::spawn(move || fence.wait(LONG))
+    };
+    timeline.signal(1).unwrap();
+    waiter.join().unwrap().unwrap();
+}
+
+#[test]
+fn only_an_eventfd_is_notified() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let timeline = device.timeline("timeline").unwrap();
+    let (reader, writer) = pipe().unwrap();
+    let file = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).unwrap();
+    let polling = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+    for fd in [reader, writer, file, polling] {
+        let number = fd.as_raw_fd();
+        let rejected = timeline.at(1).notify(fd).unwrap_err();
+        assert!(
+            matches!(rejected.error, Error::Import { .. }),
+            "{rejected:?}"
+        );
+        assert_eq!(rejected.handle.as_raw_fd(), number);
+        rustix::io::fcntl_getfd(&rejected.handle).unwrap();
+    }
+    // One that is full does not stop whoever signals.
+    let full = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    add(&full, u64::MAX - 1);
+    timeline.at(1).notify(full).unwrap().detach();
+    timeline.signal(1).unwrap();
+}

@@ -1,0 +1,6 @@
+//! What the devices of this machine do together, and the memory of the host.
+
+mod clocks;
+mod memory;
+mod raw_signals;
+mod told;

@@ -1,0 +1,58 @@
+//! Memory that there is not. The test runs in a process of its own, because it limits the memory of its process.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use syncline::{Error, Memory, host};
+
+/// Set in the process that runs nothing but this test.
+const APART: &str = "SYNCLINE_MEMORY_APART";
+const TEST: &str =
+    "memory::host_memory_that_there_is_not_is_refused_and_what_there_is_is_taken_once";
+
+/// Bytes of addresses that this process has taken.
+fn taken() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mut size = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("VmSize:"));
+    let kilobytes = size.next().unwrap().split_whitespace().next().unwrap();
+    kilobytes.parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn host_memory_that_there_is_not_is_refused_and_what_there_is_is_taken_once() {
+    if std::env::var_os(APART).is_none() {
+        let ran = Command::new(std::env::current_exe().unwrap())
+            .args([TEST, "--exact", "--nocapture"])
+            .env(APART, "1")
+            .output()
+            .unwrap();
+        let out = String::from_utf8_lossy(&ran.stdout);
+        assert!(
+            ran.status.success() && out.contains("test result: ok. 1 passed"),
+            "{ran:?}"
+        );
+        return;
+    }
+    const BYTES: u64 = 96 << 20;
+    let device = host::Device::new().into();
+    let refused = |bytes| {
+        let refused = Memory::host_visible(&device, bytes);
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{bytes}");
+    };
+    refused(u64::MAX - 3);
+    refused(isize::MAX as u64 - 3);
+    let limit = getrlimit(Resource::As);
+    let room = Rlimit {
+        current: Some(taken() + BYTES * 3 / 2),
+        ..limit
+    };
+    setrlimit(Resource::As, room).unwrap();
+    let memory = Memory::host_visible(&device, BYTES).unwrap();
+    assert_eq!(memory.words().unwrap().len() as u64, BYTES / 4);
+    refused(BYTES);
+    setrlimit(Resource::As, limit).unwrap();
+}

@@ -1,0 +1,92 @@
+//! The contract and the suite name the same rules. Whether a case that names one fails when it is broken, this cannot tell: `mutants` does for some.
+
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+const CONTRACT: &str = include_str!("../../../docs/contract.md");
+
+/// The ids that the contract states: `- **T1** …`.
+fn stated() -> BTreeSet<&'static str> {
+    let ids = CONTRACT
+        .lines()
+        .filter_map(|line| line.strip_prefix("- **")?.split_once("** "));
+    ids.map(|(id, _)| id).collect()
+}
+
+/// The rows of its last table: `| T1 | implemented |`.
+fn status() -> BTreeMap<&'static str, &'static str> {
+    let (_, table) = CONTRACT.split_once("## Status").expect("the status table");
+    let rows = table.lines().filter_map(|line| {
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        Some((cells.next()?, cells.next()?))
+    });
+    // "implemented, but for …" is implemented.
+    let rows = rows.map(|(id, status)| (id, status.split(',').next().unwrap_or(status)));
+    rows.filter(|(_, status)| ["implemented", "planned"].contains(status))
+        .collect()
+}
+
+#[test]
+fn every_rule_has_a_status() {
+    let rows: BTreeSet<_> = status().into_keys().collect();
+    assert_eq!(stated(), rows);
+}
+
+#[test]
+fn every_implemented_rule_has_a_case_and_every_case_a_rule() {
+    let cases = syncline_conformance::inventory::cases();
+    let shown: BTreeSet<&str> = cases.iter().flat_map(|case| case.rules).copied().collect();
+    let unknown: Vec<_> = shown.difference(&stated()).copied().collect();
+    assert!(
+        unknown.is_empty(),
+        "cases name rules that the contract does not state: {unknown:?}"
+    );
+    assert!(
+        cases.iter().all(|case| !case.rules.is_empty()),
+        "a case shows no rule"
+    );
+    // The handles of X3 and X4 need a backend that exports them.
+    if cfg!(all(feature = "cuda", feature = "vulkan")) {
+        let implemented = status()
+            .into_iter()
+            .filter(|(_, status)| *status == "implemented");
+        let missing: Vec<_> = implemented
+            .map(|(id, _)| id)
+            .filter(|id| !shown.contains(id))
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "implemented, but no case names them: {missing:?}"
+        );
+    }
+}
+
+#[test]
+fn case_ids_are_unique() {
+    let mut ids = BTreeSet::new();
+    for case in syncline_conformance::inventory::cases() {
+        assert!(ids.insert(case.id), "{} stands twice", case.id);
+    }
+}
+
+/// The page for authors of backends names the rules that no case for any backend shows.
+#[test]
+fn rules_that_are_left_to_an_author_are_named() {
+    const PAGE: &str = include_str!("../../../docs/write-a-backend.md");
+    const BEGIN: &str = "but not all: ";
+    let (_, list) = PAGE.split_once(BEGIN).expect("the list");
+    let (list, _) = list.split_once(", and what").expect("its end");
+    let named: BTreeSet<_> = list
+        .split([',', ' '])
+        .filter(|id| stated().contains(id))
+        .collect();
+    let cases = syncline_conformance::cases::all::<syncline_conformance::workload::Equipped>();
+    let shown: BTreeSet<&str> = cases.iter().flat_map(|case| case.rules).copied().collect();
+    let left: BTreeSet<_> = status()
+        .into_iter()
+        .filter(|(id, status)| *status == "implemented" && !shown.contains(id))
+        .map(|(id, _)| id)
+        .collect();
+    assert_eq!(named, left);
+}

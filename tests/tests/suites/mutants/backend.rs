@@ -1,0 +1,498 @@
+//! The clockwork backend again, with a place for a bug wherever it touches the driver.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use syncline::backend::{
+    self, Attachment, Batch, ByEngine, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room,
+    Submitted, Timing, Waker, Watch,
+};
+use syncline::clock::{Clock, Sample, Sampler};
+use syncline::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, Watcher};
+
+use super::bugs::Bug;
+use super::lock;
+use crate::clockwork::clock::Ticks;
+use crate::clockwork::device::Port;
+use crate::clockwork::driver::{Command, QUEUES, TICK};
+use crate::clockwork::queue::{Channel, Stamp};
+use crate::clockwork::{Device, Recorder};
+
+/// How far apart values of a timeline may lie: there are some beyond it, and some on either side of 2⁶³.
+const LIMIT: u64 = 3 << 62;
+
+/// A clockwork machine with a bug in its backend, or with none.
+#[derive(Clone)]
+pub(crate) struct PlantedDevice {
+    pub(crate) inner: Device,
+    info: Arc<Info>,
+    pub(crate) bug: Bug,
+    clock: Clock,
+    leaked: Arc<Mutex<Vec<Arc<PlantedStamp>>>>,
+}
+
+impl PlantedDevice {
+    pub(crate) fn new(inner: Device, bug: Bug) -> Self {
+        let mut info = backend::Device::info(&inner).clone();
+        info.capabilities.max_value_difference = LIMIT;
+        let info = Arc::new(info);
+        let clock = planted_clock(&inner, bug);
+        Self {
+            inner,
+            info,
+            bug,
+            clock,
+            leaked: Arc::default(),
+        }
+    }
+}
+
+impl backend::Device for PlantedDevice {
+    type Queue = PlantedQueue;
+
+    fn id(&self) -> DeviceId {
+        self.inner.id()
+    }
+
+    fn object(&self) -> &Object {
+        self.inner.object()
+    }
+
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        let attachment = self.inner.port(initial)?;
+        let port: Box<dyn Any> = attachment.port;
+        let port = port.downcast::<Port>().map_err(|_| unexpected())?;
+        let watch = attachment.watch.ok_or_else(unexpected)?;
+        Ok(Attachment {
+            port: Box::new(PlantedPort(*port, self.bug)),
+            watch: Some(Arc::new(PlantedWatch(watch, self.bug))),
+            max_value_difference: match self.bug {
+                Bug::DifferenceUnlimited => u64::MAX,
+                _ => LIMIT,
+            },
+            ..attachment
+        })
+    }
+
+    fn queue(&self, _kind: QueueKind, label: &str) -> Result<PlantedQueue> {
+        let object = Object::new("planted queue", label);
+        let own = self.timeline(&format!("{label} (position)"))?;
+        let planted = Planted {
+            inner: Channel::new(&self.inner),
+            bug: self.bug,
+            count: AtomicU64::new(0),
+            late: Mutex::default(),
+            ticks: self.inner.ticks(),
+            leaked: self.leaked.clone(),
+        };
+        Ok(PlantedQueue {
+            device: self.clone(),
+            lane: Lane::new(object, self.id(), own, planted),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.inner.check()
+    }
+
+    fn clock(&self) -> Result<Clock> {
+        match self.bug {
+            Bug::AnotherClockEachTime => Ok(planted_clock(&self.inner, self.bug)),
+            Bug::ClockRefused => Err(Error::Unsupported {
+                object: self.object().clone(),
+                asked: "read its clock".into(),
+                reason: "it is of no mind to".into(),
+            }),
+            _ => Ok(self.clock.clone()),
+        }
+    }
+}
+
+fn planted_clock(device: &Device, bug: Bug) -> Clock {
+    let ticks = device.ticks();
+    Clock::new(
+        Object::new("planted clock", ""),
+        PlantedTicks { ticks, bug },
+    )
+}
+
+/// As the clockwork reads its clock, with a bug.
+struct PlantedTicks {
+    ticks: Ticks,
+    bug: Bug,
+}
+
+impl Sampler for PlantedTicks {
+    fn sample(&self) -> Result<Sample> {
+        let sample = self.ticks.sample()?;
+        Ok(match self.bug {
+            Bug::SampleBlocks => {
+                let machine = &self.ticks.0;
+                for queue in 0..QUEUES {
+                    let shown = Arc::new(OnceLock::new());
+                    machine.submit(queue, vec![Command::Time(shown.clone())]);
+                    while shown.get().is_none() {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                }
+                sample
+            }
+            Bug::DeviationForgotten => {
+                // As little passes as where a thread is interrupted.
+                let before = self.host_clock().now();
+                std::thread::sleep(Duration::from_micros(100));
+                Sample {
+                    host: before,
+                    deviation: 0,
+                    ..self.ticks.sample()?
+                }
+            }
+            Bug::DeviationExaggerated => Sample {
+                deviation: 1_000_000_000,
+                ..sample
+            },
+            Bug::SampleOfAnotherMoment => Sample {
+                host: sample.host - 50_000_000,
+                ..sample
+            },
+            _ => sample,
+        })
+    }
+
+    fn resolution(&self) -> u64 {
+        self.ticks.resolution()
+    }
+}
+
+/// Something is not what this file made it.
+fn unexpected() -> Error {
+    Error::work(std::io::Error::other("an object of another backend"))
+}
+
+struct PlantedPort(Port, Bug);
+
+impl backend::Port for PlantedPort {
+    fn poll(&self) -> Result<Option<u64>> {
+        let value = self.0.poll()?;
+        Ok(match self.1 {
+            Bug::CounterReadInHalves => value.map(|value| value & u64::from(u32::MAX)),
+            Bug::CounterReadAhead => value.map(|value| value + 1),
+            _ => value,
+        })
+    }
+
+    fn signal(&self, value: u64, by: ByEngine) -> Result<()> {
+        match self.1 {
+            Bug::HostSignalOneShort => self.0.signal(value - 1, by),
+            _ => self.0.signal(value, by),
+        }
+    }
+}
+
+struct PlantedWatch(Arc<dyn Watch>, Bug);
+
+impl Watch for PlantedWatch {
+    fn watcher(&self) -> &Watcher {
+        self.0.watcher()
+    }
+
+    fn watch(&self, ports: &[(&dyn backend::Port, u64)], until: Instant) -> Result<()> {
+        let ports: Vec<_> = ports
+            .iter()
+            .filter_map(|&(port, value)| {
+                let port: &dyn Any = port;
+                let port = &port.downcast_ref::<PlantedPort>()?.0;
+                Some((port as &dyn backend::Port, value))
+            })
+            .collect();
+        self.0.watch(&ports, until)
+    }
+
+    fn lends(&self) -> bool {
+        self.0.lends()
+    }
+
+    fn nudge(&self) {
+        if self.1 != Bug::NudgesLost {
+            self.0.nudge();
+        }
+    }
+}
+
+/// As the clockwork's queue, over [`Planted`].
+#[derive(Clone)]
+pub(crate) struct PlantedQueue {
+    device: PlantedDevice,
+    lane: Arc<Lane<Planted>>,
+}
+
+impl backend::Queue for PlantedQueue {
+    type Device = PlantedDevice;
+    type Recorder<'a> = Recorder;
+
+    fn device(&self) -> PlantedDevice {
+        self.device.clone()
+    }
+
+    fn object(&self) -> &Object {
+        self.lane.object()
+    }
+
+    fn submit<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+    {
+        self.lane.submit(waits, work, signals)
+    }
+
+    fn record(&self, fence: &Fence) -> Result<()> {
+        self.lane.record(fence)
+    }
+
+    fn position(&self) -> Point<'_> {
+        self.lane.position()
+    }
+
+    fn held(&self) -> Held {
+        self.lane.held()
+    }
+
+    fn idle(&self, timeout: Duration) -> Result<()> {
+        self.lane.idle(timeout)
+    }
+}
+
+/// The clockwork's channel, with a bug in what it hands over, or in how.
+pub(crate) struct Planted {
+    inner: Channel,
+    bug: Bug,
+    count: AtomicU64,
+    /// A list that goes with the next one.
+    late: Mutex<Option<Vec<Command>>>,
+    ticks: Ticks,
+    leaked: Arc<Mutex<Vec<Arc<PlantedStamp>>>>,
+}
+
+fn wait(recorder: &mut Recorder, point: NativePoint<'_>, value: u64) -> Result<()> {
+    let port = &point.port::<PlantedPort>().ok_or_else(unexpected)?.0;
+    recorder.keep(port.keep());
+    recorder.list.push(Command::Wait(port.handle(), value));
+    Ok(())
+}
+
+fn signal(recorder: &mut Recorder, point: NativePoint<'_>) -> Result<()> {
+    let port = &point.port::<PlantedPort>().ok_or_else(unexpected)?.0;
+    recorder.keep(port.keep());
+    recorder
+        .list
+        .push(Command::Signal(port.handle(), point.value()));
+    Ok(())
+}
+
+impl Enqueue for Planted {
+    type Recorder<'a> = Recorder;
+    type Prepared = Vec<Command>;
+    type Stamp = PlantedStamp;
+
+    fn room(&self) -> Option<&Arc<Room>> {
+        match self.bug {
+            Bug::BoundIgnored => None,
+            _ => self.inner.room(),
+        }
+    }
+
+    fn order_domain(&self) -> u64 {
+        match self.bug {
+            Bug::AllQueuesClaimOneOrder => 1,
+            _ => self.inner.order_domain(),
+        }
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Vec<Command>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
+    {
+        let mut recorder = Recorder::default();
+        let waits = match self.bug {
+            Bug::WaitsAreForgotten => &[],
+            Bug::OnlyTheFirstWaitCounts => &batch.waits[..batch.waits.len().min(1)],
+            _ => batch.waits,
+        };
+        for &point in waits {
+            let value = match self.bug {
+                Bug::DeviceWaitsOneShort => point.value() - 1,
+                _ => point.value(),
+            };
+            wait(&mut recorder, point, value)?;
+        }
+        let begin = recorder.list.len();
+        if self.bug == Bug::SignalsBeforeTheWork {
+            for &point in batch.signals {
+                signal(&mut recorder, point)?;
+            }
+        }
+        if self.bug == Bug::EndBeforeTheWork {
+            signal(&mut recorder, batch.end)?;
+        }
+        let stamp = batch.stamp::<PlantedStamp>();
+        let write = |recorder: &mut Recorder, now: bool| match &stamp {
+            Some(stamp) if now => Self::write_stamp(recorder, stamp),
+            _ => Ok(()),
+        };
+        write(&mut recorder, self.bug == Bug::SignalTimesBeforeTheWork)?;
+        let from = recorder.list.len();
+        let worked = work(&mut recorder);
+        if let Err(error) = worked {
+            if self.bug == Bug::RefusedWorkGoesToTheDriver {
+                for &point in batch.signals {
+                    signal(&mut recorder, point)?;
+                }
+                keep.append(recorder.kept());
+                // The engine hands the queue's next submission over at once.
+                *lock(&self.late) = Some(recorder.list);
+            }
+            return Err(error);
+        }
+        match self.bug {
+            Bug::WorkRunsTwice => recorder.list.extend_from_within(from..),
+            Bug::WorkIsLost => recorder.list.truncate(from),
+            Bug::WorkRunsBackwards => recorder.list[from..].reverse(),
+            Bug::WorkBeforeTheWaits => recorder.list.rotate_left(begin),
+            _ => {}
+        }
+        write(&mut recorder, self.bug == Bug::SignalTimesBeforeTheOrder)?;
+        if self.bug != Bug::OrderOfSignalsIgnored {
+            for &point in batch.order {
+                wait(&mut recorder, point, point.value())?;
+            }
+        }
+        let elsewhere = matches!(
+            self.bug,
+            Bug::SignalTimesBeforeTheWork
+                | Bug::SignalTimesBeforeTheOrder
+                | Bug::SignalTimesAreNotWritten
+        );
+        write(&mut recorder, !elsewhere)?;
+        let signals = match self.bug {
+            Bug::SignalsBeforeTheWork => &[],
+            Bug::OnlyTheFirstSignalCounts => &batch.signals[..batch.signals.len().min(1)],
+            _ => batch.signals,
+        };
+        for &point in signals {
+            signal(&mut recorder, point)?;
+        }
+        if self.bug != Bug::EndBeforeTheWork {
+            signal(&mut recorder, batch.end)?;
+        }
+        match self.bug {
+            Bug::DropFreesEarly => drop(std::mem::take(recorder.kept())),
+            Bug::KeptForEver => std::mem::forget(std::mem::take(recorder.kept())),
+            _ => keep.append(recorder.kept()),
+        }
+        keep.take_room(recorder.list.len() as u64);
+        Ok(recorder.list)
+    }
+
+    fn flush(&self, list: Vec<Command>, lane: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        match self.bug {
+            Bug::LockedQueueWakesNobody if count == 1 => Flush::Busy(list),
+            Bug::ThirdListIsLost if count == 2 => Flush::Done,
+            Bug::LaterSubmissionsOvertake => {
+                // Every other list goes behind the one after it.
+                let late = lock(&self.late).take();
+                match late {
+                    None => {
+                        *lock(&self.late) = Some(list);
+                        Flush::Done
+                    }
+                    Some(late) => {
+                        let both = list.into_iter().chain(late).collect();
+                        self.inner.flush(both, lane)
+                    }
+                }
+            }
+            Bug::RefusedWorkGoesToTheDriver => {
+                let late = lock(&self.late).take().unwrap_or_default();
+                self.inner
+                    .flush(late.into_iter().chain(list).collect(), lane)
+            }
+            _ => self.inner.flush(list, lane),
+        }
+    }
+
+    fn stamp(&self, timing: Timing) -> Result<Arc<PlantedStamp>> {
+        let stamp = Arc::new(PlantedStamp {
+            inner: self.inner.stamp(timing)?,
+            bug: self.bug,
+            early: OnceLock::new(),
+            at_the_call: self.ticks.now(),
+        });
+        if self.bug == Bug::ClockedStampsLeak && timing == Timing::Clock {
+            lock(&self.leaked).push(stamp.clone());
+        }
+        Ok(stamp)
+    }
+
+    fn write_stamp(recorder: &mut Recorder, stamp: &Arc<PlantedStamp>) -> Result<()> {
+        if stamp.bug == Bug::TimeIsWrittenAtTheCall {
+            let _ = stamp.early.set(Instant::now());
+        }
+        Channel::write_stamp(recorder, &stamp.inner)
+    }
+}
+
+/// A time, read wrongly.
+pub(crate) struct PlantedStamp {
+    inner: Arc<Stamp>,
+    bug: Bug,
+    early: OnceLock<Instant>,
+    /// What the machine's clock showed when the fence was recorded.
+    at_the_call: i64,
+}
+
+impl PlantedStamp {
+    /// The time as its lowest 20 bits tell it.
+    fn cut(&self) -> Result<i64> {
+        Ok(self.inner.read()? % ((TICK as i64) << 20))
+    }
+}
+
+impl backend::Stamp for PlantedStamp {
+    fn nanoseconds_since(&self, start: &dyn backend::Stamp) -> Result<i64> {
+        let start: &dyn Any = start;
+        let start = start.downcast_ref::<Self>().ok_or_else(unexpected)?;
+        if let (Some(start), Some(end)) = (start.early.get(), self.early.get()) {
+            return Ok(end.duration_since(*start).as_nanos() as i64);
+        }
+        let right = self.inner.nanoseconds_since(&*start.inner)?;
+        Ok(match self.bug {
+            Bug::WrongTickPeriod => right / TICK as i64 * (TICK as i64 + 1),
+            Bug::TicksForNanoseconds => right / TICK as i64,
+            Bug::TicksWrapAround => self.cut()? - start.cut()?,
+            Bug::FloatMilliseconds => (f64::from(right as f32 / 1e6) * 1e6) as i64,
+            _ => right,
+        })
+    }
+
+    fn time(&self) -> Result<Option<i64>> {
+        let right = self.inner.read()?;
+        Ok(Some(match self.bug {
+            Bug::ClockedTimesAreTicks => right / TICK as i64,
+            Bug::ClockedTimesWrapAround => self.cut()?,
+            Bug::ClockedTimesAreOfTheCall => self.at_the_call,
+            _ => right,
+        }))
+    }
+}

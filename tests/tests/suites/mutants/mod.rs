@@ -1,0 +1,206 @@
+//! The suite against itself: subjects with one bug each, which some case of a rule that the bug breaks has to
+//! fail, and the same subject without any, which has to pass them all.
+//!
+//! A mutant that nobody catches is a hole in the suite. A case catches one by saying what is wrong, so it does not
+//! count when the process goes down or the case panics, nor what the driver under the backend notices: real ones
+//! notice nothing. And the same case has to pass at once, and as impatiently, without the bug.
+//!
+//! `SYNCLINE_REPEAT=50 cargo test -p syncline-conformance --test suites without_a_bug` has the subject without any pass
+//! everything 50 times in a row.
+
+mod backend;
+mod bugs;
+mod late;
+mod memory;
+mod user;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use syncline_conformance::report::{Ending, Record};
+use syncline_conformance::{Case, Runner, Settings, Suite, World};
+
+use backend::PlantedDevice;
+use bugs::{BUGS, Bug};
+use user::Mutant;
+
+use crate::clockwork::{self, driver::Faults};
+
+/// The rules.
+const CONTRACT: &str = include_str!("../../../../docs/contract.md");
+
+/// Set to have the subject without a bug pass everything so often.
+const REPEAT: &str = "SYNCLINE_REPEAT";
+
+/// A subject is called by its bug and by one of these: how many devices there are.
+const WORLDS: [&str; 2] = ["one", "two"];
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn subject(bug: Bug, world: &str) -> String {
+    format!("{bug:?}/{world}")
+}
+
+/// Every mutant, and the honest device, on one and on two machines.
+#[derive(Default)]
+pub(crate) struct Mutants {
+    faults: Mutex<Vec<Faults>>,
+}
+
+impl Mutants {
+    fn start(&self, bug: Bug) -> syncline::Result<Mutant> {
+        let inner = clockwork::Device::start()?;
+        // What the driver notices of a bug is no case's finding.
+        if bug == Bug::None {
+            lock(&self.faults).push(inner.faults());
+        }
+        Ok(Mutant::new(PlantedDevice::new(inner, bug)))
+    }
+}
+
+impl Suite for Mutants {
+    type Subject = Mutant;
+
+    fn subjects(&self) -> Vec<String> {
+        let bugs = BUGS.iter().map(|&(bug, _)| bug).chain([Bug::None]);
+        bugs.flat_map(|bug| WORLDS.map(|world| subject(bug, world)))
+            .collect()
+    }
+
+    fn open(&self, name: &str) -> syncline::Result<World<Mutant>> {
+        let bugs = BUGS.iter().map(|&(bug, _)| bug);
+        let bug = bugs
+            .into_iter()
+            .find(|&bug| WORLDS.iter().any(|world| subject(bug, world) == name))
+            .unwrap_or(Bug::None);
+        let left = self.start(bug)?;
+        if name == subject(bug, WORLDS[0]) {
+            return Ok(World::one(left));
+        }
+        Ok(World::two(left, self.start(bug)?))
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        lock(&self.faults).iter().flat_map(Faults::list).collect()
+    }
+}
+
+/// How long a case waits for what must come, as a mutant makes many wait in vain. Enough on a machine that is left
+/// alone; a busy one gets several times that.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How a mutant's cases are run, and the honest subject's that is compared with it.
+fn impatient(bug: Bug, world: &str, patience: Duration) -> Runner {
+    let settings = Settings {
+        patience,
+        case_limit: 20 * patience,
+        ..Settings::default()
+    };
+    Runner::new(&subject(bug, world), &settings).quiet()
+}
+
+/// The rules that the contract states: `- **T1** …`.
+fn stated(rule: &str) -> bool {
+    let mark = format!("- **{rule}** ");
+    CONTRACT.lines().any(|line| line.starts_with(&mark))
+}
+
+/// Runs what shows the rules that the bug breaks, until a case fails that passes without the bug.
+fn caught(bug: Bug, rules: &[&str], cases: &[Case<Mutant>]) -> Result<(), Failed> {
+    for rule in rules {
+        if !stated(rule) {
+            return Err(format!("the contract has no rule {rule}").into());
+        }
+        if !cases.iter().any(|case| case.rules.contains(rule)) {
+            return Err(format!("no case that any backend can run shows {rule}").into());
+        }
+    }
+    let shows = |case: &&Case<Mutant>| case.rules.iter().any(|rule| rules.contains(rule));
+    let mut lost = Vec::new();
+    let mut ran = 0;
+    for world in WORLDS {
+        let mut runner = impatient(bug, world, PATIENCE);
+        for case in cases.iter().filter(shows) {
+            let record = runner.run(case);
+            ran += 1;
+            if record.outcome != Ending::Failed {
+                continue;
+            }
+            let reason = record.reason.unwrap_or_default();
+            if record.lost {
+                lost.push(format!("{} ({world}): {reason}", case.id));
+                continue;
+            }
+            let control = |patience| impatient(Bug::None, world, patience).run(case);
+            if control(PATIENCE).outcome != Ending::Passed {
+                let patience = 6 * PATIENCE;
+                if impatient(bug, world, patience).run(case).outcome != Ending::Failed {
+                    continue;
+                }
+                let again = control(patience);
+                if again.outcome != Ending::Passed {
+                    let (id, why) = (case.id, again.reason.unwrap_or_default());
+                    return Err(format!("{id} ({world}) fails without the bug, too: {why}").into());
+                }
+            }
+            println!("{bug:?} ({world}) is caught by {}: {reason}", case.id);
+            return Ok(());
+        }
+    }
+    let why = if lost.is_empty() {
+        format!("all {ran} cases of {} pass", rules.join(", "))
+    } else {
+        format!("no case says what is wrong: {}", lost.join("; "))
+    };
+    Err(why.into())
+}
+
+/// How often the honest subject has to pass every case.
+fn rounds() -> Result<u32, Failed> {
+    match std::env::var(REPEAT) {
+        Err(_) => Ok(1),
+        Ok(text) => match text.parse() {
+            Ok(rounds) if rounds > 0 => Ok(rounds),
+            _ => Err(format!("{REPEAT} is {text:?}, and no number above 0").into()),
+        },
+    }
+}
+
+/// The same subject without a bug.
+fn honest(world: &str, cases: &[Case<Mutant>]) -> Result<(), Failed> {
+    let mut runner = Runner::new(&subject(Bug::None, world), &Settings::default());
+    let mut failed = Vec::new();
+    let mut judge = |round: u32, record: Record| {
+        if record.outcome == Ending::Failed {
+            let reason = record.reason.unwrap_or_default();
+            failed.push(format!("{}, round {round}: {reason}", record.id));
+        }
+    };
+    for round in 1..=rounds()? {
+        for case in cases {
+            judge(round, runner.run(case));
+        }
+        judge(round, runner.finish());
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(failed.join("\n").into())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Conclusion {
+    let cases = || Mutants::default().cases();
+    let mutants = BUGS.iter().map(|&(bug, rules)| {
+        let test = move || caught(bug, rules, &cases());
+        Trial::test(format!("mutants::{bug:?}"), test).with_kind("caught")
+    });
+    let honest = WORLDS.map(|world| {
+        let test = move || honest(world, &cases());
+        Trial::test(format!("mutants::without_a_bug_on_{world}"), test).with_kind("honest")
+    });
+    let trials = honest.into_iter().chain(mutants).collect();
+    libtest_mimic::run(arguments, trials)
+}

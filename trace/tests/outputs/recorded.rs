@@ -1,0 +1,98 @@
+//! What a real trace of host queues leaves, in both outputs.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::trace::{Outcome, Recording, Trace};
+use syncline_core::{Error, QueueKind, host};
+use syncline_trace::check;
+use syncline_trace::perfetto;
+use syncline_trace::svg::{Options, Picture};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Twelve frames through two queues, the first of them behind a gate that the host opens; then one that fails, and one that is
+/// not over when the trace is.
+fn recording() -> Recording {
+    let device = host::Device::new();
+    let queue = |label| device.queue(QueueKind::Compute, label).unwrap();
+    let (draw, encode) = (queue("draw"), queue("encode"));
+    let timeline = |label| device.timeline(label).unwrap();
+    let (gate, drawn) = (timeline("gate"), timeline("drawn"));
+    let trace = Trace::new();
+    trace.follow(&draw).unwrap();
+    trace.follow(&encode).unwrap();
+    let work = || std::thread::sleep(Duration::from_micros(200));
+    for frame in 1..=12 {
+        let opened = [gate.at(1)];
+        let waits = if frame == 1 { &opened[..] } else { &[] };
+        let run = move |r: &mut host::Recorder| {
+            r.run(work);
+            Ok(())
+        };
+        let submitted = draw.submit(waits, run, &[drawn.signal_at(frame)]).unwrap();
+        trace.label(submitted.end(), &format!("draw {frame}"));
+        let submitted = encode.submit(&[drawn.at(frame)], run, &[]).unwrap();
+        trace.label(submitted.end(), &format!("encode {frame}"));
+    }
+    gate.signal(1).unwrap();
+    encode.idle(LONG).unwrap();
+    let fails = |_: &mut host::Recorder| Err(Error::work(std::io::Error::other("no <paper>")));
+    let _ = draw.submit(&[], fails, &[]);
+    let (release, released) = channel::<()>();
+    let waits = move |r: &mut host::Recorder| {
+        r.run(move || assert!(released.recv().is_err()));
+        Ok(())
+    };
+    let _ = encode.submit(&[], waits, &[]).unwrap();
+    std::thread::sleep(Duration::from_millis(2));
+    let recording = trace.finish(Duration::ZERO);
+    drop(release);
+    encode.idle(LONG).unwrap();
+    recording
+}
+
+#[test]
+fn a_real_recording_is_taken_in_whole_with_all_its_arrows() {
+    let recording = recording();
+    let json = perfetto::Trace::new(&recording).to_string();
+    let contents = check::trace(&json).unwrap_or_else(|problems| panic!("{problems:?}\n{json}"));
+    // Each frame's encoding waits for its drawing, and the first drawing for the host.
+    assert_eq!(recording.arrows().len(), 13);
+    assert_eq!(contents.flows, 13, "{json}");
+    assert!(contents.slices > 24, "{contents:?}");
+    let pending = |of: &&syncline_core::trace::Submission| of.outcome == Outcome::Pending;
+    let submissions = recording.tracks.iter().flat_map(|track| &track.submissions);
+    assert_eq!(submissions.filter(pending).count(), 1);
+
+    // Begun or not: nobody knows before it ends.
+    assert!(json.contains("(not ended)"), "{json}");
+
+    let svg = Picture::new(&recording, Options::default()).to_string();
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    let bars = document
+        .descendants()
+        .filter(|node| node.attribute("class") == Some("bar host"));
+    assert_eq!(bars.count(), 24);
+    for word in [
+        "draw #1 draw 1: made",
+        "gate = 1",
+        "held on the host",
+        ", and not ended",
+    ] {
+        assert!(svg.contains(word), "{word}");
+    }
+}
+
+/// What was recorded on a GPU, by `syncline demo --trace`: Perfetto takes it in whole, with all of its arrows.
+#[test]
+fn the_recorded_trace_is_taken_in_whole() {
+    let text = include_str!("../../../results/h200/trace.json");
+    let contents = check::trace(text).unwrap_or_else(|problems| panic!("{problems:?}"));
+    // 24 frames on two queues, and all but the first few waits have a signal.
+    assert!(contents.slices >= 48, "{contents:?}");
+    assert!(contents.flows >= 2 * 24 - 3, "{contents:?}");
+}
