@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::host::Device;
+use syncline_core::host::{Device, Recorder};
 use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline};
 
 #[allow(dead_code, reason = "queues of that device have their tests elsewhere")]
@@ -17,7 +17,7 @@ use words::Words;
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn nothing<R>(_: &mut R) -> Result<()> {
+fn nothing(_: &mut Recorder<'_>) -> Result<()> {
     Ok(())
 }
 
