@@ -136,7 +136,7 @@ impl BinarySemaphore {
         let queue = self.consumer()?;
         let consumed = device.timeline(label)?;
         let semaphore = self.0.semaphore.clone();
-        let work = move |recorder: &mut Recorder| {
+        let work = move |recorder: &mut Recorder<'_>| {
             wait_binary(recorder.line_stream(), &semaphore)?;
             recorder.count(EXTERNAL);
             recorder.keep(semaphore);
@@ -158,7 +158,7 @@ impl BinarySemaphore {
         Ok(lock(&self.0.queue).get_or_insert(made).clone())
     }
 
-    fn require_device(&self, recorder: &Recorder) -> Result<()> {
+    fn require_device(&self, recorder: &Recorder<'_>) -> Result<()> {
         let owner = &self.0.device;
         if owner.id() == recorder.device().id() {
             return Ok(());
@@ -171,7 +171,7 @@ impl BinarySemaphore {
     }
 }
 
-impl Recorder {
+impl Recorder<'_> {
     /// Waits for the pending signal of a binary semaphore, and consumes it: what is recorded after this comes behind
     /// the signal. Keeps the semaphore.
     ///

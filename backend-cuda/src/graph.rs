@@ -179,7 +179,7 @@ impl Queue {
     }
 }
 
-impl Recorder {
+impl Recorder<'_> {
     /// Launches a graph behind the submission's waits and before its signals. To everybody else the submission
     /// begins with every wait in the graph and ends with every signal in it.
     ///

@@ -286,7 +286,7 @@ impl fmt::Debug for InterprocessEvent {
     }
 }
 
-impl Recorder {
+impl Recorder<'_> {
     /// Records an interprocess event behind the work recorded so far, so that one submission does the work, tells other processes and signals
     /// timelines of this one. The event's [fence](InterprocessEvent::fence) stands for it once the submission is with the driver, and not before.
     ///

@@ -149,7 +149,7 @@ mod tests {
 
     /// A submission that has finished, and has the last clone of a buffer.
     fn left_with(queue: &Queue, buffer: DeviceBuffer) {
-        let keep = move |recorder: &mut crate::Recorder| {
+        let keep = move |recorder: &mut crate::Recorder<'_>| {
             recorder.keep(buffer.keep());
             Ok(())
         };
@@ -235,7 +235,7 @@ mod tests {
         let device = emulated::device();
         let held = queue(&device);
         let (gate, making) = (device.timeline("gate").unwrap(), device.clone());
-        let work = move |_: &mut crate::Recorder| making.buffer(4).map(drop);
+        let work = move |_: &mut crate::Recorder<'_>| making.buffer(4).map(drop);
         held.submit(&[gate.at(1)], work, &[]).unwrap();
         {
             let queue = queue(&device);

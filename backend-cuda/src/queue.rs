@@ -76,7 +76,7 @@ impl Queue {
 
 impl backend::Queue for Queue {
     type Device = Device;
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
 
     fn device(&self) -> Device {
         self.device.clone()
@@ -93,7 +93,7 @@ impl backend::Queue for Queue {
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
         // What meets a capture later than here waits for its end.
         self.line().stream.refuse_capture("take a submission")?;
@@ -356,7 +356,7 @@ fn stays_if_not_captured(stream: &Stream) -> bool {
 }
 
 impl Enqueue for Feed {
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
     type Prepared = ();
     type Stamp = Stamp;
     /// For submissions without any command, so that what they keep is bounded too.
@@ -386,7 +386,7 @@ impl Enqueue for Feed {
     #[inline]
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
         let line = &self.0;
         // Taken by `ready`.
@@ -399,16 +399,10 @@ impl Enqueue for Feed {
         let marked = !line.unmarked.load(Ordering::Relaxed);
         line.unmarked.store(true, Ordering::Relaxed);
         let waited = line.wait(batch, keep)?;
-        // SAFETY: both are borrowed for longer than the recorder lives, and `keep` is not used again before it is gone. Work, which is given
-        // a mutable borrow of it alone, and which has none of another's, cannot make it live longer.
-        let mut recorder = unsafe { Recorder::new(line, keep) };
-        let worked = work(&mut recorder);
-        let Left {
-            said,
-            raw,
-            early,
-            mut put,
-        } = recorder.leave();
+        let mut left = Left::default();
+        let worked = work(&mut Recorder::new(line, keep, &mut left));
+        let early = left.lets_a_time_begin_early();
+        let (said, raw, mut put) = (left.said, left.raw.get(), left.put);
         if raw || said > 0 {
             // Also if it failed: the driver may have taken a part.
             keep.take_room(if said > 0 { said } else { UNSAID });
@@ -472,7 +466,7 @@ impl Enqueue for Feed {
     }
 
     #[inline]
-    fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {
         recorder.write(stamp)
     }
 }

@@ -4,13 +4,12 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::mem::ManuallyDrop;
-use std::ops::Deref;
-use std::ptr::{NonNull, null_mut};
+use std::marker::PhantomData;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Device as _, Keep};
+use syncline_core::backend::{Device as _, InvariantLifetime, Keep};
 use syncline_core::{Error, Object, Result};
 
 use crate::device::Device;
@@ -22,71 +21,21 @@ use crate::queue::Line;
 use crate::stream::Stream;
 use crate::timing::Stamp;
 
-/// What work is given: the stream, and a few things to put into it.
+/// Records the work of one submission into its stream.
 ///
 /// While work runs, the device's context is current on the thread, so that other libraries can launch
 /// into [`Recorder::stream`] too.
-pub struct Recorder {
-    line: Lent,
-    keep: LentKeep,
-    /// Said by the work, for what it puts into the stream by itself.
-    said: u64,
-    raw: Cell<bool>,
-    /// It has launched a kernel, which waits for all that stands before it.
-    launched: bool,
-    put: Put,
-}
-
-/// A line that somebody else keeps, without a reference of its own: to count one for each submission costs as much as
-/// some of the driver's calls.
-struct Lent(ManuallyDrop<Arc<Line>>);
-
-impl Lent {
-    /// # Safety
-    /// `line` lives longer than the result.
-    unsafe fn new(line: &Arc<Line>) -> Self {
-        // SAFETY: never dropped, so the count stays right; and not used any more once `line` is gone, as the caller promises.
-        Self(ManuallyDrop::new(unsafe { std::ptr::read(line) }))
-    }
-}
-
-impl Deref for Lent {
-    type Target = Line;
-
-    fn deref(&self) -> &Line {
-        &self.0
-    }
-}
-
-/// As [`Lent`], what the submission keeps: to make another list and to move it is more than most submissions keep.
-struct LentKeep(NonNull<Keep>);
-
-// SAFETY: as for a mutable reference, which this stands for.
-unsafe impl Send for LentKeep {}
-// SAFETY: as for sending.
-unsafe impl Sync for LentKeep {}
-
-impl LentKeep {
-    /// # Safety
-    /// `keep` lives longer than the result, and nobody else uses it meanwhile.
-    const unsafe fn new(keep: &mut Keep) -> Self {
-        Self(NonNull::from_mut(keep))
-    }
-
-    fn push(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        // SAFETY: as promised where it was made.
-        unsafe { self.0.as_mut() }.push(object);
-    }
-
-    #[inline]
-    fn take_room(&mut self, units: u64) {
-        // SAFETY: as above.
-        unsafe { self.0.as_mut() }.take_room(units);
-    }
+pub struct Recorder<'a> {
+    line: &'a Line,
+    keep: &'a mut Keep,
+    left: &'a mut Left,
+    of_submission: InvariantLifetime<'a>,
 }
 
 /// What the work has put into the stream, as far as that matters to what comes behind it.
+#[derive(Default)]
 pub(crate) enum Put {
+    #[default]
     Nothing,
     /// An event, and nothing behind it.
     Event(Mark),
@@ -94,42 +43,41 @@ pub(crate) enum Put {
 }
 
 /// What work has left behind.
+#[derive(Default)]
 pub(crate) struct Left {
     /// How many commands it says that it has put into the stream by itself.
     pub(crate) said: u64,
     /// True if it was given the raw stream.
-    pub(crate) raw: bool,
-    /// See [`Recorder::lets_a_time_begin_early`].
-    pub(crate) early: bool,
+    pub(crate) raw: Cell<bool>,
+    /// It has launched a kernel, which waits for all that stands before it.
+    launched: bool,
     pub(crate) put: Put,
 }
 
-impl Recorder {
-    /// # Safety
-    /// `line` and `keep` live longer than the result, and nobody else uses `keep` meanwhile.
+impl Left {
+    /// True if what stands last in the stream is a kernel that waits for all before it, as [`Stamp::launch`] asks. One that the application
+    /// has put there itself may have been let in before what stands before that has ended.
     #[inline]
-    pub(crate) unsafe fn new(line: &Arc<Line>, keep: &mut Keep) -> Self {
+    pub(crate) const fn lets_a_time_begin_early(&self) -> bool {
+        self.launched && !self.raw.get()
+    }
+}
+
+impl<'a> Recorder<'a> {
+    #[inline]
+    pub(crate) const fn new(line: &'a Line, keep: &'a mut Keep, left: &'a mut Left) -> Self {
         Self {
-            // SAFETY: as the caller promises.
-            line: unsafe { Lent::new(line) },
-            // SAFETY: as above.
-            keep: unsafe { LentKeep::new(keep) },
-            said: 0,
-            raw: Cell::new(false),
-            launched: false,
-            put: Put::Nothing,
+            line,
+            keep,
+            left,
+            of_submission: PhantomData,
         }
     }
 
-    /// When the work is done.
+    /// A recorder of the same submission by value, for as long as this one is borrowed.
     #[inline]
-    pub(crate) fn leave(self) -> Left {
-        Left {
-            said: self.said,
-            raw: self.raw.get(),
-            early: self.lets_a_time_begin_early(),
-            put: self.put,
-        }
+    pub fn reborrow(&mut self) -> Recorder<'_> {
+        Recorder::new(self.line, self.keep, self.left)
     }
 
     /// Writes the time of `stamp` here: as an event, or by a kernel.
@@ -138,27 +86,20 @@ impl Recorder {
     /// The stream is being captured; a driver error.
     #[inline]
     pub(crate) fn write(&mut self, stamp: &Arc<Stamp>) -> Result<()> {
-        let line = &self.line;
+        let line = self.line;
         // A capture that the work has left open gets no node of ours.
         line.stream.refuse_capture("write a time")?;
         if let Some(mark) = stamp.event(line.device.timed_events())? {
             line.stream.record(&mark)?;
-            self.put = Put::Event(mark);
+            self.left.put = Put::Event(mark);
         } else {
             // Before the call, which may fail with the kernel in the stream.
             self.keep.push(stamp.clone());
-            let early = self.lets_a_time_begin_early();
+            let early = self.left.lets_a_time_begin_early();
             stamp.launch(self.line_stream(), early)?;
         }
         self.count(1);
         Ok(())
-    }
-
-    /// True if what stands last in the stream is a kernel that waits for all before it, as [`Stamp::launch`] asks. One that the application
-    /// has put there itself may have been let in before what stands before that has ended.
-    #[inline]
-    const fn lets_a_time_begin_early(&self) -> bool {
-        self.launched && !self.raw.get()
     }
 
     /// The stream. The work that is put there runs after the submission's waits and before its signals. If it
@@ -167,7 +108,7 @@ impl Recorder {
     /// If more than four commands are put there, [say so](Recorder::commands).
     #[must_use]
     pub fn stream(&self) -> sys::CUstream {
-        self.raw.set(true);
+        self.left.raw.set(true);
         self.line.stream.lend();
         self.line.stream.raw()
     }
@@ -180,13 +121,13 @@ impl Recorder {
     /// device's queues are in flight. For that, one submission has 500 commands at most; a larger one is
     /// split, or never sent behind work that waits for this thread.
     pub const fn commands(&mut self, commands: u64) {
-        self.said = self.said.saturating_add(commands);
+        self.left.said = self.left.said.saturating_add(commands);
     }
 
     /// The stream, to put something into it.
     #[inline]
     pub(crate) fn line_stream(&mut self) -> &Stream {
-        self.put = Put::Something;
+        self.left.put = Put::Something;
         &self.line.stream
     }
 
@@ -284,7 +225,7 @@ impl Recorder {
                 null_mut(),
             )
         };
-        self.launched |= done.is_ok();
+        self.left.launched |= done.is_ok();
         self.done(done)
     }
 
@@ -302,7 +243,7 @@ impl Recorder {
     }
 }
 
-impl std::fmt::Debug for Recorder {
+impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "cuda Recorder ({})", self.line.object)
     }

@@ -270,7 +270,7 @@ impl BinarySemaphore {
         let also = consumed
             .port::<Port>(device.id())
             .map(|port| (port.0.clone(), 1));
-        let work = move |recorder: &mut Recorder| {
+        let work = move |recorder: &mut Recorder<'_>| {
             // SAFETY: by this function's contract.
             unsafe { recorder.wait_for(semaphore, also) };
             Ok(())
@@ -292,7 +292,7 @@ impl BinarySemaphore {
     }
 }
 
-impl Recorder {
+impl Recorder<'_> {
     /// Also signals a binary semaphore, as [`Recorder::signal_binary`] does, and keeps it.
     ///
     /// # Errors
@@ -338,8 +338,14 @@ impl Recorder {
     }
 
     fn uses(&mut self, semaphore: &Arc<Raw>, role: Role, also: Option<(Arc<Semaphore>, u64)>) {
-        let using = Using::new(semaphore, role, self.object(), self.own(), also);
-        self.binaries.push(using);
+        let using = Using::new(
+            semaphore,
+            role,
+            self.recorded.object(),
+            self.recorded.own(),
+            also,
+        );
+        self.recorded.binaries.push(using);
     }
 
     fn require_semaphore(&self, semaphore: &BinarySemaphore) -> Result<()> {
@@ -350,7 +356,7 @@ impl Recorder {
         Err(wrong_device(
             semaphore.object(),
             owner.object(),
-            self.object(),
+            self.recorded.object(),
         ))
     }
 }

@@ -382,8 +382,8 @@ impl Sampler for Submitted {
         device.0.sample(SUBMITTED, host, || {
             let stamp = queue.submitter().stamp(Timing::Clock)?;
             let (written, before) = (stamp.clone(), host.now());
-            let work = move |recorder: &mut crate::Recorder| {
-                recorder.write_time(&written);
+            let work = move |recorder: &mut crate::Recorder<'_>| {
+                recorder.recorded.write_time(&written);
                 Ok(())
             };
             queue.submit(&[], work, &[])?;

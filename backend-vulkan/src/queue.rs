@@ -20,7 +20,7 @@ use crate::device::Device;
 use crate::driver_queue::{DriverQueue, QueueGuard, SUBMISSION};
 use crate::error::unsupported;
 use crate::port::{Port, Semaphore};
-use crate::recorder::{Recorder, Split};
+use crate::recorder::{Recorded, Recorder, Split};
 use crate::timing::{self, Stamp};
 
 /// Runs submissions in order on a `VkQueue`, which it may share with others. Cheap to clone.
@@ -82,7 +82,7 @@ impl Queue {
 
 impl backend::Queue for Queue {
     type Device = Device;
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
 
     fn device(&self) -> Device {
         self.device.clone()
@@ -99,7 +99,7 @@ impl backend::Queue for Queue {
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
         self.lane.submit(waits, work, signals)
     }
@@ -139,38 +139,38 @@ pub(crate) struct Submitter {
     spare: Spare,
 }
 
-/// The recorder of the next submission, in the room of the one before it.
+/// Lists for the next submission, in the room of the one before it.
 #[derive(Default)]
-struct Spare(UnsafeCell<Option<Box<Recorder>>>);
+struct Spare(UnsafeCell<Option<Box<Recorded>>>);
 
 // SAFETY: the cell is only touched in `Enqueue::record` and `Enqueue::flush`, which the engine calls one at a time for
 // each queue; what it holds may go from thread to thread.
 unsafe impl Sync for Spare {}
 const _: fn() = || {
     fn may_go_from_thread_to_thread<T: Send>() {}
-    may_go_from_thread_to_thread::<Recorder>();
+    may_go_from_thread_to_thread::<Recorded>();
 };
 
 impl Spare {
     /// # Safety
     /// Called in `Enqueue::record` or `Enqueue::flush`.
-    unsafe fn take(&self) -> Option<Box<Recorder>> {
+    unsafe fn take(&self) -> Option<Box<Recorded>> {
         // SAFETY: nobody else touches the cell now, and nothing else runs while this does.
         unsafe { &mut *self.0.get() }.take()
     }
 
     /// # Safety
     /// Called in `Enqueue::record` or `Enqueue::flush`.
-    unsafe fn put(&self, mut recorder: Box<Recorder>) {
-        recorder.clear();
+    unsafe fn put(&self, mut recorded: Box<Recorded>) {
+        recorded.clear();
         // SAFETY: as above. One that is there already is dropped behind the change.
-        drop(unsafe { &mut *self.0.get() }.replace(recorder));
+        drop(unsafe { &mut *self.0.get() }.replace(recorded));
     }
 }
 
 impl Submitter {
     /// Fills in what is submitted with the commands.
-    fn prepare(&self, batch: &Batch<'_>, recorder: &mut Recorder) -> Result<()> {
+    fn prepare(&self, batch: &Batch<'_>, recorded: &mut Recorded) -> Result<()> {
         // What is signalled behind other queues' values has its time behind them, too, and those come behind the work.
         let stamp = batch.stamp::<Stamp>();
         let (behind_work, behind_order) = if batch.order.is_empty() {
@@ -178,16 +178,16 @@ impl Submitter {
         } else {
             (None, stamp)
         };
-        let had_commands = !recorder.is_empty();
-        recorder.finish(behind_work.as_ref())?;
+        let had_commands = !recorded.is_empty();
+        recorded.finish(behind_work.as_ref())?;
         let mut semaphores: SmallVec<[&Arc<Semaphore>; 16]> = SmallVec::new();
-        let parts = &mut recorder.parts;
+        let parts = &mut recorded.parts;
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
         // Without commands only the signals are left to wait, and their time.
-        let stage = if recorder.buffers.is_empty() || !had_commands {
+        let stage = if recorded.buffers.is_empty() || !had_commands {
             all
         } else {
-            recorder.wait_stage
+            recorded.wait_stage
         };
         for wait in batch.waits {
             let semaphore = self.semaphore(*wait)?;
@@ -195,18 +195,18 @@ impl Submitter {
             semaphores.push(semaphore);
         }
         // The values that go with binary semaphores are ignored.
-        for &(semaphore, stages) in &recorder.binary_waits {
+        for &(semaphore, stages) in &recorded.binary_waits {
             parts.wait(semaphore, 0, stages);
         }
 
         // They come behind the work alone, which they never travel without.
-        for &semaphore in &recorder.binary_signals {
+        for &semaphore in &recorded.binary_signals {
             parts.signal(semaphore, 0);
         }
 
         // Without commands there is nothing to come between the waits and the order.
-        if !batch.order.is_empty() && !recorder.buffers.is_empty() {
-            parts.split(recorder.buffers.len());
+        if !batch.order.is_empty() && !recorded.buffers.is_empty() {
+            parts.split(recorded.buffers.len());
         }
         for order in batch.order {
             let semaphore = self.semaphore(*order)?;
@@ -214,9 +214,9 @@ impl Submitter {
             semaphores.push(semaphore);
         }
         if behind_order.is_some() {
-            recorder.finish(behind_order.as_ref())?;
+            recorded.finish(behind_order.as_ref())?;
         }
-        let parts = &mut recorder.parts;
+        let parts = &mut recorded.parts;
         for signal in batch.signals {
             let semaphore = self.semaphore(*signal)?;
             parts.signal(semaphore.raw(), signal.value());
@@ -224,17 +224,17 @@ impl Submitter {
         }
         // The queue's own timeline needs no `Arc` here: its `Commands` have one.
         parts.signal(self.commands.own.raw(), batch.end.value());
-        recorder.used.number = batch.end.value();
+        recorded.used.number = batch.end.value();
         self.commands
-            .keep(&semaphores, &mut recorder.used, batch.finished());
+            .keep(&semaphores, &mut recorded.used, batch.finished());
         Ok(())
     }
 
     /// What it takes of the driver queue's room.
-    fn units(recorder: &Recorder) -> u64 {
-        let parts = &recorder.parts;
+    fn units(recorded: &Recorded) -> u64 {
+        let parts = &recorded.parts;
         let infos = 1 + u64::from(parts.split.is_some());
-        let count = parts.waits.len() + recorder.buffers.len() + parts.signals.len();
+        let count = parts.waits.len() + recorded.buffers.len() + parts.signals.len();
         infos * SUBMISSION + count as u64
     }
 
@@ -243,11 +243,11 @@ impl Submitter {
     /// # Safety
     /// The queue's lock is held, and the semaphores and command buffers live until the submission has finished.
     #[inline]
-    unsafe fn submit(&self, recorder: &Recorder) -> Result<(), vk::Result> {
-        let parts = &recorder.parts;
+    unsafe fn submit(&self, recorded: &Recorded) -> Result<(), vk::Result> {
+        let parts = &recorded.parts;
         if let Some(first) = parts.split {
             // SAFETY: by this function's contract.
-            return unsafe { self.submit_in_two(recorder, first) };
+            return unsafe { self.submit_in_two(recorded, first) };
         }
         let mut values = vk::TimelineSemaphoreSubmitInfo::default()
             .wait_semaphore_values(&parts.wait_values)
@@ -255,12 +255,12 @@ impl Submitter {
         let info = vk::SubmitInfo::default()
             .wait_semaphores(&parts.waits)
             .wait_dst_stage_mask(&parts.wait_stages)
-            .command_buffers(&recorder.buffers)
+            .command_buffers(&recorded.buffers)
             .signal_semaphores(&parts.signals)
             .push_next(&mut values);
         let device = self.commands.device.raw();
         // SAFETY: by this function's contract.
-        unsafe { device.queue_submit(self.driver.raw, &[info], recorder.fence) }
+        unsafe { device.queue_submit(self.driver.raw, &[info], recorded.fence) }
     }
 
     /// As [`Submitter::submit`], with so much of it beside the work, and the rest behind that.
@@ -268,8 +268,8 @@ impl Submitter {
     /// # Safety
     /// As there.
     #[cold]
-    unsafe fn submit_in_two(&self, recorder: &Recorder, first: Split) -> Result<(), vk::Result> {
-        let parts = &recorder.parts;
+    unsafe fn submit_in_two(&self, recorded: &Recorded, first: Split) -> Result<(), vk::Result> {
+        let parts = &recorded.parts;
         let Split {
             waits,
             buffers,
@@ -288,16 +288,16 @@ impl Submitter {
         };
         let mut first_values = values(0..waits, 0..signals);
         let first = info(0..waits, 0..signals)
-            .command_buffers(&recorder.buffers[..buffers])
+            .command_buffers(&recorded.buffers[..buffers])
             .push_next(&mut first_values);
         let rest = (waits..parts.waits.len(), signals..parts.signals.len());
         let mut last_values = values(rest.0.clone(), rest.1.clone());
         let last = info(rest.0, rest.1)
-            .command_buffers(&recorder.buffers[buffers..])
+            .command_buffers(&recorded.buffers[buffers..])
             .push_next(&mut last_values);
         let device = self.commands.device.raw();
         // SAFETY: by this function's contract.
-        unsafe { device.queue_submit(self.driver.raw, &[first, last], recorder.fence) }
+        unsafe { device.queue_submit(self.driver.raw, &[first, last], recorded.fence) }
     }
 
     fn semaphore<'a>(&self, point: NativePoint<'a>) -> Result<&'a Arc<Semaphore>> {
@@ -309,9 +309,9 @@ impl Submitter {
 }
 
 impl Enqueue for Submitter {
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
     /// In a box, as the engine hands it around by value.
-    type Prepared = Box<Recorder>;
+    type Prepared = Box<Recorded>;
     type Stamp = Stamp;
 
     fn order_domain(&self) -> u64 {
@@ -322,48 +322,49 @@ impl Enqueue for Submitter {
         Some(&self.driver.room)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Box<Recorder>>
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Box<Recorded>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
         self.commands.recycle(batch.finished());
         // SAFETY: in `record`.
         let spare = unsafe { self.spare.take() };
-        let mut recorder = spare.unwrap_or_else(|| Box::new(Recorder::new(&self.commands)));
-        match work(&mut recorder).and_then(|()| self.prepare(batch, &mut recorder)) {
+        let mut recorded = spare.unwrap_or_else(|| Box::new(Recorded::new(&self.commands)));
+        let worked = work(&mut Recorder::new(&mut recorded));
+        match worked.and_then(|()| self.prepare(batch, &mut recorded)) {
             Ok(()) => {
-                keep.append(&mut recorder.keep);
-                keep.take_room(Self::units(&recorder));
-                Ok(recorder)
+                keep.append(&mut recorded.keep);
+                keep.take_room(Self::units(&recorded));
+                Ok(recorded)
             }
             Err(error) => {
-                recorder.discard();
+                recorded.discard();
                 // SAFETY: in `record`.
-                unsafe { self.spare.put(recorder) };
+                unsafe { self.spare.put(recorded) };
                 Err(error)
             }
         }
     }
 
-    fn flush(&self, mut recorder: Box<Recorder>, lane: &dyn Fn() -> Waker) -> Flush<Box<Recorder>> {
+    fn flush(&self, mut recorded: Box<Recorded>, lane: &dyn Fn() -> Waker) -> Flush<Box<Recorded>> {
         let Some(locked) = self.driver.try_lock(lane) else {
-            return Flush::Busy(recorder);
+            return Flush::Busy(recorded);
         };
         // SAFETY: the queue's lock is held. Command buffers are ended, and they and all semaphores live
         // until the submission has finished, as `InFlight` or by the contract of `Recorder`'s methods.
         // Every wait's signal is pending, and the engine has checked that each value signalled grows.
-        let submitted = unsafe { self.submit(&recorder) };
+        let submitted = unsafe { self.submit(&recorded) };
         let flushed = match submitted {
             Ok(()) => {
-                let end = recorder.used.number;
-                for using in recorder.binaries.drain(..) {
+                let end = recorded.used.number;
+                for using in recorded.binaries.drain(..) {
                     using.submitted(end);
                 }
-                self.commands.submitted(&mut recorder.used);
+                self.commands.submitted(&mut recorded.used);
                 Flush::Done
             }
             Err(code) => {
-                recorder.discard();
+                recorded.discard();
                 let commands = &self.commands;
                 let error = commands
                     .device
@@ -372,7 +373,7 @@ impl Enqueue for Submitter {
             }
         };
         // SAFETY: in `flush`.
-        unsafe { self.spare.put(recorder) };
+        unsafe { self.spare.put(recorded) };
         // Wakes other lanes of the same driver queue; they run once this one has returned to the engine.
         drop(locked);
         flushed
@@ -393,8 +394,8 @@ impl Enqueue for Submitter {
         again.map_or_else(|| self.stamp(timing), Ok)
     }
 
-    fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
-        recorder.write_time(stamp);
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {
+        recorder.recorded.write_time(stamp);
         Ok(())
     }
 }

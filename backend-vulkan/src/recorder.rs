@@ -2,11 +2,12 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::Keep;
+use syncline_core::backend::{InvariantLifetime, Keep};
 use syncline_core::{Object, Result};
 
 use crate::commands::{Commands, InFlight};
@@ -16,13 +17,19 @@ use crate::payload::Using;
 use crate::port::Semaphore;
 use crate::timing::Stamp;
 
-/// One submission, while its work is recorded: command buffers, and what an engine must pass along.
+/// Records the work of one submission: command buffers, and what goes to `vkQueueSubmit` with them.
 ///
 /// Work of one queue runs in the order of its submissions: each command buffer from
 /// [`Recorder::command_buffer`] ends in a barrier that makes its writes visible to everything after
 /// it on the queue, and to the host. Those given to [`Recorder::execute`] are taken as they are. A time is written behind that
 /// barrier, and needs none itself: a barrier would wait until the time has arrived in memory.
-pub struct Recorder {
+pub struct Recorder<'a> {
+    pub(crate) recorded: &'a mut Recorded,
+    of_submission: InvariantLifetime<'a>,
+}
+
+/// Work of one submission, as far as it is recorded.
+pub(crate) struct Recorded {
     commands: Arc<Commands>,
     /// What is submitted with the command buffers.
     pub(crate) parts: Parts,
@@ -110,7 +117,178 @@ enum Direction {
     Release,
 }
 
-impl Recorder {
+impl<'a> Recorder<'a> {
+    pub(crate) const fn new(recorded: &'a mut Recorded) -> Self {
+        Self {
+            recorded,
+            of_submission: PhantomData,
+        }
+    }
+
+    /// A recorder of the same submission by value, for as long as this one is borrowed.
+    pub fn reborrow(&mut self) -> Recorder<'_> {
+        Recorder::new(self.recorded)
+    }
+
+    /// The device's functions, to record with.
+    #[must_use]
+    pub fn device(&self) -> &ash::Device {
+        self.recorded.device()
+    }
+
+    /// The raw handle of the queue family's command buffer that this submission records into: begun
+    /// with `ONE_TIME_SUBMIT`, and ended, submitted and used again by the queue. Do none of that to it,
+    /// and do not keep it beyond the work. What its commands use (pipelines, descriptor sets, buffers behind
+    /// them) nobody but the caller knows: [keep](Recorder::keep) it.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
+        self.recorded.command_buffer()
+    }
+
+    /// Runs the application's own primary command buffers, after what is recorded so far.
+    ///
+    /// # Safety
+    /// They are executable primary command buffers of this device and queue family, and they and what
+    /// they use live until the submission has finished (see [`Recorder::keep`]).
+    ///
+    /// # Errors
+    /// A driver error.
+    pub unsafe fn execute(&mut self, buffers: &[vk::CommandBuffer]) -> Result<()> {
+        self.recorded.close()?;
+        self.recorded.buffers.extend_from_slice(buffers);
+        Ok(())
+    }
+
+    /// Lets pipeline stages other than these start before the submission's waits are reached. Without
+    /// it everything waits (`ALL_COMMANDS`). No stages at all change nothing.
+    ///
+    /// # Safety
+    /// The queue family supports the stages, and what runs in other stages needs none of the waits.
+    pub unsafe fn wait_stage(&mut self, stages: vk::PipelineStageFlags) {
+        if !stages.is_empty() {
+            self.recorded.wait_stage = stages;
+        }
+    }
+
+    /// Also waits for a binary semaphore, such as the one that `vkAcquireNextImageKHR` signals.
+    ///
+    /// # Safety
+    /// It is a binary semaphore of this device whose signal is pending, no other wait consumes that
+    /// signal, it lives until the submission has finished, and the queue family supports the stages.
+    pub unsafe fn wait_binary(&mut self, semaphore: vk::Semaphore, stages: vk::PipelineStageFlags) {
+        self.recorded.binary_waits.push((semaphore, stages));
+    }
+
+    /// Also signals a binary semaphore, such as the one that `vkQueuePresentKHR` waits for, behind the work. It does not
+    /// wait for what orders the submission's timeline signals behind those of other queues.
+    ///
+    /// # Safety
+    /// It is a binary semaphore of this device, unsignalled with no signal pending once the submission
+    /// runs, and lives until the submission has finished.
+    pub unsafe fn signal_binary(&mut self, semaphore: vk::Semaphore) {
+        self.recorded.binary_signals.push(semaphore);
+    }
+
+    /// Also signals a `VkFence`; the last one given counts.
+    ///
+    /// # Safety
+    /// It is an unsignalled fence of this device which no other submission uses, and it lives until
+    /// the submission has finished.
+    pub unsafe fn fence(&mut self, fence: vk::Fence) {
+        self.recorded.fence = fence;
+    }
+
+    /// Keeps `object` alive until the submission has finished.
+    pub fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
+        self.recorded.keep.push(object);
+    }
+
+    /// `vkCmdFillBuffer`: every word of `buffer` becomes `word`. Keeps the buffer.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); a driver error.
+    pub fn fill_buffer(&mut self, buffer: &Buffer, word: u32) -> Result<()> {
+        self.recorded.require_own(buffer)?;
+        self.acquire(buffer)?;
+        let commands = self.command_buffer()?;
+        // SAFETY: a buffer of this device, made for transfers and kept until the submission has finished.
+        unsafe {
+            self.device()
+                .cmd_fill_buffer(commands, buffer.raw(), 0, vk::WHOLE_SIZE, word);
+        }
+        self.recorded.barrier(commands);
+        self.recorded.keep.push(buffer.memory());
+        Ok(())
+    }
+
+    /// `vkCmdCopyBuffer`: the beginning of `to` becomes that of `from`, for as many bytes as both have. Keeps both.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); [`Error::Unsupported`](syncline_core::Error::Unsupported) for a buffer onto itself; a driver error.
+    pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
+        self.recorded.require_own(from)?;
+        self.recorded.require_own(to)?;
+        if from.raw() == to.raw() {
+            let reason = "the regions would overlap";
+            return Err(unsupported(from.object(), "be copied onto itself", reason));
+        }
+        self.acquire(from)?;
+        self.acquire(to)?;
+        let commands = self.command_buffer()?;
+        let region = vk::BufferCopy::default().size(from.size().min(to.size()));
+        // SAFETY: two different buffers of this device, made for transfers and kept until the
+        // submission has finished; the region lies within both.
+        unsafe {
+            self.device()
+                .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);
+        }
+        self.recorded.barrier(commands);
+        self.recorded.keep.push(from.memory());
+        self.recorded.keep.push(to.memory());
+        Ok(())
+    }
+
+    /// Takes a buffer that another API shares from it, for everything recorded after this; it is given
+    /// back at the end of the submission. Shaders need it before they touch an exported buffer; the
+    /// methods of this type do it by themselves. Does nothing for a buffer that is not exported. Keeps the buffer.
+    ///
+    /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); a driver error.
+    pub fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
+        self.recorded.require_own(buffer)?;
+        if !buffer.is_exported()
+            || self
+                .recorded
+                .acquired
+                .iter()
+                .any(|held| held.raw() == buffer.raw())
+        {
+            return Ok(());
+        }
+        let commands = self.command_buffer()?;
+        self.recorded.transfer(commands, buffer, Direction::Acquire);
+        self.recorded.acquired.push(buffer.clone());
+        self.recorded.keep.push(buffer.memory());
+        Ok(())
+    }
+
+    /// Orders everything recorded before it before everything recorded after it, and makes its writes
+    /// visible there.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub fn order(&mut self) -> Result<()> {
+        let commands = self.command_buffer()?;
+        self.recorded.barrier(commands);
+        Ok(())
+    }
+}
+
+impl Recorded {
     pub(crate) fn new(commands: &Arc<Commands>) -> Self {
         Self {
             commands: commands.clone(),
@@ -150,20 +328,12 @@ impl Recorder {
         self.acquired.clear();
     }
 
-    /// The device's functions, to record with.
-    #[must_use]
-    pub fn device(&self) -> &ash::Device {
+    fn device(&self) -> &ash::Device {
         self.commands.device.raw()
     }
 
-    /// The raw handle of the queue family's command buffer that this submission records into: begun
-    /// with `ONE_TIME_SUBMIT`, and ended, submitted and used again by the queue. Do none of that to it,
-    /// and do not keep it beyond the work. What its commands use (pipelines, descriptor sets, buffers behind
-    /// them) nobody but the caller knows: [keep](Recorder::keep) it.
-    ///
-    /// # Errors
-    /// A driver error.
-    pub fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
+    /// The command buffer that is open, for something else than times. See [`Recorder::command_buffer`].
+    fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
         let buffer = self.begun()?;
         self.write_times(buffer);
         self.worked = true;
@@ -195,140 +365,6 @@ impl Recorder {
                 Ok(buffer)
             }
         }
-    }
-
-    /// Runs the application's own primary command buffers, after what is recorded so far.
-    ///
-    /// # Safety
-    /// They are executable primary command buffers of this device and queue family, and they and what
-    /// they use live until the submission has finished (see [`Recorder::keep`]).
-    ///
-    /// # Errors
-    /// A driver error.
-    pub unsafe fn execute(&mut self, buffers: &[vk::CommandBuffer]) -> Result<()> {
-        self.close()?;
-        self.buffers.extend_from_slice(buffers);
-        Ok(())
-    }
-
-    /// Lets pipeline stages other than these start before the submission's waits are reached. Without
-    /// it everything waits (`ALL_COMMANDS`). No stages at all change nothing.
-    ///
-    /// # Safety
-    /// The queue family supports the stages, and what runs in other stages needs none of the waits.
-    pub unsafe fn wait_stage(&mut self, stages: vk::PipelineStageFlags) {
-        if !stages.is_empty() {
-            self.wait_stage = stages;
-        }
-    }
-
-    /// Also waits for a binary semaphore, such as the one that `vkAcquireNextImageKHR` signals.
-    ///
-    /// # Safety
-    /// It is a binary semaphore of this device whose signal is pending, no other wait consumes that
-    /// signal, it lives until the submission has finished, and the queue family supports the stages.
-    pub unsafe fn wait_binary(&mut self, semaphore: vk::Semaphore, stages: vk::PipelineStageFlags) {
-        self.binary_waits.push((semaphore, stages));
-    }
-
-    /// Also signals a binary semaphore, such as the one that `vkQueuePresentKHR` waits for, behind the work. It does not
-    /// wait for what orders the submission's timeline signals behind those of other queues.
-    ///
-    /// # Safety
-    /// It is a binary semaphore of this device, unsignalled with no signal pending once the submission
-    /// runs, and lives until the submission has finished.
-    pub unsafe fn signal_binary(&mut self, semaphore: vk::Semaphore) {
-        self.binary_signals.push(semaphore);
-    }
-
-    /// Also signals a `VkFence`; the last one given counts.
-    ///
-    /// # Safety
-    /// It is an unsignalled fence of this device which no other submission uses, and it lives until
-    /// the submission has finished.
-    pub unsafe fn fence(&mut self, fence: vk::Fence) {
-        self.fence = fence;
-    }
-
-    /// Keeps `object` alive until the submission has finished.
-    pub fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        self.keep.push(object);
-    }
-
-    /// `vkCmdFillBuffer`: every word of `buffer` becomes `word`. Keeps the buffer.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); a driver error.
-    pub fn fill_buffer(&mut self, buffer: &Buffer, word: u32) -> Result<()> {
-        self.require_own(buffer)?;
-        self.acquire(buffer)?;
-        let commands = self.command_buffer()?;
-        // SAFETY: a buffer of this device, made for transfers and kept until the submission has finished.
-        unsafe {
-            self.device()
-                .cmd_fill_buffer(commands, buffer.raw(), 0, vk::WHOLE_SIZE, word);
-        }
-        self.barrier(commands);
-        self.keep.push(buffer.memory());
-        Ok(())
-    }
-
-    /// `vkCmdCopyBuffer`: the beginning of `to` becomes that of `from`, for as many bytes as both have. Keeps both.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); [`Error::Unsupported`](syncline_core::Error::Unsupported) for a buffer onto itself; a driver error.
-    pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
-        self.require_own(from)?;
-        self.require_own(to)?;
-        if from.raw() == to.raw() {
-            let reason = "the regions would overlap";
-            return Err(unsupported(from.object(), "be copied onto itself", reason));
-        }
-        self.acquire(from)?;
-        self.acquire(to)?;
-        let commands = self.command_buffer()?;
-        let region = vk::BufferCopy::default().size(from.size().min(to.size()));
-        // SAFETY: two different buffers of this device, made for transfers and kept until the
-        // submission has finished; the region lies within both.
-        unsafe {
-            self.device()
-                .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);
-        }
-        self.barrier(commands);
-        self.keep.push(from.memory());
-        self.keep.push(to.memory());
-        Ok(())
-    }
-
-    /// Takes a buffer that another API shares from it, for everything recorded after this; it is given
-    /// back at the end of the submission. Shaders need it before they touch an exported buffer; the
-    /// methods of this type do it by themselves. Does nothing for a buffer that is not exported. Keeps the buffer.
-    ///
-    /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); a driver error.
-    pub fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
-        self.require_own(buffer)?;
-        if !buffer.is_exported() || self.acquired.iter().any(|held| held.raw() == buffer.raw()) {
-            return Ok(());
-        }
-        let commands = self.command_buffer()?;
-        self.transfer(commands, buffer, Direction::Acquire);
-        self.acquired.push(buffer.clone());
-        self.keep.push(buffer.memory());
-        Ok(())
-    }
-
-    /// Orders everything recorded before it before everything recorded after it, and makes its writes
-    /// visible there.
-    ///
-    /// # Errors
-    /// A driver error.
-    pub fn order(&mut self) -> Result<()> {
-        let commands = self.command_buffer()?;
-        self.barrier(commands);
-        Ok(())
     }
 
     fn transfer(&self, commands: vk::CommandBuffer, buffer: &Buffer, direction: Direction) {
@@ -458,12 +494,12 @@ impl Recorder {
     }
 }
 
-impl std::fmt::Debug for Recorder {
+impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
             "Vulkan Recorder ({} command buffers)",
-            self.buffers.len()
+            self.recorded.buffers.len()
         )
     }
 }

@@ -24,6 +24,7 @@
 //! The rules, with their ids, are in `docs/contract.md`.
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -164,7 +165,7 @@ pub trait Device: Clone + Send + Sync + 'static {
 pub trait Queue: Clone + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Queue = Self>;
-    /// What work is given to record itself into.
+    /// Records the work of one submission. See [`Enqueue::Recorder`].
     type Recorder<'a>;
 
     /// A handle of the device it belongs to.
@@ -340,7 +341,12 @@ pub enum Flush<P> {
 
 /// How a backend's queue hands submissions to its driver. The [`Lane`] calls it, one submission at a time.
 pub trait Enqueue: Send + Sync + Sized + 'static {
-    /// What work is given to record itself into.
+    /// Records the work of one submission.
+    ///
+    /// It borrows the state that [`Enqueue::record`] keeps of the submission, and contains an [`InvariantLifetime`].
+    /// Then the recorders of two submissions are of different types, and none outlives its work. A recorder that
+    /// owns its state can be exchanged for the recorder of another submission: safe crates such as `replace_with`
+    /// move a value out of a `&mut`, and safe nested work can get it through a thread-local.
     type Recorder<'a>;
     /// A recorded submission that the driver does not have yet; `()` where recording submits.
     type Prepared: Send + 'static;
@@ -414,6 +420,12 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// A driver error.
     fn write_stamp(recorder: &mut Self::Recorder<'_>, stamp: &Arc<Self::Stamp>) -> Result<()>;
 }
+
+/// Makes a type invariant in `'a`: neither a longer nor a shorter lifetime fits in its place.
+///
+/// For [`Enqueue::Recorder`]. Each submission's work is called with a lifetime of its own, so the type of its recorder
+/// is the type of no other recorder.
+pub type InvariantLifetime<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 
 /// Wakes a lane whose driver queue was locked. Cheap to clone; may be called more than once.
 #[derive(Clone)]

@@ -29,7 +29,7 @@ use crate::sync::{AtomicBool, Ordering};
 /// let device = host::Device::new();
 /// let queue = device.queue(QueueKind::Compute, "worker")?;
 /// let stopwatch = Stopwatch::new(&device, "pass")?;
-/// let work = |recorder: &mut host::Recorder| {
+/// let work = |recorder: &mut host::Recorder<'_>| {
 ///     recorder.run(|| std::thread::sleep(Duration::from_millis(5)));
 ///     Ok(())
 /// };

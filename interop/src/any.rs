@@ -64,17 +64,20 @@ pub enum Queue {
     Vulkan(vulkan::Queue),
 }
 
-/// What work on a queue of any backend is recorded into.
+/// Records the work of one submission to a queue of any backend.
+///
+/// Holds the backend's recorder by value. Each submission's recorder has a lifetime of its own, so none can be exchanged
+/// for another or outlive its work.
 #[derive(Debug)]
 pub enum Recorder<'a> {
     /// Closures for a worker thread.
-    Host(&'a mut host::Recorder),
+    Host(host::Recorder<'a>),
     /// A CUDA stream.
     #[cfg(feature = "cuda")]
-    Cuda(&'a mut cuda::Recorder),
+    Cuda(cuda::Recorder<'a>),
     /// A Vulkan command buffer.
     #[cfg(feature = "vulkan")]
-    Vulkan(&'a mut vulkan::Recorder),
+    Vulkan(vulkan::Recorder<'a>),
 }
 
 macro_rules! from {
@@ -158,17 +161,23 @@ impl backend::Queue for Queue {
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
         match self {
-            Self::Host(queue) => {
-                queue.submit(waits, move |r| work(&mut Recorder::Host(r)), signals)
-            }
+            Self::Host(queue) => queue.submit(
+                waits,
+                move |r| work(&mut Recorder::Host(r.reborrow())),
+                signals,
+            ),
             #[cfg(feature = "cuda")]
-            Self::Cuda(queue) => {
-                queue.submit(waits, move |r| work(&mut Recorder::Cuda(r)), signals)
-            }
+            Self::Cuda(queue) => queue.submit(
+                waits,
+                move |r| work(&mut Recorder::Cuda(r.reborrow())),
+                signals,
+            ),
             #[cfg(feature = "vulkan")]
-            Self::Vulkan(queue) => {
-                queue.submit(waits, move |r| work(&mut Recorder::Vulkan(r)), signals)
-            }
+            Self::Vulkan(queue) => queue.submit(
+                waits,
+                move |r| work(&mut Recorder::Vulkan(r.reborrow())),
+                signals,
+            ),
         }
     }
 

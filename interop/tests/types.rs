@@ -1,4 +1,5 @@
 //! What the types do not let anybody do: each file in `types/missing/` lacks a right, and the compiler says which.
+//! Those in `types/recorders/` take a recorder out of its submission.
 
 #[path = "types/granted.rs"]
 mod granted;
@@ -14,4 +15,7 @@ mod granted;
 fn a_right_that_is_missing_does_not_compile() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/types/missing/*.rs");
+    if cfg!(all(feature = "cuda", feature = "vulkan")) {
+        cases.compile_fail("tests/types/recorders/*.rs");
+    }
 }

@@ -112,7 +112,7 @@ fn work_records_it_in_its_place() {
     let event = device.interprocess_event("ours").unwrap();
     let theirs = import(&device, &event);
     let recorded = event.clone();
-    let work = move |r: &mut Recorder| r.record_event(&recorded);
+    let work = move |r: &mut Recorder<'_>| r.record_event(&recorded);
     let gate = host::Device::new().timeline("gate").unwrap();
     let sent = queue.submit(&[gate.at(1)], work, &[]).unwrap();
     assert!(sent.is_held());
@@ -148,7 +148,7 @@ fn what_is_recorded_elsewhere_is_not_recorded_here() {
         "{refused:?}"
     );
     let recorded = event.clone();
-    let work = move |r: &mut Recorder| r.record_event(&recorded);
+    let work = move |r: &mut Recorder<'_>| r.record_event(&recorded);
     let refused = other.submit(&[], work, &[]);
     assert!(
         matches!(&refused, Err(Error::WrongDevice { object, .. }) if object == event.object()),

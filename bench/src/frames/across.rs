@@ -240,7 +240,7 @@ impl Producing {
         let filled = relay.filled.signal_at(number(frame));
         self.queue.submit(&[emptied], record, &[filled])?;
         let (from, to) = (relay.slots[slot].clone(), relay.words[slot].clone());
-        let carry = move |recorder: &mut host::Recorder| {
+        let carry = move |recorder: &mut host::Recorder<'_>| {
             recorder.run(move || copy(from.words().unwrap_or_default(), to.words()));
             Ok(())
         };
@@ -347,7 +347,7 @@ impl Consuming {
             return Ok(());
         };
         let (from, to) = (relay.words[slot].clone(), relay.slots[slot].clone());
-        let carry = move |recorder: &mut host::Recorder| {
+        let carry = move |recorder: &mut host::Recorder<'_>| {
             recorder.run(move || copy(from.words(), to.words().unwrap_or_default()));
             Ok(())
         };

@@ -76,7 +76,7 @@ impl Ours {
         for (at, queue) in self.queues.iter().enumerate() {
             let buffer = self.buffers[at].clone();
             let work =
-                move |recorder: &mut syncline::cuda::Recorder| recorder.memset_d32(&buffer, 0);
+                move |recorder: &mut syncline::cuda::Recorder<'_>| recorder.memset_d32(&buffer, 0);
             let done = self.done[at].signal_at(value);
             if at < last {
                 queue.submit(&[self.open.at(value)], work, &[done])?;

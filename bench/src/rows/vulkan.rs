@@ -352,7 +352,12 @@ fn occupy(
     let equipped = equipped.clone();
     queue.submit(
         &[],
-        move |recorder| equipped.busy(&mut syncline::Recorder::Vulkan(recorder), LONG_WAIT),
+        move |recorder| {
+            equipped.busy(
+                &mut syncline::Recorder::Vulkan(recorder.reborrow()),
+                LONG_WAIT,
+            )
+        },
         &[timeline.signal_at(value)],
     )?;
     Ok(())

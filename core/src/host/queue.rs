@@ -1,13 +1,15 @@
 //! Host queues: one worker thread each.
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::ops::DerefMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, Recycled, Submitted, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, InvariantLifetime, Keep, Lane, Recycled,
+    Submitted, Waker,
 };
 use crate::host::device::Device;
 use crate::host::tasks::{self, Closures, Lot, Step, Tasks, Usual};
@@ -44,7 +46,7 @@ impl Queue {
 
 impl backend::Queue for Queue {
     type Device = Device;
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
 
     fn device(&self) -> Device {
         self.device.clone()
@@ -61,7 +63,7 @@ impl backend::Queue for Queue {
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
         self.lane.submit(waits, work, signals)
     }
@@ -87,25 +89,57 @@ impl backend::Queue for Queue {
     }
 }
 
-/// What a submission to a host queue consists of: closures for the worker.
+/// Records the work of one submission: closures for the worker thread.
+///
+/// Each submission's recorder has a lifetime of its own, so two of them cannot be exchanged:
+///
+/// ```compile_fail
+/// use syncline_core::host::Recorder;
+///
+/// fn exchange(outer: &mut Recorder<'_>, inner: &mut Recorder<'_>) {
+///     std::mem::swap(outer, inner);
+/// }
+/// ```
+pub struct Recorder<'a> {
+    recorded: &'a mut Recorded,
+    of_submission: InvariantLifetime<'a>,
+}
+
+/// Work of one submission, as far as it is recorded.
 #[derive(Default)]
-pub struct Recorder {
+struct Recorded {
     closures: Closures,
     keep: Keep,
 }
 
-impl Recorder {
+impl<'a> Recorder<'a> {
+    #[inline]
+    const fn new(recorded: &'a mut Recorded) -> Self {
+        Self {
+            recorded,
+            of_submission: PhantomData,
+        }
+    }
+
+    /// A recorder of the same submission by value, for as long as this one is borrowed.
+    #[inline]
+    pub fn reborrow(&mut self) -> Recorder<'_> {
+        Recorder::new(self.recorded)
+    }
+
     /// Adds a closure, to be run on the worker thread after those added before. It may block; a panic
     /// in it fails the timelines that the submission would have signalled.
     pub fn run(&mut self, job: impl FnOnce() + Send + 'static) {
-        self.closures.push(job);
+        self.recorded.closures.push(job);
     }
 
     /// Keeps `object` alive until the submission has finished.
     pub fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        self.keep.push(object);
+        self.recorded.keep.push(object);
     }
+}
 
+impl Recorded {
     /// True if nothing is in it, nor has it room to be given back.
     #[inline]
     fn has_no_room(&self) -> bool {
@@ -113,9 +147,10 @@ impl Recorder {
     }
 }
 
-impl std::fmt::Debug for Recorder {
+impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "host Recorder ({} closures)", self.closures.len())
+        let closures = self.recorded.closures.len();
+        write!(f, "host Recorder ({closures} closures)")
     }
 }
 
@@ -157,7 +192,7 @@ impl Drop for Worker {
 }
 
 impl Enqueue for Worker {
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
     type Prepared = ();
     type Stamp = Stamp;
 
@@ -167,19 +202,16 @@ impl Enqueue for Worker {
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        let mut recorder = Recorder {
-            closures: Closures::default(),
-            keep: Keep::default(),
-        };
-        work(&mut recorder)?;
-        keep.append(&mut recorder.keep);
+        let mut recorded = Recorded::default();
+        work(&mut Recorder::new(&mut recorded))?;
+        keep.append(&mut recorded.keep);
         // There is nobody who could refuse it behind this: it goes to where the worker finds it at once.
-        if self.tasks.push(batch, &mut recorder.closures) {
-            if recorder.has_no_room() {
+        if self.tasks.push(batch, &mut recorded.closures) {
+            if recorded.has_no_room() {
                 // Mostly there is nothing left in it, and nobody has to find that out list by list.
-                std::mem::forget(recorder);
+                std::mem::forget(recorded);
             }
             return Ok(());
         }
@@ -205,7 +237,7 @@ impl Enqueue for Worker {
         again.map_or_else(|| self.stamp(timing), Ok)
     }
 
-    fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {
         let stamp = stamp.clone();
         recorder.run(move || stamp.write());
         Ok(())

@@ -12,7 +12,7 @@ use syncline_core::{Error, Point, QueueKind, Timeline, wait_all, wait_any};
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn nothing<R>(_: &mut R) -> syncline_core::Result<()> {
+fn nothing(_: &mut Recorder<'_>) -> syncline_core::Result<()> {
     Ok(())
 }
 
@@ -510,7 +510,7 @@ fn what_has_finished_is_let_go_before_what_comes_next_goes() {
         );
         first.unwrap().end().wait(LONG).unwrap();
         let told = happened.clone();
-        let goes = move |_: &mut _| {
+        let goes = move |_: &mut Recorder<'_>| {
             told.lock().unwrap().push("goes");
             Ok(())
         };

@@ -9,14 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
-use syncline_core::host::Device;
+use syncline_core::host::{Device, Recorder};
 use syncline_core::{Claim, DeviceId, Error, QueueKind, Result, Timeline};
 
 use crate::words::Words;
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn nothing<R>(_: &mut R) -> Result<()> {
+fn nothing(_: &mut Recorder<'_>) -> Result<()> {
     Ok(())
 }
 

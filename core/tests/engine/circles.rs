@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::host::{Device, Queue};
+use syncline_core::host::{Device, Queue, Recorder};
 use syncline_core::{Error, Point, QueueKind, Signal, Signaller, Timeline};
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn nothing<R>(_: &mut R) -> syncline_core::Result<()> {
+fn nothing(_: &mut Recorder<'_>) -> syncline_core::Result<()> {
     Ok(())
 }
 

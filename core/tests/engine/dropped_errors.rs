@@ -32,7 +32,7 @@ impl Drop for Bomb {
     }
 }
 
-fn nothing<R>(_: &mut R) -> Result<()> {
+fn nothing(_: &mut host::Recorder<'_>) -> Result<()> {
     Ok(())
 }
 

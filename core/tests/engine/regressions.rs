@@ -16,7 +16,7 @@ use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline};
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
 
-fn nothing<R>(_: &mut R) -> Result<()> {
+fn nothing(_: &mut host::Recorder<'_>) -> Result<()> {
     Ok(())
 }
 
@@ -292,7 +292,7 @@ fn a_full_queue_whose_device_is_lost_ends_what_it_held() {
     let lane = scripted(&script, device);
     let lines: Vec<_> = (0..4).map(|_| bare(device, "line")).collect();
     for line in &lines {
-        lane.submit(&[], nothing, &[line.signal_at(1)]).unwrap();
+        lane.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
     }
     // Two are with the driver, two are held behind them.
     assert_eq!(lane.held().count, 2);
@@ -322,7 +322,7 @@ fn what_a_skipped_submission_uses_is_kept_until_the_driver_is_done() {
     let lane = scripted(&script, device);
     let failed = bare(device, "failed");
     failed.fail(lost());
-    lane.submit(&[failed.at(1)], nothing, &[]).unwrap();
+    lane.submit(&[failed.at(1)], |_| Ok(()), &[]).unwrap();
     assert_eq!(script.recorded.load(Ordering::SeqCst), 1);
     assert_eq!(
         Arc::strong_count(&script.used),
@@ -342,10 +342,11 @@ fn skipped_submissions_count_among_those_in_flight() {
     let (failed, result) = (bare(device, "failed"), bare(device, "result"));
     failed.fail(lost());
     for n in 1..=5 {
-        lane.submit(&[failed.at(1)], nothing, &[]).unwrap();
+        lane.submit(&[failed.at(1)], |_| Ok(()), &[]).unwrap();
         assert!(script.recorded.load(Ordering::SeqCst) <= n.min(2));
     }
-    lane.submit(&[], nothing, &[result.signal_at(1)]).unwrap();
+    lane.submit(&[], |_| Ok(()), &[result.signal_at(1)])
+        .unwrap();
     for _ in 0..7 {
         let taken = std::mem::take(&mut *script.taken.lock().unwrap());
         taken.into_iter().for_each(Completion::complete);
@@ -477,7 +478,7 @@ fn a_wait_on_a_failed_timeline_skips_whatever_the_submission_signals() {
     frames.fail(lost());
     let ran = Arc::new(AtomicBool::new(false));
     let noted = ran.clone();
-    let work = move |_: &mut _| {
+    let work = move |_: &mut host::Recorder<'_>| {
         noted.store(true, Ordering::SeqCst);
         Ok(())
     };
@@ -509,7 +510,7 @@ fn a_time_that_a_held_record_could_not_write_is_told() {
     let lane = scripted(&script, device.id());
     let gate = bare(device.id(), "gate");
     let fence = device.timed_fence("timed");
-    lane.submit(&[gate.at(1)], nothing, &[]).unwrap();
+    lane.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
     lane.record(&fence).unwrap();
     gate.signal(1).unwrap();
     for signal in std::mem::take(&mut *script.taken.lock().unwrap()) {

@@ -58,7 +58,7 @@ impl backend::Device for Device {
 
 impl backend::Queue for Queue {
     type Device = Device;
-    type Recorder<'a> = host::Recorder;
+    type Recorder<'a> = host::Recorder<'a>;
 
     fn device(&self) -> Device {
         Device(self.inner.device())
@@ -75,7 +75,7 @@ impl backend::Queue for Queue {
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut host::Recorder) -> Result<()> + Send + 'static,
+        W: for<'r, 'a> FnOnce(&'r mut host::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         self.inner.submit(waits, work, signals)
     }

@@ -6,12 +6,13 @@
 #![expect(dead_code, reason = "compiled, and never called")]
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use syncline::backend::Queue as _;
 use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly};
 use syncline::{
     BinaryFd, Error, Origin, Point, Queue, Recorder, Result, Signal, SignalOnly, SyncFd,
-    TimelineFd, WaitOnly,
+    TimelineFd, WaitOnly, host,
 };
 
 fn signaller(view: &SignalOnly) -> Result<()> {
@@ -47,6 +48,24 @@ unsafe fn binary_signaller(recorder: &mut Recorder<'_>, image: &BinarySignalOnly
 unsafe fn binary_waiter(queue: &Queue, image: &BinaryWaitOnly) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { image.wait_on(queue) }
+}
+
+fn recorder_by_value(recorder: &mut host::Recorder<'_>) {
+    Recorder::Host(recorder.reborrow()).keep(Arc::new(()));
+    recorder.run(|| ());
+}
+
+fn nested_work(outer: &Queue, inner: Queue) -> Result<()> {
+    let nested = |recorder: &mut Recorder<'_>| {
+        recorder.keep(Arc::new(()));
+        Ok(())
+    };
+    let work = move |recorder: &mut Recorder<'_>| {
+        inner.submit(&[], nested, &[])?;
+        recorder.keep(Arc::new(()));
+        Ok(())
+    };
+    outer.submit(&[], work, &[]).map(|_| ())
 }
 
 fn each_handle_its_kind(timeline: TimelineFd, binary: BinaryFd, sync: SyncFd) {

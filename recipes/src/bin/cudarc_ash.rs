@@ -186,7 +186,7 @@ impl Producer {
             (Self::Cuda(compute), Memory::Cuda(words)) => {
                 let (stream, kernel) = (compute.stream.clone(), compute.kernel.clone());
                 let words = words.clone();
-                let launch = move |recorder: &mut cuda::Recorder| {
+                let launch = move |recorder: &mut cuda::Recorder<'_>| {
                     let config = LaunchConfig {
                         grid_dim: (WORDS.div_ceil(BLOCK), 1, 1),
                         block_dim: (BLOCK, 1, 1),

@@ -32,11 +32,15 @@ pub struct Latch {
     word: DeviceBuffer,
 }
 
-pub(super) fn fill(recorder: &mut Recorder, buffer: &DeviceBuffer, value: u32) -> Result<()> {
+pub(super) fn fill(recorder: &mut Recorder<'_>, buffer: &DeviceBuffer, value: u32) -> Result<()> {
     recorder.memset_d32(buffer, value)
 }
 
-pub(super) fn copy(recorder: &mut Recorder, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<()> {
+pub(super) fn copy(
+    recorder: &mut Recorder<'_>,
+    from: &DeviceBuffer,
+    to: &DeviceBuffer,
+) -> Result<()> {
     recorder.copy(from, to)
 }
 
@@ -48,7 +52,7 @@ pub(super) fn prepare(device: &Device) -> Result<Kernels> {
     })
 }
 
-pub(super) fn busy(kernels: &Kernels, recorder: &mut Recorder, time: Duration) -> Result<()> {
+pub(super) fn busy(kernels: &Kernels, recorder: &mut Recorder<'_>, time: Duration) -> Result<()> {
     let mut nanoseconds = time.as_nanos() as u64;
     let mut parameters = [std::ptr::from_mut(&mut nanoseconds).cast()];
     // SAFETY: the kernel takes one u64.
@@ -62,7 +66,7 @@ pub(super) fn latch(device: &Device, kernels: &Kernels) -> Result<Latch> {
     })
 }
 
-pub(super) fn block(recorder: &mut Recorder, latch: &Latch) -> Result<()> {
+pub(super) fn block(recorder: &mut Recorder<'_>, latch: &Latch) -> Result<()> {
     recorder.keep(std::sync::Arc::new(latch.word.clone()));
     let mut address = latch.word.pointer();
     let mut parameters = [std::ptr::from_mut(&mut address).cast()];
@@ -71,7 +75,7 @@ pub(super) fn block(recorder: &mut Recorder, latch: &Latch) -> Result<()> {
 }
 
 /// Loses the device, for this process and for good.
-pub(super) fn fault(device: &Device, recorder: &mut Recorder) -> Result<()> {
+pub(super) fn fault(device: &Device, recorder: &mut Recorder<'_>) -> Result<()> {
     let fault = device.module(FAULT)?.function(c"fault")?;
     // SAFETY: it takes nothing; what it does to the device is what it is for.
     unsafe { recorder.launch(&fault, [1; 3], [1; 3], &mut []) }

@@ -27,7 +27,7 @@ impl Latch {
 }
 
 /// Records: every word becomes `value`.
-pub(super) fn fill(recorder: &mut Recorder, buffer: &Arc<[AtomicU32]>, value: u32) {
+pub(super) fn fill(recorder: &mut Recorder<'_>, buffer: &Arc<[AtomicU32]>, value: u32) {
     let buffer = buffer.clone();
     recorder.run(move || {
         buffer
@@ -37,7 +37,7 @@ pub(super) fn fill(recorder: &mut Recorder, buffer: &Arc<[AtomicU32]>, value: u3
 }
 
 /// Records: `to` becomes as `from`.
-pub(super) fn copy(recorder: &mut Recorder, from: &Arc<[AtomicU32]>, to: &Arc<[AtomicU32]>) {
+pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Arc<[AtomicU32]>, to: &Arc<[AtomicU32]>) {
     let (from, to) = (from.clone(), to.clone());
     recorder.run(move || {
         for (from, to) in from.iter().zip(to.iter()) {
@@ -47,12 +47,12 @@ pub(super) fn copy(recorder: &mut Recorder, from: &Arc<[AtomicU32]>, to: &Arc<[A
 }
 
 /// A worker thread that sleeps is as busy as one that spins, and leaves the cores to others.
-pub(super) fn busy(recorder: &mut Recorder, time: Duration) {
+pub(super) fn busy(recorder: &mut Recorder<'_>, time: Duration) {
     recorder.run(move || std::thread::sleep(time));
 }
 
 /// Records: the worker stands still until the latch is open.
-pub(super) fn block(recorder: &mut Recorder, latch: &Latch) {
+pub(super) fn block(recorder: &mut Recorder<'_>, latch: &Latch) {
     let latch = latch.clone();
     recorder.run(move || latch.pass());
 }

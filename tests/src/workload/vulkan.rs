@@ -42,11 +42,11 @@ impl std::fmt::Debug for Latch {
     }
 }
 
-pub(super) fn fill(recorder: &mut Recorder, buffer: &Buffer, value: u32) -> Result<()> {
+pub(super) fn fill(recorder: &mut Recorder<'_>, buffer: &Buffer, value: u32) -> Result<()> {
     recorder.fill_buffer(buffer, value)
 }
 
-pub(super) fn copy(recorder: &mut Recorder, from: &Buffer, to: &Buffer) -> Result<()> {
+pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> Result<()> {
     recorder.copy_buffer(from, to)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn prepare(device: &Device) -> Result<Scratch> {
     let queue = device.queue(QueueKind::Compute, "calibration")?;
     let run = |fills: u32| -> Result<Duration> {
         let buffer = scratch.clone();
-        let work = move |recorder: &mut Recorder| {
+        let work = move |recorder: &mut Recorder<'_>| {
             (0..fills).try_for_each(|word| recorder.fill_buffer(&buffer, word))
         };
         let start = Instant::now();
@@ -80,7 +80,7 @@ pub(super) fn prepare(device: &Device) -> Result<Scratch> {
     })
 }
 
-pub(super) fn busy(scratch: &Scratch, recorder: &mut Recorder, time: Duration) -> Result<()> {
+pub(super) fn busy(scratch: &Scratch, recorder: &mut Recorder<'_>, time: Duration) -> Result<()> {
     let fills = time.as_nanos().div_ceil(scratch.one_fill.as_nanos());
     (0..fills).try_for_each(|word| recorder.fill_buffer(&scratch.buffer, word as u32))
 }
@@ -93,7 +93,7 @@ pub(super) fn latch(device: &Device) -> Result<Latch> {
     Ok(Latch(Arc::new(Event { device, raw })))
 }
 
-pub(super) fn block(recorder: &mut Recorder, latch: &Latch) -> Result<()> {
+pub(super) fn block(recorder: &mut Recorder<'_>, latch: &Latch) -> Result<()> {
     recorder.keep(latch.0.clone());
     let commands = recorder.command_buffer()?;
     // SAFETY: a begun command buffer outside any render pass; the submission keeps the event.

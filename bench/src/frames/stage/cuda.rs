@@ -41,7 +41,7 @@ impl Waves {
 
     pub(crate) fn record(
         self: &Arc<Self>,
-        recorder: &mut Recorder,
+        recorder: &mut Recorder<'_>,
         frame: u32,
         slot: usize,
         late: Option<Duration>,
@@ -105,7 +105,7 @@ impl Shader {
 
     pub(crate) fn record(
         self: &Arc<Self>,
-        recorder: &mut Recorder,
+        recorder: &mut Recorder<'_>,
         slot: usize,
         readback: usize,
     ) -> Result<()> {

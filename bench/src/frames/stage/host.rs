@@ -30,7 +30,7 @@ impl Waves {
 
     pub(crate) fn record(
         &self,
-        recorder: &mut Recorder,
+        recorder: &mut Recorder<'_>,
         frame: u32,
         slot: usize,
         late: Option<Duration>,
@@ -75,7 +75,7 @@ impl Shader {
 
     pub(crate) fn record(
         &self,
-        recorder: &mut Recorder,
+        recorder: &mut Recorder<'_>,
         slot: usize,
         readback: usize,
     ) -> Result<()> {

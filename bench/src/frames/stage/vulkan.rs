@@ -58,7 +58,7 @@ impl Waves {
 
     pub(crate) fn record(
         self: &Arc<Self>,
-        recorder: &mut Recorder,
+        recorder: &mut Recorder<'_>,
         frame: u32,
         slot: usize,
         late: Option<Duration>,
@@ -132,7 +132,7 @@ impl Shader {
 
     pub(crate) fn record(
         self: &Arc<Self>,
-        recorder: &mut Recorder,
+        recorder: &mut Recorder<'_>,
         slot: usize,
         readback: usize,
     ) -> Result<()> {
@@ -158,7 +158,7 @@ impl Shader {
 
 /// Copies all of `from`, as the last command: the barrier that the recorder ends with is the only one behind it. One more, as of
 /// [`Recorder::copy_buffer`], is one more time that the GPU waits for what it has written.
-fn copy_last(recorder: &Recorder, commands: vk::CommandBuffer, from: &Buffer, to: &Buffer) {
+fn copy_last(recorder: &Recorder<'_>, commands: vk::CommandBuffer, from: &Buffer, to: &Buffer) {
     let region = vk::BufferCopy::default().size(from.size());
     // SAFETY: the command buffer is begun; two different buffers of the stage, made for transfers and as large as each other, which
     // the submission keeps with it.
@@ -192,7 +192,7 @@ impl Delay {
     /// is early.
     fn record(
         &self,
-        recorder: &mut Recorder,
+        recorder: &mut Recorder<'_>,
         commands: vk::CommandBuffer,
         time: Duration,
     ) -> Result<()> {

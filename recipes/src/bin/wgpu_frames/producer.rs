@@ -52,7 +52,7 @@ impl Producer {
         match (self, memory) {
             (Self::Cuda(queue, kernel), Memory::Cuda(words)) => {
                 let (kernel, words) = (kernel.clone(), words.clone());
-                let launch = move |recorder: &mut cuda::Recorder| {
+                let launch = move |recorder: &mut cuda::Recorder<'_>| {
                     let (mut pointer, mut count) = (words.pointer(), WORDS);
                     let mut late = late.as_nanos() as u64;
                     let mut parameters = [

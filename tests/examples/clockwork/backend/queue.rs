@@ -1,12 +1,13 @@
 //! Queues, and how they hand submissions to the machine.
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use syncline::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room, Submitted,
-    Timing, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, InvariantLifetime, Keep, Lane, NativePoint,
+    Room, Submitted, Timing, Waker,
 };
 use syncline::{Error, Fence, Object, Point, Result, Signal};
 
@@ -34,7 +35,7 @@ impl Queue {
 
 impl backend::Queue for Queue {
     type Device = Device;
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
 
     fn device(&self) -> Device {
         self.device.clone()
@@ -51,7 +52,7 @@ impl backend::Queue for Queue {
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
         self.lane.submit(waits, work, signals)
     }
@@ -73,14 +74,24 @@ impl backend::Queue for Queue {
     }
 }
 
-/// What a submission consists of: commands for the machine.
-#[derive(Default)]
-pub(crate) struct Recorder {
-    pub(crate) list: Vec<Command>,
-    keep: Keep,
+/// Records the work of one submission: commands for the machine.
+///
+/// It borrows what [`Enqueue::record`] keeps, for a lifetime that no other recorder has.
+pub(crate) struct Recorder<'a> {
+    pub(crate) list: &'a mut Vec<Command>,
+    keep: &'a mut Keep,
+    of_submission: InvariantLifetime<'a>,
 }
 
-impl Recorder {
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(list: &'a mut Vec<Command>, keep: &'a mut Keep) -> Self {
+        Self {
+            list,
+            keep,
+            of_submission: PhantomData,
+        }
+    }
+
     /// Every word of `buffer` becomes `value`.
     pub(crate) fn fill(&mut self, buffer: &Buffer, value: u32) {
         self.keep(buffer.keep());
@@ -120,11 +131,6 @@ impl Recorder {
         self.keep(port.keep());
         self.list.push(command(port, point.value()));
         Ok(())
-    }
-
-    /// What the submission must keep.
-    pub(crate) fn kept(&mut self) -> &mut Keep {
-        &mut self.keep
     }
 
     fn wait(&mut self, point: NativePoint<'_>) -> Result<()> {
@@ -202,7 +208,7 @@ impl Channel {
 }
 
 impl Enqueue for Channel {
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
     type Prepared = Vec<Command>;
     type Stamp = Stamp;
 
@@ -217,9 +223,10 @@ impl Enqueue for Channel {
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Vec<Command>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        let mut recorder = Recorder::default();
+        let mut list = Vec::new();
+        let mut recorder = Recorder::new(&mut list, keep);
         for &point in batch.waits {
             recorder.wait(point)?;
         }
@@ -235,9 +242,8 @@ impl Enqueue for Channel {
         }
         recorder.signal(batch.end)?;
         // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it is recorded.
-        keep.append(recorder.kept());
-        keep.take_room(recorder.list.len() as u64);
-        Ok(recorder.list)
+        keep.take_room(list.len() as u64);
+        Ok(list)
     }
 
     fn flush(&self, list: Vec<Command>, lane: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
@@ -257,7 +263,7 @@ impl Enqueue for Channel {
         }))
     }
 
-    fn write_stamp(recorder: &mut Recorder, stamp: &Arc<Stamp>) -> Result<()> {
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {
         recorder.list.push(Command::Time(stamp.ticks.clone()));
         Ok(())
     }

@@ -31,22 +31,22 @@ impl Subject for Clockwork {
         buffer.read()
     }
 
-    fn fill(recorder: &mut Recorder, buffer: &Buffer, value: u32) -> Result<()> {
+    fn fill(recorder: &mut Recorder<'_>, buffer: &Buffer, value: u32) -> Result<()> {
         recorder.fill(buffer, value);
         Ok(())
     }
 
-    fn copy(recorder: &mut Recorder, from: &Buffer, to: &Buffer) -> Result<()> {
+    fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> Result<()> {
         recorder.copy(from, to);
         Ok(())
     }
 
-    fn busy(&self, recorder: &mut Recorder, time: Duration) -> Result<()> {
+    fn busy(&self, recorder: &mut Recorder<'_>, time: Duration) -> Result<()> {
         recorder.busy(time);
         Ok(())
     }
 
-    fn keep(recorder: &mut Recorder, object: Arc<dyn Any + Send + Sync>) {
+    fn keep(recorder: &mut Recorder<'_>, object: Arc<dyn Any + Send + Sync>) {
         recorder.keep(object);
     }
 
@@ -54,7 +54,7 @@ impl Subject for Clockwork {
         Ok(self.0.buffer(1))
     }
 
-    fn block(recorder: &mut Recorder, latch: &Buffer) -> Result<()> {
+    fn block(recorder: &mut Recorder<'_>, latch: &Buffer) -> Result<()> {
         recorder.hold(latch);
         Ok(())
     }

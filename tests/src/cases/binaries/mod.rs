@@ -181,7 +181,7 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
             syncline::backend::Queue::wait(&worker, fence.library())?;
             let found = Arc::new(Mutex::new(Vec::new()));
             let (looks, looked) = (buffer.clone(), found.clone());
-            let look = move |recorder: &mut host::Recorder| {
+            let look = move |recorder: &mut host::Recorder<'_>| {
                 recorder.run(move || *lock(&looked) = Equipped::read(&looks));
                 Ok(())
             };

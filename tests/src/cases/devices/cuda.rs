@@ -109,7 +109,12 @@ fn default_stream(world: &World<Equipped>) -> Verdict {
     let busy = legacy
         .submit(
             &[],
-            move |recorder| subject.busy(&mut syncline::Recorder::Cuda(recorder), LONG_DELAY),
+            move |recorder| {
+                subject.busy(
+                    &mut syncline::Recorder::Cuda(recorder.reborrow()),
+                    LONG_DELAY,
+                )
+            },
             &[],
         )?
         .end()
@@ -117,7 +122,7 @@ fn default_stream(world: &World<Equipped>) -> Verdict {
     let small = device.host_buffer(64)?;
     let fill = |word| {
         let to = small.clone();
-        move |recorder: &mut syncline::cuda::Recorder| recorder.memset_d32(&to, word)
+        move |recorder: &mut syncline::cuda::Recorder<'_>| recorder.memset_d32(&to, word)
     };
     let meeting = blocking_queue.submit(&[], fill(1), &[])?.end().keep();
     let mut free = 0;
@@ -201,7 +206,7 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     let latch = still.latch();
     queue.submit(
         &[],
-        move |recorder| latch.block(&mut Recorder::Cuda(recorder)),
+        move |recorder| latch.block(&mut Recorder::Cuda(recorder.reborrow())),
         &[line.signal_at(1)],
     )?;
     drop(queue);

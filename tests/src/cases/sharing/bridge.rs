@@ -65,7 +65,7 @@ impl Relay {
             return Ok(after);
         }
         let buffers = buffers.to_vec();
-        let work = move |recorder: &mut host::Recorder| {
+        let work = move |recorder: &mut host::Recorder<'_>| {
             recorder.run(move || buffers.iter().for_each(SharedBuffer::relay));
             Ok(())
         };

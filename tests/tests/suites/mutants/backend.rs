@@ -234,7 +234,7 @@ pub(crate) struct PlantedQueue {
 
 impl backend::Queue for PlantedQueue {
     type Device = PlantedDevice;
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
 
     fn device(&self) -> PlantedDevice {
         self.device.clone()
@@ -251,7 +251,7 @@ impl backend::Queue for PlantedQueue {
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
         self.lane.submit(waits, work, signals)
     }
@@ -284,14 +284,14 @@ pub(crate) struct Planted {
     leaked: Arc<Mutex<Vec<Arc<PlantedStamp>>>>,
 }
 
-fn wait(recorder: &mut Recorder, point: NativePoint<'_>, value: u64) -> Result<()> {
+fn wait(recorder: &mut Recorder<'_>, point: NativePoint<'_>, value: u64) -> Result<()> {
     let port = &point.port::<PlantedPort>().ok_or_else(unexpected)?.0;
     recorder.keep(port.keep());
     recorder.list.push(Command::Wait(port.handle(), value));
     Ok(())
 }
 
-fn signal(recorder: &mut Recorder, point: NativePoint<'_>) -> Result<()> {
+fn signal(recorder: &mut Recorder<'_>, point: NativePoint<'_>) -> Result<()> {
     let port = &point.port::<PlantedPort>().ok_or_else(unexpected)?.0;
     recorder.keep(port.keep());
     recorder
@@ -301,7 +301,7 @@ fn signal(recorder: &mut Recorder, point: NativePoint<'_>) -> Result<()> {
 }
 
 impl Enqueue for Planted {
-    type Recorder<'a> = Recorder;
+    type Recorder<'a> = Recorder<'a>;
     type Prepared = Vec<Command>;
     type Stamp = PlantedStamp;
 
@@ -321,9 +321,10 @@ impl Enqueue for Planted {
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Vec<Command>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()>,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        let mut recorder = Recorder::default();
+        let mut list = Vec::new();
+        let mut recorder = Recorder::new(&mut list, keep);
         let waits = match self.bug {
             Bug::WaitsAreForgotten => &[],
             Bug::OnlyTheFirstWaitCounts => &batch.waits[..batch.waits.len().min(1)],
@@ -346,7 +347,7 @@ impl Enqueue for Planted {
             signal(&mut recorder, batch.end)?;
         }
         let stamp = batch.stamp::<PlantedStamp>();
-        let write = |recorder: &mut Recorder, now: bool| match &stamp {
+        let write = |recorder: &mut Recorder<'_>, now: bool| match &stamp {
             Some(stamp) if now => Self::write_stamp(recorder, stamp),
             _ => Ok(()),
         };
@@ -358,9 +359,8 @@ impl Enqueue for Planted {
                 for &point in batch.signals {
                     signal(&mut recorder, point)?;
                 }
-                keep.append(recorder.kept());
                 // The engine hands the queue's next submission over at once.
-                *lock(&self.late) = Some(recorder.list);
+                *lock(&self.late) = Some(list);
             }
             return Err(error);
         }
@@ -396,12 +396,12 @@ impl Enqueue for Planted {
             signal(&mut recorder, batch.end)?;
         }
         match self.bug {
-            Bug::DropFreesEarly => drop(std::mem::take(recorder.kept())),
-            Bug::KeptForEver => std::mem::forget(std::mem::take(recorder.kept())),
-            _ => keep.append(recorder.kept()),
+            Bug::DropFreesEarly => drop(std::mem::take(keep)),
+            Bug::KeptForEver => std::mem::forget(std::mem::take(keep)),
+            _ => {}
         }
-        keep.take_room(recorder.list.len() as u64);
-        Ok(recorder.list)
+        keep.take_room(list.len() as u64);
+        Ok(list)
     }
 
     fn flush(&self, list: Vec<Command>, lane: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
@@ -445,7 +445,7 @@ impl Enqueue for Planted {
         Ok(stamp)
     }
 
-    fn write_stamp(recorder: &mut Recorder, stamp: &Arc<PlantedStamp>) -> Result<()> {
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<PlantedStamp>) -> Result<()> {
         if stamp.bug == Bug::TimeIsWrittenAtTheCall {
             let _ = stamp.early.set(Instant::now());
         }

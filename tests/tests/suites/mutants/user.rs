@@ -94,20 +94,20 @@ impl Subject for Mutant {
         Clockwork::read(buffer)
     }
 
-    fn fill(recorder: &mut Recorder, buffer: &Buffer, value: u32) -> Result<()> {
+    fn fill(recorder: &mut Recorder<'_>, buffer: &Buffer, value: u32) -> Result<()> {
         Clockwork::fill(recorder, buffer, value)
     }
 
-    fn copy(recorder: &mut Recorder, from: &Buffer, to: &Buffer) -> Result<()> {
+    fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> Result<()> {
         Clockwork::copy(recorder, from, to)
     }
 
-    fn busy(&self, recorder: &mut Recorder, time: Duration) -> Result<()> {
+    fn busy(&self, recorder: &mut Recorder<'_>, time: Duration) -> Result<()> {
         recorder.busy(time);
         Ok(())
     }
 
-    fn keep(recorder: &mut Recorder, object: Arc<dyn Any + Send + Sync>) {
+    fn keep(recorder: &mut Recorder<'_>, object: Arc<dyn Any + Send + Sync>) {
         Clockwork::keep(recorder, object);
     }
 
@@ -115,7 +115,7 @@ impl Subject for Mutant {
         self.buffer(1)
     }
 
-    fn block(recorder: &mut Recorder, latch: &Buffer) -> Result<()> {
+    fn block(recorder: &mut Recorder<'_>, latch: &Buffer) -> Result<()> {
         Clockwork::block(recorder, latch)
     }
 
@@ -288,7 +288,7 @@ impl Subject for Mutant {
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let first = match self.bug {
             Bug::StopwatchCountsTheWaits => &[],
@@ -560,7 +560,7 @@ impl Subject for Mutant {
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>>
     where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder) -> Result<()> + Send + 'static,
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let made = SIGNALS.take();
         if self.bug == Bug::SubmissionsLeak {
@@ -568,11 +568,11 @@ impl Subject for Mutant {
         }
         match self.bug {
             Bug::WorkErrorSwallowed => {
-                let quiet = |recorder: &mut Recorder| work(recorder).or(Ok(()));
+                let quiet = |recorder: &mut Recorder<'_>| work(recorder).or(Ok(()));
                 queue.submit(waits, quiet, signals)
             }
             Bug::WorkPanicSwallowed => {
-                let quiet = |recorder: &mut Recorder| {
+                let quiet = |recorder: &mut Recorder<'_>| {
                     catch_unwind(AssertUnwindSafe(|| work(recorder))).unwrap_or(Ok(()))
                 };
                 queue.submit(waits, quiet, signals)
