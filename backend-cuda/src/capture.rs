@@ -10,7 +10,8 @@ use crate::event::Mark;
 use crate::graph::FOR_PROCESSES;
 use crate::own_event::{KnownTo, OwnEvent};
 use crate::queue::{Line, Queue};
-use crate::stream::Capture;
+use crate::stream::{Capture, Stream};
+use crate::turn::{Held, enter_both};
 
 /// What a fence holds that was recorded into a capture. Its event belongs to the graph: to query it would
 /// invalidate the capture, so nobody ever does.
@@ -34,14 +35,9 @@ impl NativeMark for Captured {
 }
 
 impl Captured {
-    /// True while the graph is still being captured. The stream is asked, which harms no capture.
-    fn is_open(&self) -> Result<bool> {
-        let Some(line) = self.line.upgrade() else {
-            // The queue is gone, and its stream may be too: nobody can say.
-            return Ok(false);
-        };
-        let _turn = line.stream.turn().try_enter_again();
-        let now = line.stream.ask_for_capture()?;
+    /// True while the graph is still being captured: in the turn of the stream where this was recorded.
+    fn is_open(&self, recorded_on: &Stream, turn: &Held<'_>) -> Result<bool> {
+        let now = recorded_on.capture_during(turn)?;
         Ok(matches!(now, Capture::Active { id, .. } if id == self.capture))
     }
 }
@@ -61,11 +57,26 @@ impl Queue {
     fn record_with_care(&self, fence: &Fence) -> Result<()> {
         let line = self.line();
         let own = OwnEvent::of(fence);
-        match (line.stream.capture()?, own) {
-            (Capture::None, None) => self.lane().record(fence),
-            (Capture::None, Some(own)) => own.record(self, fence),
+        // Kept from the question to the record, so that no other thread ends the capture between them.
+        // While another thread has the turn, this becomes a submission like any other.
+        let turn = line.stream.turn().try_enter_again();
+        let capture = match &turn {
+            Some(turn) => line.stream.capture_during(turn)?,
+            None => Capture::None,
+        };
+        match (capture, own) {
+            (Capture::None, own) => {
+                // A submission takes the turn by itself, and asks again.
+                drop(turn);
+                match own {
+                    None => self.lane().record(fence),
+                    Some(own) => own.record(self, fence),
+                }
+            }
             (Capture::Active { id, .. }, None) => {
                 let make = || {
+                    // Given up before the fence lets go of what it held, which may be the application's.
+                    let _turn = turn;
                     let _bound = line.device.context().bind()?;
                     Ok(Arc::new(Captured {
                         mark: line.device.plain_events().record(&line.stream)?,
@@ -108,19 +119,20 @@ impl Queue {
                 "the legacy default stream cannot become part of a capture",
             ));
         }
-        let here = self.line().stream.capture()?;
+        if let Some(captured) = captured {
+            return self.join(fence, captured);
+        }
         let asked = || format!("wait for {}", fence.object());
-        match (captured, here) {
-            (Some(captured), here) => self.join(fence, captured, here),
-            (None, Capture::None) => {
+        match self.line().stream.capture()? {
+            Capture::None => {
                 let point = fence.point()?;
                 if point.is_empty() {
                     return Ok(());
                 }
                 self.submit(&[point.point()], |_| Ok(()), &[]).map(|_| ())
             }
-            (None, Capture::Unusable(why)) => Err(self.capturing(&asked(), why)),
-            (None, Capture::Active { .. }) if fence.is_recorded() => {
+            Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
+            Capture::Active { .. } if fence.is_recorded() => {
                 let own = OwnEvent::of(fence);
                 let reason = match own.is_some_and(|own| own.known() != KnownTo::Graphs) {
                     true => FOR_PROCESSES,
@@ -130,28 +142,32 @@ impl Queue {
                 };
                 Err(self.capturing(&asked(), reason))
             }
-            (None, Capture::Active { .. }) => Ok(()),
+            Capture::Active { .. } => Ok(()),
         }
     }
 
     /// An edge of the graph. A stream that is not captured yet becomes part of the capture by it.
-    fn join(&self, fence: &Fence, captured: &Captured, here: Capture) -> Result<()> {
-        if !captured.is_open()? {
-            return Err(Error::CaptureEnded {
-                fence: fence.object().clone(),
-            });
+    fn join(&self, fence: &Fence, captured: &Captured) -> Result<()> {
+        let ended = || Error::CaptureEnded {
+            fence: fence.object().clone(),
+        };
+        // Without its queue the stream may be gone, too.
+        let there = captured.line.upgrade().ok_or_else(ended)?;
+        let line = self.line();
+        // Of both streams until the wait is made: no submission is in the middle of its record here, and no other
+        // thread ends the capture.
+        let (turn, turn_there) = enter_both(line.stream.turn(), there.stream.turn());
+        if !captured.is_open(&there.stream, &turn_there)? {
+            return Err(ended());
         }
         let asked = || format!("wait for {}", fence.object());
-        match here {
+        match line.stream.capture_during(&turn)? {
             Capture::Active { id, .. } if id != captured.capture => {
                 // The driver would invalidate both.
                 Err(self.capturing(&asked(), "the fence belongs to another capture"))
             }
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::Active { .. } | Capture::None => {
-                let line = self.line();
-                // So that no submission is in the middle of its record.
-                let _turn = line.stream.turn().enter();
                 let _bound = line.device.context().bind()?;
                 line.stream.lend();
                 line.stream.wait(&captured.mark)

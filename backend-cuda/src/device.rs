@@ -1,6 +1,5 @@
 //! An opened device, and the watch over its events.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -56,8 +55,6 @@ pub(crate) struct Inner {
     room: Arc<Room>,
     /// Made when it is first asked for.
     clock: Mutex<Option<(Clock, Weak<Setup>)>>,
-    /// Adopted streams in use, by address.
-    streams: Mutex<HashMap<usize, Weak<Stream>>>,
 }
 
 impl Device {
@@ -84,7 +81,6 @@ impl Device {
             let_go: Arc::default(),
             room: Room::new(COMMANDS),
             clock: Mutex::default(),
-            streams: Mutex::default(),
         })))
     }
 
@@ -152,30 +148,6 @@ impl Device {
     pub(crate) fn let_go(&self) -> &Arc<LetGo> {
         &self.0.let_go
     }
-
-    /// The stream at `address` as queues already use it, or what `adopt` makes of it. Two queues over
-    /// one stream then know that their signals keep their order.
-    pub(crate) fn shared_stream(
-        &self,
-        address: usize,
-        adopt: impl FnOnce() -> Result<Stream>,
-    ) -> Result<Arc<Stream>> {
-        let known =
-            |streams: &HashMap<usize, Weak<Stream>>| streams.get(&address).and_then(Weak::upgrade);
-        if let Some(known) = known(&lock(&self.0.streams)) {
-            return Ok(known);
-        }
-        // The driver is asked without the lock.
-        let adopted = Arc::new(adopt()?);
-        let mut streams = lock(&self.0.streams);
-        // Another thread's may be there by now: that is the one.
-        if let Some(known) = known(&streams) {
-            return Ok(known);
-        }
-        streams.retain(|_, stream| stream.strong_count() > 0);
-        streams.insert(address, Arc::downgrade(&adopted));
-        Ok(adopted)
-    }
 }
 
 /// What belongs to a device has of it: its context, id and name.
@@ -220,7 +192,7 @@ impl backend::Device for Device {
         match kind {
             QueueKind::Compute | QueueKind::Transfer => {
                 let stream = Stream::new(&self.0.context, label)?;
-                Queue::new(self.clone(), Arc::new(stream), None, label)
+                Queue::new(self.clone(), stream, None, label)
             }
             _ => Err(Error::Unsupported {
                 object: self.0.object.clone(),

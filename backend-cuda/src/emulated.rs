@@ -9,15 +9,16 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::thread::LocalKey;
 
 use cudarc::driver::sys;
 use syncline_core::{Info, Object, Origin, TimelineFd};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver::{Driver, EventHandle, MemOp, Optional, Symbols};
+use crate::driver::{Driver, EventHandle, MemOp, Optional, Raw, Symbols};
 use crate::queue::Queue;
 
 /// A stream: how much was put there, and how much of that has finished. An event is put there, and so is a wait, which is
@@ -32,6 +33,20 @@ struct Stream {
     goes_on: bool,
     /// Those waits: how much stood before each, and the record that it was for.
     waits: Mutex<Vec<(u64, Record)>>,
+    /// The context that it was made in.
+    context: AtomicPtr<sys::CUctx_st>,
+    destroyed: AtomicBool,
+    /// How often the driver was asked whether it is being captured.
+    questions: AtomicU64,
+    capture: Mutex<Capture>,
+}
+
+/// Whether a stream is being captured, and how many calls have gone into the graph instead of the stream.
+#[derive(Default)]
+struct Capture {
+    /// Its number; `None` for no capture.
+    id: Option<u64>,
+    calls: u64,
 }
 
 /// The stream that an event was recorded in, and where.
@@ -52,6 +67,8 @@ impl Stream {
 #[derive(Default)]
 struct Event {
     record: Mutex<Option<Record>>,
+    /// Recorded in a capture last: of this stream, with this number.
+    captured: Mutex<Option<(&'static Stream, u64)>>,
     destroyed: AtomicBool,
     flags: c_uint,
     /// Opened by a handle: the event that it is one with.
@@ -65,11 +82,89 @@ impl Event {
     }
 }
 
+/// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_CAPTURED_EVENT`.
+const INVALID_VALUE: u32 = 1;
+const CAPTURED_EVENT: u32 = 907;
+
 /// A semaphore of another API: no more than what is imported.
 static FOREIGN: u8 = 0;
 
-unsafe fn stream<'s>(raw: sys::CUstream) -> &'s Stream {
-    unsafe { &*raw.cast::<Stream>() }
+unsafe fn stream(raw: sys::CUstream) -> &'static Stream {
+    /// The legacy default streams of all contexts.
+    static LEGACY: OnceLock<Stream> = OnceLock::new();
+    if raw.addr() <= 1 {
+        return LEGACY.get_or_init(Stream::default);
+    }
+    let stream: &'static Stream = unsafe { &*raw.cast::<Stream>() };
+    if stream.destroyed.load(Ordering::SeqCst) {
+        // No panic gets through the driver's functions.
+        eprintln!("a stream is used that was destroyed");
+        std::process::abort();
+    }
+    stream
+}
+
+impl Stream {
+    /// The capture that a call goes into, instead of into the stream.
+    fn captures_call(&self) -> Option<u64> {
+        let mut capture = self.capture.lock().unwrap();
+        if capture.id.is_some() {
+            capture.calls += 1;
+        }
+        capture.id
+    }
+}
+
+/// Begins to capture a stream, as an application does.
+pub(crate) fn begin_capture(raw: sys::CUstream) {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    *unsafe { stream(raw) }.capture.lock().unwrap() = Capture {
+        id: Some(NEXT.fetch_add(1, Ordering::SeqCst)),
+        calls: 0,
+    };
+}
+
+/// Ends the capture of a stream, and tells how many calls went into the graph.
+pub(crate) fn end_capture(raw: sys::CUstream) -> u64 {
+    std::mem::take(&mut *unsafe { stream(raw) }.capture.lock().unwrap()).calls
+}
+
+/// How often the driver was asked whether a stream is being captured.
+pub(crate) fn capture_questions(raw: sys::CUstream) -> u64 {
+    unsafe { stream(raw) }.questions.load(Ordering::SeqCst)
+}
+
+unsafe extern "system" fn stream_get_capture_info(
+    of: sys::CUstream,
+    status: *mut c_uint,
+    id: *mut u64,
+    graph: *mut sys::CUgraph,
+    _: *mut c_void,
+    _: *mut c_void,
+) -> u32 {
+    let of = unsafe { stream(of) };
+    of.questions.fetch_add(1, Ordering::SeqCst);
+    let now = of.capture.lock().unwrap().id;
+    unsafe {
+        status.write(now.is_some().into());
+        id.write(now.unwrap_or(0));
+        graph.write(null_mut());
+    }
+    0
+}
+
+unsafe extern "system" fn stream_get_ctx(of: sys::CUstream, to: *mut sys::CUcontext) -> u32 {
+    unsafe { to.write(stream(of).context.load(Ordering::SeqCst)) };
+    0
+}
+
+unsafe extern "system" fn stream_destroy(raw: sys::CUstream) -> u32 {
+    unsafe { stream(raw) }
+        .destroyed
+        .store(true, Ordering::SeqCst);
+    // From here on the handle is free.
+    do_what_is_due(&ONCE_DESTROYED);
+    0
 }
 
 unsafe fn event<'e>(raw: sys::CUevent) -> &'e Event {
@@ -84,16 +179,29 @@ unsafe fn event<'e>(raw: sys::CUevent) -> &'e Event {
 }
 
 unsafe extern "system" fn stream_create(to: *mut sys::CUstream, _: c_uint) -> u32 {
-    let made: &'static Stream = Box::leak(Box::new(Stream {
-        goes_on: GO_ON.get(),
-        ..Stream::default()
-    }));
+    let again = AGAIN.replace(null_mut());
+    let made: &'static Stream = if again.is_null() {
+        Box::leak(Box::new(Stream {
+            goes_on: GO_ON.get(),
+            context: AtomicPtr::new(CURRENT.with(|current| current.load(Ordering::Relaxed))),
+            ..Stream::default()
+        }))
+    } else {
+        unsafe { &*again.cast::<Stream>() }
+    };
+    made.destroyed.store(false, Ordering::SeqCst);
     unsafe { to.write(std::ptr::from_ref(made).cast_mut().cast()) };
     0
 }
 
 std::thread_local! {
     static GO_ON: Cell<bool> = const { Cell::new(false) };
+    static AGAIN: Cell<sys::CUstream> = const { Cell::new(null_mut()) };
+}
+
+/// The next stream that this thread makes gets the handle of this one, which is destroyed.
+pub(crate) fn use_handle_again(of: Raw<sys::CUstream_st>) {
+    AGAIN.set(of.0);
 }
 
 /// Whether streams that this thread makes from here on go on by themselves, as far as the waits in them let them.
@@ -190,8 +298,18 @@ unsafe extern "system" fn stream_wait_event(
     raw: sys::CUevent,
     _: c_uint,
 ) -> u32 {
-    let on: &Stream = unsafe { stream(on) };
-    let record = *unsafe { event(raw) }.shared().record.lock().unwrap();
+    do_what_is_due(&BEFORE_PUT);
+    let on = unsafe { stream(on) };
+    if on.captures_call().is_some() {
+        return 0;
+    }
+    let event = unsafe { event(raw) };
+    if let Some((of, id)) = *event.captured.lock().unwrap() {
+        // As long as that goes on, the stream would be captured from here on.
+        let goes_on = of.capture.lock().unwrap().id == Some(id);
+        return if goes_on { 0 } else { INVALID_VALUE };
+    }
+    let record = *event.shared().record.lock().unwrap();
     if let Some(record) = record {
         let before = on.put.load(Ordering::SeqCst);
         on.waits.lock().unwrap().push((before, record));
@@ -208,9 +326,23 @@ unsafe extern "system" fn event_destroy(raw: sys::CUevent) -> u32 {
     0
 }
 
+unsafe extern "system" fn event_record_with_flags(
+    raw: sys::CUevent,
+    on: sys::CUstream,
+    _: c_uint,
+) -> u32 {
+    unsafe { event_record(raw, on) }
+}
+
 unsafe extern "system" fn event_record(raw: sys::CUevent, on: sys::CUstream) -> u32 {
-    let on: &'static Stream = unsafe { stream(on) };
+    do_what_is_due(&BEFORE_PUT);
+    let on = unsafe { stream(on) };
     let event = unsafe { event(raw) };
+    let capture = on.captures_call();
+    *event.captured.lock().unwrap() = capture.map(|id| (on, id));
+    if capture.is_some() {
+        return 0;
+    }
     if event.flags & INTERPROCESS != 0 {
         count(|shared| shared.recorded += 1);
     }
@@ -221,28 +353,50 @@ unsafe extern "system" fn event_record(raw: sys::CUevent, on: sys::CUstream) -> 
 }
 
 unsafe extern "system" fn event_query(raw: sys::CUevent) -> u32 {
+    let event = unsafe { event(raw) };
+    if event.captured.lock().unwrap().is_some() {
+        return CAPTURED_EVENT;
+    }
     let answer = {
-        let record = *unsafe { event(raw) }.shared().record.lock().unwrap();
+        let record = *event.shared().record.lock().unwrap();
         match record {
             Some((on, at)) if !on.has_finished(at) => 600,
             _ => 0,
         }
     };
-    // Out of its cell: what is done may ask, too.
-    let meanwhile = MEANWHILE.with(|meanwhile| meanwhile.borrow_mut().take());
-    if let Some(meanwhile) = meanwhile {
-        meanwhile();
-    }
+    do_what_is_due(&MEANWHILE);
     answer
+}
+
+type Due = LocalKey<RefCell<Option<Box<dyn FnOnce()>>>>;
+
+fn do_what_is_due(due: &'static Due) {
+    // Out of its cell: what is done may come here, too. A thread that ends has none.
+    let action = due.try_with(|due| due.borrow_mut().take());
+    if let Ok(Some(action)) = action {
+        action();
+    }
 }
 
 std::thread_local! {
     static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    static BEFORE_PUT: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    static ONCE_DESTROYED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
 /// Has `action` done while this thread asks about an event the next time: when the answer is known, and not told yet.
 pub(crate) fn while_asked(action: impl FnOnce() + 'static) {
-    MEANWHILE.with(|meanwhile| meanwhile.replace(Some(Box::new(action))));
+    MEANWHILE.set(Some(Box::new(action)));
+}
+
+/// Has `action` done when this thread next records an event or waits for one: before that is in the stream.
+pub(crate) fn before_the_next_is_put(action: impl FnOnce() + 'static) {
+    BEFORE_PUT.set(Some(Box::new(action)));
+}
+
+/// Has `action` done when this thread destroys a stream the next time: once the handle is free.
+pub(crate) fn once_destroyed(action: impl FnOnce() + 'static) {
+    ONCE_DESTROYED.set(Some(Box::new(action)));
 }
 
 unsafe extern "system" fn import(
@@ -295,7 +449,7 @@ unsafe fn note(
     if semaphores.iter().any(|&semaphore| semaphore != foreign) {
         return 1;
     }
-    let stream: &Stream = unsafe { stream(on) };
+    let stream = unsafe { stream(on) };
     stream.put.fetch_add(1, Ordering::SeqCst);
     EXTERNAL.with(|calls| calls.borrow_mut().push((what, values)));
     0
@@ -343,7 +497,7 @@ pub(crate) fn refuse_writes(times: u32) {
 
 /// Makes the writes in the queue's stream, whether or not an event has come so far that the host can see what was before them.
 pub(crate) fn write(queue: &Queue) {
-    let stream: &Stream = unsafe { stream(queue.line().stream.raw()) };
+    let stream = unsafe { stream(queue.line().stream.raw()) };
     for op in std::mem::take(&mut *stream.writes.lock().unwrap()) {
         // The device's addresses are the host's.
         let word = std::ptr::with_exposed_provenance_mut::<u64>(op.address as usize);
@@ -375,7 +529,7 @@ unsafe extern "system" fn device_pointer(
 }
 
 unsafe fn one_op(on: sys::CUstream, op: MemOp) -> Result<Call, u32> {
-    let stream: &Stream = unsafe { stream(on) };
+    let stream = unsafe { stream(on) };
     let call = match op.operation {
         MemOp::WAIT => Call::Wait(op.value),
         MemOp::WRITE => {
@@ -497,11 +651,26 @@ pub(crate) fn device() -> Device {
 
 /// A device of a driver with these of the functions that not every driver has.
 pub(crate) fn device_with(optional: Optional) -> Device {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    let context = std::ptr::without_provenance_mut(NEXT.fetch_add(1, Ordering::SeqCst) << 6);
+    device_over(context, optional)
+}
+
+/// Another device over the context of one.
+pub(crate) fn another_over(device: &Device) -> Device {
+    device_over(device.raw_context(), Optional::none())
+}
+
+fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
     let symbols = Symbols {
         stream_create,
+        stream_destroy,
+        stream_get_ctx,
+        stream_get_capture_info,
         event_create,
         event_destroy,
         event_record,
+        event_record_with_flags,
         event_query,
         stream_wait_event,
         import_external_semaphore: import,
@@ -522,7 +691,6 @@ pub(crate) fn device_with(optional: Optional) -> Device {
     let driver = Driver::of(symbols, optional);
     let object = Object::new("device", "emulated");
     let info = driver.info(0).unwrap();
-    let context = std::ptr::without_provenance_mut(64);
     let context = unsafe { Context::adopted(&driver, context, &object, None) };
     Device::new(context, object, info).unwrap()
 }
@@ -535,12 +703,12 @@ pub(crate) fn timeline_fd(info: &Info) -> TimelineFd {
 
 /// How much was put into the queue's stream.
 pub(crate) fn put(queue: &Queue) -> u64 {
-    let stream: &Stream = unsafe { stream(queue.line().stream.raw()) };
+    let stream = unsafe { stream(queue.line().stream.raw()) };
     stream.put.load(Ordering::SeqCst)
 }
 
 /// Lets so much finish in the queue's stream.
 pub(crate) fn finish(queue: &Queue, through: u64) {
-    let stream: &Stream = unsafe { stream(queue.line().stream.raw()) };
+    let stream = unsafe { stream(queue.line().stream.raw()) };
     stream.finished.fetch_max(through, Ordering::SeqCst);
 }

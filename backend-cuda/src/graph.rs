@@ -14,7 +14,8 @@ use crate::lock;
 use crate::own_event::{KnownTo, OwnEvent};
 use crate::queue::Queue;
 use crate::recorder::Recorder;
-use crate::stream::Capture;
+use crate::stream::{Capture, Stream};
+use crate::turn::Held;
 
 /// The driver need not wait for a destructor.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
@@ -63,7 +64,10 @@ unsafe extern "C" fn let_go(kept: *mut c_void) {
 
 impl OwnEvent {
     /// Lets `graph`, and whatever is instantiated from it, keep the event.
-    fn keep_in(&self, graph: sys::CUgraph) -> Result<()> {
+    ///
+    /// # Safety
+    /// `graph` is a live graph, and no other thread uses it during the call.
+    unsafe fn keep_in(&self, graph: sys::CUgraph) -> Result<()> {
         let context = self.device().context();
         let let_go_list = self.device().let_go();
         let_go_list.reap();
@@ -107,7 +111,8 @@ impl Queue {
     /// the first, and a wait for it waits for the latest at the time of that wait. What is said of fences
     /// elsewhere holds, but for captures: they record and wait for it only by names of their own.
     ///
-    /// The fence may be dropped at any time: graphs keep what they need of it.
+    /// The fence may be dropped at any time: graphs keep what they need of it. Blocks while another thread
+    /// submits to the stream or has its [guard](Queue::stream).
     ///
     /// See `cuEventRecordWithFlags` with `CU_EVENT_RECORD_EXTERNAL`.
     ///
@@ -115,67 +120,69 @@ impl Queue {
     /// [`Error::Unsupported`] if the stream is not being captured, or for a timed fence, or one of an [`InterprocessEvent`](crate::InterprocessEvent); [`Error::Capturing`] if the
     /// capture has been invalidated; [`Error::WrongDevice`], [`Error::ForeignFence`]; a driver error.
     pub fn record_external(&self, fence: &Fence) -> Result<()> {
-        let own = self.of_graph(fence, "record")?;
-        self.line().stream.record_external(own.event())?;
-        own.note_recorded();
-        Ok(())
+        self.put_into_graph(fence, "record", |stream, own| {
+            stream.record_external(own.event())?;
+            own.note_recorded();
+            Ok(())
+        })
     }
 
     /// Into a capture: each launch of the graph waits, when it gets there, for `fence` as it is then: for the
     /// latest record that the driver has. A record that is still held is none yet: launch the graph in a
-    /// submission that waits for the fence's point, or for what releases it.
+    /// submission that waits for the fence's point, or for what releases it. Blocks as
+    /// [`Queue::record_external`] does.
     ///
     /// See `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`, and [`Queue::record_external`].
     ///
     /// # Errors
     /// As [`Queue::record_external`].
     pub fn wait_external(&self, fence: &Fence) -> Result<()> {
-        let own = self.of_graph(fence, "wait for")?;
-        self.line().stream.wait_external(own.event())
+        self.put_into_graph(fence, "wait for", |stream, own| {
+            stream.wait_external(own.event())
+        })
     }
 
-    /// The fence as one that the graph being captured keeps.
-    fn of_graph(&self, fence: &Fence, verb: &str) -> Result<Arc<OwnEvent>> {
+    /// Has the graph that is being captured keep the fence, and `put` a node for it.
+    fn put_into_graph(
+        &self,
+        fence: &Fence,
+        verb: &str,
+        put: impl FnOnce(&Stream, &OwnEvent) -> Result<()>,
+    ) -> Result<()> {
         let asked = || format!("{verb} {} at each launch", fence.object());
-        let graph = match self.line().stream.capture()? {
-            Capture::Active { graph, .. } => graph,
-            Capture::Unusable(why) => return Err(self.capturing(&asked(), why)),
-            Capture::None => {
-                return Err(Error::Unsupported {
-                    object: self.object().clone(),
-                    asked: asked(),
-                    reason: "it is not being captured into a graph".into(),
-                });
-            }
+        let unsupported = |reason: &str| Error::Unsupported {
+            object: self.object().clone(),
+            asked: asked(),
+            reason: reason.into(),
         };
+        let stream = &self.line().stream;
+        let graph = |turn: &Held<'_>| match stream.capture_during(turn)? {
+            Capture::Active { graph, .. } => Ok(graph),
+            Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
+            Capture::None => Err(unsupported("it is not being captured into a graph")),
+        };
+        // Before anything is made.
+        graph(&stream.turn().enter())?;
         if fence.is_timed() {
-            return Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: asked(),
-                reason:
-                    "it is timed, and what a graph records has no time; use a fence without timing"
-                        .into(),
-            });
+            return Err(unsupported(
+                "it is timed, and what a graph records has no time; use a fence without timing",
+            ));
         }
         let device = self.device();
         let make = || {
             let own = match OwnEvent::of(fence) {
                 Some(own) if own.known() == KnownTo::Graphs => own,
-                Some(_) => return Err(self.known_elsewhere(asked())),
+                Some(_) => return Err(unsupported(FOR_PROCESSES)),
                 None => OwnEvent::made_of(fence, &device)?,
             };
-            own.keep_in(graph)?;
+            // Until the node is there no other thread ends the capture, or destroys the graph.
+            let turn = stream.turn().enter();
+            // SAFETY: the driver has just named the graph that it captures into, and goes on to in this turn.
+            unsafe { own.keep_in(graph(&turn)?) }?;
+            put(stream, &own)?;
             Ok(own)
         };
-        self.lane().record_natively(fence, make)
-    }
-
-    fn known_elsewhere(&self, asked: String) -> Error {
-        Error::Unsupported {
-            object: self.object().clone(),
-            asked,
-            reason: FOR_PROCESSES.into(),
-        }
+        self.lane().record_natively(fence, make).map(|_| ())
     }
 }
 

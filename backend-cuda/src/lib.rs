@@ -6,7 +6,8 @@
 //! | `probe` | what devices there are, and what each can do |
 //! | `device` | an opened device, and the watch over its events |
 //! | `context`, `stream`, `event` | the driver's objects, owned or borrowed |
-//! | `turn` | who has a stream to himself: the engine, or the application |
+//! | `raw_stream` | the raw streams in use, each with its turn, which all its users share |
+//! | `turn` | which thread has a stream to itself: for a submission, or for the application |
 //! | `queue`, `recorder` | how one submission becomes driver calls; what its work is given |
 //! | `port`, `row` | a timeline as a ring of events; the signals in it, in order |
 //! | `capture`, `graph` | fences in a graph capture; fences that each launch of a graph records or waits for |
@@ -51,6 +52,7 @@ mod probe;
 mod put_by;
 mod queue;
 mod raw;
+mod raw_stream;
 mod recorder;
 mod row;
 mod semaphore;

@@ -40,12 +40,7 @@ pub struct Queue {
 
 impl Queue {
     /// A queue over `stream`, whose owner is kept as long as work is in flight.
-    pub(crate) fn new(
-        device: Device,
-        stream: Arc<Stream>,
-        owner: Owner,
-        label: &str,
-    ) -> Result<Self> {
+    pub(crate) fn new(device: Device, stream: Stream, owner: Owner, label: &str) -> Result<Self> {
         let object = Object::new("cuda queue", label);
         let own = device.timeline(&format!("{label} (position)"))?;
         let feed = Feed(Arc::new(Line {
@@ -100,13 +95,14 @@ impl backend::Queue for Queue {
         self.lane.submit(waits, work, signals)
     }
 
-    /// While the stream is being captured into a graph, `fence` becomes a place in it.
+    /// While the stream is being captured into a graph, `fence` becomes a place in it. While another thread has the
+    /// stream's [guard](Queue::stream), the record is held like a submission, and comes behind the capture.
     fn record(&self, fence: &Fence) -> Result<()> {
         self.record_anywhere(fence)
     }
 
     /// For a fence of a graph capture, an edge of the graph; the stream becomes part of the capture by it, if
-    /// it is not already.
+    /// it is not already. Blocks then while another thread has the guard of either stream.
     fn wait(&self, fence: &Fence) -> Result<()> {
         self.wait_anywhere(fence)
     }
@@ -136,7 +132,7 @@ pub(crate) struct Feed(Arc<Line>);
 
 pub(crate) struct Line {
     pub(crate) object: Object,
-    pub(crate) stream: Arc<Stream>,
+    pub(crate) stream: Stream,
     owner: Owner,
     pub(crate) device: Device,
     stamps: Recycled<Stamp>,
@@ -344,13 +340,15 @@ impl Line {
 /// Gives the turn up, and returns false, if the stream is being captured.
 #[cold]
 fn stays_if_not_captured(stream: &Stream) -> bool {
+    let turn = stream.turn().taken();
     // If the driver does not say, the record meets the error.
     let captured = matches!(
-        stream.capture(),
+        stream.capture_during(&turn),
         Ok(Capture::Active { .. } | Capture::Unusable(_))
     );
-    if captured {
-        drop(stream.turn().taken());
+    if !captured {
+        // The record gives it up.
+        std::mem::forget(turn);
     }
     !captured
 }

@@ -3,7 +3,6 @@
 
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
 use syncline_core::{Error, Object, Result};
@@ -11,7 +10,8 @@ use syncline_core::{Error, Object, Result};
 use crate::context::Context;
 use crate::driver::{Code, Driver, Raw};
 use crate::event::Mark;
-use crate::turn::Turn;
+use crate::raw_stream::RawStream;
+use crate::turn::{Held, Turn};
 
 const NON_BLOCKING: u32 = 1;
 /// `CU_STREAM_LEGACY`; null means the same to the functions that this crate calls.
@@ -19,17 +19,10 @@ const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
 
-/// One driver queue. Several queues of the engine may share an adopted one.
+/// A raw stream as one device uses it.
 pub(crate) struct Stream {
+    of: Arc<RawStream>,
     context: Arc<Context>,
-    /// Names it in errors; its id tells the engine which signals keep their order by themselves.
-    object: Object,
-    raw: Raw<sys::CUstream_st>,
-    owned: bool,
-    /// An application has, or had, the stream to capture it. Nobody asks the driver about others.
-    lent: AtomicBool,
-    /// Taken for each submission, and by the application for its own calls.
-    turn: Turn,
 }
 
 /// Whether a stream is being captured into a graph.
@@ -87,17 +80,16 @@ impl Stream {
         let _bound = context.bind_apart()?;
         let mut raw = null_mut();
         make(context.driver(), &raw mut raw).map_err(|code| context.error(code))?;
+        let object = Object::new("stream", label);
         Ok(Self {
+            // SAFETY: `made` calls this with functions that create a stream in the current context,
+            // which is this one, and the handle is used nowhere else.
+            of: unsafe { RawStream::made(context, raw, object) },
             context: context.clone(),
-            object: Object::new("stream", label),
-            raw: Raw(raw),
-            owned: true,
-            lent: AtomicBool::new(false),
-            turn: Turn::default(),
         })
     }
 
-    /// Borrows an application's stream.
+    /// The stream behind a handle of the application's: one that it has made, or one of ours.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for the per-thread default stream, [`Error::WrongDevice`] for a stream
@@ -111,32 +103,35 @@ impl Stream {
         label: &str,
         device: &Object,
     ) -> Result<Self> {
-        let object = Object::new("stream", label);
         let raw = Self::name_legacy(raw);
         if raw.addr() == PER_THREAD {
             return Err(Error::Unsupported {
-                object,
+                object: Object::new("stream", label),
                 asked: "become a queue".into(),
                 reason: "the per-thread default stream is another stream on each thread, and held work may be released by any; create a stream, or adopt the legacy default stream".into(),
             });
         }
-        // The legacy default stream belongs to whatever context is current.
-        if raw.addr() != LEGACY {
-            let mut owner = null_mut();
-            // SAFETY: the caller promises a live stream; writes one handle.
-            unsafe { context.driver().stream_get_ctx(raw, &raw mut owner) }
-                .map_err(|code| context.error(code))?;
-            if owner != context.raw() {
-                return Err(foreign(object, owner, device));
+        let of = match RawStream::known(context, raw) {
+            Some(known) => known,
+            None => {
+                let object = Object::new("stream", label);
+                // The legacy default stream belongs to whatever context is current.
+                if raw.addr() != LEGACY {
+                    let mut owner = null_mut();
+                    // SAFETY: the caller promises a live stream; writes one handle.
+                    unsafe { context.driver().stream_get_ctx(raw, &raw mut owner) }
+                        .map_err(|code| context.error(code))?;
+                    if owner != context.raw() {
+                        return Err(foreign(object, owner, device));
+                    }
+                }
+                RawStream::adopted(context, raw, object)
             }
-        }
+        };
+        of.lend();
         Ok(Self {
+            of,
             context: context.clone(),
-            object,
-            raw: Raw(raw),
-            owned: false,
-            lent: AtomicBool::new(true),
-            turn: Turn::default(),
         })
     }
 
@@ -155,40 +150,41 @@ impl Stream {
     }
 
     #[inline]
-    pub(crate) const fn raw(&self) -> sys::CUstream {
-        self.raw.0
+    pub(crate) fn raw(&self) -> sys::CUstream {
+        self.of.raw()
     }
 
     /// True if nobody but the engine has ever had it: nothing is in it but what submissions put there.
     #[inline]
     pub(crate) fn is_untouched(&self) -> bool {
-        !self.lent.load(Ordering::Acquire)
+        self.of.is_untouched()
     }
 
-    pub(crate) const fn is_owned(&self) -> bool {
-        self.owned
+    pub(crate) fn is_owned(&self) -> bool {
+        self.of.is_made_here()
     }
 
+    /// The turn of the raw stream, which all who use that have in common.
     #[inline]
-    pub(crate) const fn turn(&self) -> &Turn {
-        &self.turn
+    pub(crate) fn turn(&self) -> &Turn {
+        self.of.turn()
     }
 
     /// True for the legacy default stream, which cannot be captured, and which streams that synchronize with it
     /// cannot be captured beside.
     pub(crate) fn is_legacy(&self) -> bool {
-        self.raw.0.addr() == LEGACY
+        self.raw().addr() == LEGACY
     }
 
     /// The typed error for a result on this stream.
     pub(crate) fn error(&self, code: Code) -> Error {
-        self.context.error_on(&self.object, code)
+        self.context.error_on(self.of.object(), code)
     }
 
     /// Unique among the streams of this process that are in use, and never 0.
     #[inline]
     pub(crate) fn domain(&self) -> u64 {
-        self.object.id()
+        self.of.object().id()
     }
 
     /// Makes what is submitted later wait for `mark`, as it was recorded.
@@ -212,7 +208,7 @@ impl Stream {
     pub(crate) unsafe fn wait_raw(&self, event: &Raw<sys::CUevent_st>) -> Result<()> {
         let driver = self.context.driver();
         // SAFETY: both are alive; the wait captures the event's record now.
-        unsafe { driver.stream_wait_event(self.raw.0, event.0, 0) }.map_err(|code| self.error(code))
+        unsafe { driver.stream_wait_event(self.raw(), event.0, 0) }.map_err(|code| self.error(code))
     }
 
     /// Asks the stream whether it is idle, only to hear whether its context is still sound.
@@ -230,7 +226,7 @@ impl Stream {
     pub(crate) fn is_idle(&self) -> Result<bool> {
         let _mode = self.context.allow_during_capture();
         // SAFETY: the stream is alive.
-        match unsafe { self.context.driver().stream_query(self.raw.0) } {
+        match unsafe { self.context.driver().stream_query(self.raw()) } {
             Ok(()) => Ok(true),
             Err(code) if code.is_not_ready() => Ok(false),
             Err(code) => Err(self.error(code)),
@@ -245,7 +241,7 @@ impl Stream {
     #[inline]
     pub(crate) fn record(&self, mark: &Mark) -> Result<()> {
         // SAFETY: both are alive and of this context.
-        unsafe { self.context.driver().event_record(mark.raw(), self.raw.0) }
+        unsafe { self.context.driver().event_record(mark.raw(), self.raw()) }
             .map_err(|code| self.error(code))?;
         mark.note_recorded();
         Ok(())
@@ -258,7 +254,7 @@ impl Stream {
     pub(crate) fn record_external(&self, mark: &Mark) -> Result<()> {
         let driver = self.context.driver();
         // SAFETY: both are alive and of this context.
-        unsafe { driver.event_record_with_flags(mark.raw(), self.raw.0, EXTERNAL) }
+        unsafe { driver.event_record_with_flags(mark.raw(), self.raw(), EXTERNAL) }
             .map_err(|code| self.error(code))
     }
 
@@ -269,18 +265,17 @@ impl Stream {
     pub(crate) fn wait_external(&self, mark: &Mark) -> Result<()> {
         let driver = self.context.driver();
         // SAFETY: both are alive.
-        unsafe { driver.stream_wait_event(self.raw.0, mark.raw(), EXTERNAL) }
+        unsafe { driver.stream_wait_event(self.raw(), mark.raw(), EXTERNAL) }
             .map_err(|code| self.error(code))
     }
 
-    /// Somebody else may capture it from now on.
+    /// Notes that the application may capture it from now on.
     pub(crate) fn lend(&self) {
-        self.lent.store(true, Ordering::Release);
+        self.of.lend();
     }
 
-    /// Whether it is being captured. Harms no capture. While another thread has the stream to himself nobody asks:
-    /// the capture may begin or end at that moment, and the driver (580.159) has crashed on that. What is submitted
-    /// then waits for its turn, and is asked for again.
+    /// Whether it is being captured, as far as this thread can tell without blocking. `None` while another thread
+    /// has the stream's turn: a submission is put off then, and asks again in its own turn.
     ///
     /// # Errors
     /// A driver error.
@@ -289,28 +284,31 @@ impl Stream {
         if self.is_untouched() {
             return Ok(Capture::None);
         }
-        self.capture_of_lent()
-    }
-
-    fn capture_of_lent(&self) -> Result<Capture> {
-        match self.turn.try_enter_again() {
-            Some(_turn) => self.ask_for_capture(),
+        match self.turn().try_enter_again() {
+            Some(turn) => self.capture_during(&turn),
             None => Ok(Capture::None),
         }
     }
 
-    /// As [`Stream::capture`], but asks in any case.
+    /// Whether it is being captured, which stays as it is until the stream's turn is given up. Harms no capture.
+    ///
+    /// Only asked in the stream's turn: if a capture begins or ends on another thread meanwhile, the driver
+    /// (580.159) has crashed.
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn ask_for_capture(&self) -> Result<Capture> {
+    pub(crate) fn capture_during(&self, turn: &Held<'_>) -> Result<Capture> {
+        debug_assert!(turn.is_of(self.turn()), "the turn of another stream");
+        if self.is_untouched() {
+            return Ok(Capture::None);
+        }
         // The legacy default stream is the current context's.
         let _bound = self.context.bind()?;
         let (mut status, mut id, mut graph) = (0, 0, null_mut());
         // SAFETY: the stream is alive; writes two integers and a handle, and nothing where there is no place.
         let asked: Result<(), Code> = unsafe {
             self.context.driver().stream_get_capture_info(
-                self.raw.0,
+                self.raw(),
                 &raw mut status,
                 &raw mut id,
                 &raw mut graph,
@@ -351,21 +349,10 @@ impl Stream {
             Capture::Active { .. } => "timelines have no place in a graph; end the capture first",
         };
         Err(Error::Capturing {
-            object: self.object.clone(),
+            object: self.of.object().clone(),
             asked: asked.into(),
             reason: reason.into(),
         })
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if self.owned {
-            let _mode = self.context.allow_during_capture();
-            // SAFETY: ours, and nobody has the handle any more; the driver finishes what is in it. An
-            // error means that the context or the driver has gone first.
-            let _ = unsafe { self.context.driver().stream_destroy(self.raw.0) };
-        }
     }
 }
 

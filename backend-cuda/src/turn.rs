@@ -1,5 +1,6 @@
-//! Who has a stream to himself: the engine for one submission, or the application.
+//! Which thread has a stream to itself: for one submission, or for the application.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -61,7 +62,7 @@ impl Turn {
                 .0;
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        Held(self)
+        self.taken()
     }
 
     /// Takes it if nobody else has it. Never blocks.
@@ -69,9 +70,15 @@ impl Turn {
         if self.owner.load(Ordering::Relaxed) == me() {
             let depth = self.depth.load(Ordering::Relaxed);
             self.depth.store(depth + 1, Ordering::Relaxed);
-            return Some(Held(self));
+            return Some(self.taken());
         }
-        self.try_enter().then(|| Held(self))
+        self.try_enter().then(|| self.taken())
+    }
+
+    /// True if a thread blocks until it gets it.
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
     }
 
     /// Somebody may have it now.
@@ -84,25 +91,50 @@ impl Turn {
     /// What [`Turn::try_enter`] took, to be given up with what is returned.
     #[inline]
     pub(crate) const fn taken(&self) -> Held<'_> {
-        Held(self)
+        Held {
+            turn: self,
+            _this_thread: PhantomData,
+        }
     }
 }
 
-/// The turn, until it is dropped.
-pub(crate) struct Held<'t>(&'t Turn);
+/// Takes both turns; one of them twice if they are the same. The order is that of their addresses, so that two
+/// threads which take the same two do not block each other.
+pub(crate) fn enter_both<'t>(one: &'t Turn, other: &'t Turn) -> (Held<'t>, Held<'t>) {
+    if std::ptr::from_ref(one) <= std::ptr::from_ref(other) {
+        let first = one.enter();
+        (first, other.enter())
+    } else {
+        let first = other.enter();
+        (one.enter(), first)
+    }
+}
+
+/// The turn, until it is dropped. That happens on the thread that took it.
+pub(crate) struct Held<'t> {
+    turn: &'t Turn,
+    _this_thread: PhantomData<*const ()>,
+}
+
+impl Held<'_> {
+    /// True if it is that turn.
+    pub(crate) fn is_of(&self, turn: &Turn) -> bool {
+        std::ptr::eq(self.turn, turn)
+    }
+}
 
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         // Only the owner has anything to do with the depth.
-        let depth = self.0.depth.load(Ordering::Relaxed);
+        let depth = self.turn.depth.load(Ordering::Relaxed);
         if depth > 1 {
-            self.0.depth.store(depth - 1, Ordering::Relaxed);
+            self.turn.depth.store(depth - 1, Ordering::Relaxed);
             return;
         }
-        self.0.owner.store(0, Ordering::Release);
-        if self.0.waiting.load(Ordering::Acquire) > 0 {
-            self.0.tell();
+        self.turn.owner.store(0, Ordering::Release);
+        if self.turn.waiting.load(Ordering::Acquire) > 0 {
+            self.turn.tell();
         }
     }
 }

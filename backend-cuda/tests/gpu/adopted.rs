@@ -18,6 +18,8 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         the_callers_context_survives_work_that_sets_none,
         an_applications_event_becomes_a_fence,
         a_guarded_stream_takes_no_submissions,
+        a_raw_stream_has_one_guard,
+        a_signal_of_a_claim_waits_for_the_guard,
         the_callers_current_context_is_left_as_found,
     ]
 }
@@ -210,6 +212,67 @@ fn a_guarded_stream_takes_no_submissions() {
     assert_eq!(queue.held().count, 3);
     drop(guard);
     timeline.at(3).wait(LIMIT).unwrap();
+    queue.idle(LIMIT).unwrap();
+}
+
+/// D5. Whatever has the stream: the queue that it was made for, another one, or one of another device.
+fn a_raw_stream_has_one_guard() {
+    let gpu = gpu();
+    let made = gpu.queue("made");
+    let raw = made.stream().raw();
+    // SAFETY: the first device keeps the context for longer.
+    let other_device = unsafe { Device::adopt_context(gpu.device.raw_context(), None) }.unwrap();
+    // SAFETY: the first queue keeps the stream for longer.
+    let twin = unsafe { gpu.device.adopt_raw_stream(raw, None, "twin") }.unwrap();
+    // SAFETY: as above.
+    let there = unsafe { other_device.adopt_raw_stream(raw, None, "there") }.unwrap();
+    for (guarded, others) in [(&there, [&made, &twin]), (&made, [&there, &twin])] {
+        let guard = guarded.stream();
+        assert_eq!(guard.raw(), raw);
+        for queue in others {
+            let held = std::thread::scope(|scope| {
+                let submit = || queue.submit(&[], |_| Ok(()), &[]).unwrap().is_held();
+                scope.spawn(submit).join().unwrap()
+            });
+            assert!(held);
+        }
+        drop(guard);
+        for queue in others {
+            queue.settle(LIMIT).unwrap();
+            queue.idle(LIMIT).unwrap();
+        }
+    }
+}
+
+/// D5.
+fn a_signal_of_a_claim_waits_for_the_guard() {
+    let gpu = gpu();
+    let queue = gpu.queue("guarded");
+    let timeline = gpu.device.timeline("claimed").unwrap();
+    std::thread::scope(|scope| {
+        let guard = queue.stream();
+        let address = guard.raw().addr();
+        let signalled = scope.spawn({
+            let (device, timeline) = (&gpu.device, &timeline);
+            move || {
+                let raw = std::ptr::without_provenance_mut(address);
+                let mut claim = timeline.claim(1, 0).unwrap();
+                // SAFETY: a claim of this timeline; the queue keeps the stream.
+                unsafe { device.submit_claimed(timeline, &mut claim, raw) }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!timeline.at(1).is_pending().unwrap());
+        // The thread that has the guard passes.
+        let own = gpu.device.timeline("own").unwrap();
+        let mut claim = own.claim(1, 0).unwrap();
+        // SAFETY: as above.
+        unsafe { gpu.device.submit_claimed(&own, &mut claim, guard.raw()) }.unwrap();
+        own.at(1).wait(LIMIT).unwrap();
+        drop(guard);
+        signalled.join().unwrap().unwrap();
+    });
+    timeline.at(1).wait(LIMIT).unwrap();
     queue.idle(LIMIT).unwrap();
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::trace::{Outcome, Trace};
 use syncline_core::{Error, QueueKind};
-use syncline_cuda::{Device, Recorder, sys};
+use syncline_cuda::{Device, Queue, Recorder, sys};
 
 use super::setup::{GLOBAL, RELAXED, Recording, SHORT, Setup, THREAD_LOCAL, launch, ok, set};
 use crate::common::{LIMIT, trials};
@@ -21,6 +21,8 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         the_legacy_stream_cannot_join_a_capture,
         a_capture_that_work_leaves_open_is_refused,
         no_submission_gets_into_a_capture_that_begins,
+        no_signal_of_a_claim_gets_into_a_capture_that_begins,
+        a_record_is_a_place_in_a_capture_or_no_part_of_it,
         a_queue_may_go_before_its_capture_ends,
     ]
 }
@@ -164,22 +166,87 @@ fn a_capture_that_work_leaves_open_is_refused() {
 }
 
 fn no_submission_gets_into_a_capture_that_begins() {
-    const ROUNDS: usize = 300;
     let setup = Setup::new();
     setup.make_current();
     let queue = setup.queue("captured now and then");
-    let (words, ended) = (setup.words(), AtomicBool::new(false));
+    let words = setup.words();
+    let sent = beside_captures(&queue, || {
+        let filled = words.clone();
+        let work = move |r: &mut Recorder| r.memset_d32(&filled, 1);
+        match queue.submit(&[], work, &[]) {
+            Ok(_) => Ok(true),
+            Err(Error::Capturing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    });
+    assert!(sent > 0);
+    queue.idle(LIMIT).unwrap();
+}
+
+/// D5.
+fn no_signal_of_a_claim_gets_into_a_capture_that_begins() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured now and then");
+    let line = setup.device.timeline("claimed").unwrap();
+    let address = queue.stream().raw().addr();
+    let mut claim = line.claim(1, 0).unwrap();
+    let sent = beside_captures(&queue, || {
+        let stream = std::ptr::without_provenance_mut(address);
+        // SAFETY: a claim of this timeline, and a live stream, which is captured under its guard.
+        match unsafe { setup.device.submit_claimed(&line, &mut claim, stream) } {
+            Ok(()) => {
+                claim = line.claim(claim.value() + 1, 0)?;
+                Ok(true)
+            }
+            Err(Error::Capturing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    });
+    assert!(sent > 0);
+    line.at(sent).wait(LIMIT).unwrap();
+    queue.idle(LIMIT).unwrap();
+}
+
+/// F7. A fence that is a place in a graph says so; any other one is complete in the end.
+fn a_record_is_a_place_in_a_capture_or_no_part_of_it() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured now and then");
+    let mut recorded = Vec::new();
+    let sent = beside_captures(&queue, || {
+        let fence = setup.device.fence("recorded");
+        queue.record(&fence)?;
+        recorded.push(fence);
+        // So many events at the most.
+        if recorded.len() > 4096 {
+            recorded.drain(..2048);
+        }
+        Ok(true)
+    });
+    assert!(sent > 0);
+    for fence in recorded {
+        match fence.wait(LIMIT) {
+            Ok(()) | Err(Error::Captured { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    queue.idle(LIMIT).unwrap();
+}
+
+/// Calls `put` again and again on a thread, and meanwhile captures the queue's stream 300 times. No node may come into a
+/// graph. Returns how often `put` says that it has put something into the stream.
+fn beside_captures(
+    queue: &Queue,
+    mut put: impl FnMut() -> syncline_core::Result<bool> + Send,
+) -> u64 {
+    const ROUNDS: usize = 300;
+    let ended = AtomicBool::new(false);
     let sent = std::thread::scope(|scope| {
-        let submitter = scope.spawn(|| {
-            let mut sent = 0_u32;
+        let putting = scope.spawn(|| {
+            let mut sent = 0;
             while !ended.load(Ordering::SeqCst) {
-                let filled = words.clone();
-                let work = move |r: &mut Recorder| r.memset_d32(&filled, 1);
-                match queue.submit(&[], work, &[]) {
-                    Ok(_) => sent += 1,
-                    Err(Error::Capturing { .. }) => {}
-                    Err(error) => return Err(error),
-                }
+                sent += u64::from(put()?);
             }
             Ok(sent)
         });
@@ -194,14 +261,13 @@ fn no_submission_gets_into_a_capture_that_begins() {
             let nodes = Recording { stream }.end_counting();
             if nodes > 0 {
                 ended.store(true, Ordering::SeqCst);
-                panic!("{nodes} nodes of a submission are in a capture");
+                panic!("{nodes} nodes are in a capture");
             }
         }
         ended.store(true, Ordering::SeqCst);
-        submitter.join().unwrap()
+        putting.join().unwrap()
     });
-    assert!(sent.unwrap() > 0);
-    queue.idle(LIMIT).unwrap();
+    sent.map_err(|error: Error| error.to_string()).unwrap()
 }
 
 fn a_queue_may_go_before_its_capture_ends() {

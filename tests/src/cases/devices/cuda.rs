@@ -1,4 +1,4 @@
-//! D5, D6: CUDA's current contexts, and its default stream.
+//! D5, D6, Q8: CUDA's current contexts, its default stream, and the guards of its streams.
 
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
@@ -21,6 +21,7 @@ equipped_cases! {
     "adopted.made_streams_do_not_meet_the_default_stream": [D6] => default_stream;
     "adopted.current_context_is_left_as_found": [D5] => current_context;
     "adopted.context_and_streams_of_cudarc": [D4 D2] => of_cudarc;
+    "adopted.one_guard_for_a_stream": [D5 Q8] => one_guard;
 }
 
 fn cuda_device(world: &World<Equipped>) -> Result<&Device, Stop> {
@@ -143,6 +144,44 @@ fn default_stream(world: &World<Equipped>) -> Verdict {
     blocking_queue.idle(patience())?;
     legacy.idle(patience())?;
     Ok(())
+}
+
+/// A stream has one guard, whatever uses it: the queue that it was made for, one that adopted it, or a claim.
+fn one_guard(world: &World<Equipped>) -> Verdict {
+    let device = cuda_device(world)?;
+    let made = device.queue(QueueKind::Compute, "made")?;
+    let raw = made.stream().raw();
+    // SAFETY: the other queue keeps the stream for longer.
+    let twin = unsafe { device.adopt_raw_stream(raw, None, "twin") }?;
+    let line = device.timeline("line")?;
+    let mut claim = line.claim(1, 0)?;
+    let signalled = std::thread::scope(|scope| -> Result<_, Stop> {
+        let guard = twin.stream();
+        let held = scope.spawn(|| made.submit(&[], |_| Ok(()), &[]).map(|sent| sent.is_held()));
+        let held = held.join();
+        check!(
+            matches!(held, Ok(Ok(true))),
+            "a submission went to a stream that another queue's guard lends"
+        );
+        let address = raw.addr();
+        let (line, claim) = (&line, &mut claim);
+        let signal = scope.spawn(move || {
+            let raw = std::ptr::without_provenance_mut(address);
+            // SAFETY: a claim of this timeline; the queue keeps the stream.
+            unsafe { device.submit_claimed(line, claim, raw) }
+        });
+        std::thread::sleep(Duration::from_millis(5));
+        check!(
+            !line.at(1).is_pending()?,
+            "a claim was signalled in a stream that another thread's guard lends"
+        );
+        drop(guard);
+        Ok(signal.join())
+    });
+    check!(matches!(signalled?, Ok(Ok(()))), "the signal was refused");
+    line.at(1).wait(patience())?;
+    made.settle(patience())?;
+    made.idle(patience()).map_err(Into::into)
 }
 
 /// A context beside the primary one, as an application makes it.
