@@ -280,3 +280,62 @@ impl fmt::Display for Blockers {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A step, and what is told of it, for each signaller.
+    #[test]
+    fn every_signaller_stands_in_a_sentence() {
+        let [line, queue] = ["line", "queue"].map(|kind| Object::new(kind, "x"));
+        let submission = 3;
+        let named = Some(queue.clone());
+        let cause = "it broke".to_owned();
+        let held = Signaller::Held {
+            queue: queue.clone(),
+            submission,
+        };
+        let host = Signaller::Host {
+            queue: queue.clone(),
+            submission,
+        };
+        let by = |what: &str| format!("is to be signalled to 2 by {what}");
+        let all = [
+            (
+                Signaller::Driver { queue: named },
+                by(&format!("the driver, which has the submission of {queue}")),
+            ),
+            (Signaller::Driver { queue: None }, by("the driver")),
+            (held, by(&format!("submission 3 of {queue}, which is held"))),
+            (
+                host,
+                by(&format!("the host, once submission 3 of {queue} is done")),
+            ),
+            (
+                Signaller::Application,
+                by("the application, which has claimed the value"),
+            ),
+            (Signaller::Outside, by("something outside the engine")),
+            (Signaller::Nobody, "has no signal for 2 yet".into()),
+            (
+                Signaller::Never { cause },
+                "will never reach 2: it broke".into(),
+            ),
+        ];
+        let mut steps = Vec::new();
+        for (by, told) in &all {
+            let step = Step {
+                timeline: line.clone(),
+                value: 2,
+                reached: 1,
+                pending: 1,
+                by: by.clone(),
+            };
+            assert_eq!(step.to_string(), format!("{line} (at 1) {told}"));
+            steps.push(step);
+        }
+        let text = Blockers::new(steps).to_string();
+        assert_eq!(text.split("; ").count(), all.len(), "{text}");
+    }
+}

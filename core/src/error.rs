@@ -461,7 +461,9 @@ pub enum Error {
         reason: String,
     },
     /// The time between two fences was asked which write times of different kinds.
-    #[error("{end} writes {end_timing}, {start} {start_timing}: there is no time between them")]
+    #[error(
+        "{end} was made with {end_timing} and {start} with {start_timing}: there is no time between them"
+    )]
     TimingDiffers {
         /// From which it was asked.
         start: Object,
