@@ -12,12 +12,12 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Syncline(#[from] syncline::Error),
     /// A file or folder.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}: {error}", path.display())]
     Write {
         /// Where.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
     /// Anything else, in words.
     #[error("{0}")]
@@ -27,9 +27,9 @@ pub(crate) enum Failure {
 impl Failure {
     /// For `map_err` after an attempt to write `path`.
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Write {
+        move |error| Self::Write {
             path: path.to_owned(),
-            source,
+            error,
         }
     }
 

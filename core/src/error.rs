@@ -77,10 +77,12 @@ impl fmt::Debug for Object {
     }
 }
 
+/// How many sources of an application's error are told.
+const LONGEST_CHAIN: usize = 16;
+
 /// An application's own error, as its work returned it: dereferences to it.
 ///
-/// No error itself, so that the source of an [`Error::Work`] is the application's error, to be
-/// found by its type, and not something that wraps it.
+/// So it is found by its type with `downcast_ref`, and its own sources with `source`.
 #[derive(Clone)]
 pub struct WorkError {
     error: Arc<dyn Kept>,
@@ -124,6 +126,19 @@ impl WorkError {
         let queue = self.queue.as_ref();
         queue.map_or_else(String::new, |queue| format!(" on {queue}"))
     }
+
+    /// The application's error and its sources, in one line. A source is left out if its text stands there already.
+    fn chain(&self) -> String {
+        let mut told = self.to_string();
+        let sources = std::iter::successors(self.source(), |&source| source.source());
+        for source in sources.take(LONGEST_CHAIN) {
+            let source = source.to_string();
+            if !told.contains(&source) {
+                told = format!("{told}: {source}");
+            }
+        }
+        told
+    }
 }
 
 impl std::ops::Deref for WorkError {
@@ -147,6 +162,10 @@ impl fmt::Debug for WorkError {
 }
 
 /// Everything that can go wrong. Cheap to clone, so that one failure can reach every waiter.
+///
+/// The text tells the whole chain of causes. So an error has no [`source`](std::error::Error::source), and a report
+/// of a chain of errors tells nothing twice. [`Error::root`] gives the original cause as a value: the one with the
+/// native code, or [`Error::Work`] with the application's own error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -308,8 +327,8 @@ pub enum Error {
         message: String,
     },
     /// Work returned an error of the application's own.
-    #[error("work{place} failed: {error}", place = .0.place(), error = .0)]
-    Work(#[source] WorkError),
+    #[error("work{place} failed: {error}", place = .0.place(), error = .0.chain())]
+    Work(WorkError),
     /// A timeline that can never advance again was waited for or signalled.
     #[error("{timeline} failed before it reached {value}: {cause}")]
     Failed {
@@ -318,7 +337,6 @@ pub enum Error {
         /// The value that was asked for.
         value: u64,
         /// The first failure, wherever it arose.
-        #[source]
         cause: Failure,
     },
     /// Nobody is left who could signal this value.
@@ -443,7 +461,9 @@ pub enum Error {
         reason: String,
     },
     /// The time between two fences was asked which write times of different kinds.
-    #[error("{end} writes {end_timing}, {start} {start_timing}: there is no time between them")]
+    #[error(
+        "{end} was made with {end_timing} and {start} with {start_timing}: there is no time between them"
+    )]
     TimingDiffers {
         /// From which it was asked.
         start: Object,
@@ -612,6 +632,16 @@ impl Error {
         matches!(self, Self::TimedOut { .. } | Self::PeerSilent { .. })
     }
 
+    /// The original cause: this error itself, unless it is [`Error::Failed`], which only reports another one.
+    #[must_use]
+    pub fn root(&self) -> &Self {
+        let mut root = self;
+        while let Self::Failed { cause, .. } = root {
+            root = cause;
+        }
+        root
+    }
+
     /// The failure to pass on: the first cause if this error only reports one.
     pub(crate) fn into_cause(self) -> Failure {
         match self {
@@ -623,24 +653,120 @@ impl Error {
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error as _;
+    #![allow(clippy::panic, reason = "a test")]
 
     use super::*;
+    use crate::handle::Rejected;
+
+    /// An application's error with a source.
+    #[derive(Debug)]
+    struct Outer {
+        source: std::num::ParseIntError,
+        /// It tells its source itself.
+        tells: bool,
+    }
+
+    impl fmt::Display for Outer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the scene is broken")?;
+            if self.tells {
+                write!(f, " ({})", self.source)?;
+            }
+            Ok(())
+        }
+    }
+
+    impl std::error::Error for Outer {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.source)
+        }
+    }
+
+    fn failed(label: &str, cause: Error) -> Error {
+        Error::Failed {
+            timeline: Object::new("timeline", label),
+            value: 1,
+            cause: Arc::new(cause),
+        }
+    }
+
+    /// The texts of an error and of all its sources.
+    fn texts(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
+        let chain = std::iter::successors(Some(error), |&error| error.source());
+        chain.map(ToString::to_string).collect()
+    }
+
+    /// One error of each variant that holds another one or comes from a call of the system's.
+    fn all() -> Vec<(Error, &'static str)> {
+        let not_a_number = || "x".parse::<u8>().unwrap_err();
+        let outer = |tells| {
+            let source = not_a_number();
+            Error::work(Outer { source, tells })
+        };
+        let native = Error::Native {
+            object: Object::new("device", "gpu"),
+            call: "vkQueueSubmit",
+            code: -4,
+            name: "VK_ERROR_DEVICE_LOST".into(),
+        };
+        let invalid = "invalid digit found in string";
+        let on_a_queue = outer(false).on(&Object::new("queue", "q"));
+        vec![
+            (native, "VK_ERROR_DEVICE_LOST (-4)"),
+            (Error::work(not_a_number()), invalid),
+            (outer(false), invalid),
+            (outer(true), invalid),
+            (on_a_queue, "the scene is broken: invalid digit"),
+            (Error::NothingToWaitFor, "wait-any"),
+        ]
+    }
+
+    /// As a report does that prints an error and then each source of it.
+    #[test]
+    fn no_text_of_a_source_stands_in_the_text_before_it() {
+        let check = |error: &Error, part: &str| {
+            let handle = Rejected {
+                handle: (),
+                error: error.clone(),
+            };
+            for texts in [texts(error), texts(&handle)] {
+                for (n, text) in texts.iter().enumerate() {
+                    let told = |before: &String| before.contains(text);
+                    assert!(!texts[..n].iter().any(told), "told twice: {texts:#?}");
+                }
+                let whole = texts.join("\n");
+                assert_eq!(whole.matches(part).count(), 1, "{part:?}: {whole}");
+            }
+        };
+        for (error, part) in all() {
+            check(&error, part);
+            check(&failed("a", error.clone()), part);
+            check(&failed("b", failed("a", error)), part);
+        }
+    }
+
+    /// The derive gives a source to a variant with one of these. No variant is left out.
+    #[test]
+    fn no_variant_has_a_source() {
+        let code = include_str!("error.rs");
+        let (code, _) = code.split_once("mod tests {").unwrap();
+        for word in ["#[source]", "#[from]", "source: ", "transparent"] {
+            assert!(!code.contains(word), "{word}");
+        }
+    }
 
     #[test]
-    fn the_source_of_failed_work_is_the_applications_own_error() {
-        let error = Error::work("x".parse::<u8>().unwrap_err());
-        let failed = Error::Failed {
-            timeline: Object::new("timeline", "line"),
-            value: 1,
-            cause: error.into_cause(),
-        };
-        let mut found = false;
-        let mut next = failed.source();
-        while let Some(source) = next {
-            found |= source.is::<std::num::ParseIntError>();
-            next = source.source();
+    fn the_root_is_the_original_cause() {
+        for (error, _) in all() {
+            let text = error.to_string();
+            assert_eq!(error.root().to_string(), text);
+            let twice = failed("b", failed("a", error));
+            assert_eq!(twice.root().to_string(), text);
         }
-        assert!(found);
+        let error = failed("a", Error::work("x".parse::<u8>().unwrap_err()));
+        let Error::Work(own) = error.root() else {
+            panic!("{error:?}");
+        };
+        assert!(own.downcast_ref::<std::num::ParseIntError>().is_some());
     }
 }

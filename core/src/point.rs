@@ -108,13 +108,15 @@ impl<'t> Point<'t> {
         Ok(matches!(standing, Standing::Reached | Standing::Pending))
     }
 
-    /// Who is to bring the value, and who waits for whom until then: empty once it is reached. A snapshot,
-    /// for diagnosis: it takes locks and allocates.
+    /// What is to signal the value, and what that waits for itself: empty once it is reached.
+    ///
+    /// A snapshot, for diagnosis: it takes locks and allocates. It asks drivers how far they are, and may
+    /// release held submissions as [`Point::is_reached`] does.
     #[must_use]
     pub fn blockers(self) -> Blockers {
         self.of.map_or_else(Blockers::default, |of| {
             of.refresh_to(self.value);
-            crate::blockers::blockers(of, self.value)
+            crate::blockers::blockers(std::iter::once((of, self.value)))
         })
     }
 

@@ -104,7 +104,8 @@ pub(crate) enum Quantity {
 ///
 /// # Errors
 /// The failure of the lowest failed point as soon as there is one, even if others are outstanding;
-/// [`Error::TimedOut`] naming the first point not reached; [`Error::Cancelled`]; [`Error::ValueOutOfRange`].
+/// [`Error::TimedOut`] naming the first point not reached, with what each such point waits for;
+/// [`Error::Cancelled`]; [`Error::ValueOutOfRange`].
 pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
     wait_points(
         points,
@@ -121,7 +122,8 @@ pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::NothingToWaitFor`] for an empty list; the failure of the lowest failed point if none is
-/// reached; [`Error::TimedOut`]; [`Error::ValueOutOfRange`] for a value that no device can tell from others.
+/// reached; [`Error::TimedOut`] naming the first point, with what each point waits for;
+/// [`Error::ValueOutOfRange`] for a value that no device can tell from others.
 pub fn wait_any(points: &[Point<'_>], timeout: Duration) -> Result<usize> {
     wait_points(
         points,
@@ -229,12 +231,7 @@ fn wait_from(
     if let Some(index) = answer {
         return Ok(index);
     }
-    let open = |point: &Point<'_>| timed_out(point.of?, point.value, stage, timeout);
-    match points.iter().find_map(open) {
-        Some(error) => Err(error),
-        // All have come between the last look and here.
-        None => Ok(0),
-    }
+    timed_out(points, quantity, stage, timeout)
 }
 
 /// Waits for one point to be pending or reached.
@@ -252,24 +249,48 @@ pub(crate) fn wait_stage(
     wait_points(&[point], Quantity::All, stage, mode, timeout).map(|_| ())
 }
 
-/// The error of a wait whose time is over, unless `value` has come since it was last looked at: no error
-/// says that something was not reached and names a value past it.
-fn timed_out(of: &Arc<Shared>, value: u64, stage: Stage, waited: Duration) -> Option<Error> {
-    of.refresh_below();
-    let (reached, pending) = (of.reached(), of.pending());
-    let come = match stage {
-        Stage::Reached => reached,
-        Stage::Pending => pending,
+/// The end of a wait whose time is over: [`Error::TimedOut`], unless the points have come, or have failed, since
+/// they were last looked at. So no error says that a value was not reached and tells one past it.
+fn timed_out(
+    points: &[Point<'_>],
+    quantity: Quantity,
+    stage: Stage,
+    waited: Duration,
+) -> Result<usize> {
+    let all = || {
+        points
+            .iter()
+            .filter_map(|point| Some((point.of?, point.value)))
     };
-    (come < value).then(|| Error::TimedOut {
-        object: of.object.clone(),
-        stage,
-        value,
-        reached,
-        pending,
-        waited,
-        blockers: crate::blockers::blockers(of, value),
-    })
+    for (of, _) in all() {
+        of.refresh_below();
+    }
+    let open = |&(of, value): &(&Arc<Shared>, u64)| !of.has_plainly_come(stage, value);
+    let blockers = crate::blockers::blockers(all().filter(open));
+    // To describe the points may have released some.
+    if let Some(index) = decide(points, quantity, stage)? {
+        return Ok(index);
+    }
+    for (of, value) in all() {
+        let (reached, pending) = (of.reached(), of.pending());
+        let come = match stage {
+            Stage::Reached => reached,
+            Stage::Pending => pending,
+        };
+        if come < value {
+            return Err(Error::TimedOut {
+                object: of.object.clone(),
+                stage,
+                value,
+                reached,
+                pending,
+                waited,
+                blockers,
+            });
+        }
+    }
+    // They have come since then.
+    Ok(0)
 }
 
 /// Brings what the engine knows of the points up to date, as far as `stage` needs it.

@@ -1,7 +1,7 @@
 //! Timelines that two devices use together: natively on one GPU, through the engine otherwise.
 
 use syncline_core::backend::Device as _;
-use syncline_core::{Error, Info, Result, Timeline};
+use syncline_core::{Error, Result, Timeline};
 
 use crate::any::Device;
 use crate::buffer::SharedBuffer;
@@ -30,8 +30,8 @@ where
     match negotiate(sides(&left, &right, Needs::NATIVE)) {
         Ok(plan) => Ok(Link::native(left, right, plan)),
         Err(conflict) => Err(Error::CannotShare {
-            left: describe(left.info()),
-            right: describe(right.info()),
+            left: describe(&left),
+            right: describe(&right),
             what: "timelines",
             reason: reason(conflict.refused()),
         }),
@@ -135,9 +135,29 @@ impl Link {
     }
 }
 
-fn describe(info: &Info) -> String {
+/// The device with its number: two may have one name, and one GPU may be opened twice.
+fn describe(device: &Device) -> String {
+    let (info, number) = (device.info(), device.id().get());
     let uuid = info
         .uuid
         .map_or_else(|| "no UUID".into(), |uuid| uuid.to_string());
-    format!("{} {} ({uuid})", info.backend, info.name)
+    format!("{} {} #{number} ({uuid})", info.backend, info.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_core::host;
+
+    use super::*;
+
+    #[test]
+    fn two_devices_of_one_name_are_told_apart() {
+        let devices = [host::Device::new(), host::Device::new()].map(Device::from);
+        let told = [&devices[0], &devices[1]].map(describe);
+        assert_ne!(told[0], told[1]);
+        for (device, told) in devices.iter().zip(told) {
+            let number = format!("#{} ", device.id().get());
+            assert!(told.contains(&number), "{told}");
+        }
+    }
 }

@@ -192,7 +192,7 @@ pub fn measure(
                 to,
                 hop_ns: summary.map(|summary| summary.median.round()),
                 spread_ns: summary.map(|summary| [summary.p10.round(), summary.p90.round()]),
-                mechanism: link.mechanism().to_string(),
+                mechanism: link.mechanism().name().to_owned(),
                 failed,
             };
             tell(&hop, &places);

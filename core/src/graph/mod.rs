@@ -68,9 +68,14 @@ pub(crate) fn waiting_for(of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
     GRAPH.lock().waiting_for(of)
 }
 
-/// Who will bring `of` to `value`, if that is a submission in the graph, and the points that it waits for itself.
-pub(crate) fn signaller(of: &Arc<Shared>, value: u64) -> Option<(Signaller, Points)> {
-    GRAPH.lock().signaller(of, value)
+/// What will bring `of` to `value`, if that is a submission in the graph, and the points that it waits for itself.
+/// `at_once`: of all that is held before it on its queue, only the first is to be told.
+pub(crate) fn signaller(
+    of: &Arc<Shared>,
+    value: u64,
+    at_once: bool,
+) -> Option<(Signaller, Points)> {
+    GRAPH.lock().signaller(of, value, at_once)
 }
 
 struct Graph {
@@ -307,9 +312,20 @@ impl Graph {
         told.collect()
     }
 
-    /// Who will bring `of` to `value`, and the points that he waits for himself.
-    fn signaller(&self, of: &Arc<Shared>, value: u64) -> Option<(Signaller, Points)> {
-        let node = self.node(self.claimant(of, value)?)?;
+    /// See [`signaller`].
+    fn signaller(
+        &self,
+        of: &Arc<Shared>,
+        value: u64,
+        at_once: bool,
+    ) -> Option<(Signaller, Points)> {
+        let id = self.claimant(of, value)?;
+        let node = self.node(id)?;
+        let first = self.queue(id.seat).map(|queue| queue.turns.first());
+        if let Some(first) = first.filter(|&first| at_once && first < node.number) {
+            let first = (node.origin.own.clone(), first);
+            return Some((self.name(node), vec![first]));
+        }
         let waits = match self.held_part(node) {
             Some(submission) => {
                 let order = node.claims().map(|(of, claim)| (of, claim.above));

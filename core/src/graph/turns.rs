@@ -145,6 +145,11 @@ impl Turns {
         number >= self.first && number - self.first < self.ends.len() as u64
     }
 
+    /// The number of the first, if there is one.
+    pub(super) const fn first(&self) -> u64 {
+        self.first
+    }
+
     /// The numbers from `least` on.
     pub(super) fn numbers_from(&self, least: u64) -> Range<u64> {
         least.max(self.first)..self.first + self.ends.len() as u64

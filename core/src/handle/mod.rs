@@ -273,11 +273,8 @@ impl<H> fmt::Display for Rejected<H> {
     }
 }
 
-impl<H: fmt::Debug> std::error::Error for Rejected<H> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
+/// Has no source: its text is the one of [`Rejected::error`].
+impl<H: fmt::Debug> std::error::Error for Rejected<H> {}
 
 impl<H> From<Rejected<H>> for Error {
     /// Keeps the reason and closes the handle.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::host::{Device, Queue, Recorder};
-use syncline_core::{Error, Point, QueueKind, Signal, Signaller, Timeline};
+use syncline_core::{
+    Blockers, Error, Point, QueueKind, Signal, Signaller, Timeline, wait_all, wait_any,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -317,6 +319,112 @@ fn a_time_out_tells_who_waits_for_whom() {
     gate.signal(3).unwrap();
     y.at(7).wait(LONG).unwrap();
     assert!(y.at(7).blockers().steps().is_empty());
+}
+
+/// What a time-out brings.
+fn blockers(ended: Result<(), Error>) -> Blockers {
+    match ended {
+        Err(Error::TimedOut { blockers, .. }) => blockers,
+        other => panic!("no time-out: {other:?}"),
+    }
+}
+
+/// The timelines that no signal is on its way for, by label.
+fn missing(blockers: &Blockers) -> Vec<&str> {
+    let steps = blockers.steps().iter();
+    let missing = steps.filter(|step| step.by == Signaller::Nobody);
+    missing.map(|step| step.timeline.label()).collect()
+}
+
+/// Chains submissions on `queues` in turn behind `gate`. The timeline that the last one signals.
+fn chain(device: &Device, queues: &[&Queue], gate: &Timeline, links: usize) -> Timeline {
+    let mut before = None;
+    for n in 0..links {
+        let after = device.timeline(&format!("link {n}")).unwrap();
+        let wait = before.as_ref().unwrap_or(gate).at(1);
+        link(queues[n % queues.len()], &[wait], &[after.signal_at(1)]).unwrap();
+        before = Some(after);
+    }
+    before.unwrap()
+}
+
+#[test]
+fn a_time_out_of_a_list_tells_what_each_point_waits_for() {
+    let device = Device::new();
+    let [a, b, c] = ["a", "b", "c"].map(|label| queue(&device, label));
+    let gates = ["one", "two", "three"].map(|label| device.timeline(label).unwrap());
+    let ends = ["x", "y", "z"].map(|label| device.timeline(label).unwrap());
+    for ((queue, gate), end) in [&a, &b, &c].into_iter().zip(&gates).zip(&ends) {
+        link(queue, &[gate.at(1)], &[end.signal_at(1)]).unwrap();
+    }
+    let points = [ends[0].at(1), ends[1].at(1), Point::EMPTY, ends[2].at(1)];
+    let all = blockers(wait_all(&points, Duration::ZERO));
+    assert_eq!(missing(&all), ["one", "two", "three"], "{all}");
+    gates[1].signal(1).unwrap();
+    ends[1].at(1).wait(LONG).unwrap();
+    let all = blockers(wait_all(&points, Duration::ZERO));
+    assert_eq!(missing(&all), ["one", "three"], "{all}");
+    let open = [points[0], points[3]];
+    let any = blockers(wait_any(&open, Duration::ZERO).map(drop));
+    assert_eq!(missing(&any), ["one", "three"], "{any}");
+    for gate in [&gates[0], &gates[2]] {
+        gate.signal(1).unwrap();
+    }
+    wait_all(&points, LONG).unwrap();
+}
+
+#[test]
+fn a_long_answer_ends_with_the_signal_that_is_missing() {
+    const LINKS: usize = 400;
+    let device = Device::new();
+    let names: Vec<_> = (0..LINKS).map(|n| format!("queue {n}")).collect();
+    let queues: Vec<_> = names.iter().map(|name| queue(&device, name)).collect();
+    let queues: Vec<_> = queues.iter().collect();
+    let (short, far) = (
+        device.timeline("short").unwrap(),
+        device.timeline("far").unwrap(),
+    );
+    // A queue each: the chain is the only way from one submission to the next.
+    let long = chain(&device, &queues, &far, LINKS);
+    let told = blockers(long.at(1).wait(Duration::ZERO));
+    assert_eq!(missing(&told), ["far"], "{told}");
+    assert_eq!(told.steps().len(), 32, "{told}");
+    assert_eq!(told.left_out() + told.steps().len(), LINKS + 1, "{told}");
+    for (n, step) in told.steps().iter().enumerate() {
+        let place = if n < 16 { n } else { n + told.left_out() };
+        let label = (place < LINKS).then(|| format!("link {}", LINKS - 1 - place));
+        let label = label.unwrap_or_else(|| "far".into());
+        assert_eq!(step.timeline.label(), label, "{told}");
+    }
+    let gap = format!("({} steps are left out here)", LINKS + 1 - 32);
+    assert!(told.to_string().contains(&gap), "{told}");
+    // The end of a chain that is shorter stays, too, although it is not among the last steps of all.
+    let near = chain(&device, &queues[..20], &short, 20);
+    let told = blockers(wait_all(&[near.at(1), long.at(1)], Duration::ZERO));
+    let mut ends = missing(&told);
+    ends.sort_unstable();
+    assert_eq!(ends, ["far", "short"], "{told}");
+    assert_eq!(told.steps().len(), 32, "{told}");
+    short.signal(1).unwrap();
+    far.signal(1).unwrap();
+    wait_all(&[near.at(1), long.at(1)], LONG).unwrap();
+    assert_eq!(long.at(1).blockers().left_out(), 0);
+}
+
+/// Not each of very many submissions is looked at: the first that a queue holds holds up all others.
+#[test]
+fn the_missing_signal_is_told_behind_any_number_of_submissions() {
+    const LINKS: usize = 20_000;
+    let device = Device::new();
+    let (a, b) = (queue(&device, "a"), queue(&device, "b"));
+    let gate = device.timeline("gate").unwrap();
+    let last = chain(&device, &[&a, &b], &gate, LINKS);
+    let told = blockers(last.at(1).wait(Duration::ZERO));
+    assert_eq!(missing(&told), ["gate"], "{told}");
+    assert_eq!(told.steps().len(), 32, "{told}");
+    assert!((4096 - 32..LINKS).contains(&told.left_out()), "{told}");
+    gate.signal(1).unwrap();
+    last.at(1).wait(LONG).unwrap();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::words::{NoTime, Words};
 use syncline_core::backend::{Batch, Device as _, Enqueue, Flush, Keep, Lane, Room, Waker};
-use syncline_core::{DeviceId, Error, Object, Result, host};
+use syncline_core::{DeviceId, Error, Object, Result, Signaller, Step, host};
 
 const LONG: Duration = Duration::from_secs(20);
 const BOUND: u64 = 8;
@@ -321,4 +321,36 @@ fn many_threads_and_queues_stay_below_the_bound_and_end() {
     // Each thread may have found the last unit free at the same time.
     let most = setup.total.1.load(Ordering::SeqCst);
     assert!(most <= BOUND + QUEUES, "{most} of {BOUND}");
+}
+
+/// Nobody has asked the driver since: only the description does.
+#[test]
+fn a_time_out_tells_no_step_that_the_driver_has_finished() {
+    let setup = Setup::new();
+    let queue = setup.queue(1);
+    let gate = host::Device::new().timeline("gate").unwrap();
+    let done = host::Device::new().timeline("done").unwrap();
+    assert!(!queue.submit(0));
+    let nothing = |_: &mut Units| Ok(());
+    let held = queue
+        .lane
+        .submit(&[gate.at(1)], nothing, &[done.signal_at(1)])
+        .unwrap();
+    assert!(held.is_held());
+    let steps = || match done.at(1).wait(Duration::ZERO) {
+        Err(Error::TimedOut { blockers, .. }) => blockers.steps().to_vec(),
+        other => panic!("no time-out: {other:?}"),
+    };
+    let by_the_driver = |step: &Step| matches!(step.by, Signaller::Driver { .. });
+    assert_eq!(steps().into_iter().filter(by_the_driver).count(), 1);
+    queue.finish(1, 0);
+    let told = steps();
+    assert!(!told.iter().any(by_the_driver), "{told:?}");
+    assert!(
+        told.iter().any(|step| step.by == Signaller::Nobody),
+        "{told:?}"
+    );
+    gate.signal(1).unwrap();
+    queue.finish(1, 0);
+    done.at(1).wait(LONG).unwrap();
 }

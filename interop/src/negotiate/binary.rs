@@ -103,7 +103,7 @@ impl Plan {
             true => Ok(()),
             false => Err(Error::Unsupported {
                 object: Object::new("binary semaphore", label),
-                asked: format!("be made by {}", self.mechanism()),
+                asked: format!("be made with {}", self.mechanism()),
                 reason: "the plan is for a timeline".into(),
             }),
         }

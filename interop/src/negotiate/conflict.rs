@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Mechanism, Needs, Party, PartyId, Requirements};
 
-/// What keeps a mechanism from serving everybody, or every mechanism.
+/// What keeps a mechanism from serving all parties, or every mechanism.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     /// Who it is about: those between whom it stands, or nobody in particular.
@@ -106,7 +106,7 @@ impl fmt::Display for Conflict {
             let mechanism = way.mechanism;
             write!(
                 f,
-                "\n  it would go, by {mechanism}, if it were not for this: {party} {need}"
+                "\n  {mechanism} would serve all, but for one need: {party} {need}"
             )?;
         }
         Ok(())

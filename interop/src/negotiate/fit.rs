@@ -173,7 +173,8 @@ fn in_one_process(parties: &[Party], what: &str) -> Result<(), Obstacles> {
     let all: Vec<&Party> = parties.iter().collect();
     if let Some(other) = elsewhere(&all, &parties[0]) {
         let first = &parties[0];
-        let reason = format!("{what} stays in its process, and {first} and {other} are in two");
+        let reason =
+            format!("{what} stays in its process, and {first} and {other} are in different ones");
         return Err(vec![Obstacle::of([first, other], reason)]);
     }
     let leaving = parties.iter().find(|p| p.needs_any(Needs::CROSS_PROCESS));
@@ -187,7 +188,7 @@ fn same_device(parties: &[Party], binary: bool) -> Result<Fit, Obstacles> {
     in_one_process(parties, "a device's own object")?;
     let devices: Vec<_> = parties.iter().filter(|p| p.is_device()).collect();
     if let [first, second, ..] = devices[..] {
-        let reason = format!("{} and {} are two devices", first.name(), second.name());
+        let reason = format!("{first} and {second} are two devices");
         return Err(vec![Obstacle::of([first, second], reason)]);
     }
     if binary {
@@ -212,11 +213,12 @@ fn same_device(parties: &[Party], binary: bool) -> Result<Fit, Obstacles> {
 /// A signal of a binary semaphore is there for one wait, by one device.
 fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
     let mut obstacles = Obstacles::new();
-    for (need, verb) in [(Needs::SIGNAL, "signals"), (Needs::WAIT, "waits for")] {
+    for (need, verb) in [(Needs::SIGNAL, "signal"), (Needs::WAIT, "wait for")] {
         let doing: Vec<_> = parties.iter().filter(|p| p.needs_any(need)).collect();
         if let [first, second, ..] = doing[..] {
-            let reason =
-                format!("one party {verb} a binary semaphore, and {first} and {second} are two");
+            let reason = format!(
+                "only one party may {verb} a binary semaphore, and {first} and {second} do"
+            );
             obstacles.push(Obstacle::of([first, second], reason));
         }
     }
@@ -228,7 +230,9 @@ fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
         if party.needs_any(Needs::HOST_ACCESS)
             || (!party.is_driven() && party.needs_any(Needs::SIGNAL | Needs::WAIT))
         {
-            let reason = format!("the host cannot ask a binary semaphore, and {party} would");
+            let reason = format!(
+                "the host can neither signal a binary semaphore nor ask it, and {party} would have to"
+            );
             obstacles.push(Obstacle::of([party], reason));
         }
     }
@@ -255,7 +259,8 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
     }
     let importing = |party: &Party| driven.iter().any(|p| p.id().process == party.id().process);
     if let Some(without) = parties.iter().find(|party| !importing(party)) {
-        let reason = format!("{without} has no device there to import it with");
+        let process = without.id().process;
+        let reason = format!("no device of {process} takes part that could import it");
         return Err(vec![Obstacle::of([without], reason)]);
     }
     if !leaves && driven.len() < 2 {
@@ -284,12 +289,12 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
     for exporter in signalling.into_iter().chain(other) {
         let mut obstacles = Obstacles::new();
         if !exporter.exports(kind) {
-            let reason = format!("Vulkan's {} exports no {what}", bare(exporter));
+            let reason = format!("{exporter} exports no {what}");
             obstacles.push(Obstacle::of([exporter], reason));
         }
         let memory = parties.iter().any(|p| p.needs_any(Needs::MEMORY));
         if memory && !exporter.exports(HandleKind::MemoryOpaqueFd) {
-            let reason = format!("Vulkan's {} exports no memory", bare(exporter));
+            let reason = format!("{exporter} exports no memory");
             obstacles.push(Obstacle::of([exporter], reason));
         }
         for importer in driven.iter().filter(|p| p.id() != exporter.id()) {
@@ -300,11 +305,11 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
         }
         if obstacles.is_empty() {
             let home = parties.iter().position(|p| p.id() == exporter.id());
-            let uuid = uuid(exporter);
+            let gpu = gpu(exporter);
             let why = match driven.len() {
-                1 => format!("it leaves GPU {uuid} as a handle"),
-                2 => format!("both are GPU {uuid}"),
-                _ => format!("all are GPU {uuid}"),
+                1 => format!("it leaves {gpu} as a handle"),
+                2 => format!("both are {gpu}"),
+                _ => format!("all are {gpu}"),
             };
             return Ok(Fit {
                 home: home.unwrap_or(0),
@@ -334,8 +339,8 @@ fn blind_signaller(exporter: &Party, parties: &[Party], driven: &[&Party]) -> Op
     }
     let names: Vec<_> = there.iter().map(ToString::to_string).collect();
     let reason = format!(
-        "{signaller} signals, and nobody in {process} can ask how far it is: of {} one is there alone, or a Vulkan device takes part there",
-        names.join(" and ")
+        "{signaller} signals, and no device of {process} can ask how far the timeline is: of {} only one may take part, or a Vulkan device has to, too",
+        enumerate(&names)
     );
     Some(Obstacle::of(there, reason))
 }
@@ -351,14 +356,12 @@ pub(super) fn leaves(parties: &[Party]) -> bool {
 fn passes(exporter: &Party, importer: &Party, kind: HandleKind, what: &str) -> Obstacles {
     let mut obstacles = Obstacles::new();
     let mut tell = |reason: String| obstacles.push(Obstacle::of([exporter, importer], reason));
-    let (api, backend) = (spelled(importer), bare(importer));
     if exporter.uuid().is_none() || exporter.uuid() != importer.uuid() {
         // Named in one order, whoever exports.
         tell(format!(
-            "they are different GPUs: {api}'s {backend} is {}, Vulkan's {} is {}",
-            uuid(importer),
-            bare(exporter),
-            uuid(exporter)
+            "they are different GPUs: {importer} is {}, and {exporter} is {}",
+            gpu(importer),
+            gpu(exporter)
         ));
         return obstacles;
     }
@@ -366,22 +369,22 @@ fn passes(exporter: &Party, importer: &Party, kind: HandleKind, what: &str) -> O
         && ours != theirs
     {
         tell(format!(
-            "they run under different drivers: {ours} and {theirs}"
+            "they run under different drivers: {exporter} under {ours}, and {importer} under {theirs}"
         ));
     }
     if importer.is_partition() {
         tell(format!(
-            "{api}'s {backend} is a partition, which Vulkan cannot reach"
+            "{importer} is a partition, which Vulkan cannot reach"
         ));
     }
     if !importer.imports(kind) {
-        tell(format!("{api}'s {backend} imports no {what}"));
+        tell(format!("{importer} imports no {what}"));
     }
     let memory = [exporter, importer]
         .iter()
         .any(|p| p.needs_any(Needs::MEMORY));
     if memory && !importer.imports(HandleKind::MemoryOpaqueFd) {
-        tell(format!("{api}'s {backend} imports no memory"));
+        tell(format!("{importer} imports no memory"));
     }
     obstacles
 }
@@ -391,15 +394,18 @@ fn shared_memory(parties: &[Party]) -> Result<Fit, Obstacles> {
     let mut obstacles = Obstacles::new();
     for party in parties.iter().filter(|p| p.is_device() && !p.imports(kind)) {
         let reason = match party.is_driven() {
-            true => format!("no queue of {} waits for memory", party.name()),
-            false => format!("{} takes no counter in shared memory", party.name()),
+            true => format!("no queue of {party} waits for memory"),
+            false => format!("{party} takes no counter in shared memory"),
         };
         obstacles.push(Obstacle::of([party], reason));
     }
     obstacles.extend(memory_stays(parties).err().unwrap_or_default());
     let two = parties.iter().filter(|p| p.is_device()).count() > 1 || leaves(parties);
     if !two {
-        obstacles.push(Obstacle::of(parties, "nobody is there to share it with"));
+        obstacles.push(Obstacle::of(
+            parties,
+            "there is no other party to share it with",
+        ));
     }
     if !obstacles.is_empty() {
         return Err(obstacles);
@@ -417,7 +423,9 @@ fn engine(parties: &[Party]) -> Result<Fit, Obstacles> {
     let raw = |party: &&Party| party.needs_any(Needs::RAW) && party.is_driven();
     let wanting: Vec<_> = parties.iter().filter(raw).collect();
     if let [first, second, ..] = wanting[..] {
-        let reason = format!("it is one device's own, and {first} and {second} want theirs");
+        let reason = format!(
+            "its timeline is one device's own, and {first} and {second} each want their own"
+        );
         return Err(vec![Obstacle::of([first, second], reason)]);
     }
     let home = parties.iter().position(|party| raw(&party));
@@ -449,7 +457,9 @@ fn bridge(parties: &[Party]) -> Result<Fit, Obstacles> {
 fn memory_stays(parties: &[Party]) -> Result<(), Obstacles> {
     let shares = |party: &&Party| party.needs_any(Needs::MEMORY) && leaves(parties);
     parties.iter().find(shares).map_or(Ok(()), |party| {
-        let reason = format!("no memory of a device travels with it, and {party} shares some");
+        let reason = format!(
+            "no memory of a device goes to another process with it, and {party} shares some"
+        );
         Err(vec![Obstacle::of([party], reason)])
     })
 }
@@ -457,33 +467,31 @@ fn memory_stays(parties: &[Party]) -> Result<(), Obstacles> {
 fn no_common_handle(parties: &[&Party]) -> String {
     let mut backends: Vec<_> = parties.iter().filter_map(|p| p.backend()).collect();
     backends.sort_unstable();
-    match backends[..] {
-        [one] => format!("a {one} device has no handle to leave by"),
-        [a, b] if a == b => format!("two {a} devices share no native timeline"),
+    let count = backends.len();
+    backends.dedup();
+    match (&backends[..], count) {
+        ([one], 1) => format!("a {one} device has no handle to leave by"),
+        ([one], 2) => format!("two {one} devices share no native timeline"),
+        ([one], _) => format!("{count} {one} devices share no native timeline"),
         _ => {
-            backends.dedup();
-            let names: Vec<_> = backends.iter().map(|kind| kind.name()).collect();
-            format!("{} have no handle in common", names.join(" and "))
+            let names: Vec<_> = backends.iter().map(ToString::to_string).collect();
+            format!("{} have no handle in common", enumerate(&names))
         }
     }
 }
 
-fn uuid(party: &Party) -> String {
-    let uuid = party.uuid();
-    uuid.map_or_else(|| "without a UUID".into(), |uuid| uuid.to_string())
-}
-
-/// The device's name without its API.
-fn bare(party: &Party) -> &str {
-    party.name().split_once(' ').map_or("", |(_, name)| name)
-}
-
-/// The API as it spells itself.
-fn spelled(party: &Party) -> &'static str {
-    match party.backend() {
-        Some(BackendKind::Cuda) => "CUDA",
-        Some(BackendKind::Vulkan) => "Vulkan",
-        Some(other) => other.name(),
-        None => "the host",
+/// "a", "a and b", or "a, b and c".
+fn enumerate(names: &[String]) -> String {
+    match names {
+        [names @ .., last] if !names.is_empty() => format!("{} and {last}", names.join(", ")),
+        _ => names.concat(),
     }
+}
+
+fn gpu(party: &Party) -> String {
+    let uuid = party.uuid();
+    uuid.map_or_else(
+        || "a device without a UUID".into(),
+        |uuid| format!("GPU {uuid}"),
+    )
 }

@@ -196,7 +196,7 @@ impl Plan {
     pub(super) fn cannot(&self, label: &str, reason: String) -> Error {
         Error::Unsupported {
             object: Object::new(self.kind(), label),
-            asked: format!("be made by {}", self.mechanism()),
+            asked: format!("be made with {}", self.mechanism()),
             reason,
         }
     }

@@ -35,7 +35,7 @@ impl Mechanism {
         Self::Bridge,
     ];
 
-    /// The name that reports use.
+    /// The name that recordings and messages use. In a sentence stands what [`Display`](fmt::Display) writes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,7 +80,15 @@ impl Mechanism {
 }
 
 impl fmt::Display for Mechanism {
+    /// As in "the timeline is made with *a counter in shared memory*".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(match self {
+            Self::SameDevice => "the device's own objects",
+            Self::ExternalTimeline => "an external timeline semaphore (exported by Vulkan)",
+            Self::ExternalBinary => "an external binary semaphore (exported by Vulkan)",
+            Self::SharedMemory => "a counter in shared memory",
+            Self::Engine => "the engine on the host",
+            Self::Bridge => "a bridge through the host",
+        })
     }
 }

@@ -244,9 +244,10 @@ impl Plan {
             None => return Err(differs(format!("{own} takes no part in the plan"))),
             Some(told) if told != own => {
                 let reason = format!(
-                    "the plan takes {own} for another than it is: {}, which {}, and it {}",
+                    "the plan has {own} as {}, which {}, but it is {}, which {}",
                     told.name(),
                     told.needs(),
+                    own.name(),
                     own.needs()
                 );
                 return Err(differs(reason));
@@ -258,7 +259,7 @@ impl Plan {
             return Ok(());
         }
         Err(differs(format!(
-            "the plan says {}, and what these parties need comes to {}, made by {}",
+            "the plan says {}, but the answer to what these parties need is {}, made by {}",
             self.mechanism,
             found.mechanism,
             found.home()

@@ -369,7 +369,10 @@ fn who_signals_has_to_see_how_far_it_is() {
         [waits.clone(), signals.clone(), beside.clone()],
         Mechanism::Bridge,
     );
-    assert!(plan.to_string().contains("can ask how far it is"), "{plan}");
+    assert!(
+        plan.to_string().contains("can ask how far the timeline is"),
+        "{plan}"
+    );
     // In the exporter's process the exporter asks, and elsewhere any Vulkan device does.
     let reader = party(Kind::Vulkan(1), 2, 4).waits();
     expect(
@@ -440,7 +443,7 @@ fn what_does_not_go_together_is_told_side_by_side() {
     for part in [
         "they are different GPUs",
         "wants no host in between",
-        "it would go, by through the engine",
+        "the engine on the host would serve all, but for one need: vulkan Vulkan(2) #2 of process 1 wants no host in between",
     ] {
         assert!(text.contains(part), "{part:?} is not in: {text}");
     }
@@ -488,6 +491,122 @@ fn what_does_not_go_together_is_told_side_by_side() {
             .to_string()
             .contains("a partition, which Vulkan cannot reach"),
         "{conflict}"
+    );
+}
+
+/// Each mechanism, as it stands in a sentence.
+const PHRASES: [(Mechanism, &str); Mechanism::ALL.len()] = [
+    (Mechanism::SameDevice, "the device's own objects"),
+    (
+        Mechanism::ExternalTimeline,
+        "an external timeline semaphore (exported by Vulkan)",
+    ),
+    (
+        Mechanism::ExternalBinary,
+        "an external binary semaphore (exported by Vulkan)",
+    ),
+    (Mechanism::SharedMemory, "a counter in shared memory"),
+    (Mechanism::Engine, "the engine on the host"),
+    (Mechanism::Bridge, "a bridge through the host"),
+];
+
+/// Every sentence that names a mechanism, with each mechanism, and where a need is named with each need.
+#[test]
+fn every_mechanism_and_need_stands_in_a_sentence() {
+    assert_eq!(PHRASES.map(|(mechanism, _)| mechanism), Mechanism::ALL);
+    let sides = [
+        party(Kind::Vulkan(1), 1, 1).signals(),
+        party(Kind::Vulkan(1), 1, 2).waits(),
+    ];
+    let second = sides[1].clone();
+    let requirements = Requirements::from(sides.clone());
+    let plan = negotiate(requirements.clone()).unwrap();
+    for (mechanism, phrase) in PHRASES {
+        for (need, words) in Needs::WORDS {
+            let way = Way {
+                party: second.id(),
+                need,
+                mechanism,
+            };
+            let conflict = Conflict {
+                requirements: requirements.clone(),
+                clashes: Vec::new(),
+                refused: vec![(mechanism, vec![Obstacle::of([&second], "a reason")])],
+                ways: vec![way],
+            };
+            let told = format!(
+                "no synchronization object serves all parties:\
+                 \n    vulkan Vulkan(1) #1 of process 1: signals\
+                 \n    vulkan Vulkan(1) #2 of process 1: waits\
+                 \n  {phrase}: a reason\
+                 \n  {phrase} would serve all, but for one need: vulkan Vulkan(1) #2 of process 1 {words}"
+            );
+            assert_eq!(conflict.to_string(), told);
+        }
+        let forged = plan.clone().forged(mechanism, 0);
+        let text = forged.to_string();
+        assert!(
+            text.starts_with(&format!("{phrase}: both are GPU ")),
+            "{text}"
+        );
+        let refused = forged.cannot("line", "a reason".into()).to_string();
+        let told = format!("cannot be made with {phrase}: a reason");
+        assert!(refused.ends_with(&told), "{refused}");
+        let Err(differs) = forged.check(&second) else {
+            assert_eq!(mechanism, plan.mechanism());
+            continue;
+        };
+        let told = format!("the plan says {phrase}, but the answer to what these parties need is ");
+        assert!(differs.to_string().contains(&told), "{differs}");
+    }
+}
+
+/// Whatever is drawn: two devices of one name are told apart by their numbers.
+#[test]
+fn a_device_is_never_told_without_its_number() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    for _ in 0..4_000 {
+        let said = statements().new_tree(&mut runner).unwrap().current();
+        let names: Vec<String> = said
+            .iter()
+            .filter(|party| party.is_device())
+            .map(|party| party.name().to_owned())
+            .collect();
+        let text = match negotiate(said.into_iter().collect::<Requirements>()) {
+            Ok(plan) => plan.to_string(),
+            Err(conflict) => conflict.to_string(),
+        };
+        for name in &names {
+            for (at, _) in text.match_indices(name.as_str()) {
+                let behind = &text[at + name.len()..];
+                assert!(behind.starts_with(" #"), "{name}: {text}");
+            }
+            // By its API alone, in another form.
+            let (_, bare) = name.split_once(' ').unwrap_or(("", name));
+            assert_eq!(
+                text.matches(bare).count(),
+                text.matches(name.as_str()).count(),
+                "{bare}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn three_devices_of_an_api_are_counted() {
+    let cuda = |device| party(Kind::Cuda(1), 1, device);
+    let all = [
+        cuda(1).signals().natively(),
+        cuda(2).waits(),
+        cuda(3).waits().needing(Needs::NO_SHARED_MEMORY),
+    ];
+    let text = refused(all).to_string();
+    assert!(
+        text.contains("3 cuda devices share no native timeline"),
+        "{text}"
     );
 }
 

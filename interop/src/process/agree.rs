@@ -38,14 +38,8 @@ impl fmt::Display for Disagreement {
     }
 }
 
-impl std::error::Error for Disagreement {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Conflict(conflict) => Some(conflict),
-            Self::Error(error) => Some(error),
-        }
-    }
-}
+/// Has no source: its text is the one of what it holds.
+impl std::error::Error for Disagreement {}
 
 impl From<Error> for Disagreement {
     fn from(error: Error) -> Self {
@@ -370,5 +364,20 @@ fn worded(agreed: &Agreed) -> String {
             )
         }
         _ => format!("a conflict between {parties} parties ({digest:016x})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn a_disagreement_tells_its_error_once() {
+        let error = Error::work(std::io::Error::other("broken"));
+        let disagreement = Disagreement::from(error);
+        assert_eq!(disagreement.to_string().matches("broken").count(), 1);
+        assert!(disagreement.source().is_none());
     }
 }

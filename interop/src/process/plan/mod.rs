@@ -192,7 +192,7 @@ impl<'c> Across<'c> {
     fn cannot(&self, reason: impl Into<String>) -> Error {
         Error::Unsupported {
             object: Object::new(self.kind, self.label),
-            asked: format!("be made by {} across processes", self.plan.mechanism()),
+            asked: format!("be made with {} across processes", self.plan.mechanism()),
             reason: reason.into(),
         }
     }

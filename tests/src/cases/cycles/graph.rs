@@ -7,7 +7,7 @@ use syncline::backend::Device as _;
 
 use super::{expected, link, told};
 use crate::case::{Stop, Verdict, cases, check};
-use crate::user::wait_all;
+use crate::user::{wait_all, wait_any};
 use crate::{Subject, World, patience};
 
 cases! {
@@ -180,6 +180,23 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
     tells(1, point.wait(SHORT))?;
     tells(1, point.wait_pending(SHORT))?;
     tells(1, wait_all(&[lines[0].at(0), point], SHORT))?;
+    // The part of each point of a list, not of the first alone.
+    let other = world.timeline("other")?;
+    let list = [other.at(1), point];
+    for ended in [
+        wait_all(&list, SHORT),
+        wait_any(&list, SHORT).map(drop),
+        wait_all(&[point, other.at(1)], SHORT),
+    ] {
+        let Err(Error::TimedOut { blockers, .. }) = ended else {
+            return Stop::fail(format!("no time-out of a list: {ended:?}"));
+        };
+        let found = told(&blockers);
+        for line in ["other", "gate"] {
+            let missing = (line, 1, "nobody".to_owned());
+            check!(found.contains(&missing), "a list is told as {blockers}");
+        }
+    }
     tells(1, last.idle(SHORT))?;
     tells(1, last.settle(SHORT))?;
     let fence = world.left.fence("fence");

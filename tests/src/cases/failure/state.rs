@@ -191,7 +191,7 @@ impl fmt::Display for Shortage {
 
 impl std::error::Error for Shortage {}
 
-/// A failure at third hand still leads to the application's own error, by type and in words.
+/// A failure at third hand still leads to the application's own error, by type and in words, which are told once.
 fn chain_of_sources<S: Subject>(world: &World<S>) -> Verdict {
     let gate = world.timeline("gate")?;
     let lines = [
@@ -221,18 +221,19 @@ fn chain_of_sources<S: Subject>(world: &World<S>) -> Verdict {
     ] {
         check!(text.contains(part), "{part:?} is not in: {text}");
     }
-    let mut chain = vec![error.to_string()];
-    let mut found = None;
-    let mut next = error.source();
-    while let Some(source) = next {
-        chain.push(source.to_string());
-        found = source.downcast_ref::<Shortage>().or(found);
-        next = source.source();
-    }
+    let Error::Work(own) = error.root() else {
+        return Stop::fail(format!("the root is not what the work returned: {error:?}"));
+    };
+    let found = own.downcast_ref::<Shortage>();
     check!(
         found.is_some_and(|shortage| shortage.missing == 7),
-        "no source is the application's own error: {chain:?}"
+        "the application's own error is not found by its type: {error:?}"
     );
+    let chain = std::iter::successors(error.source(), |&source| source.source());
+    for source in chain {
+        let source = source.to_string();
+        check!(!text.contains(&source), "{source:?} is told twice: {text}");
+    }
     let inside =
         matches!(&error, Error::Failed { cause, .. } if matches!(&**cause, Error::Work(_)));
     check!(inside, "the cause is not the original one: {error:?}");

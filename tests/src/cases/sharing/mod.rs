@@ -63,7 +63,7 @@ fn by_the_engine(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) 
     pair_only(world)?;
     let link = linked(world.left.library(), world.right.library());
     if link.mechanism() != Mechanism::Engine {
-        return Stop::skip(format!("the two are linked by an {}", link.mechanism()));
+        return Stop::skip(format!("the two are linked by {}", link.mechanism()));
     }
     run(world)
 }

@@ -1,6 +1,5 @@
 //! Q6, E5: work that fails or panics is told of in its own words.
 
-use std::error::Error as _;
 use std::fmt;
 
 use syncline::Error;
@@ -122,17 +121,17 @@ fn texts<S: Subject>(world: &World<S>) -> Verdict {
         let Err(error) = ended else {
             return Stop::fail("work that fails is a success");
         };
-        check!(
-            error.to_string().contains("the scene is broken"),
-            "not told: {error}"
-        );
-        let mut last = error.source();
-        while let Some(deeper) = last.and_then(std::error::Error::source) {
-            last = Some(deeper);
+        let text = error.to_string();
+        for part in ["the scene is broken", "invalid digit"] {
+            check!(text.matches(part).count() == 1, "{part:?}: {text}");
         }
+        let Error::Work(own) = error.root() else {
+            return Stop::fail(format!("work that fails is: {error}"));
+        };
+        let source = own.source();
         check!(
-            last.is_some_and(|last| last.is::<std::num::ParseIntError>()),
-            "the chain of sources ends with {last:?}"
+            source.is_some_and(|source| source.is::<std::num::ParseIntError>()),
+            "the application's error has the source {source:?}"
         );
     }
     queue.idle(patience())?;
