@@ -319,8 +319,9 @@ mod tests {
     /// context current.
     #[test]
     fn the_legacy_default_stream_stays_the_device_s() {
-        const OWN: usize = 64;
-        const OTHER: usize = 128;
+        // Of no other test: a stream has one turn, whatever device uses it.
+        const OWN: usize = 8;
+        const OTHER: usize = 16;
         let symbols = Symbols {
             ctx_get_current: get_current,
             ctx_set_current: set_current,
