@@ -137,7 +137,8 @@ impl BinarySemaphore {
         let consumed = device.timeline(label)?;
         let semaphore = self.0.semaphore.clone();
         let work = move |recorder: &mut Recorder<'_>| {
-            wait_binary(recorder.line_stream(), &semaphore)?;
+            let (stream, _bound) = recorder.line_stream()?;
+            wait_binary(stream, &semaphore)?;
             recorder.count(EXTERNAL);
             recorder.keep(semaphore);
             Ok(())
@@ -182,7 +183,8 @@ impl Recorder<'_> {
     /// As [`BinarySemaphore::pending`].
     pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
-        wait_binary(self.line_stream(), &semaphore.0.semaphore)?;
+        let (stream, _bound) = self.line_stream()?;
+        wait_binary(stream, &semaphore.0.semaphore)?;
         self.count(EXTERNAL);
         self.keep(semaphore.0.semaphore.clone());
         Ok(())
@@ -197,7 +199,8 @@ impl Recorder<'_> {
     /// The semaphore is unsignalled, with no signal pending, once the stream gets here.
     pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
-        signal_binary(self.line_stream(), &semaphore.0.semaphore)?;
+        let (stream, _bound) = self.line_stream()?;
+        signal_binary(stream, &semaphore.0.semaphore)?;
         self.count(EXTERNAL);
         self.keep(semaphore.0.semaphore.clone());
         Ok(())

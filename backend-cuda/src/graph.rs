@@ -201,7 +201,7 @@ impl Recorder<'_> {
     /// finished: it and what it uses are [kept](Recorder::keep), or otherwise live until then. What it waits
     /// for by itself is pending with the driver.
     pub unsafe fn launch_graph(&mut self, graph: sys::CUgraphExec) -> Result<()> {
-        let stream = self.line_stream();
+        let (stream, _bound) = self.line_stream()?;
         let driver = stream.context().driver();
         // SAFETY: the caller's promise; the stream is alive.
         unsafe { driver.graph_launch(graph, stream.raw()) }.map_err(|code| stream.error(code))?;

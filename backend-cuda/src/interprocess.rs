@@ -303,7 +303,7 @@ impl Recorder<'_> {
                 asked: self.queue_object().clone(),
             });
         }
-        let stream = self.line_stream();
+        let (stream, _bound) = self.line_stream()?;
         stream.refuse_capture("record an event for other processes")?;
         stream.record(own.event())?;
         own.note_recorded();

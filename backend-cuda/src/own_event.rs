@@ -71,7 +71,7 @@ impl OwnEvent {
         own.recorded.store(recorded, Ordering::Release);
         if !position.point().is_reached()? {
             let event = own.event.clone();
-            let work = move |r: &mut Recorder<'_>| r.line_stream().record(&event);
+            let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.record(&event);
             *own.last() = own.take_position(&position, work)?;
         }
         Ok(own)
@@ -131,7 +131,7 @@ impl OwnEvent {
     pub(crate) fn record(self: Arc<Self>, queue: &Queue, fence: &Fence) -> Result<()> {
         queue.lane().record_natively(fence, || {
             let event = self.event.clone();
-            let work = move |r: &mut Recorder<'_>| r.line_stream().record(&event);
+            let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.record(&event);
             let end = queue.submit(&[], work, &[])?.end().keep();
             *self.last() = end;
             self.note_recorded();
@@ -154,7 +154,7 @@ impl NativeMark for OwnEvent {
         }
         let event = self.event.clone();
         // The wait captures the event as it is: a later record does not move it.
-        let work = move |r: &mut Recorder<'_>| r.line_stream().wait(&event);
+        let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.wait(&event);
         self.take_position(&last, work)
     }
 

@@ -1,7 +1,7 @@
 //! Queues: one submission becomes waits, work, external signals and an event on a stream, or less where that says the same.
 #![allow(
     unsafe_code,
-    reason = "knows more of what it borrows than its types say"
+    reason = "knows the type of the port of a queue's own timeline"
 )]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use syncline_core::backend::{
 use syncline_core::trace::Trace;
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
 
-use crate::context::Owner;
+use crate::context::{Bound, Owner};
 use crate::counter::Word;
 use crate::device::Device;
 use crate::event::Mark;
@@ -160,6 +160,17 @@ impl Line {
         self.stream.is_owned() || self.owner.is_some()
     }
 
+    /// Makes the device's context current for the legacy default stream, which is that of the
+    /// current context. Needed wherever work has run: it may have made another context current.
+    ///
+    /// # Errors
+    /// A driver error.
+    #[inline]
+    pub(crate) fn bind_legacy(&self) -> Result<Option<Bound<'_>>> {
+        let binds = self.stream.is_legacy();
+        binds.then(|| self.device.context().bind()).transpose()
+    }
+
     /// Makes the stream wait for what `batch` waits for. Tells what it waits for of other streams, if
     /// that is all, and one event at the most.
     #[inline(always)]
@@ -289,7 +300,10 @@ impl Line {
     fn own(end: NativePoint<'_>) -> &EventPort {
         debug_assert!(end.port::<EventPort>().is_some());
         let port: *const dyn Port = end.any_port();
-        // SAFETY: that timeline is made with the queue, by this backend, and the end of a batch is never anything else's.
+        // SAFETY: `Queue::new` has this backend's device make the queue's own timeline, so its port
+        // is an `EventPort`. `end` is the end of a batch of the engine's, which is always a point
+        // of that timeline: nothing outside this crate can call the `Feed` with another one. The
+        // port is borrowed for as long as `end` is.
         unsafe { &*port.cast::<EventPort>() }
     }
 
@@ -406,6 +420,7 @@ impl Enqueue for Feed {
             keep.take_room(if said > 0 { said } else { UNSAID });
         }
         worked?;
+        let _legacy = line.bind_legacy()?;
         if raw {
             // The work may have begun a capture and left it open.
             line.stream.refuse_capture("end a submission")?;

@@ -12,6 +12,7 @@ use cudarc::driver::sys;
 use syncline_core::backend::{Device as _, InvariantLifetime, Keep};
 use syncline_core::{Error, Object, Result};
 
+use crate::context::Bound;
 use crate::device::Device;
 use crate::driver::Code;
 use crate::event::Mark;
@@ -55,8 +56,9 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// True if what stands last in the stream is a kernel that waits for all before it, as [`Stamp::launch`] asks. One that the application
-    /// has put there itself may have been let in before what stands before that has ended.
+    /// True if what stands last in the stream is a kernel that waits for all before it, as
+    /// [`Stamp::launch`] asks. One that the application has put there itself may have been let in
+    /// before what stands before that has ended.
     #[inline]
     pub(crate) const fn lets_a_time_begin_early(&self) -> bool {
         self.launched && !self.raw.get()
@@ -90,13 +92,15 @@ impl<'a> Recorder<'a> {
         // A capture that the work has left open gets no node of ours.
         line.stream.refuse_capture("write a time")?;
         if let Some(mark) = stamp.event(line.device.timed_events())? {
+            let _bound = line.bind_legacy()?;
             line.stream.record(&mark)?;
             self.left.put = Put::Event(mark);
         } else {
             // Before the call, which may fail with the kernel in the stream.
             self.keep.push(stamp.clone());
             let early = self.left.lets_a_time_begin_early();
-            stamp.launch(self.line_stream(), early)?;
+            let (stream, _bound) = self.line_stream()?;
+            stamp.launch(stream, early)?;
         }
         self.count(1);
         Ok(())
@@ -124,11 +128,15 @@ impl<'a> Recorder<'a> {
         self.left.said = self.left.said.saturating_add(commands);
     }
 
-    /// The stream, to put something into it.
+    /// The stream, to put something into it while the guard lives. See [`Line::bind_legacy`].
+    ///
+    /// # Errors
+    /// A driver error.
     #[inline]
-    pub(crate) fn line_stream(&mut self) -> &Stream {
+    pub(crate) fn line_stream(&mut self) -> Result<(&'a Stream, Option<Bound<'a>>)> {
         self.left.put = Put::Something;
-        &self.line.stream
+        let line = self.line;
+        Ok((&line.stream, line.bind_legacy()?))
     }
 
     pub(crate) fn queue_object(&self) -> &Object {
@@ -153,9 +161,11 @@ impl<'a> Recorder<'a> {
     pub fn memset_d32(&mut self, buffer: &DeviceBuffer, value: u32) -> Result<()> {
         buffer.require_device(self.device().id(), &self.line.object)?;
         self.keep.push(buffer.keep());
-        let stream = self.line_stream();
+        let (stream, _bound) = self.line_stream()?;
         let driver = stream.context().driver();
-        // SAFETY: that many words of memory that lives until the submission has finished.
+        // SAFETY: the buffer holds that many words, is of this device, and is kept until the
+        // submission has finished. The stream is of this device's context, and the queue keeps it:
+        // see `Line::bind_legacy`.
         let done = unsafe {
             driver.memset_d32_async(buffer.pointer(), value, buffer.words(), stream.raw())
         };
@@ -179,9 +189,11 @@ impl<'a> Recorder<'a> {
         }
         self.keep.push(from.keep());
         self.keep.push(to.keep());
-        let stream = self.line_stream();
+        let (stream, _bound) = self.line_stream()?;
         let driver = stream.context().driver();
-        // SAFETY: both hold that many bytes, and live until the submission has finished.
+        // SAFETY: both buffers hold that many bytes, as checked above, are of this device, and are
+        // kept until the submission has finished. The stream is of this device's context, and the
+        // queue keeps it.
         let done = unsafe {
             driver.memcpy_dtod_async(to.pointer(), from.pointer(), from.words() * 4, stream.raw())
         };
@@ -207,9 +219,12 @@ impl<'a> Recorder<'a> {
     ) -> Result<()> {
         function.require_device(self.device().id(), &self.line.object)?;
         self.keep.push(function.keep());
-        let stream = self.line_stream();
+        let (stream, _bound) = self.line_stream()?;
         let driver = stream.context().driver();
-        // SAFETY: the caller's promise. The driver copies the parameters during the call.
+        // SAFETY: the caller promises what the parameters are and that what the function does with
+        // them is sound. The function is of this device, and its module is kept until the
+        // submission has finished. The driver copies the parameters during the call. The stream is
+        // as above.
         let done = unsafe {
             driver.launch_kernel(
                 function.raw(),
@@ -246,5 +261,94 @@ impl<'a> Recorder<'a> {
 impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "cuda Recorder ({})", self.line.object)
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    reason = "stands in for the driver's functions"
+)]
+mod tests {
+    use std::cell::RefCell;
+    use std::ffi::c_uint;
+    use std::ptr::without_provenance_mut;
+
+    use syncline_core::backend::Queue as _;
+
+    use super::*;
+    use crate::context::Context;
+    use crate::driver::{Driver, Optional, Symbols};
+
+    std::thread_local! {
+        static CURRENT: Cell<sys::CUcontext> = const { Cell::new(null_mut()) };
+        /// What was put into a stream, and which context was current then.
+        static CALLS: RefCell<Vec<(&'static str, usize)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn note(call: &'static str) -> u32 {
+        CALLS.with_borrow_mut(|calls| calls.push((call, CURRENT.get().addr())));
+        0
+    }
+
+    unsafe extern "system" fn get_current(to: *mut sys::CUcontext) -> u32 {
+        unsafe { to.write(CURRENT.get()) };
+        0
+    }
+
+    unsafe extern "system" fn set_current(context: sys::CUcontext) -> u32 {
+        CURRENT.set(context);
+        0
+    }
+
+    unsafe extern "system" fn memset(
+        _: sys::CUdeviceptr,
+        _: c_uint,
+        _: usize,
+        _: sys::CUstream,
+    ) -> u32 {
+        note("memset")
+    }
+
+    unsafe extern "system" fn event_record(_: sys::CUevent, _: sys::CUstream) -> u32 {
+        note("record")
+    }
+
+    /// D6. The legacy default stream is that of the current context, and safe calls make another
+    /// context current.
+    #[test]
+    fn the_legacy_default_stream_stays_the_device_s() {
+        // Of no other test: a stream has one turn, whatever device uses it.
+        const OWN: usize = 8;
+        const OTHER: usize = 16;
+        let symbols = Symbols {
+            ctx_get_current: get_current,
+            ctx_set_current: set_current,
+            ctx_push_current: set_current,
+            memset_d32_async: memset,
+            event_record,
+            ..Symbols::idle()
+        };
+        let driver = Driver::of(symbols, Optional::none());
+        let object = Object::new("device", "recorded");
+        let info = driver.info(0).unwrap();
+        let own = without_provenance_mut(OWN);
+        let context = unsafe { Context::adopted(&driver, own, &object, None) };
+        let device = Device::new(context, object, info).unwrap();
+        let queue = unsafe { device.adopt_raw_stream(null_mut(), None, "legacy") }.unwrap();
+        let buffer = device.buffer(4).unwrap();
+        CALLS.take();
+        CURRENT.set(null_mut());
+        let work = move |recorder: &mut Recorder<'_>| {
+            CURRENT.set(without_provenance_mut(OTHER));
+            recorder.memset_d32(&buffer, 1)?;
+            // The recorder leaves what the work has made current.
+            assert_eq!(CURRENT.get().addr(), OTHER);
+            Ok(())
+        };
+        queue.submit(&[], work, &[]).unwrap();
+        assert_eq!(CALLS.take(), [("memset", OWN), ("record", OWN)]);
+        assert!(CURRENT.get().is_null());
     }
 }

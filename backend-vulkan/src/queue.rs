@@ -143,8 +143,9 @@ pub(crate) struct Submitter {
 #[derive(Default)]
 struct Spare(UnsafeCell<Option<Box<Recorded>>>);
 
-// SAFETY: the cell is only touched in `Enqueue::record` and `Enqueue::flush`, which the engine calls one at a time for
-// each queue; what it holds may go from thread to thread.
+// SAFETY: the cell is only touched by `take` and `put`, in `Enqueue::record` and `Enqueue::flush`.
+// The engine calls those of one queue one at a time, and orders each behind the one before. What
+// the cell holds is `Send`.
 unsafe impl Sync for Spare {}
 const _: fn() = || {
     fn may_go_from_thread_to_thread<T: Send>() {}
@@ -155,7 +156,8 @@ impl Spare {
     /// # Safety
     /// Called in `Enqueue::record` or `Enqueue::flush`.
     unsafe fn take(&self) -> Option<Box<Recorded>> {
-        // SAFETY: nobody else touches the cell now, and nothing else runs while this does.
+        // SAFETY: by this function's contract no other thread touches the cell. Nothing of the
+        // application's runs while the reference lives, so nothing on this thread does either.
         unsafe { &mut *self.0.get() }.take()
     }
 
@@ -163,7 +165,8 @@ impl Spare {
     /// Called in `Enqueue::record` or `Enqueue::flush`.
     unsafe fn put(&self, mut recorded: Box<Recorded>) {
         recorded.clear();
-        // SAFETY: as above. One that is there already is dropped behind the change.
+        // SAFETY: as in `take`. What the application wanted kept is dropped above, and lists that
+        // are there already below.
         drop(unsafe { &mut *self.0.get() }.replace(recorded));
     }
 }
@@ -241,7 +244,10 @@ impl Submitter {
     /// `vkQueueSubmit`, once.
     ///
     /// # Safety
-    /// The queue's lock is held, and the semaphores and command buffers live until the submission has finished.
+    /// The queue's lock is held. `recorded` is what [`Submitter::prepare`] has made: its command
+    /// buffers are ended and in no other submission. They and the semaphores live until the
+    /// submission has finished, and are of this device. The signal of each wait is pending, and
+    /// each value signalled is above the one before.
     #[inline]
     unsafe fn submit(&self, recorded: &Recorded) -> Result<(), vk::Result> {
         let parts = &recorded.parts;
@@ -327,7 +333,7 @@ impl Enqueue for Submitter {
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
         self.commands.recycle(batch.finished());
-        // SAFETY: in `record`.
+        // SAFETY: called in `Enqueue::record`.
         let spare = unsafe { self.spare.take() };
         let mut recorded = spare.unwrap_or_else(|| Box::new(Recorded::new(&self.commands)));
         let worked = work(&mut Recorder::new(&mut recorded));
@@ -339,7 +345,7 @@ impl Enqueue for Submitter {
             }
             Err(error) => {
                 recorded.discard();
-                // SAFETY: in `record`.
+                // SAFETY: called in `Enqueue::record`.
                 unsafe { self.spare.put(recorded) };
                 Err(error)
             }
@@ -350,9 +356,11 @@ impl Enqueue for Submitter {
         let Some(locked) = self.driver.try_lock(lane) else {
             return Flush::Busy(recorded);
         };
-        // SAFETY: the queue's lock is held. Command buffers are ended, and they and all semaphores live
-        // until the submission has finished, as `InFlight` or by the contract of `Recorder`'s methods.
-        // Every wait's signal is pending, and the engine has checked that each value signalled grows.
+        // SAFETY: the queue's lock is held, by `locked`. `prepare` has ended the command buffers of
+        // this queue's pool, and `Commands` keeps them and the timeline semaphores until the
+        // submission has finished. For everything raw that the application gave, the contract of
+        // that method of `Recorder` says the same. The engine submits only behind waits whose
+        // signal is pending, and has checked that each value signalled grows.
         let submitted = unsafe { self.submit(&recorded) };
         let flushed = match submitted {
             Ok(()) => {
@@ -372,7 +380,7 @@ impl Enqueue for Submitter {
                 Flush::Refused(error)
             }
         };
-        // SAFETY: in `flush`.
+        // SAFETY: called in `Enqueue::flush`.
         unsafe { self.spare.put(recorded) };
         // Wakes other lanes of the same driver queue; they run once this one has returned to the engine.
         drop(locked);

@@ -137,9 +137,10 @@ impl<'a> Recorder<'a> {
     }
 
     /// The raw handle of the queue family's command buffer that this submission records into: begun
-    /// with `ONE_TIME_SUBMIT`, and ended, submitted and used again by the queue. Do none of that to it,
-    /// and do not keep it beyond the work. What its commands use (pipelines, descriptor sets, buffers behind
-    /// them) nobody but the caller knows: [keep](Recorder::keep) it.
+    /// with `ONE_TIME_SUBMIT`, and ended, submitted and used again by the queue. Do none of that to
+    /// it, and do not keep it beyond the work. End what you begin in it, such as a render pass,
+    /// before you call another method of this type or return. What its commands use (pipelines,
+    /// descriptor sets, buffers behind them) nobody but the caller knows: [keep](Recorder::keep) it.
     ///
     /// # Errors
     /// A driver error.
@@ -213,7 +214,9 @@ impl<'a> Recorder<'a> {
         self.recorded.require_own(buffer)?;
         self.acquire(buffer)?;
         let commands = self.command_buffer()?;
-        // SAFETY: a buffer of this device, made for transfers and kept until the submission has finished.
+        // SAFETY: the command buffer is begun. Every family that is used can transfer. The
+        // buffer is of this device, has transfers among its uses, and is kept until the submission
+        // has finished.
         unsafe {
             self.device()
                 .cmd_fill_buffer(commands, buffer.raw(), 0, vk::WHOLE_SIZE, word);
@@ -238,8 +241,9 @@ impl<'a> Recorder<'a> {
         self.acquire(to)?;
         let commands = self.command_buffer()?;
         let region = vk::BufferCopy::default().size(from.size().min(to.size()));
-        // SAFETY: two different buffers of this device, made for transfers and kept until the
-        // submission has finished; the region lies within both.
+        // SAFETY: the command buffer is begun. Every family that is used can transfer. The
+        // buffers are two, of this device, with transfers among their uses, and are kept until the
+        // submission has finished. The region is not empty and lies within both.
         unsafe {
             self.device()
                 .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);
@@ -308,8 +312,8 @@ impl Recorded {
         }
     }
 
-    /// Ready for the next submission, in the same room. What our command buffers and what was kept are to become of is
-    /// the caller's to see to.
+    /// Ready for the next submission, in the same room. What our command buffers and what was kept
+    /// are to become of is the caller's to see to.
     pub(crate) fn clear(&mut self) {
         self.parts.clear();
         self.buffers.clear();
@@ -332,7 +336,8 @@ impl Recorded {
         self.commands.device.raw()
     }
 
-    /// The command buffer that is open, for something else than times. See [`Recorder::command_buffer`].
+    /// The command buffer that is open, for something else than times. See
+    /// [`Recorder::command_buffer`].
     fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
         let buffer = self.begun()?;
         self.write_times(buffer);
@@ -340,8 +345,9 @@ impl Recorded {
         Ok(buffer)
     }
 
-    /// Writes a time before whatever is recorded next, or behind everything, its barriers included. Nothing more may be recorded into a command
-    /// buffer that was given out before. Keeps the stamp.
+    /// Writes a time before whatever is recorded next, or behind everything, its barriers included.
+    /// Nothing more may be recorded into a command buffer that was given out before. Keeps the
+    /// stamp.
     pub(crate) fn write_time(&mut self, stamp: &Arc<Stamp>) {
         self.stamps.push(stamp.clone());
         self.keep.push(stamp.clone());
@@ -375,8 +381,10 @@ impl Recorded {
         };
         let Some(barrier) = barrier else { return };
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: the command buffer is begun, outside any render pass of ours; the buffer is of this
-        // device and kept until the submission has finished.
+        // SAFETY: the command buffer is begun. No render pass is: only the application begins one,
+        // by `unsafe` calls, and it ends what it begins (see `command_buffer`). Every family
+        // supports the stages. The buffer is of this device and is kept until the submission has
+        // finished.
         unsafe {
             self.device().cmd_pipeline_barrier(
                 commands,
@@ -420,7 +428,8 @@ impl Recorded {
                     | vk::AccessFlags::MEMORY_WRITE
                     | vk::AccessFlags::HOST_READ,
             );
-        // SAFETY: the command buffer is begun, outside any render pass of ours; every family supports these stages.
+        // SAFETY: the command buffer is begun, outside any render pass, as in `transfer`. Every
+        // family supports the stages.
         unsafe {
             self.device().cmd_pipeline_barrier(
                 commands,
@@ -445,7 +454,9 @@ impl Recorded {
         }
         self.write_times(buffer);
         (self.open, self.worked) = (false, false);
-        // SAFETY: begun by us and not ended yet.
+        // SAFETY: `begun` has begun it, in this record, and only this ends it. Its pool is used by
+        // one thread at a time: the engine makes one record of a queue at a time, and a recorder
+        // does not outlive it.
         unsafe { self.device().end_command_buffer(buffer) }.map_err(|code| {
             self.commands
                 .device

@@ -343,10 +343,11 @@ pub enum Flush<P> {
 pub trait Enqueue: Send + Sync + Sized + 'static {
     /// Records the work of one submission.
     ///
-    /// It borrows the state that [`Enqueue::record`] keeps of the submission, and contains an [`InvariantLifetime`].
-    /// Then the recorders of two submissions are of different types, and none outlives its work. A recorder that
-    /// owns its state can be exchanged for the recorder of another submission: safe crates such as `replace_with`
-    /// move a value out of a `&mut`, and safe nested work can get it through a thread-local.
+    /// It borrows the state that [`Enqueue::record`] keeps of the submission, and contains an
+    /// [`InvariantLifetime`]. Then the recorders of two submissions are of different types, and
+    /// none outlives its work. A recorder that owns its state can be exchanged for the recorder of
+    /// another submission: safe crates such as `replace_with` move a value out of a `&mut`, and
+    /// safe nested work can get it through a thread-local.
     type Recorder<'a>;
     /// A recorded submission that the driver does not have yet; `()` where recording submits.
     type Prepared: Send + 'static;
@@ -423,8 +424,8 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
 
 /// Makes a type invariant in `'a`: neither a longer nor a shorter lifetime fits in its place.
 ///
-/// For [`Enqueue::Recorder`]. Each submission's work is called with a lifetime of its own, so the type of its recorder
-/// is the type of no other recorder.
+/// For [`Enqueue::Recorder`]. Each submission's work is called with a lifetime of its own, so the
+/// type of its recorder is the type of no other recorder.
 pub type InvariantLifetime<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 
 /// Wakes a lane whose driver queue was locked. Cheap to clone; may be called more than once.

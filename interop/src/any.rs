@@ -66,8 +66,8 @@ pub enum Queue {
 
 /// Records the work of one submission to a queue of any backend.
 ///
-/// Holds the backend's recorder by value. Each submission's recorder has a lifetime of its own, so none can be exchanged
-/// for another or outlive its work.
+/// Holds the backend's recorder by value. Each submission's recorder has a lifetime of its own, so
+/// none can be exchanged for another or outlive its work.
 #[derive(Debug)]
 pub enum Recorder<'a> {
     /// Closures for a worker thread.
