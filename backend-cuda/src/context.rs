@@ -217,17 +217,7 @@ impl Context {
     /// among it), and invalidates that capture. What is called here is never part of a capture.
     #[inline]
     pub(crate) fn allow_during_capture(&self) -> CaptureMode<'_> {
-        let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: exchanges one integer with the thread's own setting.
-        let exchanged = unsafe {
-            self.driver
-                .thread_exchange_stream_capture_mode(&raw mut mode)
-        };
-        CaptureMode {
-            context: self,
-            before: exchanged.is_ok().then_some(mode),
-            _this_thread: PhantomData,
-        }
+        CaptureMode::relaxed(&self.driver)
     }
 }
 
@@ -276,20 +266,36 @@ impl Drop for Bound<'_> {
 }
 
 /// The thread's capture mode is relaxed; dropping it restores what the caller had.
-pub(crate) struct CaptureMode<'c> {
-    context: &'c Context,
+pub(crate) struct CaptureMode<'d> {
+    driver: &'d Driver,
     before: Option<u32>,
     _this_thread: PhantomData<*const ()>,
+}
+
+impl<'d> CaptureMode<'d> {
+    /// See [`Context::allow_during_capture`].
+    #[inline]
+    pub(crate) fn relaxed(driver: &'d Driver) -> Self {
+        let mut mode = CAPTURE_MODE_RELAXED;
+        // SAFETY: reads and writes one integer; the setting is this thread's alone, and any is
+        // valid.
+        let exchanged = unsafe { driver.thread_exchange_stream_capture_mode(&raw mut mode) };
+        Self {
+            driver,
+            before: exchanged.is_ok().then_some(mode),
+            _this_thread: PhantomData,
+        }
+    }
 }
 
 impl Drop for CaptureMode<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(mut mode) = self.before {
-            // SAFETY: gives back the value that the driver gave out.
+            // SAFETY: as above, with the value that the driver gave this thread, which this is
+            // still.
             let _ = unsafe {
-                self.context
-                    .driver
+                self.driver
                     .thread_exchange_stream_capture_mode(&raw mut mode)
             };
         }

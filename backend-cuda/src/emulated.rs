@@ -41,7 +41,8 @@ struct Stream {
     capture: Mutex<Capture>,
 }
 
-/// Whether a stream is being captured, and how many calls have gone into the graph instead of the stream.
+/// Whether a stream is being captured, and how many calls have gone into the graph instead of the
+/// stream.
 #[derive(Default)]
 struct Capture {
     /// Its number; `None` for no capture.
@@ -85,6 +86,8 @@ impl Event {
 /// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_CAPTURED_EVENT`.
 const INVALID_VALUE: u32 = 1;
 const CAPTURED_EVENT: u32 = 907;
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: u32 = 600;
 
 /// A semaphore of another API: no more than what is imported.
 static FOREIGN: u8 = 0;
@@ -155,6 +158,23 @@ unsafe extern "system" fn stream_get_capture_info(
 
 unsafe extern "system" fn stream_get_ctx(of: sys::CUstream, to: *mut sys::CUcontext) -> u32 {
     unsafe { to.write(stream(of).context.load(Ordering::SeqCst)) };
+    0
+}
+
+unsafe extern "system" fn stream_query(of: sys::CUstream) -> u32 {
+    let of = unsafe { stream(of) };
+    if of.has_finished(of.put.load(Ordering::SeqCst)) {
+        0
+    } else {
+        NOT_READY
+    }
+}
+
+/// Lets everything finish that is in the stream.
+unsafe extern "system" fn stream_synchronize(of: sys::CUstream) -> u32 {
+    let of = unsafe { stream(of) };
+    of.finished
+        .fetch_max(of.put.load(Ordering::SeqCst), Ordering::SeqCst);
     0
 }
 
@@ -360,7 +380,7 @@ unsafe extern "system" fn event_query(raw: sys::CUevent) -> u32 {
     let answer = {
         let record = *event.shared().record.lock().unwrap();
         match record {
-            Some((on, at)) if !on.has_finished(at) => 600,
+            Some((on, at)) if !on.has_finished(at) => NOT_READY,
             _ => 0,
         }
     };
@@ -389,7 +409,8 @@ pub(crate) fn while_asked(action: impl FnOnce() + 'static) {
     MEANWHILE.set(Some(Box::new(action)));
 }
 
-/// Has `action` done when this thread next records an event or waits for one: before that is in the stream.
+/// Has `action` done when this thread next records an event or waits for one: before that is in the
+/// stream.
 pub(crate) fn before_the_next_is_put(action: impl FnOnce() + 'static) {
     BEFORE_PUT.set(Some(Box::new(action)));
 }
@@ -405,6 +426,20 @@ unsafe extern "system" fn import(
 ) -> u32 {
     unsafe { to.write((&raw const FOREIGN).cast_mut().cast()) };
     0
+}
+
+unsafe extern "system" fn destroy_semaphore(_: sys::CUexternalSemaphore) -> u32 {
+    SEMAPHORES_GONE.set(SEMAPHORES_GONE.get() + 1);
+    0
+}
+
+std::thread_local! {
+    static SEMAPHORES_GONE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How many semaphores this thread has destroyed since it was last asked.
+pub(crate) fn semaphores_gone() -> u32 {
+    SEMAPHORES_GONE.replace(0)
 }
 
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`.
@@ -664,6 +699,8 @@ pub(crate) fn another_over(device: &Device) -> Device {
 fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
     let symbols = Symbols {
         stream_create,
+        stream_query,
+        stream_synchronize,
         stream_destroy,
         stream_get_ctx,
         stream_get_capture_info,
@@ -674,6 +711,7 @@ fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
         event_query,
         stream_wait_event,
         import_external_semaphore: import,
+        destroy_external_semaphore: destroy_semaphore,
         signal_external_semaphores_async: signal_external,
         wait_external_semaphores_async: wait_external,
         mem_alloc,

@@ -111,8 +111,8 @@ impl Queue {
     /// the first, and a wait for it waits for the latest at the time of that wait. What is said of fences
     /// elsewhere holds, but for captures: they record and wait for it only by names of their own.
     ///
-    /// The fence may be dropped at any time: graphs keep what they need of it. Blocks while another thread
-    /// submits to the stream or has its [guard](Queue::stream).
+    /// The fence may be dropped at any time: graphs keep what they need of it. Blocks while another
+    /// thread submits to the stream or has its [guard](Queue::stream).
     ///
     /// See `cuEventRecordWithFlags` with `CU_EVENT_RECORD_EXTERNAL`.
     ///
@@ -177,7 +177,8 @@ impl Queue {
             };
             // Until the node is there no other thread ends the capture, or destroys the graph.
             let turn = stream.turn().enter();
-            // SAFETY: the driver has just named the graph that it captures into, and goes on to in this turn.
+            // SAFETY: the driver has just named the graph that it captures into, and goes on to in
+            // this turn.
             unsafe { own.keep_in(graph(&turn)?) }?;
             put(stream, &own)?;
             Ok(own)

@@ -95,8 +95,9 @@ impl backend::Queue for Queue {
         self.lane.submit(waits, work, signals)
     }
 
-    /// While the stream is being captured into a graph, `fence` becomes a place in it. While another thread has the
-    /// stream's [guard](Queue::stream), the record is held like a submission, and comes behind the capture.
+    /// While the stream is being captured into a graph, `fence` becomes a place in it. While
+    /// another thread has the stream's [guard](Queue::stream), the record is held like a
+    /// submission, and comes behind the capture.
     fn record(&self, fence: &Fence) -> Result<()> {
         self.record_anywhere(fence)
     }

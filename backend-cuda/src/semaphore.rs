@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
@@ -12,12 +12,17 @@ use syncline_core::{Rejected, Result};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Raw;
+use crate::event::Mark;
+use crate::lock;
+use crate::put_by::Resource;
 use crate::stream::Stream;
 
 /// An imported semaphore. Submissions that use it keep it until they have finished.
 pub(crate) struct Semaphore {
     context: Arc<Context>,
     raw: Raw<sys::CUextSemaphore_st>,
+    /// The stream of the signals that the host has this device make; made when first needed.
+    host_signals: Mutex<Option<Stream>>,
 }
 
 /// What a semaphore is imported as. The driver does not find a mistake: a timeline taken for a binary
@@ -36,6 +41,28 @@ impl Semaphore {
     pub(crate) const fn raw(&self) -> sys::CUexternalSemaphore {
         self.raw.0
     }
+
+    /// Signals a timeline's semaphore behind nothing, and records `mark` behind that. `announce` is
+    /// called first, with the stream.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn signal_from_host(
+        &self,
+        value: u64,
+        mark: &Mark,
+        announce: impl FnOnce(&Stream),
+    ) -> Result<()> {
+        let _bound = self.context.bind_apart()?;
+        let mut stream = lock(&self.host_signals);
+        let stream = match &mut *stream {
+            Some(stream) => stream,
+            none => none.insert(Stream::new(&self.context, "signals of the host")?),
+        };
+        announce(stream);
+        signal_all(stream, 1, [(self.raw(), value)].into_iter())?;
+        stream.record(mark)
+    }
 }
 
 impl Drop for Semaphore {
@@ -43,7 +70,19 @@ impl Drop for Semaphore {
         let Ok(_bound) = self.context.bind_apart() else {
             return;
         };
-        // SAFETY: imported once, destroyed once, and nothing that uses it is outstanding.
+        // CUDA destroys no semaphore while a signal of it is outstanding, and this does not wait
+        // for one.
+        let signals = lock(&self.host_signals).take();
+        let outstanding = signals.filter(|stream| matches!(stream.is_idle(), Ok(false)));
+        if let Some(stream) = outstanding {
+            let signalled = Resource::Signalled(Raw(self.raw.0), stream.into_raw_stream());
+            self.context.put_by().add(signalled, 0);
+            return;
+        }
+        // SAFETY: imported once, destroyed once. No signal or wait is outstanding: submissions keep
+        // the semaphore until they have finished, what the host signalled is through or lost with
+        // its device, and an application that signals a claim keeps the timeline (see
+        // `Device::submit_claimed`).
         let _ = unsafe { self.context.driver().destroy_external_semaphore(self.raw.0) };
     }
 }
@@ -184,6 +223,7 @@ impl Device {
         Ok(Semaphore {
             context: context.clone(),
             raw: Raw(raw),
+            host_signals: Mutex::default(),
         })
     }
 }

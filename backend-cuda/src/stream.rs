@@ -22,6 +22,7 @@ const PER_THREAD: usize = 2;
 /// A raw stream as one device uses it.
 pub(crate) struct Stream {
     of: Arc<RawStream>,
+    /// Dropped behind the raw stream, which needs it.
     context: Arc<Context>,
 }
 
@@ -82,8 +83,9 @@ impl Stream {
         make(context.driver(), &raw mut raw).map_err(|code| context.error(code))?;
         let object = Object::new("stream", label);
         Ok(Self {
-            // SAFETY: `made` calls this with functions that create a stream in the current context,
-            // which is this one, and the handle is used nowhere else.
+            // SAFETY: `make` has created the stream in the current context, which is this one, and
+            // given its handle to nothing else. References are kept by streams, which keep their
+            // context, and by what the context frees at its end.
             of: unsafe { RawStream::made(context, raw, object) },
             context: context.clone(),
         })
@@ -152,6 +154,11 @@ impl Stream {
     #[inline]
     pub(crate) fn raw(&self) -> sys::CUstream {
         self.of.raw()
+    }
+
+    /// The raw stream alone, to be kept by the context.
+    pub(crate) fn into_raw_stream(self) -> Arc<RawStream> {
+        self.of
     }
 
     /// True if nobody but the engine has ever had it: nothing is in it but what submissions put there.
@@ -274,8 +281,9 @@ impl Stream {
         self.of.lend();
     }
 
-    /// Whether it is being captured, as far as this thread can tell without blocking. `None` while another thread
-    /// has the stream's turn: a submission is put off then, and asks again in its own turn.
+    /// Whether it is being captured, as far as this thread can tell without blocking. `None` while
+    /// another thread has the stream's turn: a submission is put off then, and asks again in its
+    /// own turn.
     ///
     /// # Errors
     /// A driver error.
@@ -290,10 +298,11 @@ impl Stream {
         }
     }
 
-    /// Whether it is being captured, which stays as it is until the stream's turn is given up. Harms no capture.
+    /// Whether it is being captured, which stays as it is until the stream's turn is given up.
+    /// Harms no capture.
     ///
-    /// Only asked in the stream's turn: if a capture begins or ends on another thread meanwhile, the driver
-    /// (580.159) has crashed.
+    /// Only asked in the stream's turn: if a capture begins or ends on another thread meanwhile,
+    /// the driver (580.159) has crashed.
     ///
     /// # Errors
     /// A driver error.
