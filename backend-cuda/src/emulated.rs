@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -86,7 +87,8 @@ impl Event {
 /// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_CAPTURED_EVENT`.
 const INVALID_VALUE: u32 = 1;
 const CAPTURED_EVENT: u32 = 907;
-/// `CUDA_ERROR_NOT_READY`.
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_NOT_READY`.
+const OUT_OF_MEMORY: u32 = 2;
 const NOT_READY: u32 = 600;
 
 /// A semaphore of another API: no more than what is imported.
@@ -428,6 +430,34 @@ unsafe extern "system" fn import(
     0
 }
 
+/// Takes the descriptor of what it imports. Closes one that it refuses; the number is another file's then.
+unsafe extern "system" fn import_memory(
+    _: *mut sys::CUexternalMemory,
+    desc: *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+) -> u32 {
+    let mut fd = unsafe { OwnedFd::from_raw_fd((*desc).handle.fd) };
+    let inode = rustix::fs::fstat(&fd).unwrap().st_ino;
+    FILES.with_borrow_mut(|files| files.push(inode));
+    let refused = REFUSED.get().checked_sub(1);
+    if let Some(left) = refused {
+        REFUSED.set(left);
+        let (other, _) = std::io::pipe().unwrap();
+        rustix::io::dup2(other, &mut fd).unwrap();
+    }
+    // The driver's, or the other file's.
+    let _ = fd.into_raw_fd();
+    if refused.is_some() { OUT_OF_MEMORY } else { 0 }
+}
+
+std::thread_local! {
+    static FILES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The inodes behind the descriptors that this thread has had imported as memory since the last time.
+pub(crate) fn imported_files() -> Vec<u64> {
+    FILES.take()
+}
+
 unsafe extern "system" fn destroy_semaphore(_: sys::CUexternalSemaphore) -> u32 {
     SEMAPHORES_GONE.set(SEMAPHORES_GONE.get() + 1);
     0
@@ -647,7 +677,6 @@ thread_local! {
 
 /// Memory, each of its own, that nobody can reach.
 unsafe extern "system" fn mem_alloc(to: *mut sys::CUdeviceptr, _: usize) -> u32 {
-    const OUT_OF_MEMORY: u32 = 2;
     static NEXT: AtomicU64 = AtomicU64::new(4_096);
     if let Some(left) = REFUSED.get().checked_sub(1) {
         REFUSED.set(left);
@@ -712,6 +741,7 @@ fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
         stream_wait_event,
         import_external_semaphore: import,
         destroy_external_semaphore: destroy_semaphore,
+        import_external_memory: import_memory,
         signal_external_semaphores_async: signal_external,
         wait_external_semaphores_async: wait_external,
         mem_alloc,
