@@ -430,7 +430,8 @@ unsafe extern "system" fn import(
     0
 }
 
-/// Takes the descriptor of what it imports. Closes one that it refuses; the number is another file's then.
+/// Takes the descriptor of what it imports. Closes one that it refuses; the number is another
+/// file's then.
 unsafe extern "system" fn import_memory(
     _: *mut sys::CUexternalMemory,
     desc: *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
@@ -453,7 +454,8 @@ std::thread_local! {
     static FILES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The inodes behind the descriptors that this thread has had imported as memory since the last time.
+/// The inodes behind the descriptors that this thread has had imported as memory since the last
+/// time.
 pub(crate) fn imported_files() -> Vec<u64> {
     FILES.take()
 }
@@ -686,6 +688,13 @@ unsafe extern "system" fn mem_alloc(to: *mut sys::CUdeviceptr, _: usize) -> u32 
     0
 }
 
+/// Pinned memory. Never freed.
+unsafe extern "system" fn mem_host_alloc(to: *mut *mut c_void, bytes: usize, _: c_uint) -> u32 {
+    let words = vec![u64::MAX; bytes.div_ceil(8)].leak();
+    unsafe { to.write(words.as_mut_ptr().cast()) };
+    0
+}
+
 unsafe extern "system" fn mem_free(pointer: sys::CUdeviceptr) -> u32 {
     FREED.with_borrow_mut(|freed| freed.push(pointer));
     0
@@ -745,6 +754,7 @@ fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
         signal_external_semaphores_async: signal_external,
         wait_external_semaphores_async: wait_external,
         mem_alloc,
+        mem_host_alloc,
         mem_free,
         device_get_attribute: attribute,
         ctx_get_current: get_current,

@@ -132,7 +132,7 @@ impl Imported for ExternalPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        wait_all(stream, count, ports.map(raw))
+        wait_all(stream, count, ports.map(semaphore))
     }
 
     #[inline]
@@ -141,13 +141,13 @@ impl Imported for ExternalPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        signal_all(stream, count, ports.map(raw))
+        signal_all(stream, count, ports.map(semaphore))
     }
 }
 
 #[inline]
-fn raw((port, value): (&ExternalPort, u64)) -> (sys::CUexternalSemaphore, u64) {
-    (port.raw(), value)
+fn semaphore((port, value): (&ExternalPort, u64)) -> (&Semaphore, u64) {
+    (&port.semaphore, value)
 }
 
 impl std::fmt::Debug for ExternalPort {

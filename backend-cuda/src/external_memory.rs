@@ -103,12 +103,10 @@ impl Device {
             let _ = unsafe { context.driver().destroy_external_memory(raw) };
             return Err(context.error(code));
         }
-        Ok(DeviceBuffer::new(
-            self,
-            pointer,
-            handle.length(),
-            Resource::External(pointer, Raw(raw)),
-        ))
+        let resource = Resource::External(pointer, Raw(raw));
+        // SAFETY: mapped above, of the handle's size, which its length does not exceed (checked
+        // above).
+        Ok(unsafe { DeviceBuffer::new(&self.place(), pointer, handle.length(), resource) })
     }
 }
 

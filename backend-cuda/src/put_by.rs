@@ -19,7 +19,7 @@ use crate::driver::{Code, Driver, Raw};
 use crate::lock;
 use crate::raw_stream::RawStream;
 
-/// A resource whose end may wait for all work of its context.
+/// A resource whose end may wait for all work of its context. It owns what it names.
 #[derive(Debug)]
 pub(crate) enum Resource {
     Device(sys::CUdeviceptr),
@@ -48,10 +48,13 @@ impl Resource {
         context.put_by().free_all(driver);
     }
 
-    /// Its context is current.
+    /// Frees it. Its context is current.
     fn free(self, driver: &Driver) {
         // Errors mean that the context or the driver has gone first.
-        // SAFETY: of this driver, freed once as it was made, by its only owner; submissions that use it have finished.
+        // SAFETY: a resource is made of what its owner gives away for good, and this consumes it:
+        // it is freed once, by the function that belongs to the one that made it, in its context,
+        // which is current. Submissions keep the owner until they have finished. `cuMemFree`,
+        // `cuMemFreeHost` and `cuMemHostUnregister` wait for other work by themselves.
         let _: Result<(), Code> = unsafe {
             match self {
                 Self::Device(pointer) => driver.mem_free(pointer),

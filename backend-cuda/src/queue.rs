@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Port, Recycled,
-    Room, Submitted, Timing, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Recycled, Room,
+    Submitted, Timing, Waker,
 };
 use syncline_core::trace::Trace;
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
@@ -215,7 +215,7 @@ impl Line {
         let last = match (batch.signals, last) {
             // The work has ended with an event, and that stands for the whole submission.
             ([], Some(mark)) => {
-                let own = Self::own(batch.end);
+                let own = self.own(batch.end)?;
                 own.push(batch.end.value(), mark, self.stream.domain());
                 return Ok(());
             }
@@ -224,7 +224,7 @@ impl Line {
         if let ([signal], None) = (batch.signals, &last)
             && let Some(port) = signal.port::<EventPort>()
         {
-            let own = Self::own(batch.end);
+            let own = self.own(batch.end)?;
             let (number, domain) = (batch.end.value(), self.stream.domain());
             let mark = own.begin(number, domain, self.device.plain_events())?;
             if let Err(error) = self.stream.record(&mark) {
@@ -245,7 +245,7 @@ impl Line {
         let count = batch.signals.iter().filter_map(here).count();
         let only_here = count == batch.signals.len();
         let domain = self.stream.domain();
-        let own = Self::own(batch.end);
+        let own = self.own(batch.end)?;
         let number = batch.end.value();
         let mark = match last.filter(|_| only_here) {
             Some(mark) => {
@@ -281,17 +281,17 @@ impl Line {
     /// one before and with that, and no event need say so. False if one must.
     #[inline]
     fn follow(&self, batch: &Batch<'_>, waited: Waited) -> bool {
-        let own = Self::own(batch.end);
-        own.follow(batch.end.value(), waited, self.stream.domain())
+        self.own(batch.end)
+            .is_ok_and(|own| own.follow(batch.end.value(), waited, self.stream.domain()))
     }
 
     /// The port of the queue's own timeline, as `end` has it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it is none of this backend's.
     #[inline]
-    fn own(end: NativePoint<'_>) -> &EventPort {
-        debug_assert!(end.port::<EventPort>().is_some());
-        let port: *const dyn Port = end.any_port();
-        // SAFETY: that timeline is made with the queue, by this backend, and the end of a batch is never anything else's.
-        unsafe { &*port.cast::<EventPort>() }
+    fn own<'p>(&self, end: NativePoint<'p>) -> Result<&'p EventPort> {
+        end.port::<EventPort>().ok_or_else(|| self.foreign(end))
     }
 
     #[cold]
@@ -323,7 +323,7 @@ impl Line {
     ) -> Result<All<'p>> {
         let external = All::of(points).map_err(|point| self.foreign(point))?;
         keep.take_room(EXTERNAL * external.count() as u64);
-        let (number, reached) = (end.value(), Self::own(end).reached());
+        let (number, reached) = (end.value(), self.own(end)?.reached());
         let All {
             semaphores,
             counters,

@@ -297,13 +297,13 @@ fn signal_claimed<P: Imported>(
 }
 
 impl Queue {
-    /// The raw stream, to the application alone while the guard lives. Submissions to this queue are
-    /// held until then, and go a few milliseconds later at most. The same holds for every other queue
-    /// over this stream, and for [`Device::submit_claimed`].
+    /// The raw stream, to the application alone while the guard lives. Submissions to this queue
+    /// are held until then, and go a few milliseconds later at most. The same holds for every other
+    /// queue over this stream, and for [`Device::submit_claimed`].
     ///
-    /// Blocks while another thread submits to the stream or holds a guard of it. The same thread may
-    /// have several. Raw work needs the guard only where it must not mix with submissions of other
-    /// threads, and where a capture begins or ends.
+    /// Blocks while another thread submits to the stream or holds a guard of it. The same thread
+    /// may have several. Raw work needs the guard only where it must not mix with submissions of
+    /// other threads, and where a capture begins or ends.
     ///
     /// Threads that hold guards of several streams take them in the same order, or they block each
     /// other.
