@@ -35,7 +35,8 @@ impl NativeMark for Captured {
 }
 
 impl Captured {
-    /// True while the graph is still being captured: in the turn of the stream where this was recorded.
+    /// True while the graph is still being captured: in the turn of the stream where this was
+    /// recorded.
     fn is_open(&self, recorded_on: &Stream, turn: &Held<'_>) -> Result<bool> {
         let now = recorded_on.capture_during(turn)?;
         Ok(matches!(now, Capture::Active { id, .. } if id == self.capture))
@@ -57,8 +58,8 @@ impl Queue {
     fn record_with_care(&self, fence: &Fence) -> Result<()> {
         let line = self.line();
         let own = OwnEvent::of(fence);
-        // Kept from the question to the record, so that no other thread ends the capture between them.
-        // While another thread has the turn, this becomes a submission like any other.
+        // Kept from the question to the record, so that no other thread ends the capture between
+        // them. While another thread has the turn, this becomes a submission like any other.
         let turn = line.stream.turn().try_enter_again();
         let capture = match &turn {
             Some(turn) => line.stream.capture_during(turn)?,
@@ -75,7 +76,8 @@ impl Queue {
             }
             (Capture::Active { id, .. }, None) => {
                 let make = || {
-                    // Given up before the fence lets go of what it held, which may be the application's.
+                    // Given up before the fence lets go of what it held, which may be the
+                    // application's.
                     let _turn = turn;
                     let _bound = line.device.context().bind()?;
                     Ok(Arc::new(Captured {
@@ -154,8 +156,8 @@ impl Queue {
         // Without its queue the stream may be gone, too.
         let there = captured.line.upgrade().ok_or_else(ended)?;
         let line = self.line();
-        // Of both streams until the wait is made: no submission is in the middle of its record here, and no other
-        // thread ends the capture.
+        // Of both streams until the wait is made: no submission is in the middle of its record
+        // here, and no other thread ends the capture.
         let (turn, turn_there) = enter_both(line.stream.turn(), there.stream.turn());
         if !captured.is_open(&there.stream, &turn_there)? {
             return Err(ended());

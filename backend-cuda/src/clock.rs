@@ -391,8 +391,9 @@ impl Rig {
         let _bound = self.context.bind_apart()?;
         let mut words = self.words.pointer();
         let mut params = [(&raw mut words).cast()];
-        // SAFETY: the kernel takes the address of as many words as there are, and is one thread. The words, and all else, live until it
-        // has ended: the attempt keeps them. The driver copies the parameter during the call.
+        // SAFETY: the kernel takes one address of 64 bits, of as many pinned words as it uses, and
+        // is one thread. The words, the stream and the kernel live until it has ended: the attempt
+        // keeps them. The driver copies the parameter during the call.
         unsafe {
             self.context.driver().launch_kernel(
                 self.show.raw(),

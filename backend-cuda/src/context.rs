@@ -52,7 +52,7 @@ impl Context {
     /// A driver error.
     pub(crate) fn primary(driver: &Driver, device: sys::CUdevice, object: &Object) -> Result<Self> {
         let mut raw = null_mut();
-        // SAFETY: writes one handle; released on drop.
+        // SAFETY: writes one handle. The driver refuses what is no device.
         unsafe { driver.device_primary_ctx_retain(&raw mut raw, device) }
             .map_err(|code| driver.error(object, code))?;
         Ok(Self {
@@ -105,7 +105,7 @@ impl Context {
     pub(crate) fn device(&self) -> Result<sys::CUdevice> {
         let _bound = self.bind()?;
         let mut device = 0;
-        // SAFETY: writes one number; the context is current.
+        // SAFETY: writes one number, of the current context.
         unsafe { self.driver.ctx_get_device(&raw mut device) }.map_err(|code| self.error(code))?;
         Ok(device)
     }
@@ -193,7 +193,7 @@ impl Context {
         // SAFETY: writes one handle.
         unsafe { self.driver.ctx_get_current(&raw mut before) }.map_err(|code| self.error(code))?;
         if before != self.raw.0 {
-            // SAFETY: the context is alive.
+            // SAFETY: alive: retained, or lent by who adopted it (see `adopted`).
             unsafe { self.driver.ctx_push_current(self.raw.0) }.map_err(|code| self.error(code))?;
         }
         Ok(Bound {
@@ -217,17 +217,7 @@ impl Context {
     /// among it), and invalidates that capture. What is called here is never part of a capture.
     #[inline]
     pub(crate) fn allow_during_capture(&self) -> CaptureMode<'_> {
-        let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: exchanges one integer with the thread's own setting.
-        let exchanged = unsafe {
-            self.driver
-                .thread_exchange_stream_capture_mode(&raw mut mode)
-        };
-        CaptureMode {
-            context: self,
-            before: exchanged.is_ok().then_some(mode),
-            _this_thread: PhantomData,
-        }
+        CaptureMode::relaxed(&self.driver)
     }
 }
 
@@ -240,8 +230,9 @@ impl Drop for Context {
         }
         if let Some(device) = self.retained {
             let _mode = self.allow_during_capture();
-            // SAFETY: retained once, released once. At process exit the driver may be gone already,
-            // and then says so; there is nothing left to release.
+            // SAFETY: retained once (`primary`), released once. Whatever was made in it keeps this,
+            // so nothing of it is left. At process exit the driver may be gone already, and then
+            // says so.
             let _ = unsafe { self.driver.device_primary_ctx_release(device) };
         }
     }
@@ -269,27 +260,44 @@ impl Drop for Bound<'_> {
         // SAFETY: writes one handle.
         let known = unsafe { driver.ctx_get_current(&raw mut now) }.is_ok();
         if known && now != self.before {
-            // SAFETY: what was current on this thread when `bind` was called; null for none.
+            // SAFETY: what was current on this thread when `bind` was called, or null for none.
+            // Only `unsafe` code of the application's can have destroyed it since.
             let _ = unsafe { driver.ctx_set_current(self.before) };
         }
     }
 }
 
 /// The thread's capture mode is relaxed; dropping it restores what the caller had.
-pub(crate) struct CaptureMode<'c> {
-    context: &'c Context,
+pub(crate) struct CaptureMode<'d> {
+    driver: &'d Driver,
     before: Option<u32>,
     _this_thread: PhantomData<*const ()>,
+}
+
+impl<'d> CaptureMode<'d> {
+    /// See [`Context::allow_during_capture`].
+    #[inline]
+    pub(crate) fn relaxed(driver: &'d Driver) -> Self {
+        let mut mode = CAPTURE_MODE_RELAXED;
+        // SAFETY: reads and writes one integer; the setting is this thread's alone, and any is
+        // valid.
+        let exchanged = unsafe { driver.thread_exchange_stream_capture_mode(&raw mut mode) };
+        Self {
+            driver,
+            before: exchanged.is_ok().then_some(mode),
+            _this_thread: PhantomData,
+        }
+    }
 }
 
 impl Drop for CaptureMode<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(mut mode) = self.before {
-            // SAFETY: gives back the value that the driver gave out.
+            // SAFETY: as above, with the value that the driver gave this thread, which this is
+            // still.
             let _ = unsafe {
-                self.context
-                    .driver
+                self.driver
                     .thread_exchange_stream_capture_mode(&raw mut mode)
             };
         }

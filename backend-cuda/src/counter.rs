@@ -29,7 +29,11 @@ pub struct CounterPort {
     device: Object,
 }
 
-/// Where the device finds the counter. Submissions that use it keep it until they have finished.
+/// Where the device finds the counter: an aligned word of a page that is registered for as long as
+/// this lives.
+///
+/// A submission keeps this until it has finished (`Line::external`). An application that signals a
+/// claim keeps the timeline, and that has it (see `Device::submit_claimed`).
 pub(crate) struct Word {
     context: Arc<Context>,
     counter: Arc<Counter>,
@@ -129,7 +133,8 @@ impl Imported for CounterPort {
     ) -> Result<()> {
         let mut ports = ports.peekable();
         let flush = ports.peek().is_some_and(|(port, _)| port.word.flushes);
-        wait_all(stream, count, ports.map(at), flush)
+        // SAFETY: see `Word`.
+        unsafe { wait_all(stream, count, ports.map(at), flush) }
     }
 
     fn signal_all<'p>(
@@ -137,7 +142,8 @@ impl Imported for CounterPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        write_all(stream, count, ports.map(at))
+        // SAFETY: see `Word`.
+        unsafe { write_all(stream, count, ports.map(at)) }
     }
 }
 
@@ -200,7 +206,8 @@ impl Device {
         let _bound = context.bind_apart()?;
         let page = counter.address();
         let register = |driver: &Driver| {
-            // SAFETY: mapped, of this size, for as long as the counter lives, which is until it is not registered any more.
+            // SAFETY: a page that is mapped for as long as the counter lives. The word below keeps
+            // that until the page is not registered any more.
             unsafe { driver.mem_host_register(page, Counter::BYTES, REGISTERED) }
         };
         context.make(register)?;
@@ -213,7 +220,7 @@ impl Device {
             flushes: self.info().capabilities.stream_memory_flush,
         };
         let mut address = 0;
-        // SAFETY: registered with a device mapping.
+        // SAFETY: registered above with a device mapping; writes one address.
         let found = unsafe {
             let driver = context.driver();
             driver.mem_host_get_device_pointer(&raw mut address, page, 0)

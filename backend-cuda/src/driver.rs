@@ -35,7 +35,8 @@ struct Loaded {
 pub(crate) struct Raw<T>(pub(crate) *mut T);
 
 // SAFETY: the driver locks its objects itself ("The CUDA driver API is thread-safe", and handles are
-// not bound to threads); no Rust code dereferences the pointer.
+// not bound to threads). Rust code follows such a pointer only to pinned memory, through atomics
+// (`DeviceBuffer::as_words`).
 unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Raw<T> {}
@@ -109,7 +110,8 @@ macro_rules! symbols {
                 Ok(Self {
                     $(
                         // SAFETY: cuda.h declares the function with these arguments, and its result
-                        // is a C enum, which has the size of an unsigned integer.
+                        // is a C enum, which has the size of an unsigned integer. The pointer stays
+                        // valid, as `load` never unloads the library.
                         $name: *unsafe { library.get($symbol.as_bytes()) }.map_err(|_| $symbol)?,
                     )*
                 })

@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -41,7 +42,8 @@ struct Stream {
     capture: Mutex<Capture>,
 }
 
-/// Whether a stream is being captured, and how many calls have gone into the graph instead of the stream.
+/// Whether a stream is being captured, and how many calls have gone into the graph instead of the
+/// stream.
 #[derive(Default)]
 struct Capture {
     /// Its number; `None` for no capture.
@@ -85,6 +87,9 @@ impl Event {
 /// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_CAPTURED_EVENT`.
 const INVALID_VALUE: u32 = 1;
 const CAPTURED_EVENT: u32 = 907;
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_NOT_READY`.
+const OUT_OF_MEMORY: u32 = 2;
+const NOT_READY: u32 = 600;
 
 /// A semaphore of another API: no more than what is imported.
 static FOREIGN: u8 = 0;
@@ -155,6 +160,23 @@ unsafe extern "system" fn stream_get_capture_info(
 
 unsafe extern "system" fn stream_get_ctx(of: sys::CUstream, to: *mut sys::CUcontext) -> u32 {
     unsafe { to.write(stream(of).context.load(Ordering::SeqCst)) };
+    0
+}
+
+unsafe extern "system" fn stream_query(of: sys::CUstream) -> u32 {
+    let of = unsafe { stream(of) };
+    if of.has_finished(of.put.load(Ordering::SeqCst)) {
+        0
+    } else {
+        NOT_READY
+    }
+}
+
+/// Lets everything finish that is in the stream.
+unsafe extern "system" fn stream_synchronize(of: sys::CUstream) -> u32 {
+    let of = unsafe { stream(of) };
+    of.finished
+        .fetch_max(of.put.load(Ordering::SeqCst), Ordering::SeqCst);
     0
 }
 
@@ -360,7 +382,7 @@ unsafe extern "system" fn event_query(raw: sys::CUevent) -> u32 {
     let answer = {
         let record = *event.shared().record.lock().unwrap();
         match record {
-            Some((on, at)) if !on.has_finished(at) => 600,
+            Some((on, at)) if !on.has_finished(at) => NOT_READY,
             _ => 0,
         }
     };
@@ -389,7 +411,8 @@ pub(crate) fn while_asked(action: impl FnOnce() + 'static) {
     MEANWHILE.set(Some(Box::new(action)));
 }
 
-/// Has `action` done when this thread next records an event or waits for one: before that is in the stream.
+/// Has `action` done when this thread next records an event or waits for one: before that is in the
+/// stream.
 pub(crate) fn before_the_next_is_put(action: impl FnOnce() + 'static) {
     BEFORE_PUT.set(Some(Box::new(action)));
 }
@@ -405,6 +428,50 @@ unsafe extern "system" fn import(
 ) -> u32 {
     unsafe { to.write((&raw const FOREIGN).cast_mut().cast()) };
     0
+}
+
+/// Takes the descriptor of what it imports. Closes one that it refuses; the number is another
+/// file's then.
+unsafe extern "system" fn import_memory(
+    _: *mut sys::CUexternalMemory,
+    desc: *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+) -> u32 {
+    let mut fd = unsafe { OwnedFd::from_raw_fd((*desc).handle.fd) };
+    let inode = rustix::fs::fstat(&fd).unwrap().st_ino;
+    FILES.with_borrow_mut(|files| files.push(inode));
+    let refused = REFUSED.get().checked_sub(1);
+    if let Some(left) = refused {
+        REFUSED.set(left);
+        let (other, _) = std::io::pipe().unwrap();
+        rustix::io::dup2(other, &mut fd).unwrap();
+    }
+    // The driver's, or the other file's.
+    let _ = fd.into_raw_fd();
+    if refused.is_some() { OUT_OF_MEMORY } else { 0 }
+}
+
+std::thread_local! {
+    static FILES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The inodes behind the descriptors that this thread has had imported as memory since the last
+/// time.
+pub(crate) fn imported_files() -> Vec<u64> {
+    FILES.take()
+}
+
+unsafe extern "system" fn destroy_semaphore(_: sys::CUexternalSemaphore) -> u32 {
+    SEMAPHORES_GONE.set(SEMAPHORES_GONE.get() + 1);
+    0
+}
+
+std::thread_local! {
+    static SEMAPHORES_GONE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How many semaphores this thread has destroyed since it was last asked.
+pub(crate) fn semaphores_gone() -> u32 {
+    SEMAPHORES_GONE.replace(0)
 }
 
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`.
@@ -612,13 +679,19 @@ thread_local! {
 
 /// Memory, each of its own, that nobody can reach.
 unsafe extern "system" fn mem_alloc(to: *mut sys::CUdeviceptr, _: usize) -> u32 {
-    const OUT_OF_MEMORY: u32 = 2;
     static NEXT: AtomicU64 = AtomicU64::new(4_096);
     if let Some(left) = REFUSED.get().checked_sub(1) {
         REFUSED.set(left);
         return OUT_OF_MEMORY;
     }
     unsafe { to.write(NEXT.fetch_add(4_096, Ordering::SeqCst)) };
+    0
+}
+
+/// Pinned memory. Never freed.
+unsafe extern "system" fn mem_host_alloc(to: *mut *mut c_void, bytes: usize, _: c_uint) -> u32 {
+    let words = vec![u64::MAX; bytes.div_ceil(8)].leak();
+    unsafe { to.write(words.as_mut_ptr().cast()) };
     0
 }
 
@@ -664,6 +737,8 @@ pub(crate) fn another_over(device: &Device) -> Device {
 fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
     let symbols = Symbols {
         stream_create,
+        stream_query,
+        stream_synchronize,
         stream_destroy,
         stream_get_ctx,
         stream_get_capture_info,
@@ -674,9 +749,12 @@ fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
         event_query,
         stream_wait_event,
         import_external_semaphore: import,
+        destroy_external_semaphore: destroy_semaphore,
+        import_external_memory: import_memory,
         signal_external_semaphores_async: signal_external,
         wait_external_semaphores_async: wait_external,
         mem_alloc,
+        mem_host_alloc,
         mem_free,
         device_get_attribute: attribute,
         ctx_get_current: get_current,

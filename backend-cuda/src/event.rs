@@ -55,7 +55,8 @@ impl Events {
     pub(crate) unsafe fn opened(context: &Arc<Context>, handle: EventHandle) -> Result<Mark> {
         let none = Code::not_supported("cuIpcOpenEventHandle");
         Self::new(context, DISABLE_TIMING | INTERPROCESS).made(|driver, raw, _| {
-            // SAFETY: the caller's promise. Writes one handle; destroyed on drop.
+            // SAFETY: writes one handle, which the pool destroys. That the exporter keeps the event
+            // is the caller's promise.
             unsafe { driver.ipc_open_event_handle(raw, handle) }.unwrap_or(Err(none))
         })
     }
@@ -85,7 +86,7 @@ impl Events {
     fn hand_out(&self, event: NonNull<Event>) -> Mark {
         // Given back with the last mark: the pool lives for as long as there is one.
         forget(self.0.clone());
-        // SAFETY: the pool has the event, and is alive.
+        // SAFETY: from this pool's list, whose events are freed by the pool's end alone.
         unsafe { event.as_ref() }.users.store(1, Ordering::Relaxed);
         let mark = Mark(event);
         mark.renew();
@@ -109,7 +110,7 @@ impl Events {
     /// A driver error.
     #[cold]
     pub(crate) fn fresh(&self) -> Result<Mark> {
-        // SAFETY: writes one handle; destroyed on drop.
+        // SAFETY: writes one handle, of an event of the current context, which the pool destroys.
         self.made(|driver, raw, flags| unsafe { driver.event_create(raw, flags) })
     }
 
@@ -148,7 +149,7 @@ struct List {
     free: Vec<NonNull<Event>>,
 }
 
-// SAFETY: events may be used from any thread, and this only points to them.
+// SAFETY: it owns the events, and those are `Send` (below).
 unsafe impl Send for List {}
 
 impl Drop for Pool {
@@ -156,10 +157,12 @@ impl Drop for Pool {
         let _mode = self.context.allow_during_capture();
         let all = std::mem::take(&mut *lock(&self.events)).all;
         for event in all {
-            // SAFETY: leaked where it was made, and there once. Nobody has a mark of it, which would keep the pool.
+            // SAFETY: leaked from a box where it was made, and in the list once. No reference is
+            // left: a mark would keep the pool, and so would a `First`.
             let event = unsafe { Box::from_raw(event.as_ptr()) };
-            // SAFETY: as said; a pending event may be destroyed. An error means that the context or the driver has gone
-            // first.
+            // SAFETY: a live event, destroyed here alone, in a context that the pool keeps. CUDA
+            // lets an event go whose record is pending, or that a stream waits for
+            // (`cuEventDestroy`). An error means that the context or the driver has gone first.
             let _ = unsafe { self.context.driver().event_destroy(event.raw.0) };
         }
     }
@@ -178,15 +181,15 @@ struct Event {
     plain: bool,
 }
 
-// SAFETY: the pool is used from any thread, and so is everything else in it.
+// SAFETY: `pool` stands for a shared reference to a `Pool`, which is `Sync`; the rest is `Send`.
 unsafe impl Send for Event {}
-// SAFETY: as for sending.
+// SAFETY: as for sending; the rest is `Sync`.
 unsafe impl Sync for Event {}
 
 impl Event {
     #[inline]
     fn pool(&self) -> &Pool {
-        // SAFETY: the pool destroys its events in the end.
+        // SAFETY: the pool frees its events at its own end, so it is there for as long as this.
         unsafe { &*self.pool }
     }
 
@@ -198,7 +201,7 @@ impl Event {
     /// What the driver says of its last record.
     #[inline]
     fn ask(&self) -> Result<bool, Code> {
-        // SAFETY: the event is alive.
+        // SAFETY: the pool destroys the driver's event together with this.
         match unsafe { self.context().driver().event_query(self.raw.0) } {
             Ok(()) => Ok(true),
             Err(code) if code.is_not_ready() => Ok(false),
@@ -234,7 +237,8 @@ impl Clone for Mark {
 impl Mark {
     #[inline]
     fn event(&self) -> &Event {
-        // SAFETY: the pool lives for as long as there is a mark, and its events live as long as it does.
+        // SAFETY: a mark holds one of the references that keep the pool (see `hand_out`), and the
+        // pool frees its events at its own end.
         unsafe { self.0.as_ref() }
     }
 
@@ -294,19 +298,9 @@ impl Mark {
         alone
     }
 
-    /// A clone, which costs less while there is none yet: who has the only mark to himself is the only one to count.
+    /// A clone, which costs less while there is none yet: no other thread counts then.
     #[inline]
     pub(crate) fn twin(&mut self) -> Self {
-        // SAFETY: borrowed alone.
-        unsafe { self.twin_of_shared() }
-    }
-
-    /// As [`Mark::twin`], of a mark that others may see.
-    ///
-    /// # Safety
-    /// No other thread makes a clone of this mark meanwhile.
-    #[inline]
-    pub(crate) unsafe fn twin_of_shared(&self) -> Self {
         if self.event().users.load(Ordering::Relaxed) != 1 {
             return self.clone();
         }
@@ -349,7 +343,7 @@ impl Mark {
         let context = self.event().context();
         let _bound = context.bind_apart()?;
         let mut milliseconds = 0.0;
-        // SAFETY: both events are alive; writes one number.
+        // SAFETY: both marks keep their events; writes one number.
         let asked: Result<(), Code> = unsafe {
             context
                 .driver()
@@ -377,8 +371,8 @@ impl Mark {
     fn give_back(&self) {
         // What others did with the event comes before what is done with it from here on.
         fence(Ordering::Acquire);
-        // SAFETY: the reference that was left when the event was handed out. The pool is alive until this is dropped, and
-        // nothing of the event is used after that.
+        // SAFETY: takes back the reference that `hand_out` forgot for this event, once: only the
+        // last of its marks comes here. The event is not used after `pool` is dropped.
         let pool = unsafe { Arc::from_raw(self.event().pool) };
         lock(&pool.events).free.push(self.0);
     }
@@ -420,7 +414,8 @@ impl First {
     pub(crate) fn look(&self) -> Option<Seen<'_>> {
         let look = self.front.look();
         let event = std::ptr::with_exposed_provenance::<Event>(look.what() as usize);
-        // SAFETY: null, or an event of the pool, which is kept here and destroys its events in the end.
+        // SAFETY: null, or an event of the pool (see `show`), which is kept here and frees its
+        // events at its own end.
         let event = unsafe { event.as_ref() }?;
         Some(Seen { event, look })
     }

@@ -1,7 +1,7 @@
 //! Timelines of other APIs, imported.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port};
@@ -13,7 +13,6 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::event::Events;
 use crate::imported::Imported;
-use crate::lock;
 use crate::probe::{MEMORY_OPS_LIMIT, SYNC_FILES_LIMIT};
 use crate::semaphore::{Kind, Semaphore, signal_all, wait_all};
 use crate::shown::Shown;
@@ -25,16 +24,9 @@ pub struct ExternalPort {
     semaphore: Arc<Semaphore>,
     device: Object,
     shown: Shown,
-    /// The stream of the signals that the host has this device make, and the events behind them; if nobody but this device signals it, so that
-    /// its events tell the host how far it is.
-    alone: Option<Alone>,
-}
-
-/// See [`ExternalPort`].
-struct Alone {
-    events: Events,
-    /// Made when it is first needed.
-    stream: Mutex<Option<Stream>>,
+    /// The events behind the signals that the host has this device make, if nothing but this device
+    /// signals the timeline: its events tell the host then how far it is.
+    alone: Option<Events>,
 }
 
 impl ExternalPort {
@@ -49,22 +41,16 @@ impl ExternalPort {
 
 impl ExternalPort {
     /// Signals in a stream of its own, behind nothing.
-    fn signal_by_itself(&self, alone: &Alone, value: u64) -> Result<()> {
-        let context = self.semaphore.context();
-        let _bound = context.bind_apart()?;
-        let mut stream = lock(&alone.stream);
-        let stream = match &mut *stream {
-            Some(stream) => stream,
-            none => none.insert(Stream::new(context, "signals of the host")?),
-        };
-        let mark = alone.events.take()?;
-        let crowded = self.shown.announce(value, mark.clone(), stream.domain());
-        let signalled = signal_all(stream, 1, [(self.raw(), value)].into_iter())
-            .and_then(|()| stream.record(&mark));
+    fn signal_by_itself(&self, events: &Events, value: u64) -> Result<()> {
+        let mark = events.take()?;
+        let mut crowded = false;
+        let signalled = self.semaphore.signal_from_host(value, &mark, |stream| {
+            crowded = self.shown.announce(value, mark.clone(), stream.domain());
+        });
         if signalled.is_err() {
             self.shown.withdraw(value);
         } else if crowded {
-            self.shown.trim(context);
+            self.shown.trim(self.semaphore.context());
         }
         signalled
     }
@@ -95,8 +81,8 @@ impl Port for ExternalPort {
     }
 
     fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
-        if let Some(alone) = &self.alone {
-            return self.signal_by_itself(alone, value);
+        if let Some(events) = &self.alone {
+            return self.signal_by_itself(events, value);
         }
         Err(Error::Unsupported {
             object: self.device.clone(),
@@ -106,8 +92,7 @@ impl Port for ExternalPort {
     }
 
     fn release(&self, value: u64, _: ByEngine) -> Result<bool> {
-        let alone = Alone::new(&Events::plain(self.semaphore.context()));
-        self.signal_by_itself(&alone, value)?;
+        self.signal_by_itself(&Events::plain(self.semaphore.context()), value)?;
         Ok(true)
     }
 
@@ -147,7 +132,7 @@ impl Imported for ExternalPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        wait_all(stream, count, ports.map(raw))
+        wait_all(stream, count, ports.map(semaphore))
     }
 
     #[inline]
@@ -156,22 +141,13 @@ impl Imported for ExternalPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        signal_all(stream, count, ports.map(raw))
+        signal_all(stream, count, ports.map(semaphore))
     }
 }
 
 #[inline]
-fn raw((port, value): (&ExternalPort, u64)) -> (sys::CUexternalSemaphore, u64) {
-    (port.raw(), value)
-}
-
-impl Alone {
-    fn new(events: &Events) -> Self {
-        Self {
-            events: events.clone(),
-            stream: Mutex::default(),
-        }
-    }
+fn semaphore((port, value): (&ExternalPort, u64)) -> (&Semaphore, u64) {
+    (&port.semaphore, value)
 }
 
 impl std::fmt::Debug for ExternalPort {
@@ -219,7 +195,7 @@ impl Device {
     ) -> Result<Attachment, Rejected<TimelineFd>> {
         let mut port = self.import_port(handle)?;
         port.shown = Shown::from(initial);
-        port.alone = Some(Alone::new(self.plain_events()));
+        port.alone = Some(self.plain_events().clone());
         Ok(Attachment {
             device: self.id(),
             port: Box::new(port),

@@ -9,7 +9,7 @@ use syncline_core::backend::Device as _;
 use syncline_core::{Error, HandleKind, MemoryFd, Rejected, Result};
 
 use crate::device::Device;
-use crate::driver::Raw;
+use crate::driver::{Code, Raw};
 use crate::memory::DeviceBuffer;
 use crate::put_by::Resource;
 
@@ -43,31 +43,46 @@ impl Device {
                 "it is said to hold a buffer of {length} bytes"
             )));
         }
-        let duplicate = handle
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|error| refused(error.to_string()))?;
         let context = self.context();
         let _bound = context.bind_apart()?;
-        let desc = sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
-            type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
-            handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
-                fd: duplicate.as_raw_fd(),
-            },
-            size: handle.size(),
-            flags: if handle.dedicated() { DEDICATED } else { 0 },
-            reserved: [0; 16],
-        };
-        let mut raw = null_mut();
-        // SAFETY: the handle's type says that the descriptor is such memory's; it is open. The driver
-        // takes it only if it succeeds.
-        let imported = context
-            .make(|driver| unsafe { driver.import_external_memory(&raw mut raw, &raw const desc) });
-        if let Err(error) = imported {
-            close_if_still_ours(duplicate, handle);
-            return Err(error);
+        let (mut raw, mut no_duplicate) = (null_mut(), None);
+        // Asked again where memory was short: each time with a duplicate of its own, because the
+        // driver may have closed the one before.
+        let imported = context.make(|driver| {
+            let duplicate = match handle.as_fd().try_clone_to_owned() {
+                Ok(duplicate) => duplicate,
+                Err(error) => {
+                    no_duplicate = Some(error);
+                    return Err(Code::not_supported("cuImportExternalMemory"));
+                }
+            };
+            let desc = sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+                type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+                handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
+                    fd: duplicate.as_raw_fd(),
+                },
+                size: handle.size(),
+                flags: if handle.dedicated() { DEDICATED } else { 0 },
+                reserved: [0; 16],
+            };
+            // SAFETY: `MemoryFd` says that the descriptor is an opaque one, of memory of this size;
+            // it was checked to be of this GPU, and it is open. The driver takes it if it succeeds,
+            // and writes one handle then.
+            match unsafe { driver.import_external_memory(&raw mut raw, &raw const desc) } {
+                Ok(()) => {
+                    let _ = duplicate.into_raw_fd();
+                    Ok(())
+                }
+                Err(code) => {
+                    close_if_still_ours(duplicate, handle);
+                    Err(code)
+                }
+            }
+        });
+        if let Some(error) = no_duplicate {
+            return Err(refused(error.to_string()));
         }
-        let _ = duplicate.into_raw_fd();
+        imported?;
         let buffer = sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
             offset: 0,
             size: handle.size(),
@@ -75,7 +90,7 @@ impl Device {
             reserved: [0; 16],
         };
         let mut pointer = 0;
-        // SAFETY: the whole of memory that has just been imported.
+        // SAFETY: imported above, in the current context. From 0 to its size is within it.
         let mapped = unsafe {
             context.driver().external_memory_get_mapped_buffer(
                 &raw mut pointer,
@@ -84,16 +99,14 @@ impl Device {
             )
         };
         if let Err(code) = mapped {
-            // SAFETY: imported above, and nothing maps it.
+            // SAFETY: imported above and destroyed here alone. It has no mapped buffer.
             let _ = unsafe { context.driver().destroy_external_memory(raw) };
             return Err(context.error(code));
         }
-        Ok(DeviceBuffer::new(
-            self,
-            pointer,
-            handle.length(),
-            Resource::External(pointer, Raw(raw)),
-        ))
+        let resource = Resource::External(pointer, Raw(raw));
+        // SAFETY: mapped above, of the handle's size, which its length does not exceed (checked
+        // above).
+        Ok(unsafe { DeviceBuffer::new(&self.place(), pointer, handle.length(), resource) })
     }
 }
 
@@ -121,7 +134,12 @@ fn same_file(left: &impl AsRawFd, right: &impl AsFd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::same_file;
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use syncline_core::Origin;
+
+    use super::*;
+    use crate::emulated::{self, imported_files};
 
     #[test]
     fn anonymous_files_are_told_apart() {
@@ -131,5 +149,21 @@ mod tests {
         assert!(!same_file(&one, &other));
         // Some sandboxes forbid the call, and then nothing is the same.
         assert!(same_file(&one, &again) || !same_file(&one, &one));
+    }
+    /// Drivers close a descriptor that they refuse, and its number may be another file's at once.
+    #[test]
+    fn a_second_try_has_a_descriptor_of_its_own() {
+        let device = emulated::device();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let inode = rustix::fs::fstat(&file).unwrap().st_ino;
+        // SAFETY: the driver that is emulated looks into none.
+        let handle =
+            unsafe { MemoryFd::from_fd(file.into(), Origin::of(device.info()), 64, 64, true) };
+        // Something is due, so that the driver is asked again when it has no memory.
+        device.context().put_by().add(Resource::Device(4_096), 4);
+        emulated::refuse_memory(1);
+        let imported = device.import_memory(handle);
+        assert!(imported.is_ok());
+        assert_eq!(imported_files(), [inode, inode]);
     }
 }

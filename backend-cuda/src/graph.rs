@@ -48,12 +48,17 @@ struct Kept {
     let_go: Arc<LetGo>,
 }
 
+const _: () = {
+    const fn sent<T: Send>() {}
+    sent::<Kept>();
+};
+
 /// Called by the driver when the last graph that keeps `kept` is gone.
 ///
 /// # Safety
 /// `kept` came from `Box::into_raw`, as a [`Kept`], and this is the only call with it.
 unsafe extern "C" fn let_go(kept: *mut c_void) {
-    // SAFETY: made by `OwnEvent::keep_in`, and given back once.
+    // SAFETY: the caller's promise. The driver may call this on a thread of its own: see below.
     let Kept { event, let_go } = *unsafe { Box::from_raw(kept.cast::<Kept>()) };
     let_go.events().push(event);
     // Without the device nobody reaps, and no event may be destroyed here.
@@ -76,7 +81,9 @@ impl OwnEvent {
             let_go: let_go_list.clone(),
         }));
         let mut object = null_mut();
-        // SAFETY: writes one handle; `kept` is given to the object, which gives it to `let_go` once.
+        // SAFETY: writes one handle. If that succeeds `kept` is the object's, which calls `let_go`
+        // with it once, when its last reference goes; `let_go` is a function of the type that is
+        // asked for.
         let made = unsafe {
             context.driver().user_object_create(
                 &raw mut object,
@@ -87,18 +94,19 @@ impl OwnEvent {
             )
         };
         if let Err(code) = made {
-            // SAFETY: made above, and nobody has taken it.
+            // SAFETY: from `Box::into_raw` above. The driver made no object that would take it.
             drop(unsafe { Box::from_raw(kept) });
             return Err(context.error(code));
         }
-        // SAFETY: both are alive: the graph is being captured. The graph takes the only reference.
+        // SAFETY: the caller promises a live graph that is this thread's; the object has one
+        // reference, which the graph takes.
         let taken = unsafe {
             context
                 .driver()
                 .graph_retain_user_object(graph, object, 1, MOVE)
         };
         taken.map_err(|code| {
-            // SAFETY: the reference is still ours.
+            // SAFETY: the graph has not taken the reference, which is given up here.
             let _ = unsafe { context.driver().user_object_release(object, 1) };
             context.error(code)
         })
@@ -111,8 +119,8 @@ impl Queue {
     /// the first, and a wait for it waits for the latest at the time of that wait. What is said of fences
     /// elsewhere holds, but for captures: they record and wait for it only by names of their own.
     ///
-    /// The fence may be dropped at any time: graphs keep what they need of it. Blocks while another thread
-    /// submits to the stream or has its [guard](Queue::stream).
+    /// The fence may be dropped at any time: graphs keep what they need of it. Blocks while another
+    /// thread submits to the stream or has its [guard](Queue::stream).
     ///
     /// See `cuEventRecordWithFlags` with `CU_EVENT_RECORD_EXTERNAL`.
     ///
@@ -177,7 +185,8 @@ impl Queue {
             };
             // Until the node is there no other thread ends the capture, or destroys the graph.
             let turn = stream.turn().enter();
-            // SAFETY: the driver has just named the graph that it captures into, and goes on to in this turn.
+            // SAFETY: the driver has just named the graph that it captures into, and goes on to in
+            // this turn.
             unsafe { own.keep_in(graph(&turn)?) }?;
             put(stream, &own)?;
             Ok(own)

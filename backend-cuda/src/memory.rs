@@ -47,10 +47,10 @@ impl Device {
         let context = self.context();
         let _bound = context.bind_apart()?;
         let mut pointer = 0;
-        // SAFETY: writes one address; freed on drop.
+        // SAFETY: writes one address; the context is current.
         context.make(|driver| unsafe { driver.mem_alloc(&raw mut pointer, size) })?;
-        let resource = Resource::Device(pointer);
-        Ok(DeviceBuffer::new(self, pointer, bytes, resource))
+        // SAFETY: just allocated, of so many bytes, and given away here.
+        Ok(unsafe { DeviceBuffer::new(&self.place(), pointer, bytes, Resource::Device(pointer)) })
     }
 
     /// Pinned memory of the host that the device addresses too, all zeroes. Blocks while the driver
@@ -64,7 +64,8 @@ impl Device {
         let _bound = place.context.bind_apart()?;
         let mut host = null_mut();
         place.context.make(|driver| pin(driver, size, &mut host))?;
-        DeviceBuffer::pinned_at(&place, host, bytes, size)
+        // SAFETY: just pinned, of so many bytes.
+        unsafe { DeviceBuffer::pinned_at(&place, host, bytes, size) }
     }
 
     /// Frees the memory, and the modules, that finished submissions had the last handles of. Waits for all work of the context, for
@@ -82,7 +83,7 @@ impl Device {
 
 /// Allocates pinned memory of so many bytes.
 fn pin(driver: &Driver, size: usize, to: &mut *mut c_void) -> Result<(), Code> {
-    // SAFETY: writes one address; freed on drop of the buffer that is made of it.
+    // SAFETY: writes one address; the callers have made the context current.
     unsafe { driver.mem_host_alloc(to, size, PINNED) }
 }
 
@@ -109,16 +110,21 @@ impl DeviceBuffer {
         let _bound = context.bind_apart()?;
         let mut host = null_mut();
         pin(context.driver(), size, &mut host).map_err(|code| context.error(code))?;
-        Self::pinned_at(place, host, bytes, size)
+        // SAFETY: just pinned, of so many bytes.
+        unsafe { Self::pinned_at(place, host, bytes, size) }
     }
 
     /// Of memory that was just pinned, which is freed with it; the context is current.
-    fn pinned_at(place: &Place, host: *mut c_void, bytes: u64, size: usize) -> Result<Self> {
+    ///
+    /// # Safety
+    /// `host` was allocated by [`pin`], of `size` bytes, as many as `bytes`, and is used nowhere
+    /// else.
+    unsafe fn pinned_at(place: &Place, host: *mut c_void, bytes: u64, size: usize) -> Result<Self> {
         let context = &place.context;
-        // SAFETY: `size` bytes of ours that nobody else has seen.
+        // SAFETY: so many bytes that the host may write and that nothing else has seen.
         unsafe { host.cast::<u8>().write_bytes(0, size) };
         let mut pointer = 0;
-        // SAFETY: pinned above, with a device mapping.
+        // SAFETY: pinned with a device mapping; writes one address.
         let mapped = unsafe {
             context
                 .driver()
@@ -126,28 +132,31 @@ impl DeviceBuffer {
         };
         // From here on the buffer frees it.
         let pinned = Resource::Pinned(Raw(host));
-        let buffer = Self::of(place.clone(), pointer, bytes, pinned);
+        // SAFETY: the caller's promise; zeroed above. Without an address on the device, the buffer
+        // is dropped below.
+        let buffer = unsafe { Self::new(place, pointer, bytes, pinned) };
         mapped.map_err(|code| context.error(code))?;
         Ok(buffer)
     }
 
-    pub(crate) fn new(
-        device: &Device,
+    /// Of memory that `resource` owns.
+    ///
+    /// # Safety
+    /// `pointer` is its address on the device of `place`, and it has at least `bytes` bytes. If it
+    /// is pinned, the host may read and write as many, and has written them.
+    pub(crate) unsafe fn new(
+        place: &Place,
         pointer: sys::CUdeviceptr,
         bytes: u64,
         resource: Resource,
     ) -> Self {
-        Self::of(device.place(), pointer, bytes, resource)
-    }
-
-    fn of(place: Place, pointer: sys::CUdeviceptr, bytes: u64, resource: Resource) -> Self {
         let (label, host) = match &resource {
             Resource::External(..) => ("imported memory", None),
             Resource::Pinned(host) => ("pinned memory", Some(Raw(host.0))),
             _ => ("device memory", None),
         };
         Self(Arc::new(Memory {
-            place,
+            place: place.clone(),
             object: Object::new("buffer", label),
             pointer,
             bytes,
@@ -178,15 +187,16 @@ impl DeviceBuffer {
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
         let host = self.0.host.as_ref()?;
-        // SAFETY: `bytes` bytes of pinned, page-aligned, initialized memory, freed with the last clone; the
-        // host reaches them through atomics only.
+        // SAFETY: pinned memory of so many words, page-aligned, once zeroed (see `new`), and freed
+        // with the last clone, which `self` is not yet. The host reaches it through atomics alone.
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU32>(), self.words()) })
     }
 
     /// As [`DeviceBuffer::as_words`], in pairs. Nobody reaches the same memory both ways.
     pub(crate) fn as_long_words(&self) -> Option<&[AtomicU64]> {
         let host = self.0.host.as_ref()?;
-        // SAFETY: as for the words, of which there are twice as many; pages are aligned for these, too.
+        // SAFETY: as for the words, of which there are twice as many. Pages are aligned for these,
+        // too.
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU64>(), self.words() / 2) })
     }
 
@@ -213,7 +223,8 @@ impl DeviceBuffer {
         words.resize(self.words(), 0_u32);
         self.transfer(|memory| {
             let (to, bytes) = (words.as_mut_ptr().cast(), words.len() * 4);
-            // SAFETY: both sides hold `bytes` bytes.
+            // SAFETY: both sides hold `bytes` bytes, and `words` is borrowed for the call, which
+            // ends after the copy.
             unsafe {
                 memory
                     .place
@@ -237,10 +248,18 @@ impl DeviceBuffer {
                 reason: format!("it holds {}", self.words()),
             });
         }
+        // Through atomics, as other threads may read there.
+        if let Some(to) = self.as_words() {
+            for (to, &word) in to.iter().zip(words) {
+                to.store(word, Ordering::Relaxed);
+            }
+            return Ok(());
+        }
         self.transfer(|memory| {
             let (from, bytes) = (words.as_ptr().cast(), size_of_val(words));
             let driver = memory.place.context.driver();
-            // SAFETY: both sides hold `bytes` bytes.
+            // SAFETY: both sides hold `bytes` bytes (checked above). The call has read `words` when
+            // it returns.
             unsafe { driver.memcpy_htod(memory.pointer, from, bytes) }?;
             // The call may return before the last bytes have arrived, and other streams do not wait for it.
             // SAFETY: the legacy default stream of the current context, in which the copy runs.
@@ -295,7 +314,26 @@ impl std::fmt::Debug for DeviceBuffer {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
     use crate::emulated;
+
+    /// Another thread may read there at the same time, through
+    /// [`DeviceBuffer::as_words`](super::DeviceBuffer::as_words).
+    #[test]
+    fn words_of_the_host_are_written_without_the_driver() {
+        let device = emulated::device();
+        let buffer = device.host_buffer(16).unwrap();
+        buffer.write_words(&[1, 2, 3]).unwrap();
+        // The driver that is emulated copies nothing.
+        assert_eq!(buffer.read_words().unwrap(), [1, 2, 3, 0]);
+        let too_many = buffer.write_words(&[9; 5]);
+        assert!(matches!(
+            too_many,
+            Err(syncline_core::Error::Unsupported { .. })
+        ));
+        assert_eq!(buffer.read_words().unwrap(), [1, 2, 3, 0]);
+    }
 
     #[test]
     fn what_the_host_has_no_memory_for_is_not_read() {

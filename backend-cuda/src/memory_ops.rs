@@ -18,13 +18,17 @@ const FLUSH: u32 = 1 << 30;
 pub(crate) type Valued = (sys::CUdeviceptr, u64);
 
 /// Makes what is submitted to `stream` later wait until each word has its value or one behind it, which is for the
-/// device one up to 2^63 − 1 larger. Callers keep the memory registered. There are so many, at least one; one call takes up to 255.
+/// device one up to 2^63 − 1 larger. There are so many, at least one; one call takes up to 255.
 ///
 /// See `cuStreamWaitValue64` with `CU_STREAM_WAIT_VALUE_GEQ`, and `cuStreamBatchMemOp`.
 ///
 /// # Errors
 /// A driver error.
-pub(crate) fn wait_all(
+///
+/// # Safety
+/// Each address is of 64 bits, aligned, in memory that is registered in the stream's context, and
+/// stays so until the stream has come past this.
+pub(crate) unsafe fn wait_all(
     stream: &Stream,
     count: usize,
     mut words: impl Iterator<Item = Valued>,
@@ -35,13 +39,14 @@ pub(crate) fn wait_all(
     let driver = context.driver();
     let done = match words.next() {
         Some((address, value)) if count == 1 => {
-            // SAFETY: registered memory of 64 bits, aligned.
+            // SAFETY: the caller's promise; the stream is alive.
             let call = unsafe { driver.stream_wait_value64(stream.raw(), address, value, flags) };
             judge(call, "cuStreamWaitValue64_v2")
         }
         first => {
             let op = |(address, value)| MemOp::wait(address, value, flags);
-            batches(driver, stream, first.into_iter().chain(words).map(op))
+            // SAFETY: the caller's promise.
+            unsafe { batches(driver, stream, first.into_iter().chain(words).map(op)) }
         }
     };
     done.map_err(|code| context.error(code))
@@ -53,7 +58,10 @@ pub(crate) fn wait_all(
 ///
 /// # Errors
 /// A driver error.
-pub(crate) fn write_all(
+///
+/// # Safety
+/// As [`wait_all`].
+pub(crate) unsafe fn write_all(
     stream: &Stream,
     count: usize,
     mut words: impl Iterator<Item = Valued>,
@@ -62,23 +70,32 @@ pub(crate) fn write_all(
     let driver = context.driver();
     let done = match words.next() {
         Some((address, value)) if count == 1 => {
-            // SAFETY: as for waits.
+            // SAFETY: the caller's promise; the stream is alive.
             let call = unsafe { driver.stream_write_value64(stream.raw(), address, value, 0) };
             judge(call, "cuStreamWriteValue64_v2")
         }
         first => {
             let op = |(address, value)| MemOp::write(address, value);
-            batches(driver, stream, first.into_iter().chain(words).map(op))
+            // SAFETY: the caller's promise.
+            unsafe { batches(driver, stream, first.into_iter().chain(words).map(op)) }
         }
     };
     done.map_err(|code| context.error(code))
 }
 
 /// As many calls as there must be.
-fn batches(driver: &Driver, stream: &Stream, ops: impl Iterator<Item = MemOp>) -> Result<(), Code> {
+///
+/// # Safety
+/// As [`wait_all`].
+unsafe fn batches(
+    driver: &Driver,
+    stream: &Stream,
+    ops: impl Iterator<Item = MemOp>,
+) -> Result<(), Code> {
     let mut ops: SmallVec<[MemOp; 8]> = ops.collect();
     for ops in ops.chunks_mut(MOST) {
-        // SAFETY: the list has that many; the memory is as for single ones.
+        // SAFETY: the list has that many, fewer than 256, and outlives the call; the rest is the
+        // caller's promise.
         let call = unsafe {
             driver.stream_batch_mem_op(stream.raw(), ops.len() as u32, ops.as_mut_ptr(), 0)
         };

@@ -55,7 +55,8 @@ impl Module {
         let context = &place.context;
         let _bound = context.bind_apart()?;
         let mut raw = null_mut();
-        // SAFETY: nul-terminated text; writes one handle, unloaded on drop.
+        // SAFETY: text that ends with a zero and outlives the call, into the current context;
+        // writes one handle.
         context.make(|driver| unsafe {
             driver.module_load_data(&raw mut raw, image.as_ptr().cast())
         })?;
@@ -75,7 +76,8 @@ impl Module {
         let driver = context.driver();
         let _bound = context.bind_apart()?;
         let mut raw = null_mut();
-        // SAFETY: the module is loaded; nul-terminated name; writes one handle, which lives with the module.
+        // SAFETY: the module is loaded until the last handle goes; the name ends with a zero;
+        // writes one handle, which is good for as long as the module, which the result keeps.
         unsafe { driver.module_get_function(&raw mut raw, self.0.raw.0, name.as_ptr()) }
             .map_err(|code| context.error(code))?;
         // SAFETY: a function that was just found. Drivers before 12.4 have no such call.

@@ -17,8 +17,9 @@ use syncline_core::backend::{Counter, is_letting_go};
 use crate::context::Context;
 use crate::driver::{Code, Driver, Raw};
 use crate::lock;
+use crate::raw_stream::RawStream;
 
-/// A resource whose end may wait for all work of its context.
+/// A resource whose end may wait for all work of its context. It owns what it names.
 #[derive(Debug)]
 pub(crate) enum Resource {
     Device(sys::CUdeviceptr),
@@ -28,6 +29,8 @@ pub(crate) enum Resource {
     Module(Raw<sys::CUmod_st>),
     /// A page of the host's, which is unmapped after that, if nobody else has it.
     Registered(Arc<Counter>),
+    /// An imported semaphore, and the stream in which signals of it may be outstanding.
+    Signalled(Raw<sys::CUextSemaphore_st>, Arc<RawStream>),
 }
 
 impl Resource {
@@ -45,10 +48,13 @@ impl Resource {
         context.put_by().free_all(driver);
     }
 
-    /// Its context is current.
+    /// Frees it. Its context is current.
     fn free(self, driver: &Driver) {
         // Errors mean that the context or the driver has gone first.
-        // SAFETY: of this driver, freed once as it was made, by its only owner; submissions that use it have finished.
+        // SAFETY: a resource is made of what its owner gives away for good, and this consumes it:
+        // it is freed once, by the function that belongs to the one that made it, in its context,
+        // which is current. Submissions keep the owner until they have finished. `cuMemFree`,
+        // `cuMemFreeHost` and `cuMemHostUnregister` wait for other work by themselves.
         let _: Result<(), Code> = unsafe {
             match self {
                 Self::Device(pointer) => driver.mem_free(pointer),
@@ -58,6 +64,11 @@ impl Resource {
                     .and(driver.destroy_external_memory(memory.0)),
                 Self::Module(module) => driver.module_unload(module.0),
                 Self::Registered(counter) => driver.mem_host_unregister(counter.address()),
+                // If the stream does not say that it is through, the semaphore stays: a leak, at
+                // worst.
+                Self::Signalled(semaphore, stream) => driver
+                    .stream_synchronize(stream.raw())
+                    .and_then(|()| driver.destroy_external_semaphore(semaphore.0)),
             }
         };
     }
@@ -84,7 +95,8 @@ impl PutBy {
     const MOST: usize = 64;
     const MOST_BYTES: u64 = 64 << 20;
 
-    fn add(&self, resource: Resource, bytes: u64) {
+    /// Keeps a resource until it may be waited for.
+    pub(crate) fn add(&self, resource: Resource, bytes: u64) {
         let mut due = lock(&self.due);
         due.resources.push(resource);
         due.bytes = due.bytes.saturating_add(bytes);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Port, Recycled,
-    Room, Submitted, Timing, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Recycled, Room,
+    Submitted, Timing, Waker,
 };
 use syncline_core::trace::Trace;
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
@@ -95,8 +95,9 @@ impl backend::Queue for Queue {
         self.lane.submit(waits, work, signals)
     }
 
-    /// While the stream is being captured into a graph, `fence` becomes a place in it. While another thread has the
-    /// stream's [guard](Queue::stream), the record is held like a submission, and comes behind the capture.
+    /// While the stream is being captured into a graph, `fence` becomes a place in it. While
+    /// another thread has the stream's [guard](Queue::stream), the record is held like a
+    /// submission, and comes behind the capture.
     fn record(&self, fence: &Fence) -> Result<()> {
         self.record_anywhere(fence)
     }
@@ -225,7 +226,7 @@ impl Line {
         let last = match (batch.signals, last) {
             // The work has ended with an event, and that stands for the whole submission.
             ([], Some(mark)) => {
-                let own = Self::own(batch.end);
+                let own = self.own(batch.end)?;
                 own.push(batch.end.value(), mark, self.stream.domain());
                 return Ok(());
             }
@@ -234,7 +235,7 @@ impl Line {
         if let ([signal], None) = (batch.signals, &last)
             && let Some(port) = signal.port::<EventPort>()
         {
-            let own = Self::own(batch.end);
+            let own = self.own(batch.end)?;
             let (number, domain) = (batch.end.value(), self.stream.domain());
             let mark = own.begin(number, domain, self.device.plain_events())?;
             if let Err(error) = self.stream.record(&mark) {
@@ -255,7 +256,7 @@ impl Line {
         let count = batch.signals.iter().filter_map(here).count();
         let only_here = count == batch.signals.len();
         let domain = self.stream.domain();
-        let own = Self::own(batch.end);
+        let own = self.own(batch.end)?;
         let number = batch.end.value();
         let mark = match last.filter(|_| only_here) {
             Some(mark) => {
@@ -291,20 +292,17 @@ impl Line {
     /// one before and with that, and no event need say so. False if one must.
     #[inline]
     fn follow(&self, batch: &Batch<'_>, waited: Waited) -> bool {
-        let own = Self::own(batch.end);
-        own.follow(batch.end.value(), waited, self.stream.domain())
+        self.own(batch.end)
+            .is_ok_and(|own| own.follow(batch.end.value(), waited, self.stream.domain()))
     }
 
     /// The port of the queue's own timeline, as `end` has it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it is none of this backend's.
     #[inline]
-    fn own(end: NativePoint<'_>) -> &EventPort {
-        debug_assert!(end.port::<EventPort>().is_some());
-        let port: *const dyn Port = end.any_port();
-        // SAFETY: `Queue::new` has this backend's device make the queue's own timeline, so its port
-        // is an `EventPort`. `end` is the end of a batch of the engine's, which is always a point
-        // of that timeline: nothing outside this crate can call the `Feed` with another one. The
-        // port is borrowed for as long as `end` is.
-        unsafe { &*port.cast::<EventPort>() }
+    fn own<'p>(&self, end: NativePoint<'p>) -> Result<&'p EventPort> {
+        end.port::<EventPort>().ok_or_else(|| self.foreign(end))
     }
 
     #[cold]
@@ -336,7 +334,7 @@ impl Line {
     ) -> Result<All<'p>> {
         let external = All::of(points).map_err(|point| self.foreign(point))?;
         keep.take_room(EXTERNAL * external.count() as u64);
-        let (number, reached) = (end.value(), Self::own(end).reached());
+        let (number, reached) = (end.value(), self.own(end)?.reached());
         let All {
             semaphores,
             counters,

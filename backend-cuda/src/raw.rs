@@ -87,8 +87,9 @@ impl Device {
 
     /// A queue over cudarc's stream, which is kept. The legacy default stream keeps its barriers.
     ///
-    /// cudarc's own calls do not take the queue's [guard](Queue::stream). Begin and end captures under it: drivers
-    /// (580.159) have crashed where a capture ended while another thread asked for it.
+    /// cudarc's own calls do not take the queue's [guard](Queue::stream). Begin and end captures
+    /// under it: drivers (580.159) have crashed where a capture ended while another thread asked
+    /// for it.
     ///
     /// # Errors
     /// [`Error::WrongDevice`] for a stream of another context, [`Error::Unsupported`] for the per-thread
@@ -99,25 +100,26 @@ impl Device {
             let object = Object::new("stream", label);
             return Err(foreign(object, owner, self.object()));
         }
-        // SAFETY: cudarc's stream lives as long as its handle, which is kept. That captures keep to the guard cannot be
-        // enforced: cudarc begins and ends them by safe calls, and CUDA documents those as thread-safe.
+        // SAFETY: cudarc's stream lives as long as its handle, which is kept. That captures keep to
+        // the guard cannot be enforced: cudarc begins and ends them by safe calls, and CUDA
+        // documents those as thread-safe.
         unsafe { self.adopt_raw_stream(stream.cu_stream(), Some(stream.clone()), label) }
     }
 
     /// A queue over a raw stream. `owner` is kept as long as work is in flight. Null, or
     /// `CU_STREAM_LEGACY`, is the legacy default stream, which keeps its barriers.
     ///
-    /// A stream may be adopted several times, also one that was made here, and on several devices of
-    /// its context. Its [guard](Queue::stream) is the same for all of these queues.
+    /// A stream may be adopted several times, also one that was made here, and on several devices
+    /// of its context. Its [guard](Queue::stream) is the same for all of these queues.
     ///
     /// # Errors
     /// As [`Device::adopt_stream`].
     ///
     /// # Safety
     /// `stream` is a live stream, and stays so while `owner` is kept; without an owner, until every
-    /// queue made from it is gone and its work has finished. A capture of it begins and ends under the
-    /// guard of such a queue: drivers (580.159) have crashed where a capture ended while another
-    /// thread asked for it.
+    /// queue made from it is gone and its work has finished. A capture of it begins and ends under
+    /// the guard of such a queue: drivers (580.159) have crashed where a capture ended while
+    /// another thread asked for it.
     pub unsafe fn adopt_raw_stream(
         &self,
         stream: sys::CUstream,
@@ -197,20 +199,21 @@ impl Device {
     /// tells the engine. The timeline has its home on this device, or was [imported](Device::import_timeline): then
     /// this signals the semaphore too.
     ///
-    /// The stream is this thread's until the signal is in it. So the call blocks while another thread
-    /// submits to the stream or has its [guard](Queue::stream). The calling thread may have the guard.
+    /// The stream is this thread's until the signal is in it. So the call blocks while another
+    /// thread submits to the stream or has its [guard](Queue::stream). The calling thread may have
+    /// the guard.
     ///
     /// # Errors
     /// [`Error::NotPending`] if the claim's predecessor is still held (wait for
-    /// [`Claim::wait_ready`] first); [`Error::Unsupported`] if the timeline has no port on this device,
-    /// or for the per-thread default stream; [`Error::Capturing`] if the stream is being captured;
-    /// [`Error::WrongDevice`]; a driver error. The claim stays open then. Once it has succeeded further
-    /// calls do nothing.
+    /// [`Claim::wait_ready`] first); [`Error::Unsupported`] if the timeline has no port on this
+    /// device, or for the per-thread default stream; [`Error::Capturing`] if the stream is being
+    /// captured; [`Error::WrongDevice`]; a driver error. The claim stays open then. Once it has
+    /// succeeded further calls do nothing.
     ///
     /// # Safety
-    /// `claim` is one of `timeline`, and `stream` is a live stream, the legacy default stream included.
-    /// No other thread begins or ends a capture of it during the call, except under the guard of a
-    /// queue over it. An imported timeline is kept until the stream has made the signal.
+    /// `claim` is one of `timeline`, and `stream` is a live stream, the legacy default stream
+    /// included. No other thread begins or ends a capture of it during the call, except under the
+    /// guard of a queue over it. An imported timeline is kept until the stream has made the signal.
     pub unsafe fn submit_claimed(
         &self,
         timeline: &Timeline,
@@ -223,7 +226,8 @@ impl Device {
         })
     }
 
-    /// As [`Device::submit_claimed`], in a stream that is looked up once the claim is known to be ready.
+    /// As [`Device::submit_claimed`], in a stream that is looked up once the claim is known to be
+    /// ready.
     fn signal_behind(
         &self,
         timeline: &Timeline,
@@ -246,8 +250,8 @@ impl Device {
         let _bound = self.context().bind()?;
         let stream = stream()?;
         let mark = self.plain_events().take()?;
-        // From the look for a capture to the signal the stream is this thread's. Given up before what waits for the
-        // signal is released, as that may go to the same stream.
+        // From the look for a capture to the signal the stream is this thread's. Given up before
+        // what waits for the signal is released, as that may go to the same stream.
         let turn = stream.turn().enter();
         stream.refuse_capture("signal a claimed value")?;
         if let Some(port) = own {
@@ -293,13 +297,16 @@ fn signal_claimed<P: Imported>(
 }
 
 impl Queue {
-    /// The raw stream, to the application alone while the guard lives: submissions to this queue are held until
-    /// then, and go a few milliseconds later at most. The same holds for every other queue over this stream,
-    /// and for [`Device::submit_claimed`]. Blocks while another thread submits to the stream or holds a guard
-    /// of it; the same thread may have several. Raw work needs the guard only where it must not mix with
-    /// submissions of other threads, and above all where a capture begins, and where it ends.
+    /// The raw stream, to the application alone while the guard lives. Submissions to this queue
+    /// are held until then, and go a few milliseconds later at most. The same holds for every other
+    /// queue over this stream, and for [`Device::submit_claimed`].
     ///
-    /// Threads that hold guards of several streams take them in the same order, or they block each other.
+    /// Blocks while another thread submits to the stream or holds a guard of it. The same thread
+    /// may have several. Raw work needs the guard only where it must not mix with submissions of
+    /// other threads, and where a capture begins or ends.
+    ///
+    /// Threads that hold guards of several streams take them in the same order, or they block each
+    /// other.
     ///
     /// Raw work that is to come behind everything submitted here must not be put there
     /// while the guard tells of held submissions:

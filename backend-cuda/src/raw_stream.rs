@@ -2,14 +2,15 @@
 #![allow(unsafe_code, reason = "destroys streams")]
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::Object;
 
-use crate::context::Context;
-use crate::driver::Raw;
+use crate::context::{CaptureMode, Context};
+use crate::driver::{Driver, Raw};
 use crate::lock;
 use crate::turn::Turn;
 
@@ -27,8 +28,8 @@ pub(crate) struct RawStream {
     /// Names it in errors. Its id tells the engine which signals keep their order by themselves.
     object: Object,
     raw: Raw<sys::CUstream_st>,
-    /// The context of a stream that was made here; `None` for a stream of the application's.
-    made_in: Option<Arc<Context>>,
+    /// What destroys a stream that was made here; `None` for a stream of the application's.
+    made_by: Option<Driver>,
     /// The application has the handle, or had it, and may capture the stream.
     lent: AtomicBool,
     /// Taken for each submission, and by the application for its own calls.
@@ -39,17 +40,14 @@ impl RawStream {
     /// Enters a stream that the driver has just made. It is destroyed with the last reference.
     ///
     /// # Safety
-    /// `raw` is a live stream of `context`, and nothing else destroys it.
-    pub(crate) unsafe fn made(
-        context: &Arc<Context>,
-        raw: sys::CUstream,
-        object: Object,
-    ) -> Arc<Self> {
+    /// `raw` is a live stream of `context`, and nothing else destroys it. The context lives for as
+    /// long as there is a reference.
+    pub(crate) unsafe fn made(context: &Context, raw: sys::CUstream, object: Object) -> Arc<Self> {
         let made = Arc::new(Self {
             key: key(context, raw),
             object,
             raw: Raw(raw),
-            made_in: Some(context.clone()),
+            made_by: Some(context.driver().clone()),
             lent: AtomicBool::new(false),
             turn: Turn::default(),
         });
@@ -69,7 +67,7 @@ impl RawStream {
             key: key(context, raw),
             object,
             raw: Raw(raw),
-            made_in: None,
+            made_by: None,
             lent: AtomicBool::new(true),
             turn: Turn::default(),
         });
@@ -95,7 +93,7 @@ impl RawStream {
 
     /// True if the stream lives for as long as this does.
     pub(crate) const fn is_made_here(&self) -> bool {
-        self.made_in.is_some()
+        self.made_by.is_some()
     }
 
     /// True if the application never had the handle.
@@ -126,14 +124,20 @@ impl Drop for RawStream {
             in_use.remove(&self.key);
         }
         drop(in_use);
-        if let Some(context) = &self.made_in {
-            let _mode = context.allow_during_capture();
-            // SAFETY: a live stream that only this destroys (see `made`), in a context that is kept.
+        if let Some(driver) = &self.made_by {
+            let _mode = CaptureMode::relaxed(driver);
+            // SAFETY: a live stream that only this destroys, in a context that lives (see `made`).
             // `cuStreamDestroy` lets work that is still in it finish. Nothing here uses the handle
-            // any more; an application has it by an `unsafe` call of its own, or by a guard, which
-            // keeps the stream. An error means that the context has gone first.
-            let _ = unsafe { context.driver().stream_destroy(self.raw.0) };
+            // any more. An application has it by a guard, which keeps the queue, or by an `unsafe`
+            // call of its own. An error means that the context has gone first.
+            let _ = unsafe { driver.stream_destroy(self.raw.0) };
         }
+    }
+}
+
+impl fmt::Debug for RawStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {:p}", self.object, self.raw.0)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
@@ -12,12 +12,17 @@ use syncline_core::{Rejected, Result};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Raw;
+use crate::event::Mark;
+use crate::lock;
+use crate::put_by::Resource;
 use crate::stream::Stream;
 
 /// An imported semaphore. Submissions that use it keep it until they have finished.
 pub(crate) struct Semaphore {
     context: Arc<Context>,
     raw: Raw<sys::CUextSemaphore_st>,
+    /// The stream of the signals that the host has this device make; made when first needed.
+    host_signals: Mutex<Option<Stream>>,
 }
 
 /// What a semaphore is imported as. The driver does not find a mistake: a timeline taken for a binary
@@ -36,6 +41,28 @@ impl Semaphore {
     pub(crate) const fn raw(&self) -> sys::CUexternalSemaphore {
         self.raw.0
     }
+
+    /// Signals a timeline's semaphore behind nothing, and records `mark` behind that. `announce` is
+    /// called first, with the stream.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn signal_from_host(
+        &self,
+        value: u64,
+        mark: &Mark,
+        announce: impl FnOnce(&Stream),
+    ) -> Result<()> {
+        let _bound = self.context.bind_apart()?;
+        let mut stream = lock(&self.host_signals);
+        let stream = match &mut *stream {
+            Some(stream) => stream,
+            none => none.insert(Stream::new(&self.context, "signals of the host")?),
+        };
+        announce(stream);
+        signal_all(stream, 1, [(self, value)].into_iter())?;
+        stream.record(mark)
+    }
 }
 
 impl Drop for Semaphore {
@@ -43,7 +70,19 @@ impl Drop for Semaphore {
         let Ok(_bound) = self.context.bind_apart() else {
             return;
         };
-        // SAFETY: imported once, destroyed once, and nothing that uses it is outstanding.
+        // CUDA destroys no semaphore while a signal of it is outstanding, and this does not wait
+        // for one.
+        let signals = lock(&self.host_signals).take();
+        let outstanding = signals.filter(|stream| matches!(stream.is_idle(), Ok(false)));
+        if let Some(stream) = outstanding {
+            let signalled = Resource::Signalled(Raw(self.raw.0), stream.into_raw_stream());
+            self.context.put_by().add(signalled, 0);
+            return;
+        }
+        // SAFETY: imported once, destroyed once. No signal or wait is outstanding: submissions keep
+        // the semaphore until they have finished, what the host signalled is through or lost with
+        // its device, and an application that signals a claim keeps the timeline (see
+        // `Device::submit_claimed`).
         let _ = unsafe { self.context.driver().destroy_external_semaphore(self.raw.0) };
     }
 }
@@ -53,7 +92,7 @@ impl Drop for Semaphore {
 /// # Errors
 /// A driver error; nothing has happened then.
 pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
-    wait_all(stream, 1, [(semaphore.raw(), 0)].into_iter())
+    wait_all(stream, 1, [(semaphore, 0)].into_iter())
 }
 
 /// Signals a binary semaphore behind what is in the stream. The submission keeps it alive.
@@ -61,25 +100,29 @@ pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> 
 /// # Errors
 /// A driver error; nothing has happened then.
 pub(crate) fn signal_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
-    signal_all(stream, 1, [(semaphore.raw(), 0)].into_iter())
+    signal_all(stream, 1, [(semaphore, 0)].into_iter())
 }
 
-/// One driver call for all of them, of which there are so many. Callers keep the semaphores alive; a binary one's value is 0.
-pub(crate) fn wait_all(
+/// One driver call for all of them, of which there are so many. A binary semaphore's value is 0.
+///
+/// Callers keep the semaphores until the stream is through: see where a [`Semaphore`] is dropped.
+pub(crate) fn wait_all<'s>(
     stream: &Stream,
     count: usize,
-    semaphores: impl Iterator<Item = Valued>,
+    semaphores: impl Iterator<Item = Valued<'s>>,
 ) -> Result<()> {
     type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
     fn params(value: u64) -> Params {
-        // SAFETY: integers, pointers and unions of them; the API asks for zeroes in what is not used.
+        // SAFETY: integers, pointers and unions of them, for all of which zeroes are valid. The API
+        // asks for them in what is not used.
         let mut params: Params = unsafe { std::mem::zeroed() };
         params.params.fence.value = value;
         params
     }
     let context = stream.context();
     each(count, semaphores, params, |semaphores, params, count| {
-        // SAFETY: both lists have that many elements; the semaphores are alive.
+        // SAFETY: both lists have that many elements, and outlive the call. The semaphores are
+        // borrowed, and the stream is alive.
         unsafe {
             context
                 .driver()
@@ -90,10 +133,10 @@ pub(crate) fn wait_all(
 }
 
 /// As [`wait_all`].
-pub(crate) fn signal_all(
+pub(crate) fn signal_all<'s>(
     stream: &Stream,
     count: usize,
-    semaphores: impl Iterator<Item = Valued>,
+    semaphores: impl Iterator<Item = Valued<'s>>,
 ) -> Result<()> {
     type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
     fn params(value: u64) -> Params {
@@ -118,26 +161,26 @@ pub(crate) fn signal_all(
 }
 
 /// A semaphore, and what it is waited for or signalled at.
-type Valued = (sys::CUexternalSemaphore, u64);
+type Valued<'s> = (&'s Semaphore, u64);
 
 /// Calls with the semaphores and, in the same order, the parameters of each: pointers to them, and how many there are, far
 /// fewer than the type holds. Parameters are large, so those of one alone, as there mostly is, are not put into a list.
 #[inline]
-fn each<P>(
+fn each<'s, P>(
     count: usize,
-    mut semaphores: impl Iterator<Item = Valued>,
+    mut semaphores: impl Iterator<Item = Valued<'s>>,
     params: impl Fn(u64) -> P,
     call: impl FnOnce(*const sys::CUexternalSemaphore, *const P, u32) -> Result<()>,
 ) -> Result<()> {
     if count == 1
         && let Some((semaphore, value)) = semaphores.next()
     {
-        return call(&semaphore, &params(value), 1);
+        return call(&semaphore.raw(), &params(value), 1);
     }
     let mut list: SmallVec<[sys::CUexternalSemaphore; 8]> = SmallVec::new();
     let mut of_each: SmallVec<[P; 8]> = SmallVec::new();
     for (semaphore, value) in semaphores {
-        list.push(semaphore);
+        list.push(semaphore.raw());
         of_each.push(params(value));
     }
     call(list.as_ptr(), of_each.as_ptr(), list.len() as u32)
@@ -167,8 +210,9 @@ impl Device {
         };
         let mut raw = null_mut();
         let imported = context.bind_apart().and_then(|_bound| {
-            // SAFETY: the handle's type says that the descriptor is such a semaphore's; it is open. The driver
-            // takes it only if it succeeds.
+            // SAFETY: the handle's type says that the descriptor is such a semaphore's, and the
+            // callers have checked that it is of this GPU; it is open. The driver takes it if it
+            // succeeds, and writes one handle then.
             unsafe {
                 context
                     .driver()
@@ -184,6 +228,7 @@ impl Device {
         Ok(Semaphore {
             context: context.clone(),
             raw: Raw(raw),
+            host_signals: Mutex::default(),
         })
     }
 }

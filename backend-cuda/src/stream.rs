@@ -22,6 +22,7 @@ const PER_THREAD: usize = 2;
 /// A raw stream as one device uses it.
 pub(crate) struct Stream {
     of: Arc<RawStream>,
+    /// Dropped behind the raw stream, which needs it.
     context: Arc<Context>,
 }
 
@@ -51,7 +52,7 @@ impl Stream {
     /// # Errors
     /// A driver error.
     pub(crate) fn new(context: &Arc<Context>, label: &str) -> Result<Self> {
-        // SAFETY: writes one handle; destroyed on drop.
+        // SAFETY: writes one handle; the context is current.
         Self::made(context, label, |driver, raw| unsafe {
             driver.stream_create(raw, NON_BLOCKING)
         })
@@ -67,7 +68,7 @@ impl Stream {
             let (mut least, mut greatest) = (0, 0);
             // SAFETY: writes two integers; both are 0 where there are no priorities.
             unsafe { driver.ctx_get_stream_priority_range(&raw mut least, &raw mut greatest) }?;
-            // SAFETY: writes one handle; destroyed on drop.
+            // SAFETY: writes one handle. The priority is one that the driver has named.
             unsafe { driver.stream_create_with_priority(raw, NON_BLOCKING, greatest) }
         })
     }
@@ -82,8 +83,9 @@ impl Stream {
         make(context.driver(), &raw mut raw).map_err(|code| context.error(code))?;
         let object = Object::new("stream", label);
         Ok(Self {
-            // SAFETY: `made` calls this with functions that create a stream in the current context,
-            // which is this one, and the handle is used nowhere else.
+            // SAFETY: `make` has created the stream in the current context, which is this one, and
+            // given its handle to nothing else. References are kept by streams, which keep their
+            // context, and by what the context frees at its end.
             of: unsafe { RawStream::made(context, raw, object) },
             context: context.clone(),
         })
@@ -154,6 +156,11 @@ impl Stream {
         self.of.raw()
     }
 
+    /// The raw stream alone, to be kept by the context.
+    pub(crate) fn into_raw_stream(self) -> Arc<RawStream> {
+        self.of
+    }
+
     /// True if nobody but the engine has ever had it: nothing is in it but what submissions put there.
     #[inline]
     pub(crate) fn is_untouched(&self) -> bool {
@@ -193,7 +200,7 @@ impl Stream {
     /// A driver error.
     #[inline]
     pub(crate) fn wait(&self, mark: &Mark) -> Result<()> {
-        // SAFETY: the mark keeps its event.
+        // SAFETY: the mark keeps its event for the call, and a wait needs it no longer.
         unsafe { self.wait_raw(&Raw(mark.raw())) }
     }
 
@@ -207,7 +214,9 @@ impl Stream {
     #[inline]
     pub(crate) unsafe fn wait_raw(&self, event: &Raw<sys::CUevent_st>) -> Result<()> {
         let driver = self.context.driver();
-        // SAFETY: both are alive; the wait captures the event's record now.
+        // SAFETY: the stream is alive, and so is the event, as the caller promises. CUDA takes the
+        // event as it is now (`cuStreamWaitEvent`): it may be recorded again, or destroyed, before
+        // the wait ends.
         unsafe { driver.stream_wait_event(self.raw(), event.0, 0) }.map_err(|code| self.error(code))
     }
 
@@ -225,7 +234,7 @@ impl Stream {
     /// A driver error, a lost device among them.
     pub(crate) fn is_idle(&self) -> Result<bool> {
         let _mode = self.context.allow_during_capture();
-        // SAFETY: the stream is alive.
+        // SAFETY: the stream is alive; any thread may ask.
         match unsafe { self.context.driver().stream_query(self.raw()) } {
             Ok(()) => Ok(true),
             Err(code) if code.is_not_ready() => Ok(false),
@@ -240,7 +249,7 @@ impl Stream {
     /// A driver error.
     #[inline]
     pub(crate) fn record(&self, mark: &Mark) -> Result<()> {
-        // SAFETY: both are alive and of this context.
+        // SAFETY: both are alive. If they are not of one context, the driver refuses that.
         unsafe { self.context.driver().event_record(mark.raw(), self.raw()) }
             .map_err(|code| self.error(code))?;
         mark.note_recorded();
@@ -253,7 +262,7 @@ impl Stream {
     /// A driver error.
     pub(crate) fn record_external(&self, mark: &Mark) -> Result<()> {
         let driver = self.context.driver();
-        // SAFETY: both are alive and of this context.
+        // SAFETY: both are alive, and the graph keeps the event (`OwnEvent::keep_in`).
         unsafe { driver.event_record_with_flags(mark.raw(), self.raw(), EXTERNAL) }
             .map_err(|code| self.error(code))
     }
@@ -264,7 +273,7 @@ impl Stream {
     /// A driver error.
     pub(crate) fn wait_external(&self, mark: &Mark) -> Result<()> {
         let driver = self.context.driver();
-        // SAFETY: both are alive.
+        // SAFETY: both are alive, and the graph keeps the event (`OwnEvent::keep_in`).
         unsafe { driver.stream_wait_event(self.raw(), mark.raw(), EXTERNAL) }
             .map_err(|code| self.error(code))
     }
@@ -274,8 +283,9 @@ impl Stream {
         self.of.lend();
     }
 
-    /// Whether it is being captured, as far as this thread can tell without blocking. `None` while another thread
-    /// has the stream's turn: a submission is put off then, and asks again in its own turn.
+    /// Whether it is being captured, as far as this thread can tell without blocking. `None` while
+    /// another thread has the stream's turn: a submission is put off then, and asks again in its
+    /// own turn.
     ///
     /// # Errors
     /// A driver error.
@@ -290,10 +300,11 @@ impl Stream {
         }
     }
 
-    /// Whether it is being captured, which stays as it is until the stream's turn is given up. Harms no capture.
+    /// Whether it is being captured, which stays as it is until the stream's turn is given up.
+    /// Harms no capture.
     ///
-    /// Only asked in the stream's turn: if a capture begins or ends on another thread meanwhile, the driver
-    /// (580.159) has crashed.
+    /// Only asked in the stream's turn: if a capture begins or ends on another thread meanwhile,
+    /// the driver (580.159) has crashed.
     ///
     /// # Errors
     /// A driver error.
@@ -305,7 +316,8 @@ impl Stream {
         // The legacy default stream is the current context's.
         let _bound = self.context.bind()?;
         let (mut status, mut id, mut graph) = (0, 0, null_mut());
-        // SAFETY: the stream is alive; writes two integers and a handle, and nothing where there is no place.
+        // SAFETY: the stream is alive, and no other thread begins or ends a capture of it in this
+        // turn; writes two integers and a handle, and nothing where there is no place for it.
         let asked: Result<(), Code> = unsafe {
             self.context.driver().stream_get_capture_info(
                 self.raw(),

@@ -173,8 +173,7 @@ impl Stamp {
                 event.get_or_init(|| mark)
             }
         };
-        // SAFETY: the engine records the writing of a stamp once, on one thread, and nobody else makes clones of its mark.
-        Ok(Some(unsafe { mark.twin_of_shared() }))
+        Ok(Some(mark.clone()))
     }
 
     /// Puts the kernel that writes it into `stream`, if it is one that a kernel writes; `early`, if what stands before it there is a kernel
@@ -203,7 +202,9 @@ impl Stamp {
                 attributes: &raw const attribute,
                 count: 1,
             };
-            // SAFETY: as below. It waits by itself for what stands before it, and what stands behind it waits for its end.
+            // SAFETY: as below; the configuration and its one attribute outlive the call. The
+            // kernel waits by itself for what stands before it, and what stands behind it waits for
+            // its end.
             let launched = unsafe {
                 driver.launch_kernel_ex(&raw const config, kernel.raw(), params, null_mut())
             };
@@ -213,8 +214,10 @@ impl Stamp {
         if launched {
             return Ok(());
         }
-        // SAFETY: the kernel takes the address of one word, and is one thread; word and kernel are this stamp's, which the submission
-        // keeps. The driver copies the parameter during the call.
+        // SAFETY: the kernel takes one address of 64 bits, and writes the word there in one thread.
+        // The word is pinned memory of this stamp's, which nothing else uses until the stamp is
+        // dropped, and the caller has the submission keep the stamp. The driver copies the
+        // parameter during the call.
         unsafe {
             driver.launch_kernel(
                 word.keeper.kernel.raw(),

@@ -98,8 +98,8 @@ impl Turn {
     }
 }
 
-/// Takes both turns; one of them twice if they are the same. The order is that of their addresses, so that two
-/// threads which take the same two do not block each other.
+/// Takes both turns; one of them twice if they are the same. The order is that of their addresses,
+/// so that two threads which take the same two do not block each other.
 pub(crate) fn enter_both<'t>(one: &'t Turn, other: &'t Turn) -> (Held<'t>, Held<'t>) {
     if std::ptr::from_ref(one) <= std::ptr::from_ref(other) {
         let first = one.enter();

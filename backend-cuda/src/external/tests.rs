@@ -6,7 +6,7 @@ use syncline_core::backend::{Counter, Queue as _, Survivors};
 use syncline_core::{DeviceId, QueueKind, Timeline, host};
 
 use super::*;
-use crate::emulated::{device, external_calls, finish, put, timeline_fd};
+use crate::emulated::{device, external_calls, finish, put, semaphores_gone, timeline_fd};
 use crate::queue::Queue;
 
 /// The exporter's counter.
@@ -114,6 +114,38 @@ fn what_only_this_device_signals_is_read_by_events() {
     let mut claim = line.claim(30, 0).unwrap();
     let error = claim.submitted().unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
+
+/// CUDA destroys no semaphore while a signal of it is outstanding. Nothing waits for one where a
+/// timeline goes.
+#[test]
+fn a_semaphore_outlives_what_the_host_has_signalled() {
+    let device = device();
+    let alone = || {
+        let line = Timeline::new("alone", 0, |initial| {
+            let port = device.import_timeline_to_signal(timeline_fd(device.info()), initial);
+            Ok([port.map_err(|rejected| rejected.error)?]
+                .into_iter()
+                .collect())
+        });
+        line.unwrap()
+    };
+    let (unused, signalled) = (alone(), alone());
+    signalled.signal(1).unwrap();
+    assert!(!device.context().put_by().is_any());
+    drop(unused);
+    assert_eq!(semaphores_gone(), 1);
+    drop(signalled);
+    assert_eq!(semaphores_gone(), 0, "its signal is outstanding");
+    device.free_what_is_due().unwrap();
+    assert_eq!(semaphores_gone(), 1);
+    // What is left goes with the context.
+    let last = alone();
+    last.signal(1).unwrap();
+    drop(last);
+    assert_eq!(semaphores_gone(), 0);
+    drop(device);
+    assert_eq!(semaphores_gone(), 1);
 }
 
 /// A page that another process signals, with the semaphore that it stands beside.

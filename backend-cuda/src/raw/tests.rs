@@ -1,4 +1,5 @@
-//! One turn for each raw stream, kept from the look for a capture to what is put behind it (D5, F7).
+//! One turn for each raw stream, kept from the look for a capture to what is put behind it (D5,
+//! F7).
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
 use std::ptr::{null_mut, without_provenance_mut};
@@ -42,8 +43,9 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Stops this thread where it next puts something into a stream, and lets another thread do `action` to the queue. This
-/// one goes on once the other is through, or blocks for the stream's turn.
+/// Stops this thread where it next puts something into a stream, and lets another thread do
+/// `action` to the queue. This one goes on once the other is through, or blocks for the stream's
+/// turn.
 fn meanwhile<T: Send + 'static>(
     queue: &Queue,
     action: impl FnOnce(&Queue) -> T + Send + 'static,

@@ -215,7 +215,8 @@ fn a_guarded_stream_takes_no_submissions() {
     queue.idle(LIMIT).unwrap();
 }
 
-/// D5. Whatever has the stream: the queue that it was made for, another one, or one of another device.
+/// D5. Whatever has the stream: the queue that it was made for, another one, or one of another
+/// device.
 fn a_raw_stream_has_one_guard() {
     let gpu = gpu();
     let made = gpu.queue("made");

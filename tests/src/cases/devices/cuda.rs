@@ -146,7 +146,8 @@ fn default_stream(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A stream has one guard, whatever uses it: the queue that it was made for, one that adopted it, or a claim.
+/// A stream has one guard, whatever uses it: the queue that it was made for, one that adopted it,
+/// or a claim.
 fn one_guard(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let made = device.queue(QueueKind::Compute, "made")?;
