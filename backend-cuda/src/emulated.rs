@@ -666,6 +666,16 @@ unsafe extern "system" fn set_current(context: sys::CUcontext) -> u32 {
     0
 }
 
+/// The context that is current on this thread.
+pub(crate) fn current_context() -> sys::CUcontext {
+    CURRENT.with(|current| current.load(Ordering::Relaxed))
+}
+
+/// Makes a context current on this thread, or none.
+pub(crate) fn make_current(context: sys::CUcontext) {
+    unsafe { set_current(context) };
+}
+
 unsafe extern "system" fn pop_current(_: *mut sys::CUcontext) -> u32 {
     unsafe { set_current(null_mut()) }
 }

@@ -119,7 +119,8 @@ impl Device {
     /// `stream` is a live stream, and stays so while `owner` is kept; without an owner, until every
     /// queue made from it is gone and its work has finished. A capture of it begins and ends under
     /// the guard of such a queue: drivers (580.159) have crashed where a capture ended while
-    /// another thread asked for it.
+    /// another thread asked for it. A fence that was recorded in a capture of it is not waited for
+    /// once the stream is gone.
     pub unsafe fn adopt_raw_stream(
         &self,
         stream: sys::CUstream,

@@ -12,8 +12,8 @@ use syncline_core::QueueKind;
 
 use super::*;
 use crate::emulated::{
-    another_over, before_the_next_is_put, begin_capture, capture_questions, device, end_capture,
-    finish, once_destroyed, put, use_handle_again,
+    another_over, before_the_next_is_put, begin_capture, capture_questions, current_context,
+    device, end_capture, finish, make_current, once_destroyed, put, use_handle_again,
 };
 
 /// Only matters if a test fails.
@@ -285,4 +285,90 @@ fn a_handle_that_is_used_again_is_another_stream() {
     assert!(!second.submit(&[], |_| Ok(()), &[]).unwrap().is_held());
     let twin = adopted(&device, raw);
     assert!(std::ptr::eq(stream.turn(), twin.line().stream.turn()));
+}
+
+/// Q8. On whichever queue of the stream it is held.
+#[test]
+fn a_guard_says_what_its_queue_holds() {
+    let device = device();
+    let made = queue_of(&device);
+    let twin = adopted(&device, made.stream().raw());
+    let gate = device.timeline("gate").unwrap();
+    for _ in 0..2 {
+        made.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+    }
+    assert_eq!((made.stream().held(), twin.stream().held()), (2, 0));
+    let unsettled = made.settle(Duration::from_millis(1)).unwrap_err();
+    assert!(unsettled.is_timeout(), "{unsettled}");
+    // What is released while a guard lives is held until that is dropped, and then goes by itself.
+    let guard = twin.stream();
+    gate.signal(1).unwrap();
+    assert_eq!(made.stream().held(), 2);
+    assert_eq!(put(&made), 0);
+    drop(guard);
+    made.settle(LIMIT).unwrap();
+    assert_eq!(made.stream().held(), 0);
+    assert_eq!(put(&made), 2);
+}
+
+/// D5.
+#[test]
+fn calls_for_lent_streams_leave_the_current_context() {
+    let device = device();
+    let (queue, joins) = (queue_of(&device), queue_of(&device));
+    let raw = queue.stream().raw();
+    let (place, external) = (device.fence("place"), device.fence("external"));
+    for before in [null_mut(), without_provenance_mut(8), device.raw_context()] {
+        make_current(before);
+        let left = |call: &str| assert_eq!(current_context(), before, "{call}");
+        let done = device.timeline("done").unwrap();
+        signal_claimed_in(&device, &done, raw).unwrap();
+        left("submit_claimed");
+        drop(adopted(&device, raw));
+        left("adopt_raw_stream");
+        let event = device.event(done.at(1)).unwrap().unwrap();
+        // SAFETY: a live event, which no capture has.
+        let fence = unsafe { device.adopt_event(event.raw(), "adopted") }.unwrap();
+        left("adopt_event");
+        queue.submit(&[done.at(1)], |_| Ok(()), &[]).unwrap();
+        left("submit");
+        queue.wait(&fence).unwrap();
+        left("wait");
+        begin_capture(raw);
+        queue.record(&place).unwrap();
+        left("record");
+        joins.wait(&place).unwrap();
+        left("wait for a place in a capture");
+        queue.record_external(&external).unwrap();
+        queue.wait_external(&external).unwrap();
+        left("record_external");
+        let refused = signal_claimed_in(&device, &device.timeline("refused").unwrap(), raw);
+        assert!(matches!(refused, Err(Error::Capturing { .. })));
+        left("a refused signal");
+        end_capture(raw);
+        assert!(joins.wait(&place).is_err());
+        left("a wait for a capture that has ended");
+    }
+    make_current(null_mut());
+}
+
+/// F7.
+#[test]
+fn a_record_beside_a_guard_is_no_part_of_the_capture() {
+    let device = device();
+    let queue = queue_of(&device);
+    let fence = device.fence("recorded meanwhile");
+    let guard = queue.stream();
+    begin_capture(guard.raw());
+    thread::scope(|scope| {
+        let recorded = scope.spawn(|| queue.record(&fence));
+        recorded.join().unwrap().unwrap();
+    });
+    assert_eq!(queue.stream().held(), 1);
+    assert_eq!(end_capture(guard.raw()), 0);
+    assert!(!fence.is_complete().unwrap());
+    drop(guard);
+    queue.settle(LIMIT).unwrap();
+    finish(&queue, put(&queue));
+    assert!(fence.is_complete().unwrap());
 }

@@ -242,8 +242,18 @@ fn beside_captures(
     mut put: impl FnMut() -> syncline_core::Result<bool> + Send,
 ) -> u64 {
     const ROUNDS: usize = 300;
+    /// Ends the thread even if the test fails.
+    struct Ends<'e>(&'e AtomicBool);
+
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
     let ended = AtomicBool::new(false);
     let sent = std::thread::scope(|scope| {
+        let ends = Ends(&ended);
         let putting = scope.spawn(|| {
             let mut sent = 0;
             while !ended.load(Ordering::SeqCst) {
@@ -260,12 +270,9 @@ fn beside_captures(
             std::thread::sleep(Duration::from_micros(50));
             let _guard = queue.stream();
             let nodes = Recording { stream }.end_counting();
-            if nodes > 0 {
-                ended.store(true, Ordering::SeqCst);
-                panic!("{nodes} nodes are in a capture");
-            }
+            assert_eq!(nodes, 0, "nodes are in a capture");
         }
-        ended.store(true, Ordering::SeqCst);
+        drop(ends);
         putting.join().unwrap()
     });
     sent.map_err(|error: Error| error.to_string()).unwrap()
