@@ -269,7 +269,8 @@ impl BinarySemaphore {
         let semaphore = self.0.semaphore.clone();
         let also = consumed
             .port::<Port>(device.id())
-            .map(|port| (port.0.clone(), 1));
+            .and_then(|port| port.on(&device.0))
+            .map(|semaphore| (semaphore.clone(), 1));
         let work = move |recorder: &mut Recorder| {
             // SAFETY: by this function's contract.
             unsafe { recorder.wait_for(semaphore, also) };

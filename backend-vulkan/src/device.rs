@@ -212,7 +212,7 @@ impl backend::Device for Device {
 
     fn port(&self, initial: u64) -> Result<Attachment> {
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
-        Ok(Semaphore::new(&self.0, initial, no_handle)?.attach())
+        Ok(Semaphore::new(&self.0, initial, no_handle)?.attach(initial))
     }
 
     /// The family that can do no more than it must is preferred: on NVIDIA, transfer-only queues
@@ -294,6 +294,13 @@ impl Inner {
 
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.get().is_some()
+    }
+
+    /// The part of a timeline that this device has, with what holds for all of its semaphores.
+    pub(crate) fn watch(self: &Arc<Self>, attachment: Attachment) -> Attachment {
+        attachment
+            .watched_by(self.clone())
+            .with_max_value_difference(self.info.capabilities.max_value_difference)
     }
 
     pub(crate) fn timeline_semaphore(

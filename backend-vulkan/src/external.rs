@@ -70,7 +70,7 @@ impl Device {
         self.require(exports, HandleKind::TimelineOpaqueFd, "export a timeline")?;
         let handle = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
         let semaphore = Semaphore::new(&self.0, initial, handle)?;
-        Ok((semaphore.clone().attach(), Exporter(semaphore)))
+        Ok((semaphore.clone().attach(initial), Exporter(semaphore)))
     }
 
     /// The counter behind a handle: `vkImportSemaphoreFdKHR`. Its value is what the port polls.
@@ -119,11 +119,7 @@ impl Device {
             Ok(()) => {
                 // The driver owns it from now on.
                 let _ = handle.into_fd().into_raw_fd();
-                // Whoever exported it signals it too.
-                Ok(Attachment {
-                    signalled_elsewhere: true,
-                    ..semaphore.attach()
-                })
+                Ok(semaphore.attach_imported())
             }
             Err(error) => reject(error, handle),
         }

@@ -106,7 +106,7 @@ fn a_handle_that_is_none_comes_back() {
 }
 
 fn timeline(label: &str, attachment: syncline_core::backend::Attachment) -> Timeline {
-    let value = attachment.port.poll().unwrap().unwrap();
+    let value = attachment.value().unwrap().unwrap();
     Timeline::new(label, value, |_| Ok([attachment].into_iter().collect())).unwrap()
 }
 
@@ -125,13 +125,13 @@ fn an_exported_timeline_is_one_counter() {
         let first = device.import_timeline(exporter.export().unwrap()).unwrap();
         let second = device.import_timeline(exporter.export().unwrap()).unwrap();
         for port in [&first, &second] {
-            assert_eq!(port.port.poll().unwrap(), Some(5));
+            assert_eq!(port.value().unwrap(), Some(5));
         }
         let queue = device.queue(QueueKind::Compute, "q").unwrap();
         queue.submit(&[], |_| Ok(()), &[ours.signal_at(6)]).unwrap();
         ours.at(6).wait(SOON).unwrap();
         for port in [first, second] {
-            assert_eq!(port.port.poll().unwrap(), Some(6));
+            assert_eq!(port.value().unwrap(), Some(6));
         }
     });
 }

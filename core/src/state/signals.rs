@@ -255,7 +255,7 @@ impl Shared {
         self.time_by_host(value);
         let signalled = self
             .home()
-            .signal(value, ByEngine::new())
+            .signal(value, ByEngine::new(self.home()))
             .map(|()| self.advance_by_owner(value));
         drop(order);
         match signalled {
