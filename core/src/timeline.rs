@@ -192,7 +192,7 @@ impl Timeline {
         self.0.of.port_on(device)?.downcast()
     }
 
-    /// The same timeline as one side of a bridge. Nobody else has a handle of it yet.
+    /// The same timeline as one side of a bridge. There must be no other handle of it: one would close the side by itself.
     pub(crate) fn joined(self, joined: &Arc<Joined>) -> Self {
         let of = self.0.of.clone();
         if let Some(mut owner) = Arc::into_inner(self.0) {

@@ -165,3 +165,49 @@ fn failures_and_signals_meet_anywhere() {
         ends(&there.at(1000).wait(LONG));
     }
 }
+
+/// What is kept of a side while the bridge is made is a handle of the bridge: it closes nothing by itself, and keeps all sides open.
+#[test]
+fn a_handle_kept_while_a_bridge_is_made_is_one_of_the_bridge() {
+    for drops_kept_first in [true, false] {
+        let mut kept = Vec::new();
+        let ports = (0..2).map(|_| Device::new().port(0));
+        let made = Timeline::bridged_as("bridge", 0, ports, |_, side| {
+            kept.push(side.clone());
+            Ok(())
+        });
+        let (first, last) = if drops_kept_first {
+            (kept, made.unwrap())
+        } else {
+            (made.unwrap(), kept)
+        };
+        drop(first);
+        last[0].signal(1).unwrap();
+        last[1].at(1).wait(LONG).unwrap();
+        last[1].signal(2).unwrap();
+        last[0].at(2).wait(LONG).unwrap();
+        let points: Vec<_> = last.iter().map(|side| side.at(3).keep()).collect();
+        drop(last);
+        for point in points {
+            ends(&point.point().wait(LONG));
+        }
+    }
+}
+
+/// A bridge that is not made leaves nothing open.
+#[test]
+fn an_error_while_a_bridge_is_made_closes_its_sides() {
+    let mut points = Vec::new();
+    let ports = (0..2).map(|_| Device::new().port(0));
+    let made = Timeline::bridged_as("bridge", 0, ports, |at, side| {
+        points.push(side.at(1).keep());
+        match at {
+            0 => Ok(()),
+            _ => Err(Error::NothingToWaitFor),
+        }
+    });
+    assert!(matches!(made, Err(Error::NothingToWaitFor)), "{made:?}");
+    for point in points {
+        ends(&point.point().wait(LONG));
+    }
+}

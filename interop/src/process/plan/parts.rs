@@ -372,9 +372,9 @@ impl Ports {
                 let sides = devices.map(|device| device.port(initial));
                 let sides = [Ok(page)].into_iter().chain(sides);
                 let made = Timeline::bridged_as(label, initial, sides, |at, side| match at {
-                    0 => heard(side, Page::Own),
+                    0 => heard(side.clone(), Page::Own).map(drop),
                     // It tells when it was signalled itself, as the sides of each bridge do.
-                    _ => clocked(across, side),
+                    _ => clocked(across, side.clone()).map(drop),
                 })?;
                 let mut made = made.into_iter();
                 let Some(home) = made.next() else {
