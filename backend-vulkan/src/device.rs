@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) nature: OnceLock<Nature>,
     /// The same of binary semaphores.
     pub(crate) binary_nature: OnceLock<Nature>,
+    /// The same of memory.
+    pub(crate) memory_nature: OnceLock<Nature>,
     /// The first sign that the device is lost.
     lost: OnceLock<Error>,
     pub(crate) watcher: Watcher,
@@ -135,6 +137,7 @@ impl Device {
             binary_exports: probe.binary_exports,
             nature: OnceLock::new(),
             binary_nature: OnceLock::new(),
+            memory_nature: OnceLock::new(),
             lost: OnceLock::new(),
             watcher: Watcher::default(),
             nudges: Nudges::new(semaphore),

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -9,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::Device as _;
-use syncline_core::{Object, Result};
+use syncline_core::{Error, MemoryFd, Object, Result};
 
 use crate::device::{Device, Inner};
 use crate::error::unsupported;
@@ -17,6 +18,28 @@ use crate::error::unsupported;
 /// What every buffer can do, whatever else it was made for.
 pub(crate) const TRANSFERS: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
+);
+
+/// The usages of Vulkan 1.0, none of which needs a feature or an extension. Buffers that leave or enter have them all,
+/// because both sides must make the same buffer of the same memory.
+pub(crate) const PLAIN: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    TRANSFERS.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_TEXEL_BUFFER.as_raw()
+        | vk::BufferUsageFlags::STORAGE_TEXEL_BUFFER.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
+        | vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
+        | vk::BufferUsageFlags::INDEX_BUFFER.as_raw()
+        | vk::BufferUsageFlags::VERTEX_BUFFER.as_raw()
+        | vk::BufferUsageFlags::INDIRECT_BUFFER.as_raw(),
+);
+
+/// Properties of memory types that need a feature which is not enabled, or that no buffer here can have.
+const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
+    vk::MemoryPropertyFlags::PROTECTED.as_raw()
+        | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
+        | vk::MemoryPropertyFlags::DEVICE_COHERENT_AMD.as_raw()
+        | vk::MemoryPropertyFlags::DEVICE_UNCACHED_AMD.as_raw()
+        | vk::MemoryPropertyFlags::RDMA_CAPABLE_NV.as_raw(),
 );
 
 /// Whatever a shader or a transfer does to a buffer.
@@ -39,7 +62,7 @@ pub(crate) struct Memory {
     /// Bytes of the whole allocation.
     pub(crate) allocated: u64,
     pub(crate) dedicated: bool,
-    exported: bool,
+    shared: bool,
     concurrent: bool,
     mapping: Option<Mapping>,
 }
@@ -53,13 +76,22 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 /// Where a buffer's memory lies.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'h> {
     Device,
     /// On the device, and can be exported.
     Exportable,
+    /// The memory behind a handle, which an exportable buffer was made with.
+    Imported(&'h MemoryFd),
     /// Mapped.
     Host,
+}
+
+impl Place<'_> {
+    /// True if another API or another `VkDevice` may have the memory, too.
+    const fn is_shared(self) -> bool {
+        matches!(self, Self::Exportable | Self::Imported(_))
+    }
 }
 
 impl Buffer {
@@ -105,12 +137,12 @@ impl Buffer {
         &self.0.device
     }
 
-    /// True if another API may hold it: an application's own commands take it from `VK_QUEUE_FAMILY_EXTERNAL` first
+    /// True if another API or another `VkDevice` may hold it, as it was exported or imported: an application's own commands take it from `VK_QUEUE_FAMILY_EXTERNAL` first
     /// ([`Buffer::acquire_barrier`]) and give it back ([`Buffer::release_barrier`]), as
     /// [`Recorder::acquire`](crate::Recorder::acquire) does.
     #[must_use]
     pub fn is_exported(&self) -> bool {
-        self.0.exported
+        self.0.shared
     }
 
     /// What takes the buffer from the other API, at the beginning of an application's own commands for a queue of this
@@ -145,7 +177,7 @@ impl Buffer {
         let whole = vk::BufferMemoryBarrier::default()
             .buffer(self.0.buffer)
             .size(vk::WHOLE_SIZE);
-        self.0.exported.then_some(whole)
+        self.0.shared.then_some(whole)
     }
 
     /// A buffer of several families belongs to none of them.
@@ -170,7 +202,8 @@ impl Device {
     /// good. Transfers are always among its uses.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) for a size of 0; a driver error.
+    /// [`Error::Unsupported`] for a size of 0, and for a usage that is not one of Vulkan 1.0: others need features or
+    /// extensions, which the device may not have enabled. A driver error.
     pub fn host_buffer(&self, size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
         self.make_buffer(size, usage, Place::Host)
     }
@@ -183,12 +216,12 @@ impl Device {
         self.make_buffer(size, usage, Place::Device)
     }
 
-    /// `vkCreateBuffer`, `vkAllocateMemory`, `vkBindBufferMemory`, `vkMapMemory`.
+    /// `vkCreateBuffer`, `vkAllocateMemory`, `vkBindBufferMemory`, `vkMapMemory`. Does not consume an imported handle.
     pub(crate) fn make_buffer(
         &self,
         size: u64,
         usage: vk::BufferUsageFlags,
-        place: Place,
+        place: Place<'_>,
     ) -> Result<Buffer> {
         let object = Object::new("buffer", "");
         if size == 0 {
@@ -198,12 +231,23 @@ impl Device {
                 "a VkBuffer has at least one byte",
             ));
         }
+        let others = usage & !PLAIN;
+        if !others.is_empty() {
+            return Err(unsupported(
+                &object,
+                &format!("be used as {others:?}"),
+                "that needs a feature or an extension, which the device is not known to have enabled",
+            ));
+        }
+        let usage = match place.is_shared() {
+            true => PLAIN,
+            false => usage | TRANSFERS,
+        };
         let device = &self.0;
         let failed = |call| move |code| device.failed(&device.object, call, code);
-        let exports = if place == Place::Exportable {
-            vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD
-        } else {
-            vk::ExternalMemoryHandleTypeFlags::empty()
+        let handles = match place.is_shared() {
+            true => vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD,
+            false => vk::ExternalMemoryHandleTypeFlags::empty(),
         };
 
         let mut families: SmallVec<[u32; 8]> = device
@@ -213,19 +257,18 @@ impl Device {
             .collect();
         families.sort_unstable();
         families.dedup();
-        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(exports);
-        let mut info = vk::BufferCreateInfo::default()
-            .size(size)
-            .usage(usage | TRANSFERS);
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
+        let mut info = vk::BufferCreateInfo::default().size(size).usage(usage);
         if families.len() > 1 {
             info = info
                 .sharing_mode(vk::SharingMode::CONCURRENT)
                 .queue_family_indices(&families);
         }
-        if !exports.is_empty() {
+        if place.is_shared() {
             info = info.push_next(&mut external);
         }
-        // SAFETY: `info` is valid; handle types were checked by whoever asks for them.
+        // SAFETY: `info` is valid: the size is not 0, the usages need no feature, and the families are the device's,
+        // each once. The callers have checked that the device exports or imports buffers of these usages as these handles.
         let buffer =
             unsafe { device.raw().create_buffer(&info, None) }.map_err(failed("vkCreateBuffer"))?;
         // From here on `made` cleans up.
@@ -237,7 +280,7 @@ impl Device {
             size,
             allocated: 0,
             dedicated: false,
-            exported: place == Place::Exportable,
+            shared: place.is_shared(),
             concurrent: families.len() > 1,
             mapping: None,
         };
@@ -252,34 +295,70 @@ impl Device {
                 .get_buffer_memory_requirements2(&question, &mut needs)
         };
         let needs = needs.memory_requirements;
-        // Exporters and importers agree more often on dedicated memory, so what is shared always has it.
-        made.dedicated = place == Place::Exportable
-            || dedicated.requires_dedicated_allocation == vk::TRUE
-            || dedicated.prefers_dedicated_allocation == vk::TRUE;
+        let required = dedicated.requires_dedicated_allocation == vk::TRUE;
+        made.dedicated = match place {
+            // As it was allocated.
+            Place::Imported(handle) => handle.dedicated(),
+            // Exporters and importers agree more often on dedicated memory, so what is exported always has it.
+            Place::Exportable => true,
+            _ => required || dedicated.prefers_dedicated_allocation == vk::TRUE,
+        };
         made.allocated = needs.size;
-        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(exports);
+        let mut duplicate = None;
+        if let Place::Imported(handle) = place {
+            let refused = |reason: String| Error::Import {
+                object: self.object().clone(),
+                what: format!("memory of {} bytes", handle.size()),
+                reason,
+            };
+            if handle.size() < needs.size {
+                let needed = needs.size;
+                return Err(refused(format!(
+                    "a buffer of {size} bytes needs {needed} bytes of it"
+                )));
+            }
+            if required && !handle.dedicated() {
+                return Err(refused("it was not made for one buffer alone".into()));
+            }
+            made.allocated = handle.size();
+            // The driver takes it if the allocation succeeds, and a later step may fail.
+            let twin = handle.as_fd().try_clone_to_owned();
+            duplicate = Some(twin.map_err(|error| refused(error.to_string()))?);
+        }
+        let fd = duplicate.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let mut import = vk::ImportMemoryFdInfoKHR::default()
+            .handle_type(handles)
+            .fd(fd);
+        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
         let mut alone = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
         let mut info = vk::MemoryAllocateInfo::default()
-            .allocation_size(needs.size)
+            .allocation_size(made.allocated)
             .memory_type_index(self.memory_type(needs.memory_type_bits, place)?);
-        if !exports.is_empty() {
-            info = info.push_next(&mut export);
+        match place {
+            Place::Exportable => info = info.push_next(&mut export),
+            Place::Imported(_) => info = info.push_next(&mut import),
+            Place::Device | Place::Host => {}
         }
         if made.dedicated {
             info = info.push_next(&mut alone);
         }
-        // SAFETY: `info` is valid and as the requirements say; the buffer is bound once, to all of its memory.
-        unsafe {
-            made.memory = device
-                .raw()
-                .allocate_memory(&info, None)
-                .map_err(failed("vkAllocateMemory"))?;
-            device
-                .raw()
-                .bind_buffer_memory(buffer, made.memory, 0)
-                .map_err(failed("vkBindBufferMemory"))?;
-        }
-        if place == Place::Host {
+        // SAFETY: `info` is valid: the size is at least what the buffer requires, and the memory type is allowed for it. An
+        // imported descriptor is open, and by its type such memory of the same GPU and driver, with the size that it was
+        // allocated with. Its memory type is the same, as both sides choose it for buffers of the same usages.
+        let allocated = unsafe { device.raw().allocate_memory(&info, None) };
+        made.memory = allocated.map_err(|code| match place {
+            Place::Imported(handle) => {
+                let what = || format!("memory of {} bytes", handle.size());
+                self.refused("vkAllocateMemory", code, &what)
+            }
+            _ => failed("vkAllocateMemory")(code),
+        })?;
+        // The driver owns it from now on.
+        let _ = duplicate.map(IntoRawFd::into_raw_fd);
+        // SAFETY: both were just made on this device and for each other; the buffer is bound once, to all of its memory.
+        unsafe { device.raw().bind_buffer_memory(buffer, made.memory, 0) }
+            .map_err(failed("vkBindBufferMemory"))?;
+        if matches!(place, Place::Host) {
             // SAFETY: host-visible memory that is not mapped yet; freeing it unmaps it.
             let start = unsafe {
                 device
@@ -295,7 +374,7 @@ impl Device {
     }
 
     /// The first allowed memory type with the properties wanted most, else with those needed.
-    fn memory_type(&self, allowed: u32, place: Place) -> Result<u32> {
+    fn memory_type(&self, allowed: u32, place: Place<'_>) -> Result<u32> {
         use vk::MemoryPropertyFlags as P;
         let preference: &[P] = match place {
             Place::Host => &[
@@ -304,7 +383,9 @@ impl Device {
                 ),
                 P::from_raw(P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw()),
             ],
-            Place::Device | Place::Exportable => &[P::DEVICE_LOCAL, P::empty()],
+            Place::Device | Place::Exportable | Place::Imported(_) => {
+                &[P::DEVICE_LOCAL, P::empty()]
+            }
         };
         let native = &self.0.native;
         // SAFETY: the physical device is the instance's.
@@ -318,7 +399,9 @@ impl Device {
             .iter()
             .find_map(|&wanted| {
                 (0..).zip(types).find_map(|(index, kind)| {
-                    let fits = allowed & (1 << index) != 0 && kind.property_flags.contains(wanted);
+                    let fits = allowed & (1 << index) != 0
+                        && kind.property_flags.contains(wanted)
+                        && !kind.property_flags.intersects(UNUSABLE);
                     fits.then_some(index)
                 })
             })

@@ -361,7 +361,7 @@ impl Probe {
         }
         if self.enabled.external_memory_fd {
             let question = vk::PhysicalDeviceExternalBufferInfo::default()
-                .usage(crate::memory::TRANSFERS | vk::BufferUsageFlags::STORAGE_BUFFER)
+                .usage(crate::memory::PLAIN)
                 .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
             let mut answer = vk::ExternalBufferProperties::default();
             // SAFETY: by this function's contract.
@@ -374,8 +374,8 @@ impl Probe {
             }
             let features = answer.external_memory_properties.external_memory_features;
             let exports = features.contains(vk::ExternalMemoryFeatureFlags::EXPORTABLE);
-            // Nothing here makes a buffer of somebody else's memory, whether or not the driver would.
-            note(HandleKind::MemoryOpaqueFd, (exports, false));
+            let imports = features.contains(vk::ExternalMemoryFeatureFlags::IMPORTABLE);
+            note(HandleKind::MemoryOpaqueFd, (exports, imports));
         }
     }
 
