@@ -47,7 +47,8 @@ pub(crate) struct Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: ours, and no submission in flight uses it: each keeps an `Arc` until it has finished.
+            // SAFETY: made here on this device, or adopted with the right to destroy it, and destroyed here alone. No
+            // submission in flight uses it: each keeps an `Arc` until it has finished.
             unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
         }
     }

@@ -320,7 +320,8 @@ impl Inner {
     /// `vkDestroySemaphore` of semaphores that [`Late`] has kept.
     pub(crate) fn destroy_semaphores(&self, semaphores: Vec<vk::Semaphore>) {
         for semaphore in semaphores {
-            // SAFETY: whoever owned it has let go of it, and so has the driver.
+            // SAFETY: made on this device, and kept in `late` by its `Semaphore` where that was dropped: no submission of
+            // ours uses it any more, and the driver has let go of it, as a later submission has signalled.
             unsafe { self.native.device.destroy_semaphore(semaphore, None) };
         }
     }
@@ -336,7 +337,7 @@ impl Drop for Inner {
             let _ = unsafe { self.native.device.device_wait_idle() };
             self.destroy_semaphores(late);
         }
-        // SAFETY: nobody watches any more, as the watch holds an `Arc` of this while it runs.
+        // SAFETY: made on this device and destroyed here alone. No call waits for it: each is made through an `Arc` of this.
         unsafe {
             self.native
                 .device
@@ -358,7 +359,8 @@ fn create_timeline(
     if !exports.is_empty() {
         info = info.push_next(&mut export);
     }
-    // SAFETY: `info` is valid; whoever asks for handle types has checked that the device exports them.
+    // SAFETY: `info` is valid, and the feature `timelineSemaphore` is enabled on every device here. The callers that ask for
+    // handle types have checked that the device exports timelines as such.
     unsafe { device.create_semaphore(&info, None) }
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Memory {
 /// Where the memory is mapped, until it is freed.
 struct Mapping(NonNull<AtomicU32>);
 
-// SAFETY: it is only ever lent out as atomics.
+// SAFETY: a mapping is the process's and not a thread's, and it is lent out as atomics alone.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -113,8 +113,9 @@ impl Buffer {
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
         let words = usize::try_from(self.0.size / 4).ok()?;
         let Mapping(start) = self.0.mapping.as_ref()?;
-        // SAFETY: mapped whole and at least 64-aligned until the memory is freed, which `self` prevents,
-        // and only ever touched by the host through atomics.
+        // SAFETY: the whole of the memory is mapped until it is freed, which `self` prevents, and it is at least as large
+        // as the buffer. It is aligned to 64 bytes at least (`minMemoryMapAlignment`), was written with zeroes, and the host
+        // touches it through atomics alone.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), words) })
     }
 
@@ -231,11 +232,17 @@ impl Device {
                 "a VkBuffer has at least one byte",
             ));
         }
+        // No allocation is larger than its heap (VUID-vkAllocateMemory-pAllocateInfo-01713), and drivers add to sizes unchecked.
+        let properties = self.memory_properties();
+        let heaps = properties.memory_heaps_as_slice().iter();
+        if heaps.map(|heap| heap.size).max().unwrap_or(0) < size {
+            return Err(self.too_large(size));
+        }
         let others = usage & !PLAIN;
         if !others.is_empty() {
             return Err(unsupported(
                 &object,
-                &format!("be used as {others:?}"),
+                format!("be used as {others:?}"),
                 "that needs a feature or an extension, which the device is not known to have enabled",
             ));
         }
@@ -288,13 +295,17 @@ impl Device {
         let mut dedicated = vk::MemoryDedicatedRequirements::default();
         let mut needs = vk::MemoryRequirements2::default().push_next(&mut dedicated);
         let question = vk::BufferMemoryRequirementsInfo2::default().buffer(buffer);
-        // SAFETY: the buffer is a fresh one of this device.
+        // SAFETY: the buffer was just made on this device, and the structures chained are those that the call fills.
         unsafe {
             device
                 .raw()
                 .get_buffer_memory_requirements2(&question, &mut needs)
         };
         let needs = needs.memory_requirements;
+        if needs.size < size {
+            // Rounded up beyond the largest number.
+            return Err(self.too_large(size));
+        }
         let required = dedicated.requires_dedicated_allocation == vk::TRUE;
         made.dedicated = match place {
             // As it was allocated.
@@ -333,7 +344,7 @@ impl Device {
         let mut alone = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
         let mut info = vk::MemoryAllocateInfo::default()
             .allocation_size(made.allocated)
-            .memory_type_index(self.memory_type(needs.memory_type_bits, place)?);
+            .memory_type_index(self.memory_type(needs.memory_type_bits, made.allocated, place)?);
         match place {
             Place::Exportable => info = info.push_next(&mut export),
             Place::Imported(_) => info = info.push_next(&mut import),
@@ -359,22 +370,42 @@ impl Device {
         unsafe { device.raw().bind_buffer_memory(buffer, made.memory, 0) }
             .map_err(failed("vkBindBufferMemory"))?;
         if matches!(place, Place::Host) {
-            // SAFETY: host-visible memory that is not mapped yet; freeing it unmaps it.
+            // SAFETY: memory of a host-visible type, which was just allocated and is not mapped yet; freeing it unmaps it.
             let start = unsafe {
                 device
                     .raw()
                     .map_memory(made.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())
             };
             let start = start.map_err(failed("vkMapMemory"))?.cast::<u8>();
-            // SAFETY: mapped, at least `size` bytes long, and nobody else's yet.
-            unsafe { start.write_bytes(0, usize::try_from(size).unwrap_or(0)) };
+            let length = usize::try_from(size).map_err(|_| self.too_large(size))?;
+            // SAFETY: mapped from its start to its end, which is at least `size` bytes, and no other thread has it yet.
+            unsafe { start.write_bytes(0, length) };
             made.mapping = NonNull::new(start.cast()).map(Mapping);
         }
         Ok(Buffer(Arc::new(made)))
     }
 
-    /// The first allowed memory type with the properties wanted most, else with those needed.
-    fn memory_type(&self, allowed: u32, place: Place<'_>) -> Result<u32> {
+    fn too_large(&self, size: u64) -> Error {
+        let asked = format!("make a buffer of {size} bytes");
+        unsupported(
+            self.object(),
+            asked,
+            "no memory heap of the device is so large",
+        )
+    }
+
+    fn memory_properties(&self) -> vk::PhysicalDeviceMemoryProperties {
+        let native = &self.0.native;
+        // SAFETY: the physical device is the instance's, and the device keeps both.
+        unsafe {
+            native
+                .instance
+                .get_physical_device_memory_properties(native.physical)
+        }
+    }
+
+    /// The first allowed memory type with the properties wanted most, else with those needed, in a heap of so many bytes.
+    fn memory_type(&self, allowed: u32, bytes: u64, place: Place<'_>) -> Result<u32> {
         use vk::MemoryPropertyFlags as P;
         let preference: &[P] = match place {
             Place::Host => &[
@@ -387,26 +418,23 @@ impl Device {
                 &[P::DEVICE_LOCAL, P::empty()]
             }
         };
-        let native = &self.0.native;
-        // SAFETY: the physical device is the instance's.
-        let types = unsafe {
-            native
-                .instance
-                .get_physical_device_memory_properties(native.physical)
-        };
-        let types = types.memory_types_as_slice();
+        let properties = self.memory_properties();
+        let types = properties.memory_types_as_slice();
+        let heap = |kind: &vk::MemoryType| properties.memory_heaps[kind.heap_index as usize].size;
         preference
             .iter()
             .find_map(|&wanted| {
                 (0..).zip(types).find_map(|(index, kind)| {
                     let fits = allowed & (1 << index) != 0
                         && kind.property_flags.contains(wanted)
-                        && !kind.property_flags.intersects(UNUSABLE);
+                        && !kind.property_flags.intersects(UNUSABLE)
+                        && bytes <= heap(kind);
                     fits.then_some(index)
                 })
             })
             .ok_or_else(|| {
-                let reason = "no memory type of the device allows it";
+                let reason =
+                    "no memory type of the device allows it, in a heap that is large enough";
                 unsupported(self.object(), "make such a buffer", reason)
             })
     }
@@ -415,7 +443,8 @@ impl Device {
 impl Drop for Memory {
     fn drop(&mut self) {
         let device = self.device.raw();
-        // SAFETY: ours; submissions in flight that use it keep it. Null memory is ignored.
+        // SAFETY: both were made here on this device, which is alive. Nothing uses them: each submission in flight keeps an
+        // `Arc` of this. Null memory is ignored.
         unsafe {
             device.destroy_buffer(self.buffer, None);
             device.free_memory(self.memory, None);

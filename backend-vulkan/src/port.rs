@@ -29,7 +29,7 @@ impl Semaphore {
         exports: vk::ExternalSemaphoreHandleTypeFlags,
     ) -> Result<Arc<Self>> {
         let raw = device.timeline_semaphore(initial, exports)?;
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made as a timeline semaphore on this device, and nothing else has the handle.
         Ok(unsafe { Self::adopt(device, raw, true) })
     }
 
@@ -66,7 +66,7 @@ impl Semaphore {
     /// `vkGetSemaphoreCounterValue`.
     #[inline]
     pub(crate) fn value(&self) -> Result<u64> {
-        // SAFETY: the semaphore is a live timeline semaphore of this device.
+        // SAFETY: a timeline semaphore of this device, which lives as long as `self`.
         let value = unsafe { self.device.raw().get_semaphore_counter_value(self.raw) };
         value.map_err(|code| {
             self.device
@@ -93,7 +93,8 @@ impl Drop for Semaphore {
     fn drop(&mut self) {
         let used = self.used.load(Ordering::Relaxed);
         if self.owned && !self.device.late.keep(used, self.raw) {
-            // SAFETY: ours, and no submission in flight uses it: each holds an `Arc` until it has finished.
+            // SAFETY: made here on this device, and destroyed here alone. No submission in flight uses it: each keeps an
+            // `Arc` until it has finished.
             unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
         }
     }

@@ -45,9 +45,10 @@ impl Candidate {
     /// Makes a `VkDevice` of it, with queues of every family.
     ///
     /// # Errors
-    /// The reason in [`Candidate::rejected`]; a driver error.
+    /// The reason that [`Candidate::rejected`] was made with; a driver error.
     pub fn open(&self) -> Result<Device> {
-        match &self.rejected {
+        // The application may have changed the public fields: a device is opened by what the driver said.
+        match &self.probe.rejected {
             Some(reason) => Err(reason.clone()),
             None => Device::open(&self.instance, &self.probe),
         }

@@ -193,6 +193,45 @@ fn a_usage_that_needs_a_feature_is_refused() {
     });
 }
 
+/// Sizes that a driver would have to round up beyond the largest number, or that no heap has.
+fn a_buffer_that_no_heap_has_is_refused() {
+    on_each_device(|device| {
+        let none = vk::BufferUsageFlags::empty();
+        for size in [
+            u64::MAX,
+            u64::MAX - 3,
+            u64::MAX - 4095,
+            i64::MAX as u64,
+            1 << 56,
+        ] {
+            for refused in [
+                device.host_buffer(size, none),
+                device.device_buffer(size, none),
+            ] {
+                let Err(Error::Unsupported { asked, .. }) = refused else {
+                    panic!("{size}: {refused:?}");
+                };
+                assert!(asked.contains(&size.to_string()), "{asked}");
+            }
+        }
+        device.host_buffer(64, none).unwrap();
+    });
+}
+
+/// Whatever an application writes into a candidate, a device is opened by what the driver said.
+fn a_candidate_that_was_changed_opens_as_it_was() {
+    common::on_each_candidate(|candidate| {
+        let mut changed = candidate.clone();
+        changed.rejected = Some(Error::NothingToWaitFor);
+        changed.info.capabilities.imports = vec![HandleKind::TimelineOpaqueFd];
+        changed.info.uuid = None;
+        let device = changed.open().unwrap();
+        assert_eq!(device.info().uuid, candidate.info.uuid);
+        let imports = &device.info().capabilities.imports;
+        assert_eq!(imports, &candidate.info.capabilities.imports);
+    });
+}
+
 fn shares_memory(device: &Device) -> bool {
     let can = &device.info().capabilities;
     let kind = &HandleKind::MemoryOpaqueFd;
@@ -239,7 +278,7 @@ fn memory_that_does_not_fit_comes_back() {
         let refused = |what: &str, handle: MemoryFd| {
             let rejected = theirs.import_buffer(handle).unwrap_err();
             let fd = rejected.handle.into_fd();
-            fd.try_clone().expect(what);
+            assert!(fd.try_clone().is_ok(), "{what}: it was closed");
             println!("{what}: {}", rejected.error);
             (rejected.error, fd)
         };
@@ -290,6 +329,8 @@ fn main() -> std::process::ExitCode {
         an_exported_timeline_is_one_counter,
         an_exported_buffer_tells_its_whole_size,
         a_usage_that_needs_a_feature_is_refused,
+        a_buffer_that_no_heap_has_is_refused,
+        a_candidate_that_was_changed_opens_as_it_was,
         exported_memory_is_one_memory,
         memory_that_does_not_fit_comes_back,
     ])

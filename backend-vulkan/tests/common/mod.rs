@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Trial};
-use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::backend::Queue as _;
 use syncline_vulkan::ash::vk;
 use syncline_vulkan::{Buffer, Candidate, Device, Instance, InstanceOptions, Queue, Recorder};
 
@@ -111,7 +111,8 @@ pub(crate) fn on_two_of_each_device(test: impl Fn(&Device, &Device)) {
     });
 }
 
-fn on_each_candidate(test: impl Fn(&Candidate)) {
+/// The same with what devices are opened from.
+pub(crate) fn on_each_candidate(test: impl Fn(&Candidate)) {
     let _turn = turn();
     let Some(instance) = instance() else { return };
     let candidates = instance.devices().expect("listing devices");
