@@ -328,27 +328,37 @@ impl Attachment {
     /// Signals the counter before a timeline has it: for tests of what a port shows.
     ///
     /// # Errors
-    /// [`Error::SignalNotAboveReached`] for a value that is not above the counter's; [`Error::Unsupported`] if the value is not
-    /// known; the driver's.
+    /// [`Error::SignalNotAboveReached`] for a value that is not above the counter's; [`Error::ValueOutOfRange`] for one beyond the
+    /// device's limit, and for `u64::MAX`; [`Error::Unsupported`] if the counter's value is not known; the driver's.
     pub fn signal(&mut self, value: u64) -> Result<()> {
-        let object = || Object::new("timeline", "");
-        match self.at {
-            Some(at) if value > at && !self.is_signalled_elsewhere => {
-                self.port.signal(value, ByEngine::new(&*self.port))?;
-                self.at = Some(value);
-                Ok(())
-            }
-            Some(reached) if !self.is_signalled_elsewhere => Err(Error::SignalNotAboveReached {
-                timeline: object(),
-                asked: value,
-                reached,
-            }),
-            _ => Err(Error::Unsupported {
-                object: object(),
+        let timeline = Object::new("timeline", "");
+        let Some(reached) = self.at.filter(|_| !self.is_signalled_elsewhere) else {
+            return Err(Error::Unsupported {
+                object: timeline,
                 asked: format!("be signalled to {value} before it is a timeline"),
                 reason: "its value is not known: something outside this engine signals it".into(),
-            }),
+            });
+        };
+        let largest = reached.saturating_add(self.max_value_difference);
+        let largest = largest.min(u64::MAX - 1);
+        if value <= reached {
+            return Err(Error::SignalNotAboveReached {
+                timeline,
+                asked: value,
+                reached,
+            });
         }
+        if value > largest {
+            return Err(Error::ValueOutOfRange {
+                timeline,
+                asked: value,
+                reached,
+                largest,
+            });
+        }
+        self.port.signal(value, ByEngine::new(&*self.port))?;
+        self.at = Some(value);
+        Ok(())
     }
 }
 

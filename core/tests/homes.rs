@@ -160,6 +160,15 @@ fn an_attachment_is_not_signalled_backwards() {
         port.signal(value).unwrap_err();
         assert_eq!(port.value().unwrap(), Some(7));
     }
+    let mut narrow = attach().with_max_value_difference(10);
+    for value in [16, u64::MAX] {
+        let refused = narrow.signal(value).unwrap_err();
+        assert!(
+            matches!(refused, Error::ValueOutOfRange { largest: 15, .. }),
+            "{refused}"
+        );
+    }
+    attach().signal(u64::MAX).unwrap_err();
     attach().signalled_elsewhere(true).signal(8).unwrap_err();
     let mut imported = Attachment::imported(DeviceId::new(), Home(shared.clone()));
     imported.signal(8).unwrap_err();
