@@ -88,7 +88,7 @@ impl Port for CounterPort {
         Ok(None)
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         Err(Error::Unsupported {
             object: self.device.clone(),
             asked: format!("signal a counter in shared memory to {value} from the host"),
@@ -191,13 +191,7 @@ impl Device {
             word,
             device: self.object().clone(),
         };
-        Attachment {
-            device: self.id(),
-            port: Box::new(port),
-            watch: None,
-            max_value_difference: LARGEST_DIFFERENCE,
-            signalled_elsewhere: false,
-        }
+        Attachment::imported(self.id(), port).with_max_value_difference(LARGEST_DIFFERENCE)
     }
 
     /// Lets the device reach the counter's page.

@@ -174,17 +174,10 @@ impl backend::Device for Device {
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        Ok(Attachment {
-            device: self.0.id,
-            port: Box::new(EventPort::new(
-                &self.0.context,
-                &self.0.plain_events,
-                initial,
-            )),
-            watch: Some(self.0.clone()),
-            max_value_difference: self.0.info.capabilities.max_value_difference,
-            signalled_elsewhere: false,
-        })
+        let port = EventPort::new(&self.0.context, &self.0.plain_events, initial);
+        Ok(Attachment::new(self.0.id, initial, port)
+            .watched_by(self.0.clone())
+            .with_max_value_difference(self.0.info.capabilities.max_value_difference))
     }
 
     /// A non-blocking stream of its own.

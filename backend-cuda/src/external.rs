@@ -80,7 +80,8 @@ impl Port for ExternalPort {
         }
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        by.check(self, &self.device)?;
         if let Some(events) = &self.alone {
             return self.signal_by_itself(events, value);
         }
@@ -91,7 +92,8 @@ impl Port for ExternalPort {
         })
     }
 
-    fn release(&self, value: u64, _: ByEngine) -> Result<bool> {
+    fn release(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+        by.check(self, &self.device)?;
         self.signal_by_itself(&Events::plain(self.semaphore.context()), value)?;
         Ok(true)
     }
@@ -174,13 +176,7 @@ impl Device {
     /// timelines, before any driver is asked; a driver error. The handle comes back with it, still open.
     pub fn import_timeline(&self, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
         let port = self.import_port(handle)?;
-        Ok(Attachment {
-            device: self.id(),
-            port: Box::new(port),
-            watch: None,
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
-        })
+        Ok(Attachment::imported(self.id(), port))
     }
 
     /// As [`Device::import_timeline`], for a timeline at `initial` that nobody but this device signals: the exporter is in another process, and waits. The
@@ -196,13 +192,7 @@ impl Device {
         let mut port = self.import_port(handle)?;
         port.shown = Shown::from(initial);
         port.alone = Some(self.plain_events().clone());
-        Ok(Attachment {
-            device: self.id(),
-            port: Box::new(port),
-            watch: Some(self.watched()),
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
-        })
+        Ok(Attachment::new(self.id(), initial, port).watched_by(self.watched()))
     }
 
     fn import_port(&self, handle: TimelineFd) -> Result<ExternalPort, Rejected<TimelineFd>> {

@@ -98,22 +98,32 @@ impl<'p, P: Port> Iterator for Each<'p, P> {
     }
 }
 
+/// True if the point has a port of type `P` that lives in `context`: the driver's objects work in their own context only.
+#[inline]
+fn is_here<P: Imported>(point: &NativePoint<'_>, context: &Context) -> bool {
+    let port = point.port::<P>();
+    port.is_some_and(|port| std::ptr::eq(port.context(), context))
+}
+
 impl<'p> All<'p> {
-    /// Those of `points` that are imported.
+    /// Those of `points` that are imported, by `context`.
     ///
     /// # Errors
-    /// The first that is of another backend's making.
+    /// The first that is of another backend's or another context's making.
     #[inline]
-    pub(crate) fn of(points: &'p [NativePoint<'p>]) -> Result<Self, NativePoint<'p>> {
+    pub(crate) fn of(
+        points: &'p [NativePoint<'p>],
+        context: &Context,
+    ) -> Result<Self, NativePoint<'p>> {
         let (mut semaphores, mut counters) = (0, 0);
         for point in points {
             // Mostly that is all there is to be asked.
             if point.port::<EventPort>().is_some() {
                 continue;
             }
-            if point.port::<ExternalPort>().is_some() {
+            if is_here::<ExternalPort>(point, context) {
                 semaphores += 1;
-            } else if point.port::<CounterPort>().is_some() {
+            } else if is_here::<CounterPort>(point, context) {
                 counters += 1;
             } else {
                 return Err(*point);

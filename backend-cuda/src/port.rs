@@ -511,7 +511,8 @@ impl Port for EventPort {
     }
 
     /// The engine knows the value from the call itself; queues that wait for it later need nothing.
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        by.check(self, self.context.object())?;
         let _ring = self.ring();
         self.note_reached(value);
         Ok(())

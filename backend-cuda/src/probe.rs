@@ -38,20 +38,31 @@ pub struct Candidate {
     pub info: Info,
     /// Why it cannot be used, if so.
     pub rejected: Option<Error>,
+    /// The same, which nothing outside changes.
+    probed: Result<Info, Error>,
     driver: Driver,
     device: CUdevice,
 }
 
 impl Candidate {
+    fn new(driver: &Driver, device: CUdevice, info: Info, rejected: Option<Error>) -> Self {
+        Self {
+            probed: rejected.clone().map_or_else(|| Ok(info.clone()), Err),
+            info,
+            rejected,
+            driver: driver.clone(),
+            device,
+        }
+    }
+
     /// Opens it on its primary context, which the CUDA runtime uses too.
     ///
     /// # Errors
     /// The reason for which it was rejected; a driver error.
     pub fn open(&self) -> Result<Device> {
-        match &self.rejected {
-            Some(error) => Err(error.clone()),
-            None => Device::open(&self.driver, self.device, self.info.clone()),
-        }
+        // The application may have changed the public fields: imports are judged by what the driver said.
+        let info = self.probed.clone()?;
+        Device::open(&self.driver, self.device, info)
     }
 }
 
@@ -78,29 +89,25 @@ impl Driver {
                         info.name
                     ),
                 });
-                Candidate { info, rejected, driver: self.clone(), device }
+                Candidate::new(self, device, info, rejected)
             });
         Ok(candidates.collect())
     }
 
     /// A device that does not tell what it is.
     fn silent(&self, ordinal: usize, device: CUdevice, error: Error) -> Candidate {
-        Candidate {
-            info: Info {
-                backend: BackendKind::Cuda,
-                name: format!("device {ordinal}, which does not answer"),
-                vendor: "NVIDIA".into(),
-                uuid: None,
-                parent_uuid: None,
-                driver_uuid: None,
-                luid: None,
-                driver: self.description(),
-                capabilities: Capabilities::default(),
-            },
-            rejected: Some(error),
-            driver: self.clone(),
-            device,
-        }
+        let info = Info {
+            backend: BackendKind::Cuda,
+            name: format!("device {ordinal}, which does not answer"),
+            vendor: "NVIDIA".into(),
+            uuid: None,
+            parent_uuid: None,
+            driver_uuid: None,
+            luid: None,
+            driver: self.description(),
+            capabilities: Capabilities::default(),
+        };
+        Candidate::new(self, device, info, Some(error))
     }
 
     /// Identity and capabilities of one device.

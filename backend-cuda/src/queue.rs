@@ -310,7 +310,8 @@ impl Line {
         Error::Unsupported {
             object: self.object.clone(),
             asked: format!("use {}", point.object()),
-            reason: "its port on this device was not made by this backend".into(),
+            reason: "its port on this device was not made by this backend, or in another context"
+                .into(),
         }
     }
 
@@ -332,7 +333,8 @@ impl Line {
         end: NativePoint<'_>,
         keep: &mut Keep,
     ) -> Result<All<'p>> {
-        let external = All::of(points).map_err(|point| self.foreign(point))?;
+        let external =
+            All::of(points, self.device.context()).map_err(|point| self.foreign(point))?;
         keep.take_room(EXTERNAL * external.count() as u64);
         let (number, reached) = (end.value(), self.own(end)?.reached());
         let All {

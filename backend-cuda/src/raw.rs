@@ -237,8 +237,8 @@ impl Device {
     ) -> Result<()> {
         let (own, imported, counter) = (
             timeline.port::<EventPort>(self.id()),
-            timeline.port::<ExternalPort>(self.id()),
-            timeline.port::<CounterPort>(self.id()),
+            self.imported::<ExternalPort>(timeline),
+            self.imported::<CounterPort>(timeline),
         );
         if own.is_none() && imported.is_none() && counter.is_none() {
             return Err(self.no_events(format!("signal {}", timeline.object())));
@@ -272,6 +272,12 @@ impl Device {
         }
         drop(turn);
         claim.submitted()
+    }
+
+    /// The port of an imported timeline, if this device's context has made it.
+    fn imported<'t, P: Imported>(&self, timeline: &'t Timeline) -> Option<&'t P> {
+        let port = timeline.port::<P>(self.id());
+        port.filter(|port| std::ptr::eq(port.context(), &**self.context()))
     }
 
     fn no_events(&self, asked: String) -> Error {

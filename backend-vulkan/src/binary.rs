@@ -47,7 +47,8 @@ pub(crate) struct Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: ours, and no submission in flight uses it: each keeps an `Arc` until it has finished.
+            // SAFETY: made here on this device, or adopted with the right to destroy it, and destroyed here alone. No
+            // submission in flight uses it: each keeps an `Arc` until it has finished.
             unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
         }
     }
@@ -269,7 +270,8 @@ impl BinarySemaphore {
         let semaphore = self.0.semaphore.clone();
         let also = consumed
             .port::<Port>(device.id())
-            .map(|port| (port.0.clone(), 1));
+            .and_then(|port| port.on(&device.0))
+            .map(|semaphore| (semaphore.clone(), 1));
         let work = move |recorder: &mut Recorder<'_>| {
             // SAFETY: by this function's contract.
             unsafe { recorder.wait_for(semaphore, also) };

@@ -223,7 +223,8 @@ impl Commands {
         };
         let info = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-        // SAFETY: the buffer is fresh, or finished or reset since; beginning it resets it.
+        // SAFETY: a buffer of our pool, on the one thread that records for this queue. It is fresh, or its submission has
+        // finished, or it was reset; and the pool lets a begin reset it.
         let begun = unsafe { self.device.raw().begin_command_buffer(buffer, &info) };
         if let Err(code) = begun {
             self.give_back(&[buffer]);
@@ -235,7 +236,8 @@ impl Commands {
     /// Takes back buffers, begun or ended, that were never submitted.
     pub(crate) fn give_back(&self, buffers: &[vk::CommandBuffer]) {
         for &buffer in buffers {
-            // SAFETY: ours, not in use by the device, and on the recording thread.
+            // SAFETY: a buffer of our pool that was never submitted, on the one thread that records for this queue; the pool
+            // allows the reset of single buffers.
             let reset = unsafe {
                 self.device
                     .raw()
@@ -282,10 +284,12 @@ impl Drop for Commands {
                     &[last],
                     Instant::now() + LAST_WAIT,
                 )
-                .unwrap_or(true);
+                // Only a lost device uses nothing any more. Another error says nothing about the work.
+                .unwrap_or_else(|_| self.device.is_lost());
         if finished {
             self.note_finished(state.in_flight.iter());
-            // SAFETY: ours; none of its buffers is in use any more, or the device is lost.
+            // SAFETY: made on this device and destroyed here alone. All submissions of its buffers have finished, as the
+            // queue's own timeline shows, or the device is lost and runs nothing any more.
             unsafe { self.device.raw().destroy_command_pool(self.pool, None) };
         } else {
             // Work that may still run must not lose what it uses, nor the device: leaking is the only sound end.

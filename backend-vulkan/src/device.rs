@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) nature: OnceLock<Nature>,
     /// The same of binary semaphores.
     pub(crate) binary_nature: OnceLock<Nature>,
+    /// The same of memory.
+    pub(crate) memory_nature: OnceLock<Nature>,
     /// The first sign that the device is lost.
     lost: OnceLock<Error>,
     pub(crate) watcher: Watcher,
@@ -135,6 +137,7 @@ impl Device {
             binary_exports: probe.binary_exports,
             nature: OnceLock::new(),
             binary_nature: OnceLock::new(),
+            memory_nature: OnceLock::new(),
             lost: OnceLock::new(),
             watcher: Watcher::default(),
             nudges: Nudges::new(semaphore),
@@ -212,7 +215,7 @@ impl backend::Device for Device {
 
     fn port(&self, initial: u64) -> Result<Attachment> {
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
-        Ok(Semaphore::new(&self.0, initial, no_handle)?.attach())
+        Ok(Semaphore::new(&self.0, initial, no_handle)?.attach(initial))
     }
 
     /// The family that can do no more than it must is preferred: on NVIDIA, transfer-only queues
@@ -296,6 +299,13 @@ impl Inner {
         self.lost.get().is_some()
     }
 
+    /// The part of a timeline that this device has, with what holds for all of its semaphores.
+    pub(crate) fn watch(self: &Arc<Self>, attachment: Attachment) -> Attachment {
+        attachment
+            .watched_by(self.clone())
+            .with_max_value_difference(self.info.capabilities.max_value_difference)
+    }
+
     pub(crate) fn timeline_semaphore(
         &self,
         initial: u64,
@@ -310,7 +320,8 @@ impl Inner {
     /// `vkDestroySemaphore` of semaphores that [`Late`] has kept.
     pub(crate) fn destroy_semaphores(&self, semaphores: Vec<vk::Semaphore>) {
         for semaphore in semaphores {
-            // SAFETY: whoever owned it has let go of it, and so has the driver.
+            // SAFETY: made on this device, and kept in `late` by its `Semaphore` where that was dropped: no submission of
+            // ours uses it any more, and the driver has let go of it, as a later submission has signalled.
             unsafe { self.native.device.destroy_semaphore(semaphore, None) };
         }
     }
@@ -326,7 +337,7 @@ impl Drop for Inner {
             let _ = unsafe { self.native.device.device_wait_idle() };
             self.destroy_semaphores(late);
         }
-        // SAFETY: nobody watches any more, as the watch holds an `Arc` of this while it runs.
+        // SAFETY: made on this device and destroyed here alone. No call waits for it: each is made through an `Arc` of this.
         unsafe {
             self.native
                 .device
@@ -348,7 +359,8 @@ fn create_timeline(
     if !exports.is_empty() {
         info = info.push_next(&mut export);
     }
-    // SAFETY: `info` is valid; whoever asks for handle types has checked that the device exports them.
+    // SAFETY: `info` is valid, and the feature `timelineSemaphore` is enabled on every device here. The callers that ask for
+    // handle types have checked that the device exports timelines as such.
     unsafe { device.create_semaphore(&info, None) }
 }
 

@@ -70,7 +70,7 @@ impl Device {
         self.require(exports, HandleKind::TimelineOpaqueFd, "export a timeline")?;
         let handle = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
         let semaphore = Semaphore::new(&self.0, initial, handle)?;
-        Ok((semaphore.clone().attach(), Exporter(semaphore)))
+        Ok((semaphore.clone().attach(initial), Exporter(semaphore)))
     }
 
     /// The counter behind a handle: `vkImportSemaphoreFdKHR`. Its value is what the port polls.
@@ -119,21 +119,18 @@ impl Device {
             Ok(()) => {
                 // The driver owns it from now on.
                 let _ = handle.into_fd().into_raw_fd();
-                // Whoever exported it signals it too.
-                Ok(Attachment {
-                    signalled_elsewhere: true,
-                    ..semaphore.attach()
-                })
+                Ok(semaphore.attach_imported())
             }
             Err(error) => reject(error, handle),
         }
     }
 
     /// A buffer in dedicated device-local memory, and a handle of that memory: `vkGetMemoryFdKHR`.
-    /// Transfers are always among its uses.
+    /// All usages of Vulkan 1.0 are among its uses, as an importer makes the same buffer.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device does not export memory, or for a size of 0; a driver error.
+    /// [`Error::Unsupported`] if the device does not export memory, for a size of 0, and for a usage that is not one of Vulkan 1.0;
+    /// a driver error.
     pub fn export_buffer(
         &self,
         size: u64,
@@ -160,6 +157,71 @@ impl Device {
         let handle =
             unsafe { MemoryFd::from_fd(fd, origin, memory.allocated, size, memory.dedicated) };
         Ok((buffer, handle))
+    }
+
+    /// A buffer in the memory behind a handle, of the [length](MemoryFd::length) that the exported buffer has: `vkAllocateMemory` with
+    /// `VkImportMemoryFdInfoKHR`. It is dedicated where the exported memory is, and its usages are all those of Vulkan 1.0.
+    ///
+    /// It [is shared](Buffer::is_exported) as the exported buffer is.
+    ///
+    /// # Errors
+    /// The handle, still open, and: [`Error::CannotShare`], before the driver is asked, if it comes from another GPU or another
+    /// driver; [`Error::Unsupported`] if the device does not import memory, or for a length of 0; [`Error::Import`] if the memory is too
+    /// small for the buffer, or the driver refuses it; a driver error.
+    pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
+        let kind = HandleKind::MemoryOpaqueFd;
+        let imported = self.require_same("memory", handle.origin()).and_then(|()| {
+            let imports = &self.info().capabilities.imports;
+            self.require(imports, kind, "import memory")?;
+            self.require_memory(&handle)?;
+            let usage = vk::BufferUsageFlags::empty();
+            self.make_buffer(handle.length(), usage, Place::Imported(&handle))
+        });
+        // The driver has taken a duplicate, so on success ours is closed here.
+        imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Refuses a descriptor of another kind of file than the memory that this driver exports, as
+    /// [`Device::require_nature`] does. Files of memory are as large as the allocation, or larger.
+    fn require_memory(&self, handle: &MemoryFd) -> Result<()> {
+        let refuse = |reason: String| Error::Import {
+            object: self.object().clone(),
+            what: format!("memory of {} bytes from {}", handle.size(), handle.origin()),
+            reason,
+        };
+        if handle.length() > handle.size() {
+            let length = handle.length();
+            return Err(refuse(format!(
+                "it is said to hold a buffer of {length} bytes"
+            )));
+        }
+        let offered = Nature::of(handle.as_fd()).map_err(|error| refuse(error.to_string()))?;
+        let own = match self.0.memory_nature.get() {
+            Some(own) => *own,
+            None if self
+                .info()
+                .capabilities
+                .exports
+                .contains(&HandleKind::MemoryOpaqueFd) =>
+            {
+                let (_, own) = self.export_buffer(1, vk::BufferUsageFlags::empty())?;
+                let own = Nature::of(own.as_fd()).map_err(|error| refuse(error.to_string()))?;
+                *self.0.memory_nature.get_or_init(|| own)
+            }
+            // Nothing to compare with.
+            None => return Ok(()),
+        };
+        if !offered.is_like(&own) {
+            return Err(refuse(format!(
+                "it is {offered}, and this driver's memory is {own}"
+            )));
+        }
+        match offered.file {
+            Some((_, bytes)) if u64::try_from(bytes).unwrap_or(0) < handle.size() => {
+                Err(refuse(format!("it is {offered}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses a handle of Windows, whatever it holds: on this platform drivers know none.
@@ -292,6 +354,14 @@ impl Nature {
             device: stat.st_rdev,
             file: (kind == FileType::RegularFile).then_some((stat.st_dev, stat.st_size)),
         })
+    }
+}
+
+impl Nature {
+    /// True if both are of one kind, whatever their sizes.
+    fn is_like(&self, other: &Self) -> bool {
+        let place = |nature: &Self| nature.file.map(|(place, _)| place);
+        (self.kind, self.device, place(self)) == (other.kind, other.device, place(other))
     }
 }
 

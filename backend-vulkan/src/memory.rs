@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -9,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::Device as _;
-use syncline_core::{Object, Result};
+use syncline_core::{Error, MemoryFd, Object, Result};
 
 use crate::device::{Device, Inner};
 use crate::error::unsupported;
@@ -17,6 +18,28 @@ use crate::error::unsupported;
 /// What every buffer can do, whatever else it was made for.
 pub(crate) const TRANSFERS: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
+);
+
+/// The usages of Vulkan 1.0, none of which needs a feature or an extension. Buffers that leave or enter have them all,
+/// because both sides must make the same buffer of the same memory.
+pub(crate) const PLAIN: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    TRANSFERS.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_TEXEL_BUFFER.as_raw()
+        | vk::BufferUsageFlags::STORAGE_TEXEL_BUFFER.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
+        | vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
+        | vk::BufferUsageFlags::INDEX_BUFFER.as_raw()
+        | vk::BufferUsageFlags::VERTEX_BUFFER.as_raw()
+        | vk::BufferUsageFlags::INDIRECT_BUFFER.as_raw(),
+);
+
+/// Properties of memory types that need a feature which is not enabled, or that no buffer here can have.
+const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
+    vk::MemoryPropertyFlags::PROTECTED.as_raw()
+        | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
+        | vk::MemoryPropertyFlags::DEVICE_COHERENT_AMD.as_raw()
+        | vk::MemoryPropertyFlags::DEVICE_UNCACHED_AMD.as_raw()
+        | vk::MemoryPropertyFlags::RDMA_CAPABLE_NV.as_raw(),
 );
 
 /// Whatever a shader or a transfer does to a buffer.
@@ -39,7 +62,7 @@ pub(crate) struct Memory {
     /// Bytes of the whole allocation.
     pub(crate) allocated: u64,
     pub(crate) dedicated: bool,
-    exported: bool,
+    shared: bool,
     concurrent: bool,
     mapping: Option<Mapping>,
 }
@@ -47,19 +70,28 @@ pub(crate) struct Memory {
 /// Where the memory is mapped, until it is freed.
 struct Mapping(NonNull<AtomicU32>);
 
-// SAFETY: it is only ever lent out as atomics.
+// SAFETY: a mapping is the process's and not a thread's, and it is lent out as atomics alone.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 /// Where a buffer's memory lies.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'h> {
     Device,
     /// On the device, and can be exported.
     Exportable,
+    /// The memory behind a handle, which an exportable buffer was made with.
+    Imported(&'h MemoryFd),
     /// Mapped.
     Host,
+}
+
+impl Place<'_> {
+    /// True if another API or another `VkDevice` may have the memory, too.
+    const fn is_shared(self) -> bool {
+        matches!(self, Self::Exportable | Self::Imported(_))
+    }
 }
 
 impl Buffer {
@@ -81,8 +113,9 @@ impl Buffer {
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
         let words = usize::try_from(self.0.size / 4).ok()?;
         let Mapping(start) = self.0.mapping.as_ref()?;
-        // SAFETY: mapped whole and at least 64-aligned until the memory is freed, which `self` prevents,
-        // and only ever touched by the host through atomics.
+        // SAFETY: the whole of the memory is mapped until it is freed, which `self` prevents, and it is at least as large
+        // as the buffer. It is aligned to 64 bytes at least (`minMemoryMapAlignment`), was written with zeroes, and the host
+        // touches it through atomics alone.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), words) })
     }
 
@@ -105,12 +138,12 @@ impl Buffer {
         &self.0.device
     }
 
-    /// True if another API may hold it: an application's own commands take it from `VK_QUEUE_FAMILY_EXTERNAL` first
+    /// True if another API or another `VkDevice` may hold it, as it was exported or imported: an application's own commands take it from `VK_QUEUE_FAMILY_EXTERNAL` first
     /// ([`Buffer::acquire_barrier`]) and give it back ([`Buffer::release_barrier`]), as
     /// [`Recorder::acquire`](crate::Recorder::acquire) does.
     #[must_use]
     pub fn is_exported(&self) -> bool {
-        self.0.exported
+        self.0.shared
     }
 
     /// What takes the buffer from the other API, at the beginning of an application's own commands for a queue of this
@@ -145,7 +178,7 @@ impl Buffer {
         let whole = vk::BufferMemoryBarrier::default()
             .buffer(self.0.buffer)
             .size(vk::WHOLE_SIZE);
-        self.0.exported.then_some(whole)
+        self.0.shared.then_some(whole)
     }
 
     /// A buffer of several families belongs to none of them.
@@ -170,7 +203,8 @@ impl Device {
     /// good. Transfers are always among its uses.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) for a size of 0; a driver error.
+    /// [`Error::Unsupported`] for a size of 0, and for a usage that is not one of Vulkan 1.0: others need features or
+    /// extensions, which the device may not have enabled. A driver error.
     pub fn host_buffer(&self, size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
         self.make_buffer(size, usage, Place::Host)
     }
@@ -183,12 +217,12 @@ impl Device {
         self.make_buffer(size, usage, Place::Device)
     }
 
-    /// `vkCreateBuffer`, `vkAllocateMemory`, `vkBindBufferMemory`, `vkMapMemory`.
+    /// `vkCreateBuffer`, `vkAllocateMemory`, `vkBindBufferMemory`, `vkMapMemory`. Does not consume an imported handle.
     pub(crate) fn make_buffer(
         &self,
         size: u64,
         usage: vk::BufferUsageFlags,
-        place: Place,
+        place: Place<'_>,
     ) -> Result<Buffer> {
         let object = Object::new("buffer", "");
         if size == 0 {
@@ -198,12 +232,29 @@ impl Device {
                 "a VkBuffer has at least one byte",
             ));
         }
+        // No allocation is larger than its heap (VUID-vkAllocateMemory-pAllocateInfo-01713), and drivers add to sizes unchecked.
+        let properties = self.memory_properties();
+        let heaps = properties.memory_heaps_as_slice().iter();
+        if heaps.map(|heap| heap.size).max().unwrap_or(0) < size {
+            return Err(self.too_large(size));
+        }
+        let others = usage & !PLAIN;
+        if !others.is_empty() {
+            return Err(unsupported(
+                &object,
+                format!("be used as {others:?}"),
+                "that needs a feature or an extension, which the device is not known to have enabled",
+            ));
+        }
+        let usage = match place.is_shared() {
+            true => PLAIN,
+            false => usage | TRANSFERS,
+        };
         let device = &self.0;
         let failed = |call| move |code| device.failed(&device.object, call, code);
-        let exports = if place == Place::Exportable {
-            vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD
-        } else {
-            vk::ExternalMemoryHandleTypeFlags::empty()
+        let handles = match place.is_shared() {
+            true => vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD,
+            false => vk::ExternalMemoryHandleTypeFlags::empty(),
         };
 
         let mut families: SmallVec<[u32; 8]> = device
@@ -213,19 +264,18 @@ impl Device {
             .collect();
         families.sort_unstable();
         families.dedup();
-        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(exports);
-        let mut info = vk::BufferCreateInfo::default()
-            .size(size)
-            .usage(usage | TRANSFERS);
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
+        let mut info = vk::BufferCreateInfo::default().size(size).usage(usage);
         if families.len() > 1 {
             info = info
                 .sharing_mode(vk::SharingMode::CONCURRENT)
                 .queue_family_indices(&families);
         }
-        if !exports.is_empty() {
+        if place.is_shared() {
             info = info.push_next(&mut external);
         }
-        // SAFETY: `info` is valid; handle types were checked by whoever asks for them.
+        // SAFETY: `info` is valid: the size is not 0, the usages need no feature, and the families are the device's,
+        // each once. The callers have checked that the device exports or imports buffers of these usages as these handles.
         let buffer =
             unsafe { device.raw().create_buffer(&info, None) }.map_err(failed("vkCreateBuffer"))?;
         // From here on `made` cleans up.
@@ -237,7 +287,7 @@ impl Device {
             size,
             allocated: 0,
             dedicated: false,
-            exported: place == Place::Exportable,
+            shared: place.is_shared(),
             concurrent: families.len() > 1,
             mapping: None,
         };
@@ -245,57 +295,117 @@ impl Device {
         let mut dedicated = vk::MemoryDedicatedRequirements::default();
         let mut needs = vk::MemoryRequirements2::default().push_next(&mut dedicated);
         let question = vk::BufferMemoryRequirementsInfo2::default().buffer(buffer);
-        // SAFETY: the buffer is a fresh one of this device.
+        // SAFETY: the buffer was just made on this device, and the structures chained are those that the call fills.
         unsafe {
             device
                 .raw()
                 .get_buffer_memory_requirements2(&question, &mut needs)
         };
         let needs = needs.memory_requirements;
-        // Exporters and importers agree more often on dedicated memory, so what is shared always has it.
-        made.dedicated = place == Place::Exportable
-            || dedicated.requires_dedicated_allocation == vk::TRUE
-            || dedicated.prefers_dedicated_allocation == vk::TRUE;
+        if needs.size < size {
+            // Rounded up beyond the largest number.
+            return Err(self.too_large(size));
+        }
+        let required = dedicated.requires_dedicated_allocation == vk::TRUE;
+        made.dedicated = match place {
+            // As it was allocated.
+            Place::Imported(handle) => handle.dedicated(),
+            // Exporters and importers agree more often on dedicated memory, so what is exported always has it.
+            Place::Exportable => true,
+            _ => required || dedicated.prefers_dedicated_allocation == vk::TRUE,
+        };
         made.allocated = needs.size;
-        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(exports);
+        let mut duplicate = None;
+        if let Place::Imported(handle) = place {
+            let refused = |reason: String| Error::Import {
+                object: self.object().clone(),
+                what: format!("memory of {} bytes", handle.size()),
+                reason,
+            };
+            if handle.size() < needs.size {
+                let needed = needs.size;
+                return Err(refused(format!(
+                    "a buffer of {size} bytes needs {needed} bytes of it"
+                )));
+            }
+            if required && !handle.dedicated() {
+                return Err(refused("it was not made for one buffer alone".into()));
+            }
+            made.allocated = handle.size();
+            // The driver takes it if the allocation succeeds, and a later step may fail.
+            let twin = handle.as_fd().try_clone_to_owned();
+            duplicate = Some(twin.map_err(|error| refused(error.to_string()))?);
+        }
+        let fd = duplicate.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let mut import = vk::ImportMemoryFdInfoKHR::default()
+            .handle_type(handles)
+            .fd(fd);
+        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
         let mut alone = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
         let mut info = vk::MemoryAllocateInfo::default()
-            .allocation_size(needs.size)
-            .memory_type_index(self.memory_type(needs.memory_type_bits, place)?);
-        if !exports.is_empty() {
-            info = info.push_next(&mut export);
+            .allocation_size(made.allocated)
+            .memory_type_index(self.memory_type(needs.memory_type_bits, made.allocated, place)?);
+        match place {
+            Place::Exportable => info = info.push_next(&mut export),
+            Place::Imported(_) => info = info.push_next(&mut import),
+            Place::Device | Place::Host => {}
         }
         if made.dedicated {
             info = info.push_next(&mut alone);
         }
-        // SAFETY: `info` is valid and as the requirements say; the buffer is bound once, to all of its memory.
-        unsafe {
-            made.memory = device
-                .raw()
-                .allocate_memory(&info, None)
-                .map_err(failed("vkAllocateMemory"))?;
-            device
-                .raw()
-                .bind_buffer_memory(buffer, made.memory, 0)
-                .map_err(failed("vkBindBufferMemory"))?;
-        }
-        if place == Place::Host {
-            // SAFETY: host-visible memory that is not mapped yet; freeing it unmaps it.
+        // SAFETY: `info` is valid: the size is at least what the buffer requires, and the memory type is allowed for it. An
+        // imported descriptor is open, and by its type such memory of the same GPU and driver, with the size that it was
+        // allocated with. Its memory type is the same, as both sides choose it for buffers of the same usages.
+        let allocated = unsafe { device.raw().allocate_memory(&info, None) };
+        made.memory = allocated.map_err(|code| match place {
+            Place::Imported(handle) => {
+                let what = || format!("memory of {} bytes", handle.size());
+                self.refused("vkAllocateMemory", code, &what)
+            }
+            _ => failed("vkAllocateMemory")(code),
+        })?;
+        // The driver owns it from now on.
+        let _ = duplicate.map(IntoRawFd::into_raw_fd);
+        // SAFETY: both were just made on this device and for each other; the buffer is bound once, to all of its memory.
+        unsafe { device.raw().bind_buffer_memory(buffer, made.memory, 0) }
+            .map_err(failed("vkBindBufferMemory"))?;
+        if matches!(place, Place::Host) {
+            // SAFETY: memory of a host-visible type, which was just allocated and is not mapped yet; freeing it unmaps it.
             let start = unsafe {
                 device
                     .raw()
                     .map_memory(made.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())
             };
             let start = start.map_err(failed("vkMapMemory"))?.cast::<u8>();
-            // SAFETY: mapped, at least `size` bytes long, and nobody else's yet.
-            unsafe { start.write_bytes(0, usize::try_from(size).unwrap_or(0)) };
+            let length = usize::try_from(size).map_err(|_| self.too_large(size))?;
+            // SAFETY: mapped from its start to its end, which is at least `size` bytes, and no other thread has it yet.
+            unsafe { start.write_bytes(0, length) };
             made.mapping = NonNull::new(start.cast()).map(Mapping);
         }
         Ok(Buffer(Arc::new(made)))
     }
 
-    /// The first allowed memory type with the properties wanted most, else with those needed.
-    fn memory_type(&self, allowed: u32, place: Place) -> Result<u32> {
+    fn too_large(&self, size: u64) -> Error {
+        let asked = format!("make a buffer of {size} bytes");
+        unsupported(
+            self.object(),
+            asked,
+            "no memory heap of the device is so large",
+        )
+    }
+
+    fn memory_properties(&self) -> vk::PhysicalDeviceMemoryProperties {
+        let native = &self.0.native;
+        // SAFETY: the physical device is the instance's, and the device keeps both.
+        unsafe {
+            native
+                .instance
+                .get_physical_device_memory_properties(native.physical)
+        }
+    }
+
+    /// The first allowed memory type with the properties wanted most, else with those needed, in a heap of so many bytes.
+    fn memory_type(&self, allowed: u32, bytes: u64, place: Place<'_>) -> Result<u32> {
         use vk::MemoryPropertyFlags as P;
         let preference: &[P] = match place {
             Place::Host => &[
@@ -304,26 +414,27 @@ impl Device {
                 ),
                 P::from_raw(P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw()),
             ],
-            Place::Device | Place::Exportable => &[P::DEVICE_LOCAL, P::empty()],
+            Place::Device | Place::Exportable | Place::Imported(_) => {
+                &[P::DEVICE_LOCAL, P::empty()]
+            }
         };
-        let native = &self.0.native;
-        // SAFETY: the physical device is the instance's.
-        let types = unsafe {
-            native
-                .instance
-                .get_physical_device_memory_properties(native.physical)
-        };
-        let types = types.memory_types_as_slice();
+        let properties = self.memory_properties();
+        let types = properties.memory_types_as_slice();
+        let heap = |kind: &vk::MemoryType| properties.memory_heaps[kind.heap_index as usize].size;
         preference
             .iter()
             .find_map(|&wanted| {
                 (0..).zip(types).find_map(|(index, kind)| {
-                    let fits = allowed & (1 << index) != 0 && kind.property_flags.contains(wanted);
+                    let fits = allowed & (1 << index) != 0
+                        && kind.property_flags.contains(wanted)
+                        && !kind.property_flags.intersects(UNUSABLE)
+                        && bytes <= heap(kind);
                     fits.then_some(index)
                 })
             })
             .ok_or_else(|| {
-                let reason = "no memory type of the device allows it";
+                let reason =
+                    "no memory type of the device allows it, in a heap that is large enough";
                 unsupported(self.object(), "make such a buffer", reason)
             })
     }
@@ -332,7 +443,8 @@ impl Device {
 impl Drop for Memory {
     fn drop(&mut self) {
         let device = self.device.raw();
-        // SAFETY: ours; submissions in flight that use it keep it. Null memory is ignored.
+        // SAFETY: both were made here on this device, which is alive. Nothing uses them: each submission in flight keeps an
+        // `Arc` of this. Null memory is ignored.
         unsafe {
             device.destroy_buffer(self.buffer, None);
             device.free_memory(self.memory, None);

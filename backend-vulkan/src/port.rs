@@ -29,7 +29,7 @@ impl Semaphore {
         exports: vk::ExternalSemaphoreHandleTypeFlags,
     ) -> Result<Arc<Self>> {
         let raw = device.timeline_semaphore(initial, exports)?;
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made as a timeline semaphore on this device, and nothing else has the handle.
         Ok(unsafe { Self::adopt(device, raw, true) })
     }
 
@@ -66,7 +66,7 @@ impl Semaphore {
     /// `vkGetSemaphoreCounterValue`.
     #[inline]
     pub(crate) fn value(&self) -> Result<u64> {
-        // SAFETY: the semaphore is a live timeline semaphore of this device.
+        // SAFETY: a timeline semaphore of this device, which lives as long as `self`.
         let value = unsafe { self.device.raw().get_semaphore_counter_value(self.raw) };
         value.map_err(|code| {
             self.device
@@ -74,16 +74,18 @@ impl Semaphore {
         })
     }
 
-    /// The semaphore as a part of a timeline whose home is its device.
-    pub(crate) fn attach(self: Arc<Self>) -> Attachment {
+    /// The semaphore, which stands at `initial`, as a part of a timeline whose home is its device.
+    pub(crate) fn attach(self: Arc<Self>, initial: u64) -> Attachment {
         let device = self.device.clone();
-        Attachment {
-            device: device.id,
-            max_value_difference: device.info.capabilities.max_value_difference,
-            port: Box::new(Port(self)),
-            watch: Some(device),
-            signalled_elsewhere: false,
-        }
+        device.watch(Attachment::new(device.id, initial, Port(self)))
+    }
+
+    /// The semaphore behind a handle, which others signal too.
+    pub(crate) fn attach_imported(self: Arc<Self>) -> Attachment {
+        let device = self.device.clone();
+        device
+            .watch(Attachment::imported(device.id, Port(self)))
+            .signalled_elsewhere(true)
     }
 }
 
@@ -91,21 +93,31 @@ impl Drop for Semaphore {
     fn drop(&mut self) {
         let used = self.used.load(Ordering::Relaxed);
         if self.owned && !self.device.late.keep(used, self.raw) {
-            // SAFETY: ours, and no submission in flight uses it: each holds an `Arc` until it has finished.
+            // SAFETY: made here on this device, and destroyed here alone. No submission in flight uses it: each keeps an
+            // `Arc` until it has finished.
             unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
         }
     }
 }
 
 /// What the engine holds of a timeline on a Vulkan device.
-pub(crate) struct Port(pub(crate) Arc<Semaphore>);
+pub(crate) struct Port(Arc<Semaphore>);
+
+impl Port {
+    /// The semaphore, if it belongs to `device`: Vulkan takes no object of another `VkDevice`.
+    #[inline]
+    pub(crate) fn on(&self, device: &Inner) -> Option<&Arc<Semaphore>> {
+        std::ptr::eq(&*self.0.device, device).then_some(&self.0)
+    }
+}
 
 impl backend::Port for Port {
     fn poll(&self) -> Result<Option<u64>> {
         self.0.value().map(Some)
     }
 
-    fn release(&self, value: u64, by: ByEngine) -> Result<bool> {
+    fn release(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+        by.check(self, &self.0.object)?;
         // Signals that were on their way may have come after all.
         if self.0.value()? < value {
             backend::Port::signal(self, value, by)?;
@@ -114,8 +126,9 @@ impl backend::Port for Port {
     }
 
     /// `vkSignalSemaphore`. Drivers do not check that the value grows; the engine has.
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         let semaphore = &*self.0;
+        by.check(self, &semaphore.object)?;
         let info = vk::SemaphoreSignalInfo::default()
             .semaphore(semaphore.raw)
             .value(value);
@@ -127,5 +140,48 @@ impl backend::Port for Port {
                 .device
                 .failed(&semaphore.object, "vkSignalSemaphore", code)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use syncline_core::backend::{Device as _, Queue as _};
+    use syncline_core::{Error, QueueKind, Timeline};
+
+    use super::*;
+    use crate::instance::Instance;
+
+    /// A semaphore of another `VkDevice` never reaches the driver, whatever device its attachment names.
+    #[test]
+    fn a_semaphore_of_another_device_is_refused() {
+        let Ok(instance) = Instance::load() else {
+            return println!("skipped: there is no Vulkan driver");
+        };
+        for candidate in instance.devices().unwrap() {
+            let (Ok(ours), Ok(theirs)) = (candidate.open(), candidate.open()) else {
+                continue;
+            };
+            let none = vk::ExternalSemaphoreHandleTypeFlags::empty();
+            let semaphore = Semaphore::new(&theirs.0, 0, none).unwrap();
+            let port = Attachment::new(ours.id(), 0, Port(semaphore));
+            let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
+            let queue = ours.queue(QueueKind::Compute, "ours").unwrap();
+            let refused = |asked: &str, error: Error| {
+                assert!(
+                    matches!(error, Error::Unsupported { .. }),
+                    "{asked}: {error}"
+                );
+            };
+            line.signal(1).unwrap();
+            refused("semaphore", ours.semaphore(line.at(1)).unwrap_err());
+            refused("semaphore_of", ours.semaphore_of(&line).unwrap_err());
+            let signals = [line.signal_at(2)];
+            refused(
+                "submit",
+                queue.submit(&[], |_| Ok(()), &signals).unwrap_err(),
+            );
+        }
     }
 }

@@ -45,9 +45,10 @@ impl Candidate {
     /// Makes a `VkDevice` of it, with queues of every family.
     ///
     /// # Errors
-    /// The reason in [`Candidate::rejected`]; a driver error.
+    /// The reason that [`Candidate::rejected`] was made with; a driver error.
     pub fn open(&self) -> Result<Device> {
-        match &self.rejected {
+        // The application may have changed the public fields: a device is opened by what the driver said.
+        match &self.probe.rejected {
             Some(reason) => Err(reason.clone()),
             None => Device::open(&self.instance, &self.probe),
         }
@@ -361,7 +362,7 @@ impl Probe {
         }
         if self.enabled.external_memory_fd {
             let question = vk::PhysicalDeviceExternalBufferInfo::default()
-                .usage(crate::memory::TRANSFERS | vk::BufferUsageFlags::STORAGE_BUFFER)
+                .usage(crate::memory::PLAIN)
                 .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
             let mut answer = vk::ExternalBufferProperties::default();
             // SAFETY: by this function's contract.
@@ -374,8 +375,8 @@ impl Probe {
             }
             let features = answer.external_memory_properties.external_memory_features;
             let exports = features.contains(vk::ExternalMemoryFeatureFlags::EXPORTABLE);
-            // Nothing here makes a buffer of somebody else's memory, whether or not the driver would.
-            note(HandleKind::MemoryOpaqueFd, (exports, false));
+            let imports = features.contains(vk::ExternalMemoryFeatureFlags::IMPORTABLE);
+            note(HandleKind::MemoryOpaqueFd, (exports, imports));
         }
     }
 

@@ -40,7 +40,8 @@ impl Queue {
         let own = device.timeline(&format!("{label} (position)"))?;
         let semaphore = own
             .port::<Port>(device.id())
-            .map(|port| port.0.clone())
+            .and_then(|port| port.on(&device.0))
+            .cloned()
             .ok_or_else(|| unsupported(&object, "count", "its own timeline has no semaphore"))?;
         let commands = Commands::new(&device.0, &object, driver.family.index, semaphore)?;
         let submitter = Submitter {
@@ -307,8 +308,10 @@ impl Submitter {
     }
 
     fn semaphore<'a>(&self, point: NativePoint<'a>) -> Result<&'a Arc<Semaphore>> {
-        point.port::<Port>().map(|port| &port.0).ok_or_else(|| {
-            let reason = "its port on this device is not one of the Vulkan backend";
+        let port = point.port::<Port>();
+        let semaphore = port.and_then(|port| port.on(&self.commands.device));
+        semaphore.ok_or_else(|| {
+            let reason = "its port on this device is not a semaphore of this VkDevice";
             unsupported(point.object(), "be used by a Vulkan queue", reason)
         })
     }

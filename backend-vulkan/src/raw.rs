@@ -144,7 +144,7 @@ impl Device {
         // SAFETY: by this function's contract.
         let semaphore = unsafe { Semaphore::adopt(&self.0, semaphore, owned) };
         let value = semaphore.value()?;
-        Ok((semaphore.attach(), value))
+        Ok((semaphore.attach(value), value))
     }
 
     /// The loader's functions.
@@ -187,8 +187,9 @@ impl Device {
     /// device, or the point is empty; the timeline's failure.
     pub fn semaphore(&self, point: Point<'_>) -> Result<vk::Semaphore> {
         point.require_pending()?;
-        match point.port::<Port>(self.id()) {
-            Some(port) => Ok(port.0.raw()),
+        let port = point.port::<Port>(self.id());
+        match port.and_then(|port| port.on(&self.0)) {
+            Some(semaphore) => Ok(semaphore.raw()),
             None => Err(self.no_port(&format!("{point:?}"))),
         }
     }
@@ -199,8 +200,9 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the timeline has no port on this device.
     pub fn semaphore_of(&self, timeline: &Timeline) -> Result<vk::Semaphore> {
-        match timeline.port::<Port>(self.id()) {
-            Some(port) => Ok(port.0.raw()),
+        let port = timeline.port::<Port>(self.id());
+        match port.and_then(|port| port.on(&self.0)) {
+            Some(semaphore) => Ok(semaphore.raw()),
             None => Err(self.no_port(&timeline.object().to_string())),
         }
     }

@@ -37,7 +37,7 @@ impl QueryPools {
         let info = vk::QueryPoolCreateInfo::default()
             .query_type(vk::QueryType::TIMESTAMP)
             .query_count(POOL_SIZE);
-        // SAFETY: `info` is valid.
+        // SAFETY: `info` is valid: timestamps need no feature, and there is at least one query.
         let pool = unsafe { device.raw().create_query_pool(&info, None) }
             .map_err(|code| device.failed(&device.object, "vkCreateQueryPool", code))?;
         let mut pools = lock(&self.0);
@@ -52,7 +52,8 @@ impl QueryPools {
     pub(crate) fn destroy(&self, device: &ash::Device) {
         let pools = std::mem::take(&mut *lock(&self.0));
         for pool in pools.pools {
-            // SAFETY: stamps and submissions in flight hold the device, which is at its end.
+            // SAFETY: made on this device, each once. No stamp and no submission in flight uses one: all of them keep the
+            // device, whose last reference goes now.
             unsafe { device.destroy_query_pool(pool, None) };
         }
     }
@@ -147,7 +148,8 @@ impl Stamp {
             return Err(not_ready());
         }
         let mut ticks = [0_u64];
-        // SAFETY: the query exists and is reset before its first reading; one 64-bit result fits.
+        // SAFETY: the query exists as long as the stamp, and one 64-bit result fits. It has been reset: by the host where its
+        // writing was recorded, or by the device, and then only complete stamps are read (see `time_if_written`).
         let read = unsafe {
             self.device.raw().get_query_pool_results(
                 self.pool,

@@ -66,20 +66,25 @@ impl Messages {
 }
 
 /// `PFN_vkDebugUtilsMessengerCallbackEXT`. Returns false, so that the call that caused it goes on.
+///
+/// # Safety
+/// Called by the layer, with what [`Messages::create_info`] made.
 unsafe extern "system" fn on_message(
     _severity: vk::DebugUtilsMessageSeverityFlagsEXT,
     _kind: vk::DebugUtilsMessageTypeFlagsEXT,
     data: *const vk::DebugUtilsMessengerCallbackDataEXT<'_>,
     messages: *mut c_void,
 ) -> vk::Bool32 {
-    // SAFETY: the layer passes a valid structure, whose strings are valid or null during the call.
+    // SAFETY: by this function's contract: the layer passes a valid structure, whose strings are valid or null during the
+    // call.
     let (id, text) = unsafe {
         let data = &*data;
         (data.message_id_name_as_c_str(), data.message_as_c_str())
     };
     let words = |text: Option<&'_ CStr>| text.map_or(String::new(), |t| t.to_string_lossy().into());
     let (id, text) = (words(id), words(text));
-    // SAFETY: `create_info` put a `Messages` there that outlives the messenger.
+    // SAFETY: `create_info` put a `Messages` there, which the instance keeps until the messenger and itself are destroyed. It
+    // is shared between threads, and all of it lies behind locks.
     let messages = unsafe { &*messages.cast::<Messages>() };
     let list = if FALSE_POSITIVES.iter().any(|(known, _)| *known == id) {
         &messages.false_positives

@@ -54,8 +54,9 @@ impl Watch for Inner {
         let (mut semaphores, mut values) = (Semaphores::new(), Values::new());
         for &(port, value) in ports {
             let port: &dyn std::any::Any = port;
-            if let Some(port) = port.downcast_ref::<Port>() {
-                semaphores.push(port.0.raw());
+            let port = port.downcast_ref::<Port>();
+            if let Some(semaphore) = port.and_then(|port| port.on(self)) {
+                semaphores.push(semaphore.raw());
                 values.push(value);
             }
         }

@@ -529,22 +529,63 @@ impl std::fmt::Debug for Keep {
     }
 }
 
-/// What a [`Port`] is signalled with, and only the engine has: who finds a port by its type, to be given the raw object behind it, signals nothing
-/// past those who may (X7).
+/// The right to signal one [`Port`], which only the engine gives, and only for the length of a call.
+///
+/// Safe code can find a port: by its type, in a [`Watch`], or in a list of points. It cannot signal it past the timeline (X7), because it
+/// can neither make such a right nor keep one. A right that was given for another port does not pass
+/// [`ByEngine::check`].
 ///
 /// ```compile_fail,E0423
 /// use syncline_core::backend::{ByEngine, Port};
 /// fn signal(port: &dyn Port) {
-///     let _ = port.signal(1, ByEngine(()));
+///     let _ = port.signal(1, ByEngine(port));
 /// }
 /// ```
-#[derive(Debug)]
-pub struct ByEngine(());
+///
+/// ```compile_fail,E0521
+/// use std::sync::Mutex;
+/// use syncline_core::Result;
+/// use syncline_core::backend::{ByEngine, Port};
+/// struct Keeps(Mutex<Option<ByEngine<'static>>>);
+/// impl Port for Keeps {
+///     fn poll(&self) -> Result<Option<u64>> {
+///         Ok(None)
+///     }
+///     fn signal(&self, _: u64, by: ByEngine<'_>) -> Result<()> {
+///         *self.0.lock().unwrap() = Some(by);
+///         Ok(())
+///     }
+/// }
+/// ```
+pub struct ByEngine<'a>(&'a dyn Port);
 
-impl ByEngine {
+impl<'a> ByEngine<'a> {
     #[inline]
-    pub(crate) const fn new() -> Self {
-        Self(())
+    pub(crate) const fn new(port: &'a dyn Port) -> Self {
+        Self(port)
+    }
+
+    /// Refuses to signal `port`, which `object` names, if the right is for another port. A backend whose driver does not
+    /// check that counters grow asks this first.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported).
+    #[inline]
+    pub fn check<P: Port>(&self, port: &P, object: &Object) -> Result<()> {
+        if std::ptr::addr_eq(self.0, port) {
+            return Ok(());
+        }
+        Err(crate::Error::Unsupported {
+            object: object.clone(),
+            asked: "be signalled by another port".into(),
+            reason: "only the engine signals it, for its timeline".into(),
+        })
+    }
+}
+
+impl std::fmt::Debug for ByEngine<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ByEngine")
     }
 }
 
@@ -605,7 +646,7 @@ pub trait Port: Any + Send + Sync {
     ///
     /// # Errors
     /// A driver error; then the next port is asked.
-    fn release(&self, value: u64, by: ByEngine) -> Result<bool> {
+    fn release(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
         let _ = (value, by);
         Ok(false)
     }
@@ -616,7 +657,7 @@ pub trait Port: Any + Send + Sync {
     ///
     /// # Errors
     /// A driver error; the timeline fails with it.
-    fn signal(&self, value: u64, by: ByEngine) -> Result<()>;
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()>;
 
     /// How much of `reached`, the value that the timeline's home reads, the host may act on: the memory
     /// that this port's device wrote before it signalled a value must be visible to the host first. Asked

@@ -248,28 +248,24 @@ impl Timeline {
         initial: u64,
         sides: impl IntoIterator<Item = Result<Attachment>>,
     ) -> Result<Vec<Self>> {
-        Self::bridged_as(label, initial, sides, |_, side| Ok(side))
+        Self::bridged_as(label, initial, sides, |_, _| Ok(()))
     }
 
-    /// The same, with each side as `finish`, which is told its place, gives it back: before anything is carried, which may begin at once where others signal a side
-    /// already.
+    /// As [`Timeline::bridged`], and shows each side, with its place, to `prepare` before anything is carried: carrying may begin at once where
+    /// others signal a side already.
+    ///
+    /// What `prepare` keeps of a side is a handle like those that are returned: the bridge closes with the last of all handles.
     ///
     /// # Errors
-    /// As there; what `finish` returns.
+    /// Those of [`Timeline::bridged`]; what `prepare` returns.
     pub fn bridged_as(
         label: &str,
         initial: u64,
         sides: impl IntoIterator<Item = Result<Attachment>>,
-        mut finish: impl FnMut(usize, Self) -> Result<Self>,
+        mut prepare: impl FnMut(usize, &Self) -> Result<()>,
     ) -> Result<Vec<Self>> {
-        let made = sides
-            .into_iter()
-            .enumerate()
-            .map(|(at, home)| {
-                let side = Self::new(label, initial, |_| Ok(Attachments::from_iter([home?])))?;
-                finish(at, side)
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let make = |home| Self::new(label, initial, |_| Ok(Attachments::from_iter([home?])));
+        let made = sides.into_iter().map(make).collect::<Result<Vec<_>>>()?;
         if made.len() < 2 {
             return Err(Error::Unsupported {
                 object: Object::new("timeline", label),
@@ -289,8 +285,12 @@ impl Timeline {
         for side in &sides.sides {
             side.of.join(&sides);
         }
+        let joined = Arc::new(Joined(sides.clone()));
+        let made: Vec<_> = made.into_iter().map(|line| line.joined(&joined)).collect();
+        for (at, side) in made.iter().enumerate() {
+            prepare(at, side)?;
+        }
         sides.carry();
-        let joined = Arc::new(Joined(sides));
-        Ok(made.into_iter().map(|line| line.joined(&joined)).collect())
+        Ok(made)
     }
 }

@@ -18,7 +18,8 @@ pub struct Brief<T> {
     guarded: UnsafeCell<T>,
 }
 
-// SAFETY: what it guards goes from thread to thread, and is never lent to two at a time.
+// SAFETY: a shared `Brief` lends what it guards to one `Briefly` at a time, on whichever thread, so that only `Send` is
+// needed of it. Taking the lock acquires what giving it up has released.
 unsafe impl<T: Send> Sync for Brief<T> {}
 
 /// The lock, whatever it guards.
@@ -124,7 +125,7 @@ impl<T> Deref for Briefly<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: nobody else has the lock.
+        // SAFETY: this has the lock until it is dropped, which no other `Briefly` of the same `Brief` has then.
         unsafe { &*self.of.guarded.get() }
     }
 }
@@ -132,7 +133,7 @@ impl<T> Deref for Briefly<'_, T> {
 impl<T> DerefMut for Briefly<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: nobody else has the lock, and this is borrowed alone.
+        // SAFETY: as above; and this is borrowed mutably, so no reference from `deref` is left.
         unsafe { &mut *self.of.guarded.get() }
     }
 }

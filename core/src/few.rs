@@ -38,7 +38,8 @@ impl<T: Copy, const N: usize> Deref for Few<T, N> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: that many places are there, and written.
+        // SAFETY: `push` counts a place only after it has written it, and `count` is never above `N`. A `MaybeUninit<T>` is
+        // laid out as a `T`, and the slice borrows `self`.
         unsafe { std::slice::from_raw_parts(self.places.as_ptr().cast(), self.count) }
     }
 }

@@ -26,7 +26,8 @@ impl Known {
             return None;
         }
         let port: *const dyn Port = &raw const *self.port;
-        // SAFETY: the port is of this type, as it said where it was put here; no type can answer that with another's id.
+        // SAFETY: the box holds a `P`: `new` asked the trait object for its type, which the compiler answers and no
+        // implementation can change, and nothing has exchanged the box since. The reference lives no longer than `self`.
         Some(unsafe { &*port.cast::<P>() })
     }
 }

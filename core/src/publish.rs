@@ -173,6 +173,8 @@ impl Publisher {
             // Claims that are not pending yet may still become so.
             match of.still_to_come(pending) {
                 Some(claimed) => next = claimed,
+                // A claim that has left the list since the first look is pending by now.
+                None if of.pending() > pending => return Found::LookAgain,
                 // What is on its way comes first, as nothing comes behind the end.
                 None if reached == pending => {
                     let cause = of.cancelled(next);

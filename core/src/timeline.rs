@@ -1,5 +1,6 @@
 //! Timelines, and the ports that they are made of.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,9 +42,11 @@ impl Drop for Owner {
 impl Timeline {
     /// A timeline over the ports that `attach` makes at the given initial value; the first is its home.
     ///
+    /// A home that was [imported](Attachment::imported) may be further: the timeline then starts from the value that it shows.
+    ///
     /// # Errors
-    /// [`Error::ValueOutOfRange`] for `u64::MAX`; [`Error::Unsupported`] without any port, or if the host cannot read
-    /// the first one; what `attach` returns.
+    /// [`Error::ValueOutOfRange`] for `u64::MAX`; [`Error::Unsupported`] without any port, if a port stands at another value, or
+    /// if the host cannot read the first one; what `attach` returns; a driver error.
     pub fn new(
         label: &str,
         initial: u64,
@@ -58,13 +61,33 @@ impl Timeline {
                 largest: u64::MAX - 1,
             });
         }
-        let mut attachments = attach(initial)?.into_iter();
+        let attachments = attach(initial)?;
+        let elsewhere = |a: &&Attachment| a.at.is_some_and(|at| at != initial);
+        if let Some(wrong) = attachments.iter().find(elsewhere) {
+            let at = wrong.at.unwrap_or_default();
+            return Err(Error::Unsupported {
+                object,
+                asked: format!("start at {initial}"),
+                reason: format!("its port on {:?} stands at {at}", wrong.device),
+            });
+        }
+        let mut attachments = attachments.into_iter();
         let reason = match attachments.next() {
             None => "a timeline needs a port on at least one device",
             Some(home) if !home.port.is_readable() => {
                 "nobody would ever see it advance: the host cannot read its first port; put one that it can before it"
             }
             Some(home) => {
+                let known = match home.at {
+                    Some(at) => at,
+                    // All ones is what a lost device shows, and the first query finds that.
+                    None => home
+                        .port
+                        .poll()?
+                        .filter(|&value| value != u64::MAX)
+                        .unwrap_or(0),
+                };
+                let initial = initial.max(known);
                 let of = Shared::new(object, initial, home, attachments.collect());
                 let of = Arc::new(of);
                 if of.is_from_afar() {
@@ -169,7 +192,7 @@ impl Timeline {
         self.0.of.port_on(device)?.downcast()
     }
 
-    /// The same timeline as one side of a bridge. Nobody else has a handle of it yet.
+    /// The same timeline as one side of a bridge. There must be no other handle of it: one would close the side by itself.
     pub(crate) fn joined(self, joined: &Arc<Joined>) -> Self {
         let of = self.0.of.clone();
         if let Some(mut owner) = Arc::into_inner(self.0) {
@@ -204,26 +227,138 @@ impl fmt::Debug for Timeline {
 }
 
 /// A device's part in a timeline, made by [`Device::port`](crate::backend::Device::port).
+///
+/// It says which device the port is of and at which value its counter stands. [`Timeline::new`] checks both, and nothing
+/// takes the port out again. So a driver object stays with its device, and no counter is signalled backwards.
+///
+/// ```compile_fail,E0616
+/// # use syncline_core::backend::Device as _;
+/// # use syncline_core::host::Device;
+/// # fn main() -> syncline_core::Result<()> {
+/// let (left, right) = (Device::new(), Device::new());
+/// let mut attachment = left.port(0)?;
+/// attachment.device = right.id();
+/// # Ok(()) }
+/// ```
 pub struct Attachment {
-    /// The device.
-    pub device: DeviceId,
-    /// Its port.
-    pub port: Box<dyn Port>,
-    /// Who watches the port; `None` if it only advances by calls of this process's own threads.
-    pub watch: Option<Arc<dyn Watch>>,
-    /// The device's limit on value differences.
-    pub max_value_difference: u64,
-    /// True if somebody outside this engine may signal the counter: it is then read at every query.
-    pub signalled_elsewhere: bool,
+    pub(crate) device: DeviceId,
+    /// The value of the counter, or `None` if its backend does not know it.
+    at: Option<u64>,
+    pub(crate) port: Box<dyn Port>,
+    pub(crate) watch: Option<Arc<dyn Watch>>,
+    pub(crate) max_value_difference: u64,
+    pub(crate) is_signalled_elsewhere: bool,
 }
 
 impl Attachment {
-    /// Signals the port by itself, for who looks at what a device has made before any timeline has it.
+    /// The part that `device` has by `port`, a fresh counter at `initial`.
+    ///
+    /// Nothing watches it, it has no limit on value differences, and only this engine signals it. The other methods
+    /// change that.
+    #[must_use]
+    pub fn new(device: DeviceId, initial: u64, port: impl Port) -> Self {
+        Self {
+            at: Some(initial),
+            ..Self::imported(device, port)
+        }
+    }
+
+    /// The part that `device` has by `port`, of a counter that exists already at an unknown value, such as one behind a
+    /// handle. As the home of a timeline it is read when the timeline is made.
+    #[must_use]
+    pub fn imported(device: DeviceId, port: impl Port) -> Self {
+        Self {
+            device,
+            at: None,
+            port: Box::new(port),
+            watch: None,
+            max_value_difference: u64::MAX,
+            is_signalled_elsewhere: false,
+        }
+    }
+
+    /// Has `watch` wait for the port. Without, the port advances only by calls of this process's own threads.
+    #[must_use]
+    pub fn watched_by(mut self, watch: Arc<dyn Watch>) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// Lowers the limit on value differences to the device's. A larger number than before changes nothing.
+    #[must_use]
+    pub fn with_max_value_difference(mut self, largest: u64) -> Self {
+        self.max_value_difference = self.max_value_difference.min(largest);
+        self
+    }
+
+    /// Says whether something outside this engine may signal the counter: it is then read at every query.
+    #[must_use]
+    pub const fn signalled_elsewhere(mut self, may_be: bool) -> Self {
+        self.is_signalled_elsewhere = may_be;
+        self
+    }
+
+    /// What waits for the port, if something does.
+    #[must_use]
+    pub const fn watch(&self) -> Option<&Arc<dyn Watch>> {
+        self.watch.as_ref()
+    }
+
+    /// The device's limit on value differences.
+    #[must_use]
+    pub const fn max_value_difference(&self) -> u64 {
+        self.max_value_difference
+    }
+
+    /// The value that the counter shows, or `None` if the host cannot read it.
     ///
     /// # Errors
     /// The driver's.
-    pub fn signal(&self, value: u64) -> Result<()> {
-        self.port.signal(value, ByEngine::new())
+    pub fn value(&self) -> Result<Option<u64>> {
+        self.port.poll()
+    }
+
+    /// The port, if it is of type `P`.
+    #[must_use]
+    pub fn port<P: Port>(&self) -> Option<&P> {
+        let port: &dyn Any = &*self.port;
+        port.downcast_ref()
+    }
+
+    /// Signals the counter before a timeline has it: for tests of what a port shows.
+    ///
+    /// # Errors
+    /// [`Error::SignalNotAboveReached`] for a value that is not above the counter's; [`Error::ValueOutOfRange`] for one beyond the
+    /// device's limit, and for `u64::MAX`; [`Error::Unsupported`] if the counter's value is not known; the driver's.
+    pub fn signal(&mut self, value: u64) -> Result<()> {
+        let timeline = Object::new("timeline", "");
+        let Some(reached) = self.at.filter(|_| !self.is_signalled_elsewhere) else {
+            return Err(Error::Unsupported {
+                object: timeline,
+                asked: format!("be signalled to {value} before it is a timeline"),
+                reason: "its value is not known: something outside this engine signals it".into(),
+            });
+        };
+        let largest = reached.saturating_add(self.max_value_difference);
+        let largest = largest.min(u64::MAX - 1);
+        if value <= reached {
+            return Err(Error::SignalNotAboveReached {
+                timeline,
+                asked: value,
+                reached,
+            });
+        }
+        if value > largest {
+            return Err(Error::ValueOutOfRange {
+                timeline,
+                asked: value,
+                reached,
+                largest,
+            });
+        }
+        self.port.signal(value, ByEngine::new(&*self.port))?;
+        self.at = Some(value);
+        Ok(())
     }
 }
 

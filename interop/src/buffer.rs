@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+#[cfg(feature = "vulkan")]
+use syncline_core::HandleKind;
 use syncline_core::backend::Device as _;
 use syncline_core::{Error, Object, Result};
 
@@ -67,6 +69,69 @@ impl Memory {
     }
 }
 
+/// How memory gets from a device to another one of the same GPU.
+#[cfg(feature = "vulkan")]
+enum Pass<'d> {
+    #[cfg(feature = "cuda")]
+    Cuda(&'d vulkan::Device, &'d cuda::Device),
+    Vulkan(&'d vulkan::Device, &'d vulkan::Device),
+}
+
+#[cfg(feature = "vulkan")]
+impl<'d> Pass<'d> {
+    /// `None` if `from` does not export memory that `to` imports.
+    fn of(link: &Link, from: &'d Device, to: &'d Device) -> Option<Self> {
+        let kind = &HandleKind::MemoryOpaqueFd;
+        let (ours, theirs) = (from.info(), to.info());
+        let can = from.id() != to.id()
+            && ours.same_gpu(theirs)
+            && ours.capabilities.exports.contains(kind)
+            && theirs.capabilities.imports.contains(kind);
+        match (from, to) {
+            #[cfg(feature = "cuda")]
+            (Device::Vulkan(from), Device::Cuda(to))
+                if can && link.mechanism() == Mechanism::ExternalTimeline =>
+            {
+                Some(Self::Cuda(from, to))
+            }
+            (Device::Vulkan(from), Device::Vulkan(to))
+                if can && ours.driver_uuid == theirs.driver_uuid =>
+            {
+                Some(Self::Vulkan(from, to))
+            }
+            _ => {
+                let _ = link;
+                None
+            }
+        }
+    }
+
+    /// The memory as the exporter has it, and as the importer does.
+    fn make(&self, bytes: u64) -> Result<(Memory, Memory)> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(from, to) => {
+                let (exported, handle) = from.export_buffer(bytes, STORAGE)?;
+                let imported = to.import_memory(handle)?;
+                Ok((Memory::Vulkan(exported), Memory::Cuda(imported)))
+            }
+            Self::Vulkan(from, to) => {
+                let (exported, handle) = from.export_buffer(bytes, STORAGE)?;
+                let imported = to.import_buffer(handle)?;
+                Ok((Memory::Vulkan(exported), Memory::Vulkan(imported)))
+            }
+        }
+    }
+
+    const fn how(&self) -> &'static str {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(..) => "device memory exported by Vulkan, imported by CUDA",
+            Self::Vulkan(..) => "device memory exported by one VkDevice, imported by the other",
+        }
+    }
+}
+
 /// A buffer that both sides of a [`Link`] use; the two views are of one memory wherever that is possible.
 ///
 /// The link's timelines order its use; nothing else does.
@@ -82,13 +147,7 @@ pub struct SharedBuffer {
 impl SharedBuffer {
     pub(crate) fn new(link: &Link, bytes: u64) -> Result<Self> {
         let (left, right) = (link.left(), link.right());
-        if bytes == 0 || !bytes.is_multiple_of(4) {
-            return Err(unsupported(
-                left.object(),
-                bytes,
-                "buffers are whole 32-bit words, at least one",
-            ));
-        }
+        whole_words(left, bytes)?;
         let one = |memory: Memory, how| {
             Ok(Self {
                 bytes,
@@ -98,9 +157,9 @@ impl SharedBuffer {
                 relayed: false,
             })
         };
-        #[cfg(all(feature = "cuda", feature = "vulkan"))]
-        if link.mechanism() == Mechanism::ExternalTimeline {
-            return Self::external(link, bytes);
+        #[cfg(feature = "vulkan")]
+        if let Some(shared) = Self::external(link, bytes)? {
+            return Ok(shared);
         }
         let addressed = "memory of one device that the host addresses";
         if left.id() == right.id() {
@@ -123,39 +182,26 @@ impl SharedBuffer {
         }
     }
 
-    /// Exported by Vulkan, imported by CUDA.
-    #[cfg(all(feature = "cuda", feature = "vulkan"))]
-    fn external(link: &Link, bytes: u64) -> Result<Self> {
-        let how = "device memory exported by Vulkan, imported by CUDA";
-        match (link.left(), link.right()) {
-            (Device::Cuda(cuda), Device::Vulkan(vulkan)) => {
-                let (exported, handle) = vulkan.export_buffer(bytes, STORAGE)?;
-                let left = Memory::Cuda(cuda.import_memory(handle)?);
-                Ok(Self {
-                    bytes,
-                    left,
-                    right: Memory::Vulkan(exported),
-                    how,
-                    relayed: false,
-                })
-            }
-            (Device::Vulkan(vulkan), Device::Cuda(cuda)) => {
-                let (exported, handle) = vulkan.export_buffer(bytes, STORAGE)?;
-                let right = Memory::Cuda(cuda.import_memory(handle)?);
-                Ok(Self {
-                    bytes,
-                    left: Memory::Vulkan(exported),
-                    right,
-                    how,
-                    relayed: false,
-                })
-            }
-            (left, _) => Err(unsupported(
-                left.object(),
-                bytes,
-                "only CUDA and Vulkan share memory natively",
-            )),
+    /// Device memory that one side exports and the other imports, if they can.
+    #[cfg(feature = "vulkan")]
+    fn external(link: &Link, bytes: u64) -> Result<Option<Self>> {
+        let (left, right) = (link.left(), link.right());
+        let made = |left, right, how| Self {
+            bytes,
+            left,
+            right,
+            how,
+            relayed: false,
+        };
+        if let Some(pass) = Pass::of(link, left, right) {
+            let (exported, imported) = pass.make(bytes)?;
+            return Ok(Some(made(exported, imported, pass.how())));
         }
+        let Some(pass) = Pass::of(link, right, left) else {
+            return Ok(None);
+        };
+        let (exported, imported) = pass.make(bytes)?;
+        Ok(Some(made(imported, exported, pass.how())))
     }
 
     /// Its size in bytes.
@@ -208,6 +254,7 @@ impl fmt::Debug for SharedBuffer {
 }
 
 fn words(device: &Device, bytes: u64) -> Result<Arc<[AtomicU32]>> {
+    whole_words(device, bytes)?;
     let count = usize::try_from(bytes / 4)
         .map_err(|_| unsupported(device.object(), bytes, "more than the host can address"))?;
     // What is shared is allocated once, in a way that ends the process where there is no memory: so that is asked for first. With
@@ -218,6 +265,14 @@ fn words(device: &Device, bytes: u64) -> Result<Arc<[AtomicU32]>> {
     Ok((0..count).map(|_| AtomicU32::new(0)).collect())
 }
 
+fn whole_words(device: &Device, bytes: u64) -> Result<()> {
+    if bytes == 0 || !bytes.is_multiple_of(4) {
+        let reason = "buffers are whole 32-bit words, at least one";
+        return Err(unsupported(device.object(), bytes, reason));
+    }
+    Ok(())
+}
+
 /// More words than the counts of an `Arc` take.
 const COUNTS: usize = 16;
 
@@ -226,5 +281,92 @@ fn unsupported(object: &Object, bytes: u64, reason: &str) -> Error {
         object: object.clone(),
         asked: format!("make a shared buffer of {bytes} bytes"),
         reason: reason.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's")]
+
+    use super::*;
+
+    /// As the documentation says, on every backend.
+    #[test]
+    fn a_buffer_of_no_bytes_is_refused() {
+        let mut devices = vec![Device::from(syncline_core::host::Device::new())];
+        #[cfg(feature = "vulkan")]
+        if let Ok(instance) = vulkan::Instance::load() {
+            let candidates = instance.devices().unwrap();
+            let opened = candidates.iter().filter_map(|one| one.open().ok());
+            devices.extend(opened.map(Device::from));
+        }
+        for device in devices {
+            let refused = Memory::host_visible(&device, 0);
+            let Err(Error::Unsupported { .. }) = refused else {
+                panic!("{:?}: {refused:?}", device.info().name);
+            };
+            if matches!(device, Device::Host(_)) {
+                for bytes in [1, 6] {
+                    Memory::host_visible(&device, bytes).unwrap_err();
+                }
+            }
+            Memory::host_visible(&device, 4).unwrap();
+        }
+    }
+
+    /// Memory is shared where it can be, whether or not timelines can.
+    #[cfg(feature = "vulkan")]
+    #[test]
+    fn two_devices_of_a_gpu_share_memory() {
+        use syncline_core::QueueKind;
+        use syncline_core::backend::Queue as _;
+
+        const BYTES: u64 = 4096;
+        const LONG: std::time::Duration = std::time::Duration::from_secs(20);
+        let Ok(instance) = vulkan::Instance::load() else {
+            return println!("skipped: there is no Vulkan driver");
+        };
+        for candidate in instance.devices().unwrap() {
+            let (Ok(ours), Ok(theirs)) = (candidate.open(), candidate.open()) else {
+                continue;
+            };
+            let link = crate::connect(&ours, &theirs);
+            let shared = link.buffer(BYTES).unwrap();
+            let can = &candidate.info.capabilities;
+            let kind = &HandleKind::MemoryOpaqueFd;
+            let shares = can.exports.contains(kind) && can.imports.contains(kind);
+            assert_eq!(shared.is_relayed(), !shares, "{}", shared.how());
+            let kind = &HandleKind::TimelineOpaqueFd;
+            let shares = can.exports.contains(kind) && can.imports.contains(kind);
+            match crate::share(&ours, &theirs) {
+                Ok(_) => assert!(shares),
+                // Memory that cannot be shared is no reason to refuse a link.
+                Err(Error::CannotShare { reason, .. }) => {
+                    assert!(!shares && !reason.contains("memory"), "{reason}");
+                }
+                Err(other) => panic!("{other}"),
+            }
+            let (Memory::Vulkan(left), Memory::Vulkan(right)) = (shared.left(), shared.right())
+            else {
+                panic!("{}", shared.how());
+            };
+            let line = link.timeline("line").unwrap();
+            let writes = ours.queue(QueueKind::Compute, "writes").unwrap();
+            let target = left.clone();
+            let work = move |r: &mut vulkan::Recorder| r.fill_buffer(&target, 7);
+            writes.submit(&[], work, &[line.signal_at(1)]).unwrap();
+            if shared.is_relayed() {
+                line.at(1).wait(LONG).unwrap();
+                shared.relay();
+            }
+            let seen = theirs.host_buffer(BYTES, STORAGE).unwrap();
+            let reads = theirs.queue(QueueKind::Compute, "reads").unwrap();
+            let (from, to) = (right.clone(), seen.clone());
+            let work = move |r: &mut vulkan::Recorder| r.copy_buffer(&from, &to);
+            reads.submit(&[line.at(1)], work, &[]).unwrap();
+            reads.idle(LONG).unwrap();
+            let words = seen.as_words().unwrap();
+            assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 7));
+        }
     }
 }

@@ -17,10 +17,11 @@ pub struct Link {
     why: String,
 }
 
-/// Links two devices natively: signals and memory pass from one to the other without the host.
+/// Links two devices natively: signals pass from one to the other without the host. So does memory, where one device exports
+/// it and the other imports it; [`SharedBuffer::is_relayed`] tells when a buffer is made.
 ///
 /// # Errors
-/// [`Error::CannotShare`], decided by UUIDs and capabilities before any driver is asked to export.
+/// [`Error::CannotShare`] if no timeline can be shared, decided by UUIDs and capabilities before any driver is asked to export.
 pub fn share<A, B>(left: &A, right: &B) -> Result<Link>
 where
     A: Clone + Into<Device>,
@@ -59,9 +60,9 @@ where
     }
 }
 
-/// Both sides signal, wait, and share memory.
+/// Both sides signal and wait.
 fn sides(left: &Device, right: &Device, besides: Needs) -> Requirements {
-    let needs = Needs::SIGNAL | Needs::WAIT | Needs::MEMORY | besides;
+    let needs = Needs::SIGNAL | Needs::WAIT | besides;
     Requirements::from([left, right].map(|side| Party::of(side).needing(needs)))
 }
 
@@ -126,7 +127,8 @@ impl Link {
         }
     }
 
-    /// Memory that both sides use.
+    /// Memory that both sides use: one memory if one device exports it and the other imports it, or if the host addresses it; else a buffer
+    /// on each device, which the host [relays](SharedBuffer::relay).
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address; a driver error.

@@ -19,10 +19,8 @@ fn shared(device: &Device, initial: u64) -> (Timeline, Arc<Counter>) {
     let line = Timeline::new("shared", initial, |initial| {
         let (home, handle) = host::Device::new().export_timeline(initial)?;
         let here = device.import_counter(handle).map_err(|r| r.error)?;
-        let port: &dyn std::any::Any = &*here.port;
-        counter = port
-            .downcast_ref::<CounterPort>()
-            .map(|port| port.counter.clone());
+        let port = here.port::<CounterPort>();
+        counter = port.map(|port| port.counter.clone());
         Ok([home, here].into_iter().collect())
     });
     (line.unwrap(), counter.unwrap())

@@ -17,7 +17,7 @@ impl Port for Home {
         Ok(Some(self.0.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.store(value, Ordering::SeqCst);
         Ok(())
     }
@@ -29,13 +29,7 @@ fn shared(device: &Device) -> (Timeline, Arc<AtomicU64>) {
     let imported = device
         .import_timeline(fd)
         .map_err(|rejected| rejected.error);
-    let home = Attachment {
-        device: DeviceId::new(),
-        port: Box::new(Home(counter.clone())),
-        watch: None,
-        max_value_difference: u64::MAX,
-        signalled_elsewhere: false,
-    };
+    let home = Attachment::new(DeviceId::new(), 0, Home(counter.clone()));
     let timeline = Timeline::new("shared", 0, |_| Ok([home, imported?].into_iter().collect()));
     (timeline.unwrap(), counter)
 }
@@ -74,6 +68,22 @@ fn waits_and_signals_of_a_submission_are_one_call_each() {
         finish(&to, put(&to));
         assert!(to.position().is_reached().unwrap());
     }
+}
+
+/// A semaphore works in the context that imported it alone, whatever device its attachment names.
+#[test]
+fn a_semaphore_of_another_context_is_refused() {
+    let (ours, theirs) = (device(), device());
+    let port = theirs.import_port(timeline_fd(theirs.info()));
+    let port = port.map_err(|rejected| rejected.error).unwrap();
+    let home = Attachment::new(DeviceId::new(), 0, Home(Arc::default()));
+    let port = Attachment::imported(ours.id(), port);
+    let line = Timeline::new("line", 0, |_| Ok([home, port].into_iter().collect())).unwrap();
+    let queue = ours.queue(QueueKind::Compute, "ours").unwrap();
+    let refused = queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]);
+    let error = refused.unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    assert_eq!(external_calls(), []);
 }
 
 /// A timeline that only this device signals has its home here: the events behind its signals tell how far it is.

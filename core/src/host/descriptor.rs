@@ -64,13 +64,9 @@ impl Device {
             end: OnceLock::new(),
             fd: descriptor,
         };
-        let attachment = Attachment {
-            device: self.id(),
-            port: Box::new(port),
-            watch: Some(poller),
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: true,
-        };
+        let attachment = Attachment::new(self.id(), 0, port)
+            .watched_by(poller)
+            .signalled_elsewhere(true);
         let of = Arc::new(Shared::new(object, 0, attachment, Box::default()));
         // Whoever holds the other end is the signaller, and has the only claim there ever is.
         let claimed = of.claim(1, 0);
@@ -239,7 +235,7 @@ impl Port for Descriptor {
     }
 
     /// Never called: nobody has a handle of the timeline.
-    fn signal(&self, _value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _value: u64, _: ByEngine<'_>) -> Result<()> {
         Err(Error::Unsupported {
             object: self.object.clone(),
             asked: "be signalled from the host".into(),

@@ -147,14 +147,9 @@ impl backend::Device for Device {
         &self.0.info
     }
 
-    fn port(&self, _initial: u64) -> Result<Attachment> {
-        Ok(Attachment {
-            device: self.0.id,
-            port: Box::new(HostPort),
-            watch: None,
-            max_value_difference: self.0.info.capabilities.max_value_difference,
-            signalled_elsewhere: false,
-        })
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        let largest = self.0.info.capabilities.max_value_difference;
+        Ok(Attachment::new(self.0.id, initial, HostPort).with_max_value_difference(largest))
     }
 
     fn queue(&self, _kind: QueueKind, label: &str) -> Result<Queue> {

@@ -13,7 +13,7 @@ impl Port for HostPort {
         Ok(None)
     }
 
-    fn signal(&self, _value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _value: u64, _: ByEngine<'_>) -> Result<()> {
         Ok(())
     }
 }

@@ -54,7 +54,7 @@ impl Device {
     ///
     /// Other processes, and devices with [stream memory operations](crate::Capabilities::stream_memory_ops), signal and wait for it
     /// without this process. Queues of the host wait until a value is reached, and what they signal is pending when it is: a device never
-    /// waits for code that has yet to run on a thread. If somebody outside this timeline is to signal it, set the attachment's `signalled_elsewhere`. A timeline fails with
+    /// waits for code that has yet to run on a thread. If something outside this timeline is to signal it, say so with [`Attachment::signalled_elsewhere`]. A timeline fails with
     /// [`Error::Corrupted`] once the page shows what no signaller leaves there.
     ///
     /// See memfd_create(2) and futex(2).
@@ -78,7 +78,8 @@ impl Device {
             counter: counter.clone(),
             file: Arc::new(file),
         };
-        Ok((self.attach(counter), exporter))
+        let attachment = Attachment::new(self.memory(), initial, CounterPort(counter));
+        Ok((self.attach(attachment), exporter))
     }
 
     /// The counter behind a handle. Its value is what the port polls.
@@ -97,23 +98,20 @@ impl Device {
     /// if the page cannot be mapped.
     pub fn import_timeline(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
         match Counter::open(&handle, self.object()) {
-            Ok(counter) => Ok(Attachment {
-                // Whoever exported it signals it too.
-                signalled_elsewhere: true,
-                ..self.attach(Arc::new(counter))
-            }),
+            Ok(counter) => {
+                let port = CounterPort(Arc::new(counter));
+                let attachment = self.attach(Attachment::imported(self.memory(), port));
+                // The exporter signals it too.
+                Ok(attachment.signalled_elsewhere(true))
+            }
             Err(error) => Err(Rejected { handle, error }),
         }
     }
 
-    fn attach(&self, counter: Arc<Counter>) -> Attachment {
-        Attachment {
-            device: self.memory(),
-            port: Box::new(CounterPort(counter)),
-            watch: Some(self.bells()),
-            max_value_difference: self.info().capabilities.max_value_difference,
-            signalled_elsewhere: false,
-        }
+    fn attach(&self, attachment: Attachment) -> Attachment {
+        attachment
+            .watched_by(self.bells())
+            .with_max_value_difference(self.info().capabilities.max_value_difference)
     }
 }
 
@@ -164,11 +162,13 @@ impl Port for CounterPort {
         self.0.pending()
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        by.check(self, self.0.object())?;
         self.0.signal(value)
     }
 
-    fn release(&self, value: u64, _: ByEngine) -> Result<bool> {
+    fn release(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+        by.check(self, self.0.object())?;
         self.0.release(value);
         Ok(true)
     }

@@ -29,7 +29,7 @@ pub(crate) struct Mapping<A: Atomic> {
     bytes: usize,
 }
 
-// SAFETY: it is atomics, and the mapping is the process's, not a thread's.
+// SAFETY: it lends out atomics alone, and the mapping is the process's, not a thread's.
 unsafe impl<A: Atomic> Send for Mapping<A> {}
 // SAFETY: as for sending.
 unsafe impl<A: Atomic> Sync for Mapping<A> {}
@@ -46,7 +46,7 @@ impl<A: Atomic> Mapping<A> {
             return Err(Errno::INVAL);
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the system's choice, over nothing of ours.
+        // SAFETY: a new mapping at a place of the system's choice, so that it covers no memory of this process.
         let at = unsafe { mmap(null_mut(), bytes, access, MapFlags::SHARED, file.fd(), 0) }?;
         // A mapping is never at 0, and the system would have said so.
         let at = NonNull::new(at.cast()).ok_or(Errno::FAULT)?;
@@ -77,7 +77,8 @@ impl<A: Atomic> Mapping<A> {
 
 impl<A: Atomic> Drop for Mapping<A> {
     fn drop(&mut self) {
-        // SAFETY: mapped by this, and nothing refers to it any more. An error would leave it mapped.
+        // SAFETY: mapped by `of` with this size, and unmapped here alone. Every reference into it borrows `self`, or comes from
+        // `address`, whose callers keep the mapping as long as they use it. An error would leave it mapped.
         let _ = unsafe { munmap(self.address(), self.bytes) };
     }
 }

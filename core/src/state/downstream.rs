@@ -162,20 +162,15 @@ mod tests {
             Ok(Some(self.0.load(Ordering::SeqCst)))
         }
 
-        fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+        fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
             self.0.store(value, Ordering::SeqCst);
             Ok(())
         }
     }
 
     fn line(word: &Arc<AtomicU64>) -> Timeline {
-        let port = Attachment {
-            device: DeviceId::new(),
-            port: Box::new(Word(word.clone())),
-            watch: None,
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: true,
-        };
+        let port = Attachment::new(DeviceId::new(), 0, Word(word.clone()));
+        let port = port.signalled_elsewhere(true);
         Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap()
     }
 

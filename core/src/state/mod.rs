@@ -132,7 +132,7 @@ impl From<Attachment> for Part {
             device: attachment.device,
             port: Known::new(attachment.port),
             watch: attachment.watch,
-            signalled_elsewhere: attachment.signalled_elsewhere,
+            signalled_elsewhere: attachment.is_signalled_elsewhere,
         }
     }
 }
@@ -199,7 +199,7 @@ impl Shared {
         let all = || [&home].into_iter().chain(&others);
         let differences = all().map(|a| a.max_value_difference);
         let max_difference = differences.min().unwrap_or(u64::MAX);
-        let foreign = all().any(|a| a.signalled_elsewhere);
+        let foreign = all().any(|a| a.is_signalled_elsewhere);
         let (home, others) = (Part::from(home), others.into_iter().map(Part::from));
         let others: Box<[Part]> = others.collect();
         let counts_here = others.is_empty() && home.port.downcast::<HostPort>().is_some();

@@ -91,7 +91,8 @@ impl Shared {
     }
 
     /// Makes a signal of the host for a timeline that counts here, if nothing is outstanding and there is nothing to
-    /// be said against it. If not, nothing has changed. Those who wait have yet to be woken.
+    /// be said against it. If not, nothing has changed. Those who wait have yet to be woken: a load of
+    /// `awaited` behind this sees each registration that has missed the value.
     #[inline]
     pub(super) fn signal_quickly(&self, value: u64) -> bool {
         let word = self.claimed.quick.load(Ordering::Acquire);
@@ -107,9 +108,14 @@ impl Shared {
         if !(fine && self.change_word(word, BY_HOST | value)) {
             return false;
         }
-        // Both unless somebody has done it, and perhaps gone on.
+        // Both, unless another thread has made the signal in `list`, and perhaps gone on.
         let reached = &self.seen.reached;
-        let _ = reached.compare_exchange(before, value, Ordering::SeqCst, Ordering::Relaxed);
+        let made = reached.compare_exchange(before, value, Ordering::SeqCst, Ordering::Acquire);
+        if made.is_ok() {
+            in_order();
+        }
+        // If it was made elsewhere, nothing was changed here that a fence could order. A registration before that is
+        // seen all the same, as the other thread had the lock after it, and the failed exchange acquires.
         self.change_word(BY_HOST | value, REACHED | value);
         true
     }
@@ -117,7 +123,7 @@ impl Shared {
     #[inline]
     fn change_word(&self, from: u64, to: u64) -> bool {
         let word = &self.claimed.quick;
-        word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
+        word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire)
             .is_ok()
     }
 

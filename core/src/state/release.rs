@@ -63,9 +63,8 @@ impl Shared {
 
     fn raise_page(&self, owed: u64) {
         // Of a page nothing comes but that it is done.
-        let _ = self
-            .home()
-            .release(owed.min(self.largest_legal()), ByEngine::new());
+        let home = self.home();
+        let _ = home.release(owed.min(self.largest_legal()), ByEngine::new(home));
     }
 
     /// Signals through one port that can, unless somebody has. `turn` tells how many survivors may have done so where that cannot be seen.
@@ -75,7 +74,8 @@ impl Shared {
         }
         let value = owed.saturating_add(turn.into()).min(self.largest_legal());
         // An error, too, leaves it to the next.
-        let released = |port: &dyn Port| matches!(port.release(value, ByEngine::new()), Ok(true));
+        let released =
+            |port: &dyn Port| matches!(port.release(value, ByEngine::new(port)), Ok(true));
         let _ = self.other_ports().any(released);
     }
 

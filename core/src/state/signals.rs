@@ -7,7 +7,7 @@ use super::{Interval, Shared, State, promotion};
 use crate::backend::ByEngine;
 use crate::error::{Error, Object, Result};
 use crate::run::wake_all;
-use crate::sync::{Ordering, in_order};
+use crate::sync::Ordering;
 
 impl Shared {
     pub(crate) fn add_raw_claim(&self) {
@@ -171,7 +171,6 @@ impl Shared {
     #[inline]
     pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
         if self.counts_here && self.signal_quickly(value) {
-            in_order();
             self.release_if_awaited();
             return Ok(());
         }
@@ -255,7 +254,7 @@ impl Shared {
         self.time_by_host(value);
         let signalled = self
             .home()
-            .signal(value, ByEngine::new())
+            .signal(value, ByEngine::new(self.home()))
             .map(|()| self.advance_by_owner(value));
         drop(order);
         match signalled {

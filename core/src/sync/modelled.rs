@@ -222,7 +222,8 @@ impl AtomicBool {
     }
 }
 
-/// See the native one. Loom knows no order of all such accesses, only of fences.
+/// See the native one. Loom knows no order of all such accesses, only of fences. So this is stronger than the native one
+/// where nothing was changed before.
 pub(crate) fn in_order() {
     fence(Ordering::SeqCst);
 }

@@ -39,7 +39,10 @@ pub(crate) fn this_thread() -> ThreadId {
 }
 
 /// To be called between a sequentially consistent change of one atomic and a sequentially consistent load of
-/// another, which come in this order for everybody who has a fence between his own two. That holds by itself.
+/// another, which come in this order for every thread that has a fence between its own two. That holds by itself.
+///
+/// Only where the change was made: a compare-exchange that fails changes nothing, and then this must not be called.
+/// The model has a full fence here, which would hide what such a failure leaves out.
 #[inline]
 pub(crate) const fn in_order() {}
 

@@ -122,7 +122,7 @@ impl Port for Counter {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(Some(self.word.load(Ordering::SeqCst)))
     }
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.word.store(value, Ordering::SeqCst);
         let meanwhile = self.meanwhile.lock().unwrap().take();
         if let Some(happens) = meanwhile {
@@ -176,20 +176,13 @@ impl Unwatched {
         let words: [Arc<AtomicU64>; 2] = Default::default();
         let meanwhile = Arc::default();
         let watch = Arc::new(Blind::default());
-        let side = |word: &Arc<AtomicU64>, watch, meanwhile| Attachment {
-            device: DeviceId::new(),
-            port: Box::new(Counter {
-                word: word.clone(),
-                meanwhile,
-            }),
-            watch,
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
+        let side = |word: &Arc<AtomicU64>, meanwhile| {
+            let word = word.clone();
+            Attachment::new(DeviceId::new(), 0, Counter { word, meanwhile })
         };
-        let watched = Some(watch.clone() as Arc<dyn Watch>);
         let made = [
-            Ok(side(&words[0], watched, Arc::default())),
-            Ok(side(&words[1], None, Arc::clone(&meanwhile))),
+            Ok(side(&words[0], Arc::default()).watched_by(watch.clone())),
+            Ok(side(&words[1], Arc::clone(&meanwhile))),
         ];
         let made = Timeline::bridged("bridge", 0, made).unwrap();
         let sides: [Timeline; 2] = made.try_into().unwrap();
@@ -316,5 +309,51 @@ fn failures_and_signals_meet_anywhere() {
         fails.join().unwrap();
         ends(&here.at(1000).wait(LONG));
         ends(&there.at(1000).wait(LONG));
+    }
+}
+
+/// What is kept of a side while the bridge is made is a handle of the bridge: it closes nothing by itself, and keeps all sides open.
+#[test]
+fn a_handle_kept_while_a_bridge_is_made_is_one_of_the_bridge() {
+    for drops_kept_first in [true, false] {
+        let mut kept = Vec::new();
+        let ports = (0..2).map(|_| Device::new().port(0));
+        let made = Timeline::bridged_as("bridge", 0, ports, |_, side| {
+            kept.push(side.clone());
+            Ok(())
+        });
+        let (first, last) = if drops_kept_first {
+            (kept, made.unwrap())
+        } else {
+            (made.unwrap(), kept)
+        };
+        drop(first);
+        last[0].signal(1).unwrap();
+        last[1].at(1).wait(LONG).unwrap();
+        last[1].signal(2).unwrap();
+        last[0].at(2).wait(LONG).unwrap();
+        let points: Vec<_> = last.iter().map(|side| side.at(3).keep()).collect();
+        drop(last);
+        for point in points {
+            ends(&point.point().wait(LONG));
+        }
+    }
+}
+
+/// A bridge that is not made leaves nothing open.
+#[test]
+fn an_error_while_a_bridge_is_made_closes_its_sides() {
+    let mut points = Vec::new();
+    let ports = (0..2).map(|_| Device::new().port(0));
+    let made = Timeline::bridged_as("bridge", 0, ports, |at, side| {
+        points.push(side.at(1).keep());
+        match at {
+            0 => Ok(()),
+            _ => Err(Error::NothingToWaitFor),
+        }
+    });
+    assert!(matches!(made, Err(Error::NothingToWaitFor)), "{made:?}");
+    for point in points {
+        ends(&point.point().wait(LONG));
     }
 }

@@ -35,7 +35,7 @@ impl Port for Counter {
         Ok(Some(self.0.counter.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.counter.store(value, Ordering::SeqCst);
         Ok(())
     }
@@ -89,13 +89,7 @@ fn asking_for_a_time_neither_hides_a_fault_nor_takes_it_away() {
     let device = Device::new();
     let driver = Arc::new(Driver::default());
     let own = Timeline::new("position", 0, |_| {
-        let position = Attachment {
-            device: device.id(),
-            port: Box::new(Counter(driver.clone())),
-            watch: None,
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
-        };
+        let position = Attachment::new(device.id(), 0, Counter(driver.clone()));
         Ok([position].into_iter().collect())
     })
     .unwrap();

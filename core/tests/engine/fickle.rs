@@ -21,7 +21,7 @@ impl Port for Bare {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         Ok(())
     }
 }
@@ -33,13 +33,7 @@ impl Stamp for Bare {
 }
 
 fn timeline(device: DeviceId, label: &str) -> Timeline {
-    let attachment = Attachment {
-        device,
-        port: Box::new(Bare),
-        watch: None,
-        max_value_difference: u64::MAX,
-        signalled_elsewhere: false,
-    };
+    let attachment = Attachment::new(device, 0, Bare);
     Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
 }
 

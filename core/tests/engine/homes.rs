@@ -21,19 +21,13 @@ impl Port for Counter {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(self.readable.then_some(0))
     }
-    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         Ok(())
     }
 }
 
 fn timeline(readable: &[bool]) -> Result<Timeline> {
-    let port = |&readable: &bool| Attachment {
-        device: DeviceId::new(),
-        port: Box::new(Counter { readable }),
-        watch: None,
-        max_value_difference: u64::MAX,
-        signalled_elsewhere: false,
-    };
+    let port = |&readable: &bool| Attachment::new(DeviceId::new(), 0, Counter { readable });
     Timeline::new("line", 0, |_| Ok(readable.iter().map(port).collect()))
 }
 
@@ -65,7 +59,7 @@ impl Port for Home {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(Some(self.0.0[COUNTER].load(Ordering::Relaxed)))
     }
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.0[COUNTER].store(value, Ordering::Relaxed);
         Ok(())
     }
@@ -75,7 +69,7 @@ impl Port for Other {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         Ok(())
     }
     fn visible(&self, reached: u64) -> Result<u64> {
@@ -90,21 +84,12 @@ impl Port for Other {
 fn only_who_wants_a_value_has_the_other_device_asked() {
     let shared = Shared::default();
     let of = &shared.0;
-    let attachment = |port| Attachment {
-        device: DeviceId::new(),
-        port,
-        watch: None,
-        max_value_difference: u64::MAX,
-        signalled_elsewhere: true,
-    };
-    let ports: [Box<dyn Port>; 2] = [
-        Box::new(Home(shared.clone())),
-        Box::new(Other(shared.clone())),
+    let ports = [
+        Attachment::new(DeviceId::new(), 0, Home(shared.clone())),
+        Attachment::new(DeviceId::new(), 0, Other(shared.clone())),
     ];
-    let line = Timeline::new("line", 0, |_| {
-        Ok(ports.into_iter().map(attachment).collect())
-    })
-    .unwrap();
+    let ports = ports.map(|port| port.signalled_elsewhere(true));
+    let line = Timeline::new("line", 0, |_| Ok(ports.into_iter().collect())).unwrap();
     of[COUNTER].store(3, Ordering::Relaxed);
     of[VISIBLE].store(3, Ordering::Relaxed);
     assert!(!line.at(5).is_reached().unwrap());
@@ -122,4 +107,108 @@ fn only_who_wants_a_value_has_the_other_device_asked() {
     assert_eq!(line.value().unwrap(), 4);
     of[VISIBLE].store(5, Ordering::Relaxed);
     assert!(line.at(5).is_reached().unwrap());
+}
+
+/// A counter that has its own value signalled backwards is no counter any more, whatever driver is behind it.
+#[test]
+fn a_port_that_stands_at_another_value_is_refused() {
+    let port = || Attachment::new(DeviceId::new(), 100, Counter { readable: true });
+    for initial in [0, 99, 101] {
+        let refused = Timeline::new("line", initial, |_| Ok([port()].into_iter().collect()));
+        let Err(Error::Unsupported { asked, reason, .. }) = &refused else {
+            panic!("at {initial}: {refused:?}");
+        };
+        assert_eq!(asked, &format!("start at {initial}"));
+        assert!(reason.ends_with("stands at 100"), "{reason}");
+        // The second port, too.
+        let refused = Timeline::new("line", initial, |_| {
+            let home = Attachment::new(DeviceId::new(), initial, Counter { readable: true });
+            Ok([home, port()].into_iter().collect())
+        });
+        assert!(refused.is_err(), "{refused:?}");
+    }
+    let line = Timeline::new("line", 100, |_| Ok([port()].into_iter().collect())).unwrap();
+    line.signal(1).unwrap_err();
+    line.signal(101).unwrap();
+}
+
+/// An imported counter has a value before its timeline begins.
+#[test]
+fn a_timeline_over_an_imported_home_starts_where_that_stands() {
+    let shared = Shared::default();
+    shared.0[COUNTER].store(100, Ordering::Relaxed);
+    let home = Attachment::imported(DeviceId::new(), Home(shared.clone()));
+    let line = Timeline::new("line", 0, |_| Ok([home].into_iter().collect())).unwrap();
+    assert_eq!(line.frozen_value(), 100);
+    let refused = line.signal(1).unwrap_err();
+    assert!(
+        matches!(refused, Error::SignalNotAboveReached { reached: 100, .. }),
+        "{refused}"
+    );
+    assert_eq!(shared.0[COUNTER].load(Ordering::Relaxed), 100);
+    line.signal(101).unwrap();
+}
+
+/// An attachment by itself goes forwards only, and not at all where others signal.
+#[test]
+fn an_attachment_is_not_signalled_backwards() {
+    let shared = Shared::default();
+    let attach = || Attachment::new(DeviceId::new(), 5, Home(shared.clone()));
+    let mut port = attach();
+    port.signal(7).unwrap();
+    for value in [0, 5, 7] {
+        port.signal(value).unwrap_err();
+        assert_eq!(port.value().unwrap(), Some(7));
+    }
+    let mut narrow = attach().with_max_value_difference(10);
+    for value in [16, u64::MAX] {
+        let refused = narrow.signal(value).unwrap_err();
+        assert!(
+            matches!(refused, Error::ValueOutOfRange { largest: 15, .. }),
+            "{refused}"
+        );
+    }
+    attach().signal(u64::MAX).unwrap_err();
+    attach().signalled_elsewhere(true).signal(8).unwrap_err();
+    let mut imported = Attachment::imported(DeviceId::new(), Home(shared.clone()));
+    imported.signal(8).unwrap_err();
+    assert_eq!(port.value().unwrap(), Some(7));
+    Timeline::new("line", 5, |_| Ok([port].into_iter().collect())).unwrap_err();
+}
+
+/// The right to signal one port does not do for another one, not even while it lasts.
+#[test]
+fn the_right_to_signal_is_for_one_port() {
+    struct Careful(AtomicU64);
+    impl Port for Careful {
+        fn poll(&self) -> Result<Option<u64>> {
+            Ok(Some(self.0.load(Ordering::Relaxed)))
+        }
+        fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+            by.check(self, &syncline_core::Object::new("counter", ""))?;
+            self.0.store(value, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+    /// Passes on what it is signalled with.
+    struct Thief(Arc<Timeline>, DeviceId);
+    impl Port for Thief {
+        fn poll(&self) -> Result<Option<u64>> {
+            Ok(Some(0))
+        }
+        fn signal(&self, _: u64, by: ByEngine<'_>) -> Result<()> {
+            self.0.port::<Careful>(self.1).unwrap().signal(1, by)
+        }
+    }
+    let device = DeviceId::new();
+    let counter = Attachment::new(device, 100, Careful(AtomicU64::new(100)));
+    let line = Timeline::new("line", 100, |_| Ok([counter].into_iter().collect())).unwrap();
+    let line = Arc::new(line);
+    let thief = Attachment::new(DeviceId::new(), 0, Thief(line.clone(), device));
+    let theft = Timeline::new("theft", 0, |_| Ok([thief].into_iter().collect())).unwrap();
+    let refused = theft.signal(1).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    line.signal(101).unwrap();
+    let port = line.port::<Careful>(device).unwrap();
+    assert_eq!(port.poll().unwrap(), Some(101));
 }

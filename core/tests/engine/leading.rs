@@ -36,15 +36,11 @@ struct State {
 impl Driver {
     fn timeline(self: &Arc<Self>, label: &str, outside: bool) -> (Timeline, Arc<Counter>) {
         let counter = Arc::new(Counter(AtomicU64::new(0)));
-        let port = Box::new(At(counter.clone()));
+        let port = At(counter.clone());
         let line = Timeline::new(label, 0, |_| {
-            let attachment = Attachment {
-                device: DeviceId::new(),
-                port,
-                watch: Some(self.clone() as Arc<dyn Watch>),
-                max_value_difference: u64::MAX,
-                signalled_elsewhere: outside,
-            };
+            let attachment = Attachment::new(DeviceId::new(), 0, port)
+                .watched_by(self.clone())
+                .signalled_elsewhere(outside);
             Ok([attachment].into_iter().collect())
         });
         (line.unwrap(), counter)
@@ -135,7 +131,7 @@ impl Port for At {
         Ok(Some(self.0.0.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.0.store(value, Ordering::SeqCst);
         Ok(())
     }

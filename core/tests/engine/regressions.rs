@@ -205,7 +205,7 @@ impl Port for BarePort {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         Ok(())
     }
 }
@@ -273,15 +273,8 @@ fn scripted(script: &Arc<Script>, device: DeviceId) -> Arc<Lane<Scripted>> {
 
 fn bare(device: DeviceId, label: &str) -> Timeline {
     Timeline::new(label, 0, |_| {
-        Ok([Attachment {
-            device,
-            port: Box::new(BarePort),
-            watch: None,
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
-        }]
-        .into_iter()
-        .collect())
+        let attachment = Attachment::new(device, 0, BarePort);
+        Ok([attachment].into_iter().collect())
     })
     .unwrap()
 }
@@ -527,7 +520,7 @@ impl Port for Interrupted {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         let line = self.0.lock().unwrap().take().unwrap();
         line.fail(lost());
         Ok(())
@@ -538,13 +531,7 @@ impl Port for Interrupted {
 fn a_host_signal_that_a_failure_overtakes_is_no_success() {
     let own = Arc::new(Mutex::new(None));
     let line = Timeline::new("line", 0, |_| {
-        let attachment = Attachment {
-            device: DeviceId::new(),
-            port: Box::new(Interrupted(own.clone())),
-            watch: None,
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
-        };
+        let attachment = Attachment::new(DeviceId::new(), 0, Interrupted(own.clone()));
         Ok([attachment].into_iter().collect())
     })
     .unwrap();

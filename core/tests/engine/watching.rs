@@ -41,15 +41,11 @@ impl Driver {
         outside: bool,
     ) -> (Timeline, Arc<Counter>) {
         let counter = Arc::new(Counter::default());
-        let port = Box::new(At(counter.clone()));
+        let port = At(counter.clone());
         let line = Timeline::new(label, 0, |_| {
-            let attachment = Attachment {
-                device,
-                port,
-                watch: Some(self.clone() as Arc<dyn Watch>),
-                max_value_difference: u64::MAX,
-                signalled_elsewhere: outside,
-            };
+            let attachment = Attachment::new(device, 0, port)
+                .watched_by(self.clone())
+                .signalled_elsewhere(outside);
             Ok([attachment].into_iter().collect())
         });
         (line.unwrap(), counter)
@@ -115,7 +111,7 @@ impl Port for At {
         Ok(Some(self.0.value.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.value.store(value, Ordering::SeqCst);
         Ok(())
     }

@@ -38,7 +38,7 @@ impl Port for Counter {
         Ok(Some(self.0.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.store(value, Ordering::SeqCst);
         Ok(())
     }
@@ -52,13 +52,9 @@ fn a_wait_ends_although_no_thread_can_be_started_to_watch() {
     let driver = Arc::new(Driver::default());
     let counter = Arc::new(AtomicU64::new(0));
     let line = Timeline::new("line", 0, |_| {
-        let attachment = Attachment {
-            device: DeviceId::new(),
-            port: Box::new(Counter(counter.clone())),
-            watch: Some(driver.clone() as Arc<dyn Watch>),
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: true,
-        };
+        let attachment = Attachment::new(DeviceId::new(), 0, Counter(counter.clone()))
+            .watched_by(driver.clone())
+            .signalled_elsewhere(true);
         Ok([attachment].into_iter().collect())
     })
     .unwrap();

@@ -1,12 +1,14 @@
 //! Counters by themselves: what a timeline is made of, without the engine that knows its own signals.
 
-use syncline::Error;
+use syncline::backend::Attachment;
+use syncline::{Error, Timeline};
 
 use crate::case::{Verdict, cases, check, check_error};
 use crate::{Subject, World};
 
 cases! {
     "port.shows_what_the_host_signals": [T1] => shows;
+    "port.stands_at_the_value_of_its_timeline": [T1] => stands;
     "port.keeps_to_the_limit_of_its_device": [T7 D3] => limit;
 }
 
@@ -15,24 +17,43 @@ cases! {
 fn shows<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         for initial in [0, 7, u64::from(u32::MAX) - 1] {
-            let counter = side.port(initial)?;
+            let mut counter = side.port(initial)?;
             // A counter that the host cannot read has nothing to show.
-            let is_at = |value| -> Verdict {
-                let read = counter.port.poll()?;
+            let is_at = |counter: &Attachment, value| -> Verdict {
+                let read = counter.value()?;
                 check!(
                     read.is_none_or(|read| read == value),
                     "a counter at {value} reads as {read:?}"
                 );
                 Ok(())
             };
-            is_at(initial)?;
+            is_at(&counter, initial)?;
             let mut value = initial;
             for step in [1, 1, 2, 1000] {
                 value += step;
                 counter.signal(value)?;
-                is_at(value)?;
+                is_at(&counter, value)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// A timeline that believed in another value than the counter's would signal that backwards.
+fn stands<S: Subject>(world: &World<S>) -> Verdict {
+    for side in [&world.left, &world.right] {
+        for (at, initial) in [(100, 0), (100, 99), (7, 8)] {
+            let counter = side.port(at)?;
+            check_error!(
+                Timeline::new("line", initial, |_| Ok([counter].into_iter().collect())),
+                Error::Unsupported { asked, reason, .. }
+                    if asked == format!("start at {initial}") && reason.contains(&at.to_string())
+            );
+        }
+        let counter = side.port(100)?;
+        let line = Timeline::new("line", 100, |_| Ok([counter].into_iter().collect()))?;
+        check_error!(line.signal(1), Error::SignalNotAboveReached { .. });
+        line.signal(101)?;
     }
     Ok(())
 }
@@ -41,7 +62,7 @@ fn shows<S: Subject>(world: &World<S>) -> Verdict {
 fn limit<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         let stated = side.info().capabilities.max_value_difference;
-        let counter = side.port(0)?.max_value_difference;
+        let counter = side.port(0)?.max_value_difference();
         check!(
             counter <= stated,
             "the device tells apart what is {stated} apart, and its counter says {counter}"

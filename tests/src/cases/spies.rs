@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline::backend::{Attachment, ByEngine, Port};
 use syncline::{DeviceId, Result};
 
-use crate::user::{Device, Timeline};
+use crate::user::Timeline;
 use crate::{Subject, World};
 
 /// What is known of [`Spied`] ports, and what they are told.
@@ -33,25 +33,18 @@ impl Spy {
         self.all_ones.store(true, Ordering::SeqCst);
     }
 
-    /// A port of `device` in the hands of this spy. Nobody's queues know it, so they wait for it on the host,
-    /// and the host signals for them.
-    pub(super) fn port<S: Subject>(
-        self: &Arc<Self>,
-        device: &Device<S>,
-        initial: u64,
-    ) -> Result<Attachment> {
-        let mut attachment = device.port(initial)?;
+    /// A counter of this spy. No queue has a port of its device, so queues wait for it on the host, and the host signals for
+    /// them.
+    fn port(self: &Arc<Self>, initial: u64) -> Attachment {
         self.alive.fetch_add(1, Ordering::SeqCst);
-        attachment.device = DeviceId::new();
-        attachment.port = Box::new(Spied {
-            port: attachment.port,
+        let port = Spied {
+            port: Plain(AtomicU64::new(initial)),
             spy: self.clone(),
-        });
-        attachment.watch = None;
-        Ok(attachment)
+        };
+        Attachment::new(DeviceId::new(), initial, port)
     }
 
-    /// A timeline with its home on the left side, in the hands of this spy. If `elsewhere`, it might be signalled
+    /// A timeline over a counter of this spy, behind the hooks of the left side. If `elsewhere`, it might be signalled
     /// from outside at any time.
     pub(super) fn timeline<S: Subject>(
         self: &Arc<Self>,
@@ -59,8 +52,7 @@ impl Spy {
         elsewhere: bool,
     ) -> Result<Timeline<S>> {
         let library = syncline::Timeline::new("spied", 0, |initial| {
-            let mut home = self.port(&world.left, initial)?;
-            home.signalled_elsewhere = elsewhere;
+            let home = self.port(initial).signalled_elsewhere(elsewhere);
             Ok([home].into_iter().collect())
         })?;
         Ok(world.left.own(library))
@@ -68,15 +60,11 @@ impl Spy {
 }
 
 struct Spied {
-    port: Box<dyn Port>,
+    port: Plain,
     spy: Arc<Spy>,
 }
 
 impl Port for Spied {
-    fn sees_submitted(&self, value: u64) -> Result<()> {
-        self.port.sees_submitted(value)
-    }
-
     fn poll(&self) -> Result<Option<u64>> {
         self.spy.polls.fetch_add(1, Ordering::SeqCst);
         if self.spy.all_ones.load(Ordering::SeqCst) {
@@ -85,12 +73,8 @@ impl Port for Spied {
         self.port.poll()
     }
 
-    fn signal(&self, value: u64, by: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         self.port.signal(value, by)
-    }
-
-    fn visible(&self, reached: u64) -> Result<u64> {
-        self.port.visible(reached)
     }
 }
 
@@ -106,13 +90,8 @@ pub(super) struct Plain(AtomicU64);
 impl Plain {
     /// As a port with a limit of its own.
     pub(super) fn port(initial: u64, max_value_difference: u64) -> Attachment {
-        Attachment {
-            device: DeviceId::new(),
-            port: Box::new(Self(AtomicU64::new(initial))),
-            watch: None,
-            max_value_difference,
-            signalled_elsewhere: false,
-        }
+        Attachment::new(DeviceId::new(), initial, Self(AtomicU64::new(initial)))
+            .with_max_value_difference(max_value_difference)
     }
 }
 
@@ -121,7 +100,7 @@ impl Port for Plain {
         Ok(Some(self.0.load(Ordering::Acquire)))
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.store(value, Ordering::Release);
         Ok(())
     }

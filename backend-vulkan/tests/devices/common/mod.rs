@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Trial};
-use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::backend::Queue as _;
 use syncline_vulkan::ash::vk;
-use syncline_vulkan::{Buffer, Device, Instance, InstanceOptions, Queue, Recorder};
+use syncline_vulkan::{Buffer, Candidate, Device, Instance, InstanceOptions, Queue, Recorder};
 
 /// Long enough for a software driver on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -99,6 +99,19 @@ fn why_not() -> Option<String> {
 
 /// Runs `test` on every usable device, and fails on anything that the validation layer reports.
 pub(crate) fn on_each_device(test: impl Fn(&Device)) {
+    on_each_candidate(|candidate| test(&candidate.open().expect("opening the device")));
+}
+
+/// The same with two devices of one GPU.
+pub(crate) fn on_two_of_each_device(test: impl Fn(&Device, &Device)) {
+    on_each_candidate(|candidate| {
+        let open = || candidate.open().expect("opening a device");
+        test(&open(), &open());
+    });
+}
+
+/// The same with what devices are opened from.
+pub(crate) fn on_each_candidate(test: impl Fn(&Candidate)) {
     let _turn = turn();
     let Some(instance) = instance() else { return };
     let candidates = instance.devices().expect("listing devices");
@@ -110,11 +123,9 @@ pub(crate) fn on_each_device(test: impl Fn(&Device)) {
             println!("skipped: {reason}");
             continue;
         }
-        let device = candidate.open().expect("opening the device");
-        println!("on {}", device.info().name);
+        println!("on {}", candidate.info.name);
         DEVICES.set(DEVICES.get() + 1);
-        test(&device);
-        drop(device);
+        test(&candidate);
         let errors = instance.validation_errors();
         assert!(errors.is_empty(), "validation: {errors:#?}");
     }

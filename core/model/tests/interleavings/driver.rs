@@ -23,7 +23,7 @@ impl Port for Counter {
         Ok(None)
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         let met = self.signalling.swap(true, Ordering::AcqRel);
         assert!(!met, "two signals at a time");
         let before = self.value.swap(value, Ordering::AcqRel);
@@ -35,13 +35,7 @@ impl Port for Counter {
 
 /// A timeline with its home on `device`.
 pub(crate) fn timeline(device: DeviceId, label: &str) -> Timeline {
-    let attachment = Attachment {
-        device,
-        port: Box::new(Counter::default()),
-        watch: None,
-        max_value_difference: u64::MAX,
-        signalled_elsewhere: false,
-    };
+    let attachment = Attachment::new(device, 0, Counter::default());
     Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
 }
 

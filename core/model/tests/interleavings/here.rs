@@ -28,6 +28,22 @@ fn a_signal_against_a_wait() {
     });
 }
 
+/// Who looks at the claims makes the signal that is being made, and wakes no wait: the signaller does, although it finds its work done.
+#[test]
+fn a_signal_that_another_thread_makes_against_a_wait() {
+    interrupted(3, || {
+        let (line, _) = host_timeline("line");
+        let signaller = line.clone();
+        let signalling = thread::spawn(move || signaller.signal(1).unwrap());
+        let reporter = line.clone();
+        let reporting = thread::spawn(move || reporter.at(2).blockers().steps().len());
+        line.at(1).wait(FOREVER).unwrap();
+        signalling.join().unwrap();
+        assert_eq!(reporting.join().unwrap(), 1);
+        assert_eq!(line.value().unwrap(), 1);
+    });
+}
+
 #[test]
 fn signals_against_two_waits() {
     interrupted(2, || {

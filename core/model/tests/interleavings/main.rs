@@ -30,6 +30,7 @@
 //! | a failure does not make it, or the word is free again after a failure | `here::a_failure_against_signals_against_a_wait` |
 //! | it is made where what is pending is not reached, or by a store, or with no claim of the word | `here::a_signal_against_submissions_before_it`, `here::signals_in_a_row_from_three_threads`, `here::a_signal_against_a_queue` |
 //! | nobody is woken after it, or that is looked at before it is made | `here::a_signal_against_a_wait` |
+//! | who finds it made by another thread does not acquire what that has seen | `here::a_signal_that_another_thread_makes_against_a_wait` |
 //! | a promotion's value and queue are two words | `signals::a_submission_that_ends_early_against_the_next` |
 //! | who lists such a claim does not note that its owner has yet to promote it, or it is free for the next as soon as it is reached | `signals::a_submission_that_ends_early_against_two_more` |
 //! | nothing stands between what a submission promotes and the look who waits, or the look leaves out the second signal or the position | `signals::waits_for_pending_against_a_submission_with_two_signals`, `signals::a_wait_for_the_position_against_submissions` |
@@ -50,6 +51,7 @@
 //! | a future does not look after it registered | `futures::a_failure_against_a_future` |
 //! | a future keeps its first waker, or takes a new one and does not look | `futures::a_signal_against_a_change_of_waker` |
 //! | who has news of a timeline while another thread writes to its page leaves no word | `published::a_signal_against_another`, `published::a_failure_against_a_signal`, `published::the_last_drop_against_a_completion` |
+//! | the end of a published timeline is told by what was pending before its claims were looked at | `published::the_last_drop_against_a_promotion` |
 //! | a host queue's worker is not woken, or looks for ever for what it has taken already | `workers::submissions_against_a_worker` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]

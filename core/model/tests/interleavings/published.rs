@@ -83,3 +83,24 @@ fn the_last_drop_against_a_completion() {
         assert!(cause.contains("last handle"), "{cause}");
     });
 }
+
+/// A held claim becomes pending while the end of the last handle is told: nothing ends before its value.
+#[test]
+fn the_last_drop_against_a_promotion() {
+    interrupted(2, || {
+        let device = DeviceId::new();
+        let (line, counter) = published(timeline(device, "line"));
+        let queue = queue(device, "queue", Completes::WhenRun);
+        let gate = on_the_host();
+        let (waits, signals) = ([gate.at(1)], [line.signal_at(1)]);
+        queue.submit(&waits, |_| Ok(()), &signals).unwrap();
+        let opener = gate.clone();
+        let opening = thread::spawn(move || opener.signal(1).unwrap());
+        drop(line);
+        opening.join().unwrap();
+        while queue.driver().run() {}
+        let (reached, cause) = end(&counter);
+        assert_eq!(reached, 1);
+        assert!(cause.contains("last handle"), "{cause}");
+    });
+}

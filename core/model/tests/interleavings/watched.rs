@@ -41,7 +41,7 @@ impl Port for Counter {
         Ok(Some(self.0.state.lock().unwrap().value))
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.execute(value);
         Ok(())
     }
@@ -96,13 +96,8 @@ impl Device {
 
     /// All of them have the one counter.
     fn timeline(self: &Arc<Self>, label: &str) -> Timeline {
-        let attachment = Attachment {
-            device: DeviceId::new(),
-            port: Box::new(Counter(self.native.clone())),
-            watch: Some(self.clone()),
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
-        };
+        let attachment = Attachment::new(DeviceId::new(), 0, Counter(self.native.clone()))
+            .watched_by(self.clone());
         let line = Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect()));
         line.unwrap()
     }

@@ -28,7 +28,7 @@ impl Port for Counter {
         Ok(readable.then(|| self.value.load(Ordering::SeqCst)))
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.value.store(value, Ordering::SeqCst);
         Ok(())
     }
@@ -42,7 +42,7 @@ impl Port for Bare {
         Ok(None)
     }
 
-    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         Ok(())
     }
 }
@@ -96,13 +96,9 @@ pub(crate) fn bare_line(
     first: u64,
     largest_difference: u64,
 ) -> Timeline {
-    let attachments = devices.iter().map(|&device| Attachment {
-        device,
-        port: Box::new(Bare),
-        watch: None,
-        max_value_difference: largest_difference,
-        signalled_elsewhere: false,
-    });
+    let attach = |&device| Attachment::new(device, first, Bare);
+    let attachments = devices.iter().map(attach);
+    let attachments = attachments.map(|part| part.with_max_value_difference(largest_difference));
     Timeline::new(label, first, |_| Ok(attachments.collect())).unwrap()
 }
 
@@ -113,13 +109,7 @@ pub(crate) fn raw_line(device: DeviceId, label: &str, first: u64) -> (Timeline, 
         value: value.clone(),
         reader: std::thread::current().id(),
     };
-    let attachment = Attachment {
-        device,
-        port: Box::new(port),
-        watch: Some(Arc::new(Blind::default())),
-        max_value_difference: u64::MAX,
-        signalled_elsewhere: false,
-    };
+    let attachment = Attachment::new(device, first, port).watched_by(Arc::new(Blind::default()));
     let line = Timeline::new(label, first, |_| Ok([attachment].into_iter().collect()));
     (line.unwrap(), value)
 }

@@ -22,7 +22,7 @@ impl Port for Word {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(Some(self.0.load(Ordering::SeqCst)))
     }
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.store(value, Ordering::SeqCst);
         Ok(())
     }
@@ -74,12 +74,7 @@ impl Words {
 
     /// `word` as the port of a timeline.
     pub(crate) fn port(self: &Arc<Self>, device: DeviceId, word: Arc<AtomicU64>) -> Attachment {
-        Attachment {
-            device,
-            port: Box::new(Word(word)),
-            watch: Some(self.clone() as Arc<dyn Watch>),
-            max_value_difference: u64::MAX,
-            signalled_elsewhere: false,
-        }
+        let initial = word.load(Ordering::SeqCst);
+        Attachment::new(device, initial, Word(word)).watched_by(self.clone())
     }
 }

@@ -87,11 +87,11 @@ impl Port for Native {
         Ok(self.is_readable.then_some(value))
     }
 
-    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         unreachable!("another process signals")
     }
 
-    fn release(&self, value: u64, _: ByEngine) -> Result<bool> {
+    fn release(&self, value: u64, _: ByEngine<'_>) -> Result<bool> {
         self.of.value.fetch_max(value, Ordering::SeqCst);
         self.of.signals.lock().unwrap().push(value);
         Ok(true)
@@ -131,12 +131,8 @@ impl Scene {
     fn line(&self, native: Option<Native>) -> Timeline {
         let page = host::Device::new().import_timeline(self.exporter.export().unwrap());
         let page = page.map_err(|rejected| rejected.error).unwrap();
-        let native = native.map(|port| Attachment {
-            device: DeviceId::new(),
-            port: Box::new(port),
-            watch: None,
-            max_value_difference: 1000,
-            signalled_elsewhere: false,
+        let native = native.map(|port| {
+            Attachment::imported(DeviceId::new(), port).with_max_value_difference(1000)
         });
         Timeline::new("heard", 2, |_| {
             Ok([page].into_iter().chain(native).collect())
@@ -272,7 +268,7 @@ impl Port for Rising {
         Ok(HIGH)
     }
 
-    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         unreachable!("another process signals")
     }
 }
@@ -283,13 +279,9 @@ fn who_goes_on_raising_a_page_holds_nobody_up() {
     let _alone = alone();
     let scene = Scene::new();
     let looks = Arc::new(AtomicU64::new(2));
-    let port = Attachment {
-        device: DeviceId::new(),
-        port: Box::new(Rising(looks.clone())),
-        watch: None,
-        max_value_difference: 2 * HIGH,
-        signalled_elsewhere: true,
-    };
+    let port = Attachment::new(DeviceId::new(), 2, Rising(looks.clone()))
+        .with_max_value_difference(2 * HIGH)
+        .signalled_elsewhere(true);
     let line = Timeline::new("heard", 2, |_| Ok([port].into_iter().collect())).unwrap();
     let dead = Error::work(io::Error::other("the process has died"));
     let counter = scene.exporter.counter();

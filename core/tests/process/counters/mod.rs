@@ -34,8 +34,8 @@ const FAILED: u64 = 512;
 const RECORD: u64 = 640;
 
 /// A timeline over one port, that others signal, too.
-fn line(label: &str, initial: u64, mut port: Attachment) -> Timeline {
-    port.signalled_elsewhere = true;
+fn line(label: &str, initial: u64, port: Attachment) -> Timeline {
+    let port = port.signalled_elsewhere(true);
     Timeline::new(label, initial, |_| Ok([port].into_iter().collect())).unwrap()
 }
 
@@ -118,5 +118,5 @@ fn the_host_says_that_it_does() {
     assert!(can.exports.contains(&CounterMemfd) && can.imports.contains(&CounterMemfd));
     assert_eq!(CounterMemfd.name(), "counter-memfd");
     // Its other timelines have nobody who watches them, and nothing to export.
-    assert!(device.port(0).unwrap().watch.is_none());
+    assert!(device.port(0).unwrap().watch().is_none());
 }

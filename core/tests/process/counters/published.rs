@@ -258,13 +258,13 @@ impl Watch for Watched {
 #[test]
 fn a_watch_sleeps_after_a_raw_claim() {
     let _alone = alone();
-    let (mut port, exporter) = host::Device::new().exportable_port(0).unwrap();
+    let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
     let watched = Arc::new(Watched {
-        device: port.watch.take().unwrap(),
+        device: port.watch().unwrap().clone(),
         nudged: AtomicBool::new(false),
         early: AtomicUsize::new(0),
     });
-    port.watch = Some(watched.clone());
+    let port = port.watched_by(watched.clone());
     let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
     let mut claim = line.claim(2, 0).unwrap();
     let counter = exporter.counter();
@@ -311,7 +311,7 @@ impl Port for Lost {
         Ok(None)
     }
 
-    fn signal(&self, _: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -334,13 +334,7 @@ fn a_lost_device_of_a_signaller_that_lives_is_told() {
     let _alone = alone();
     let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
     let lost = Arc::new(AtomicBool::new(false));
-    let device = Attachment {
-        device: DeviceId::new(),
-        port: Box::new(Lost(lost.clone())),
-        watch: None,
-        max_value_difference: u64::MAX,
-        signalled_elsewhere: false,
-    };
+    let device = Attachment::new(DeviceId::new(), 0, Lost(lost.clone()));
     let signalled = Timeline::new("signalled", 0, |_| Ok([port, device].into_iter().collect()));
     let signalled = signalled.unwrap();
     let counter = exporter.counter();

@@ -164,24 +164,36 @@ impl Across<'_> {
         match self.device(id) {
             #[cfg(feature = "cuda")]
             Some(Device::Cuda(cuda)) => {
-                let Extent {
-                    size,
-                    length,
-                    dedicated,
-                } = extent;
                 // SAFETY: the process that has made the plan with this one says so, as the plan does; it runs as the same user or is trusted by
                 // the application, which the endpoint has seen to.
-                let handle = unsafe {
-                    syncline_core::MemoryFd::from_fd(fd, origin, size, length, dedicated)
-                };
+                let handle = unsafe { handle(fd, origin, extent) };
                 Ok(Memory::Cuda(cuda.import_memory(handle)?))
+            }
+            #[cfg(feature = "vulkan")]
+            Some(Device::Vulkan(vulkan)) => {
+                // SAFETY: as above.
+                let handle = unsafe { handle(fd, origin, extent) };
+                Ok(Memory::Vulkan(vulkan.import_buffer(handle)?))
             }
             _ => {
                 let _ = (fd, extent, origin);
-                Err(self.cannot("only CUDA's devices import memory"))
+                Err(self.cannot("only CUDA's and Vulkan's devices import memory"))
             }
         }
     }
+}
+
+/// # Safety
+/// `fd` is memory that a device of this origin has exported, of this extent.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> syncline_core::MemoryFd {
+    let Extent {
+        size,
+        length,
+        dedicated,
+    } = extent;
+    // SAFETY: by this function's contract.
+    unsafe { syncline_core::MemoryFd::from_fd(fd, origin, size, length, dedicated) }
 }
 
 #[cfg(feature = "vulkan")]

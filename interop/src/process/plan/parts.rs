@@ -220,9 +220,8 @@ impl Received {
     ) -> Result<(Lines, Arc<Counter>, Vec<End>)> {
         let spare = twin(&self.page)?;
         let page = across.host().import_timeline(self.page)?;
-        let port: &dyn std::any::Any = &*page.port;
-        let counter = port.downcast_ref::<host::CounterPort>();
-        let Some(counter) = counter.map(|port| port.counter().clone()) else {
+        let port = page.port::<host::CounterPort>();
+        let Some(counter) = port.map(|port| port.counter().clone()) else {
             return Err(across.cannot("the host has made another port of the page"));
         };
         #[cfg_attr(not(any(feature = "cuda", feature = "vulkan")), allow(unused_mut))]
@@ -338,12 +337,12 @@ impl Ports {
     ) -> Result<Lines> {
         let signals = signals_here(across);
         let Self {
-            mut page,
+            page,
             counter,
             times,
-            mut natives,
+            natives,
         } = self;
-        page.signalled_elsewhere = !signals;
+        let page = page.signalled_elsewhere(!signals);
         // What other processes hear of is the page's, or that of the object which it lies beside.
         let heard = |line: Timeline, page| -> Result<Timeline> {
             let times = times.clone();
@@ -373,9 +372,9 @@ impl Ports {
                 let sides = devices.map(|device| device.port(initial));
                 let sides = [Ok(page)].into_iter().chain(sides);
                 let made = Timeline::bridged_as(label, initial, sides, |at, side| match at {
-                    0 => heard(side, Page::Own),
+                    0 => heard(side.clone(), Page::Own).map(drop),
                     // It tells when it was signalled itself, as the sides of each bridge do.
-                    _ => clocked(across, side),
+                    _ => clocked(across, side.clone()).map(drop),
                 })?;
                 let mut made = made.into_iter();
                 let Some(home) = made.next() else {
@@ -385,11 +384,10 @@ impl Ports {
                 return Ok(Lines::Each { home, all });
             }
             Mechanism::ExternalTimeline if signals => {
-                if let Some(home) = natives.first_mut() {
-                    // Nobody else does.
-                    home.signalled_elsewhere = false;
-                }
-                let line = Timeline::new(label, initial, |_| Ok(natives.into_iter().collect()))?;
+                // Only this process signals: nothing else has to be looked for.
+                let natives = natives.into_iter();
+                let natives = natives.map(|port| port.signalled_elsewhere(false));
+                let line = Timeline::new(label, initial, |_| Ok(natives.collect()))?;
                 heard(line, Page::Beside)?
             }
             _ => {

@@ -60,6 +60,18 @@ impl Device {
         })))
     }
 
+    /// A fresh counter of the machine.
+    pub(crate) fn counter(&self, initial: u64) -> Port {
+        let machine = self.0.machine.clone();
+        let handle = machine.counter(initial);
+        Port(Arc::new(Counter { machine, handle }))
+    }
+
+    /// What waits for its counters.
+    pub(crate) fn watch(&self) -> Arc<dyn Watch> {
+        self.0.clone()
+    }
+
     /// Memory of so many words, all zero.
     pub(crate) fn buffer(&self, words: usize) -> Buffer {
         Buffer::new(&self.0.machine, words)
@@ -136,16 +148,10 @@ impl backend::Device for Device {
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        let machine = self.0.machine.clone();
-        let handle = machine.counter(initial);
-        Ok(Attachment {
-            device: self.0.id,
-            port: Box::new(Port(Arc::new(Counter { machine, handle }))),
-            // The machine signals by itself: somebody must watch it for the host.
-            watch: Some(self.0.clone()),
-            max_value_difference: self.0.info.capabilities.max_value_difference,
-            signalled_elsewhere: false,
-        })
+        // The machine signals by itself, so its watch tells the host.
+        Ok(Attachment::new(self.0.id, initial, self.counter(initial))
+            .watched_by(self.watch())
+            .with_max_value_difference(self.0.info.capabilities.max_value_difference))
     }
 
     fn queue(&self, _kind: QueueKind, label: &str) -> Result<Queue> {
@@ -194,7 +200,7 @@ impl backend::Port for Port {
         Ok(Some(self.0.machine.read(self.0.handle)))
     }
 
-    fn signal(&self, value: u64, _: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.0.machine.write(self.0.handle, value);
         Ok(())
     }

@@ -52,8 +52,8 @@ pub(super) struct Exported {
 
 /// A counter at `initial`. Imports of it are timelines of their own, so the engine is told that others signal it too.
 pub(super) fn exported(exporter: &host::Device, initial: u64) -> Result<Exported, Stop> {
-    let (mut home, source) = exporter.exportable_port(initial)?;
-    home.signalled_elsewhere = true;
+    let (home, source) = exporter.exportable_port(initial)?;
+    let home = home.signalled_elsewhere(true);
     let line = Timeline::new("line", initial, |_| Ok([home].into_iter().collect()))?;
     Ok(Exported { line, source })
 }

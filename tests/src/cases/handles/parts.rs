@@ -85,10 +85,9 @@ pub(super) fn exported(
     label: &str,
     initial: u64,
 ) -> Result<Exported, Stop> {
-    let (mut home, source) = exporter.exportable_port(initial)?;
-    home.signalled_elsewhere = true;
-    let mut home = Some(home);
-    let line = Timeline::new(label, initial, |_| Ok(home.take().into_iter().collect()))?;
+    let (home, source) = exporter.exportable_port(initial)?;
+    let home = home.signalled_elsewhere(true);
+    let line = Timeline::new(label, initial, |_| Ok(Attachments::from_iter([home])))?;
     Ok(Exported { line, source })
 }
 

@@ -146,5 +146,13 @@ fn passes(from: &vulkan::Device, to: &Device) -> Verdict {
         let promised = imports.contains(&HandleKind::MemoryOpaqueFd);
         as_promised("to import memory", promised, taken)?;
     }
+    if let Device::Vulkan(to) = to
+        && exports.contains(&HandleKind::MemoryOpaqueFd)
+    {
+        let (_buffer, handle) = from.export_buffer(4096, Default::default())?;
+        let taken = to.import_buffer(handle).map_err(|rejected| rejected.error);
+        let promised = imports.contains(&HandleKind::MemoryOpaqueFd);
+        as_promised("to import memory", promised, taken)?;
+    }
     Ok(())
 }

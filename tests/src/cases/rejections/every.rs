@@ -53,9 +53,8 @@ pub(super) fn set_up<S: Subject>(world: &World<S>) -> Result<Stage<S>, Stop> {
     let holder = world.right_queue("holder")?;
     holder.submit(&[gate.at(1)], |_| Ok(()), &[claimed.signal_at(10)])?;
     let narrow = syncline::Timeline::new("narrow", 0, |initial| {
-        let mut home = world.left.port(initial)?;
-        home.max_value_difference = home.max_value_difference.min(100);
-        Ok([home].into_iter().collect())
+        let home = world.left.port(initial)?;
+        Ok([home.with_max_value_difference(100)].into_iter().collect())
     })?;
     Ok(Stage {
         line,

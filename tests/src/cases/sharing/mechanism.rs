@@ -83,7 +83,8 @@ fn says_how(world: &World<Equipped>) -> Verdict {
 fn could_share(left: &Info, right: &Info) -> bool {
     let pass = |from: &Info, to: &Info| {
         from.backend == BackendKind::Vulkan
-            && to.backend == BackendKind::Cuda
+            && (to.backend == BackendKind::Cuda
+                || to.backend == BackendKind::Vulkan && from.driver_uuid == to.driver_uuid)
             && from
                 .capabilities
                 .exports

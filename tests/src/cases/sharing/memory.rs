@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use syncline::{Error, Mechanism, SharedBuffer, WaitMode};
+use syncline::{Error, HandleKind, Mechanism, SharedBuffer, WaitMode};
 
 use super::super::{DELAY, LONG_DELAY, WORDS};
 use super::bridge::{Relay, copy, fill};
 use crate::case::{Stop, Verdict, check, check_error};
-use crate::user::Point;
+use crate::user::{Device, Point};
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -65,8 +65,13 @@ fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> 
     let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
     let (produced, carried) = (own("produced")?, own("carried")?);
     let shared: SharedBuffer = link.buffer(WORDS as u64 * 4)?;
+    let kind = &HandleKind::MemoryOpaqueFd;
+    let can = |side: &Device<Equipped>| side.info().capabilities.clone();
+    let (ours, theirs) = (can(&world.left), can(&world.right));
+    let passes = ours.exports.contains(kind) && theirs.imports.contains(kind)
+        || theirs.exports.contains(kind) && ours.imports.contains(kind);
     check!(
-        link.mechanism() == Mechanism::Engine || !shared.is_relayed(),
+        link.mechanism() == Mechanism::Engine || !passes || !shared.is_relayed(),
         "linked natively, but the memory is copied by the host"
     );
     let target = world.right.buffer(WORDS)?;

@@ -196,9 +196,10 @@ fn difference<S: Subject>(world: &World<S>) -> Verdict {
     const LIMIT: u64 = 100;
     for initial in [0, 1 << 40] {
         let line = syncline::Timeline::new("narrow", initial, |initial| {
-            let mut home = world.left.port(initial)?;
-            home.max_value_difference = home.max_value_difference.min(LIMIT);
-            Ok([home].into_iter().collect())
+            let home = world.left.port(initial)?;
+            Ok([home.with_max_value_difference(LIMIT)]
+                .into_iter()
+                .collect())
         })?;
         let line = world.left.own(line);
         let queue = world.left_queue("left")?;
@@ -239,8 +240,8 @@ fn smallest_limit<S: Subject>(world: &World<S>) -> Verdict {
     const LIMITS: [u64; 2] = [100, 40];
     for (home, other) in [(0, 1), (1, 0)] {
         let line = syncline::Timeline::new("narrow", 7, |initial| {
-            let mut first = world.left.port(initial)?;
-            first.max_value_difference = LIMITS[home];
+            let first = world.left.port(initial)?;
+            let first = first.with_max_value_difference(LIMITS[home]);
             let second = Plain::port(initial, LIMITS[other]);
             Ok([first, second].into_iter().collect())
         })?;
@@ -495,9 +496,10 @@ fn up_to_the_largest<S: Subject>(world: &World<S>) -> Verdict {
 fn jumps_by_the_limit<S: Subject>(world: &World<S>) -> Verdict {
     const NARROW: u64 = 100;
     let narrow = syncline::Timeline::new("narrow", 0, |initial| {
-        let mut home = world.left.port(initial)?;
-        home.max_value_difference = home.max_value_difference.min(NARROW);
-        Ok([home].into_iter().collect())
+        let home = world.left.port(initial)?;
+        Ok([home.with_max_value_difference(NARROW)]
+            .into_iter()
+            .collect())
     })?;
     jump(world, &world.left.own(narrow), NARROW, 40)?;
     let own = largest_step(world);

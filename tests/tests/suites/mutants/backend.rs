@@ -65,18 +65,12 @@ impl backend::Device for PlantedDevice {
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        let attachment = self.inner.port(initial)?;
-        let port: Box<dyn Any> = attachment.port;
-        let port = port.downcast::<Port>().map_err(|_| unexpected())?;
-        let watch = attachment.watch.ok_or_else(unexpected)?;
-        Ok(Attachment {
-            port: Box::new(PlantedPort(*port, self.bug)),
-            watch: Some(Arc::new(PlantedWatch(watch, self.bug))),
-            max_value_difference: match self.bug {
-                Bug::DifferenceUnlimited => u64::MAX,
-                _ => LIMIT,
-            },
-            ..attachment
+        let port = PlantedPort(self.inner.counter(initial), self.bug);
+        let attachment = Attachment::new(self.id(), initial, port)
+            .watched_by(Arc::new(PlantedWatch(self.inner.watch(), self.bug)));
+        Ok(match self.bug {
+            Bug::DifferenceUnlimited => attachment,
+            _ => attachment.with_max_value_difference(LIMIT),
         })
     }
 
@@ -187,7 +181,7 @@ impl backend::Port for PlantedPort {
         })
     }
 
-    fn signal(&self, value: u64, by: ByEngine) -> Result<()> {
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         match self.1 {
             Bug::HostSignalOneShort => self.0.signal(value - 1, by),
             _ => self.0.signal(value, by),
