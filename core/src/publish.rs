@@ -9,7 +9,7 @@ use crate::counter::Counter;
 use crate::error::{Error, Failure};
 use crate::point::{KeptPoint, Point, Signal};
 use crate::run::Wake;
-use crate::state::{Shared, Survivors};
+use crate::state::{Shared, Survivors, Tell};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
@@ -98,6 +98,15 @@ impl Wake for Publisher {
     /// At once: whoever has let go of it may be the last to keep the timeline.
     fn is_prompt(&self) -> bool {
         true
+    }
+}
+
+impl Tell for Publisher {
+    fn tell_ahead(&self, of: &Shared, value: u64) {
+        if self.page == Page::Beside {
+            of.tell_times(value);
+            self.counter.tell(of.pending().max(value), value);
+        }
     }
 }
 
@@ -226,7 +235,8 @@ impl Timeline {
             reached: Listener::new(publisher, Stage::Reached),
         });
         // It stays as long as the timeline does, which it does not keep.
-        self.shared().keep_publisher(publisher.clone());
+        let ahead = page == Page::Beside;
+        self.shared().keep_publisher(publisher.clone(), ahead);
         publisher.publish();
     }
 
