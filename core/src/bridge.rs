@@ -51,6 +51,9 @@ pub(crate) struct Joined(Arc<Sides>);
 
 impl Drop for Joined {
     fn drop(&mut self) {
+        if self.0.sides.iter().any(|side| side.of.is_forked()) {
+            return;
+        }
         self.0.orphaned.store(true, Ordering::SeqCst);
         self.0.carry();
     }

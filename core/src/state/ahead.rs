@@ -15,6 +15,9 @@ use crate::sync::{Brief, Ordering, yield_now};
 pub(crate) trait Tell: Wake {
     /// Tells them that `value` of `of` is reached. Called before the value shows in this process, by several threads at once.
     fn tell_ahead(&self, of: &Shared, value: u64);
+
+    /// True in a process that was forked from the one that tells: it has nothing to tell.
+    fn is_forked(&self) -> bool;
 }
 
 /// The signals of a queue's submissions that other processes are told of, in the order of the submissions.
@@ -50,6 +53,12 @@ impl Shared {
     /// True if other processes have it, or are told of it by a page.
     pub(crate) fn is_published(&self) -> bool {
         self.publisher.get().is_some()
+    }
+
+    /// True if other processes are told of it by the process that this one was forked from.
+    pub(crate) fn is_forked(&self) -> bool {
+        let publisher = self.publisher.get();
+        publisher.is_some_and(|publisher| publisher.is_forked())
     }
 
     pub(crate) fn tell_ahead_from_now_on(&self) {

@@ -546,9 +546,9 @@ impl Shared {
         self.tell_holders();
     }
 
-    /// The last handle has gone: nobody can make new claims, unless that is another process's to do.
+    /// The last handle has gone: nobody can make new claims, unless that is another process's to do. In a forked child the locks may be held for ever.
     pub(crate) fn close(&self) {
-        if self.followed.get().is_some() {
+        if self.followed.get().is_some() || self.is_forked() {
             return;
         }
         let closing = self.close_locked(&mut self.locked.state.lock());

@@ -154,6 +154,7 @@ fn the_child() {
                 assert!(tries < 10_000, "{error}");
             }
         }
+        "forks" => forks(endpoint, lent),
         "ends with 3" => std::process::exit(3),
         "leaves" => {
             drop((endpoint, lent));
@@ -171,6 +172,37 @@ fn the_child() {
         }
         other => panic!("no role {other}"),
     }
+}
+
+/// Signals a timeline once a child that it forks has dropped all that it inherited.
+fn forks(endpoint: Endpoint, lent: OwnedFd) {
+    let own = Party::threads().signals();
+    let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
+    let made = plan.make_across("frames", 0, &[], &[&endpoint], LONG);
+    let made = made.unwrap();
+    let line = made.signal_only(own.id()).unwrap();
+    let path = std::env::temp_dir().join(format!("syncline-forks-{}", std::process::id()));
+    let listener = Listener::bind(&path).unwrap();
+    // SAFETY: the child calls nothing but drops of what it has inherited, which take no lock of another thread, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a drop that waits for a thread of the parent's ends by a signal.
+        unsafe { libc::alarm(20) };
+        drop((line, made, plan, listener, endpoint, lent));
+        // SAFETY: it ends here.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the child's id, and room for its status.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((ended, status), (child, 0), "the child does not end well");
+    assert!(path.exists(), "the child has removed the listener's path");
+    line.signal(1).unwrap();
+    endpoint.send_signal(line.signal_at(1), LONG).unwrap();
+    // Until the test is done.
+    let end = endpoint.receive_point(LONG).unwrap_err();
+    assert_eq!(loss(&end), PeerLoss::Left);
+    drop(lent);
 }
 
 /// Until it is killed.
@@ -459,6 +491,31 @@ fn another_user_is_not_trusted_with_handles() {
         }
         let family = Family::new("is killed");
         assert!(family.endpoint().trusts_handles());
+    }
+    alone.nothing_is_left();
+}
+
+/// P3: a child of fork(2) drops its copies, and nobody notices: neither the peers of its parent, nor who connects there.
+#[test]
+fn a_forked_child_drops_its_copies_in_silence() {
+    let alone = Alone::new();
+    {
+        let mut family = Family::new("forks");
+        let endpoint = family.endpoint();
+        let own = Party::threads().waits();
+        let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
+        let made = plan.make_across("frames", 0, &[], &[endpoint], LONG);
+        let made = made.unwrap();
+        let line = made.wait_only(own.id()).unwrap();
+        // Sent once the child has ended.
+        let point = endpoint.receive_point(LONG).unwrap();
+        point.point().wait(LONG).unwrap();
+        endpoint.check().unwrap();
+        let open = line.at(2).wait(Duration::ZERO);
+        assert!(matches!(open, Err(Error::TimedOut { .. })), "{open:?}");
+        drop((line, point, made));
+        family.1 = None;
+        family.succeeds();
     }
     alone.nothing_is_left();
 }
