@@ -79,10 +79,16 @@ fn the_child() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
+    if role == "is in the middle" {
+        return middle();
+    }
     if let Ok(path) = std::env::var(PATH) {
         let endpoint = Endpoint::connect(path, "child", LONG).unwrap();
         let plan = endpoint.negotiate(Party::threads().waits(), LONG).unwrap();
         assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
+        if role == "is at the end" {
+            awaits(&plan, &[&endpoint]);
+        }
         return;
     }
     if role == "holds the socket" {
@@ -94,7 +100,7 @@ fn the_child() {
     if role == "speaks for its parent" {
         // The first message behind its parent's greeting.
         let mut point =
-            *b"SYNL\x02\0\x07\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0";
+            *b"SYNL\x03\0\x07\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0";
         point[20] = 1;
         rustix::net::send(std::io::stdin(), &point, SendFlags::empty()).unwrap();
         return;
@@ -172,6 +178,26 @@ fn the_child() {
         }
         other => panic!("no role {other}"),
     }
+}
+
+/// Carries the plan out, and waits for 1.
+fn awaits(plan: &Plan, peers: &[&Endpoint]) {
+    let made = plan.make_across("frames", 0, &[], peers, LONG).unwrap();
+    let line = made.wait_only(Party::threads().id()).unwrap();
+    line.at(1).wait(LONG).unwrap();
+}
+
+/// Connects its parent, and the process that comes to the path.
+fn middle() {
+    // SAFETY: the test program does not use its standard input.
+    let socket = unsafe { OwnedFd::from_raw_fd(0) };
+    let listener = Listener::bind(std::env::var(PATH).unwrap()).unwrap();
+    let parent = Endpoint::open(socket, "parent", LONG).unwrap();
+    let other = listener.accept("other", LONG).unwrap();
+    let peers = [&parent, &other];
+    let plan = negotiate_among(Party::threads().waits(), &peers, LONG).unwrap();
+    assert_eq!(plan.home().id().process.id, std::process::id());
+    awaits(&plan, &peers);
 }
 
 /// Signals a timeline once a child that it forks has dropped all that it inherited.
@@ -516,6 +542,31 @@ fn a_forked_child_drops_its_copies_in_silence() {
         drop((line, point, made));
         family.1 = None;
         family.succeeds();
+    }
+    alone.nothing_is_left();
+}
+
+/// X1: three in a chain, whose middle has started after one end. It alone has an endpoint to each, and so makes the object.
+#[test]
+fn the_middle_of_a_chain_is_the_home() {
+    let alone = Alone::new();
+    {
+        let path = std::env::temp_dir().join(format!("syncline-chain-{}", std::process::id()));
+        let mut middle = Family::with("is in the middle", |command| {
+            command.env(PATH, &path);
+        });
+        let other = command("is at the end").env(PATH, &path).spawn().unwrap();
+        let mut other = Family(other, None);
+        let endpoint = middle.endpoint();
+        let own = Party::threads().signals();
+        let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
+        assert_eq!(plan.home().id().process, *endpoint.peer());
+        let made = plan.make_across("frames", 0, &[], &[endpoint], LONG);
+        let made = made.unwrap();
+        made.signal_only(own.id()).unwrap().signal(1).unwrap();
+        other.succeeds();
+        drop(made);
+        middle.succeeds();
     }
     alone.nothing_is_left();
 }
