@@ -243,7 +243,10 @@ pub trait Queue: Clone + Send + Sync + 'static {
     }
 
     /// Blocks until everything submitted so far is finished, and drops what it kept (which otherwise
-    /// happens in later submissions).
+    /// happens in later submissions). Then the signals of these submissions are made, also those that the host makes; and they count in every process that
+    /// has their timelines, whatever becomes of this one.
+    ///
+    /// Inside a call of the engine's (work, a waker, or the drop of what a submission kept) it does not wait for signals that the host makes.
     ///
     /// # Errors
     /// [`Error::TimedOut`](crate::Error::TimedOut), or the queue's failure.

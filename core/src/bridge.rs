@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::error::{Error, Failure, Object, Result};
 use crate::run::Wake;
 use crate::state::{Closing, Interval, Shared};
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::timeline::{Attachment, Attachments, Timeline};
 use crate::waiters::Stage;
 
@@ -26,6 +26,14 @@ struct Side {
     of: Arc<Shared>,
     /// Who comes for what it reaches next.
     listener: Arc<Listener>,
+    /// Of a side that other processes have: the last value that was signalled there [ahead](Sides::carry_ahead) of the side which brought it.
+    ahead: AtomicU64,
+}
+
+impl Side {
+    fn ahead(&self) -> u64 {
+        self.ahead.load(Ordering::SeqCst)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -43,6 +51,9 @@ pub(crate) struct Joined(Arc<Sides>);
 
 impl Drop for Joined {
     fn drop(&mut self) {
+        if self.0.sides.iter().any(|side| side.of.is_forked()) {
+            return;
+        }
         self.0.orphaned.store(true, Ordering::SeqCst);
         self.0.carry();
     }
@@ -137,20 +148,33 @@ impl Sides {
         self.sides.iter().find_map(|side| side.of.failure())
     }
 
+    /// What `side` has reached by itself, if that is above `before`. What came after a value that was signalled ahead is no news until the side that brought
+    /// the value shows it.
+    fn news(&self, side: &Side, before: u64) -> Option<u64> {
+        let (reached, ahead) = (side.of.reached(), side.ahead());
+        let mut sides = self.sides.iter();
+        let is_news = reached > before.max(ahead)
+            && sides.any(|other| !other.of.is_published() && other.of.reached() >= ahead);
+        is_news.then_some(reached)
+    }
+
     /// Brings all sides, which were at `before`, to what one of them has reached since. Where they are then.
     ///
     /// # Errors
     /// Two sides have gone on without each other.
     fn carry_from(&self, before: u64) -> Result<u64> {
-        let news = |side: &&Side| side.of.reached() > before;
-        let Some(from) = self.sides.iter().find(news) else {
+        let mut sides = self.sides.iter();
+        let news = |side| Some((side, self.news(side, before)?));
+        let Some((from, value)) = sides.find_map(news) else {
             return Ok(before);
         };
-        let value = from.of.reached();
         for to in self.sides.iter().filter(|to| !std::ptr::eq(*to, from)) {
             // What its driver has signalled meanwhile shows before it is hidden.
             let reached = to.of.refresh();
-            if reached > before {
+            if value <= to.ahead() {
+                continue;
+            }
+            if reached > before.max(from.ahead()) {
                 return Err(Error::SignalNotAboveReached {
                     timeline: to.of.object.clone(),
                     asked: value,
@@ -167,31 +191,51 @@ impl Sides {
         Ok(value)
     }
 
+    /// Signals `value`, which the side `from` is about to show, on the sides that other processes have: what this process reports has to
+    /// count there, whatever becomes of this process. Only while the sides have not gone on without each other, which [`Sides::carry`] tells.
+    pub(crate) fn carry_ahead(&self, from: &Shared, value: u64) {
+        for to in &self.sides {
+            if !to.of.is_published() || std::ptr::eq(&raw const *to.of, from) {
+                continue;
+            }
+            let in_step = || {
+                let known = from.reached().max(to.ahead());
+                to.of.reached() == known && known < value
+            };
+            if to.of.reached() < value {
+                let note = || to.ahead.store(value, Ordering::SeqCst);
+                to.of.signal_ahead(value, in_step, note);
+            }
+        }
+    }
+
     /// Registers with each side for what comes there next above `at`, if anything may.
     fn listen(self: &Arc<Self>, at: u64) {
         for side in &self.sides {
+            let next = at.max(side.ahead());
             if !side.listener.begin(self) {
                 continue;
             }
             // Once it is closed, a value that nobody has claimed does not come, but one above it may.
             let claimed = || {
                 let claims = side.of.outstanding().into_iter();
-                let next = |claim: Interval| (claim.upto > at).then(|| claim.above.max(at) + 1);
-                claims.filter_map(next).min()
+                let first =
+                    |claim: Interval| (claim.upto > next).then(|| claim.above.max(next) + 1);
+                claims.filter_map(first).min()
             };
             let registers = |value: u64| {
                 let listener = side.listener.clone();
                 let registered = side.of.register(value, Stage::Reached, listener);
                 registered.is_some()
             };
-            if registers(at.saturating_add(1))
+            if registers(next.saturating_add(1))
                 || (side.of.is_closed() && claimed().is_some_and(registers))
             {
                 continue;
             }
             // It has come meanwhile, or has failed, or nothing comes any more.
             side.listener.end();
-            if side.of.reached() > at || side.of.is_failed() {
+            if self.news(side, at).is_some() || side.of.is_failed() {
                 self.look_again();
             }
         }
@@ -276,6 +320,7 @@ impl Timeline {
         let side = |line: &Self| Side {
             of: line.shared().clone(),
             listener: Arc::default(),
+            ahead: AtomicU64::new(initial),
         };
         let sides = Arc::new(Sides {
             sides: made.iter().map(side).collect(),
@@ -289,6 +334,11 @@ impl Timeline {
         let made: Vec<_> = made.into_iter().map(|line| line.joined(&joined)).collect();
         for (at, side) in made.iter().enumerate() {
             prepare(at, side)?;
+        }
+        if sides.sides.iter().any(|side| side.of.is_published()) {
+            for side in sides.sides.iter().filter(|side| !side.of.is_published()) {
+                side.of.tell_ahead_from_now_on();
+            }
         }
         sides.carry();
         Ok(made)

@@ -9,7 +9,7 @@ use crate::counter::Counter;
 use crate::error::{Error, Failure};
 use crate::point::{KeptPoint, Point, Signal};
 use crate::run::Wake;
-use crate::state::{Shared, Survivors};
+use crate::state::{Shared, Survivors, Tell};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::timeline::Timeline;
 use crate::waiters::Stage;
@@ -32,6 +32,8 @@ struct Publisher {
     of: Weak<Shared>,
     counter: Arc<Counter>,
     page: Page,
+    /// The id of the process that has it.
+    process: u32,
     turn: Mutex<Turn>,
     /// Who comes for what is pending next, and for what is reached.
     pending: Arc<Listener>,
@@ -98,6 +100,19 @@ impl Wake for Publisher {
     /// At once: whoever has let go of it may be the last to keep the timeline.
     fn is_prompt(&self) -> bool {
         true
+    }
+}
+
+impl Tell for Publisher {
+    fn tell_ahead(&self, of: &Shared, value: u64) {
+        if self.page == Page::Beside {
+            of.tell_times(value);
+            self.counter.tell(of.pending().max(value), value);
+        }
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
     }
 }
 
@@ -217,18 +232,20 @@ impl Timeline {
     /// Tells whoever has `counter`'s page how this timeline stands, from now on: what is pending; what is reached, if the page lies [beside](Page::Beside)
     /// it; that it has failed, and why; and that its last handle has gone, once all that was claimed by then is reached. For the one process that signals it.
     ///
-    /// To be called once for a timeline. Does not keep it open. Who promotes a claim, or notices that a value is reached, writes to the page: a system call if somebody sleeps there.
+    /// To be called once for a timeline. Does not keep it open. A process that is forked from this one tells nothing, and its last handle closes nothing. Who promotes a claim, or notices that a value is reached, writes to the page: a system call if somebody sleeps there.
     pub fn publish(&self, counter: Arc<Counter>, page: Page) {
         let publisher = Arc::new_cyclic(|publisher| Publisher {
             of: Arc::downgrade(self.shared()),
             counter,
             page,
+            process: std::process::id(),
             turn: Mutex::new(Turn::Free { _kept: None }),
             pending: Listener::new(publisher, Stage::Pending),
             reached: Listener::new(publisher, Stage::Reached),
         });
         // It stays as long as the timeline does, which it does not keep.
-        self.shared().keep_publisher(publisher.clone());
+        let ahead = page == Page::Beside;
+        self.shared().keep_publisher(publisher.clone(), ahead);
         publisher.publish();
     }
 

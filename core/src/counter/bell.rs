@@ -1,8 +1,11 @@
 //! How threads sleep on pages, and are woken: a futex in each page, which is rung if somebody sleeps.
 //!
-//! Who sleeps counts himself in, takes down how often the bell has been rung, and only then looks at the counter; the system lets him sleep only if the bell
-//! is still where it was. Who signals stores the value, and only then looks whether somebody is counted in. One of the two sees the other, so no
-//! wakeup is lost. A thread that is killed in its sleep stays counted, which costs a system call for each signal.
+//! A thread that is to sleep marks the page, takes down how often the bell has been rung, and only then looks at the counter. The system lets it sleep only if the
+//! bell is still where it was. A signaller stores the value, and only then looks for the mark. One of the two sees the other, so no
+//! wakeup is lost.
+//!
+//! Each ring takes the mark away first, and wakes all. Threads that go on sleeping mark the page again. So a mark that nobody stands behind,
+//! as a thread that is killed in its sleep leaves, costs one system call and is gone.
 //!
 //! What another process writes to the bell or the count can keep a thread asleep until its time is over, 100 ms later at the most, and no longer.
 
@@ -61,16 +64,19 @@ impl Sleeper {
     /// Sleeps until one of the counters has its value, or will not have it, or there is [news](Counter::has_news) of what is pending there, or the sleeper
     /// is nudged, or `until` has passed.
     pub(crate) fn sleep(&self, counters: &[(&Counter, u64)], until: Instant) {
-        let counted = Counted::new(counters);
         let started = Instant::now();
+        let settled = |&(counter, value): &(&Counter, u64)| {
+            counter.has_news() || counter.value().map_or(true, |reached| reached >= value)
+        };
         loop {
-            let bells: SmallVec<[u32; 8]> = counted.bells().collect();
-            let settled = |&(counter, value): &(&Counter, u64)| {
-                counter.has_news() || counter.value().map_or(true, |reached| reached >= value)
-            };
             let nudged = self.nudge.swap(0, Ordering::SeqCst) == 1;
             let now = Instant::now();
+            // Before the mark, so that a thread that was woken mostly leaves none.
             if nudged || now >= until || counters.iter().any(settled) {
+                return;
+            }
+            let bells = mark(counters);
+            if counters.iter().any(settled) {
                 return;
             }
             let quiet =
@@ -145,35 +151,21 @@ fn after(left: Duration) -> Timespec {
 impl Counter {
     /// Wakes every thread that sleeps on the page: a system call.
     pub fn ring(&self) {
+        // Before the bell: a thread that marks the page after this sees the bell of before, and does not sleep, or sleeps after the ring.
+        self.page.sleepers.store(0, Ordering::SeqCst);
         self.page.bell.fetch_add(1, Ordering::SeqCst);
         // Nobody to wake is no error, and there is no other.
         let _ = futex::wake(&self.page.bell, Flags::empty(), i32::MAX as u32);
     }
 }
 
-/// One who counts among the sleepers of some counters, as long as this lives.
-struct Counted<'c>(&'c [(&'c Counter, u64)]);
-
-impl<'c> Counted<'c> {
-    fn new(counters: &'c [(&'c Counter, u64)]) -> Self {
-        for (counter, _) in counters {
-            counter.page.sleepers.fetch_add(1, Ordering::SeqCst);
-        }
-        Self(counters)
-    }
-
-    fn bells(&self) -> impl Iterator<Item = u32> {
-        let bells = self.0.iter();
-        bells.map(|(counter, _)| counter.page.bell.load(Ordering::SeqCst))
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        for (counter, _) in self.0 {
-            counter.page.sleepers.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
+/// Marks the pages: a thread may sleep there from here on. How often their bells have been rung.
+fn mark(counters: &[(&Counter, u64)]) -> SmallVec<[u32; 8]> {
+    let bells = counters.iter().map(|(counter, _)| {
+        counter.page.sleepers.store(1, Ordering::SeqCst);
+        counter.page.bell.load(Ordering::SeqCst)
+    });
+    bells.collect()
 }
 
 #[cfg(test)]

@@ -241,7 +241,7 @@ impl Counter {
     /// Says that the announced signal of `value` is with a driver, and so is everything that it waits for: no host is needed any more. A system
     /// call if somebody sleeps.
     pub fn note_pending(&self, value: u64) {
-        // Sequentially consistent, against who counts himself among the sleepers and then looks.
+        // Sequentially consistent, against a thread that marks the page and then looks.
         if self.page.pending.fetch_max(value, Ordering::SeqCst) < value {
             self.wake_sleepers();
         }
@@ -348,7 +348,7 @@ impl Counter {
         self.announce(value)?;
         let mut before = self.seen.load(Ordering::Acquire);
         let reached = &self.page.reached;
-        // Sequentially consistent, against who counts himself among the sleepers and then looks.
+        // Sequentially consistent, against a thread that marks the page and then looks.
         while let Err(found) =
             reached.compare_exchange(before, value, Ordering::SeqCst, Ordering::Acquire)
         {

@@ -3,12 +3,12 @@
 //! | bytes | what | written by |
 //! |---|---|---|
 //! | 0..8 | magic, the letters `SYNCLCTR` | who makes the page, once and last |
-//! | 8..12 | version of this layout, 2 | who makes it, once |
+//! | 8..12 | version of this layout, 3 | who makes it, once |
 //! | 12..16 | quiet: not 0 once somebody may signal who rings no bell (a stream of a GPU) | who lets such a one in |
 //! | 128..136 | reached: the counter itself, which devices wait for and write | each signaller |
 //! | 136..144 | announced: no signal above this has been given to anybody | each signaller, before he gives it away |
 //! | 144..152 | pending: signals up to this need nothing more of any host; what is reached is pending, too | each signaller, once a driver has it |
-//! | 384..388 | sleepers: how many threads sleep, or are about to | who sleeps |
+//! | 384..388 | sleepers: not 0 if threads may sleep, or be about to | a thread that is to sleep; each ring sets it to 0 first |
 //! | 388..392 | bell: a futex, one more with each ring | who signals, says that a signal is pending, or fails it, while somebody sleeps |
 //! | 392..396 | released: how many have a turn to let go whoever waits for signals of a process that is dead | who takes one |
 //! | 396..400 | lost: 1 if what was said to be pending does not come any more, as its device or its process is gone | who fails it for that, before |
@@ -42,7 +42,7 @@ use crate::shared_memory::Atomic;
 const MAGIC: u64 = u64::from_ne_bytes(*b"SYNCLCTR");
 
 /// Of this layout.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The size of the page's file.
 pub(super) const BYTES: usize = 4096;
@@ -256,7 +256,7 @@ impl Page {
         record.process.store(process, Ordering::Relaxed);
         record.frozen.store(frozen, Ordering::Relaxed);
         let (writing, written) = (turn.writing(), turn.written());
-        // Sequentially consistent, against who counts himself among the sleepers and then looks.
+        // Sequentially consistent, against a thread that marks the page and then looks.
         self.failed
             .compare_exchange(writing, written, SeqCst, Relaxed)
             .is_ok()

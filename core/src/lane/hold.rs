@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::aside::Aside;
 use super::entry::{Entry, Front, InRow, Job, Works, parts};
 use super::places::Places;
+use super::relay::Relayed;
 use super::send::{Handed, Sent, signalled};
 use super::{Lane, fail_all};
 use crate::backend::{Enqueue, Keep, Room};
@@ -42,6 +43,8 @@ pub(super) struct State<E: Enqueue> {
     pub(super) kept: VecDeque<(u64, Keep)>,
     /// The room that submissions in flight have taken.
     pub(super) taken: VecDeque<(u64, u64)>,
+    /// Signals that the host makes for submissions, in order. Those that were made go when others come.
+    pub(super) relays: VecDeque<Relayed>,
 }
 
 impl<E: Enqueue> Default for State<E> {
@@ -58,6 +61,7 @@ impl<E: Enqueue> Default for State<E> {
             registered: Registered::default(),
             kept: VecDeque::new(),
             taken: VecDeque::new(),
+            relays: VecDeque::new(),
         }
     }
 }

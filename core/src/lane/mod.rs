@@ -30,7 +30,7 @@ use crate::room::{Room, Sharer, Taken as TakenRoom};
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::{Interval, Shared};
 use crate::sync::{
-    AtomicBool, AtomicU64, Brief, Ordering, ThreadId, behind_a_change, fence, this_thread,
+    AtomicBool, AtomicU64, Brief, Instant, Ordering, ThreadId, behind_a_change, fence, this_thread,
 };
 use crate::timeline::Timeline;
 use crate::trace::Followed;
@@ -167,7 +167,10 @@ impl<E: Enqueue> Lane<E> {
     /// # Errors
     /// As there.
     pub fn idle(&self, timeout: Duration) -> Result<()> {
-        let ended = self.position().wait(timeout);
+        let begun = Instant::now();
+        let position = self.position();
+        let ended = position.wait(timeout);
+        let ended = ended.and_then(|()| self.wait_for_relays(position.value(), begun, timeout));
         self.let_go();
         if ended.is_ok() {
             self.driver.rest(self.own_shared().reached());

@@ -229,8 +229,14 @@ impl<E: Enqueue> Lane<E> {
         };
         let depends = waits.iter().any(|wait| wait.of.depends_on_others());
         let lost = depends.then(|| note_dependents(waits, claims)).flatten();
+        if !relayed.is_empty() {
+            self.note_relays(number, claims);
+        }
         let handed = self.hand_over(&batch, work, keep);
         if matches!(handed, Handed::Refused(_)) {
+            if !relayed.is_empty() {
+                self.forget_relays(number);
+            }
             if stamp.is_some() {
                 self.expect_no_times(claims);
             }
@@ -325,7 +331,7 @@ impl<E: Enqueue> Lane<E> {
         let units = self.keep(number, keep);
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
         drop(places.turn.take());
-        let promoted = self.promote(signalled(claims));
+        let promoted = self.promote(number, signalled(claims));
         self.promote_own(number, units);
         let mut places = std::mem::take(&mut places.relayed).into_iter();
         for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_none()) {
@@ -372,14 +378,18 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// Notes that `signals` are with the driver.
+    /// Notes that the signals of the submission `number` are with the driver.
     #[inline]
     pub(super) fn promote<'a>(
         &self,
+        number: u64,
         signals: impl Iterator<Item = (&'a Arc<Shared>, u64)>,
     ) -> Promoted {
         let mut promoted = Promoted(0);
         for (index, (of, value)) in signals.enumerate() {
+            if of.tells_ahead() {
+                self.own_shared().owe(number, of, value);
+            }
             if !of.promote(value, self.domain, Some(&self.object)) {
                 promoted.note_lock(index);
             }

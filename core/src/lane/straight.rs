@@ -235,7 +235,7 @@ impl<E: Enqueue> Lane<E> {
         // No object is left in it, and nobody has to find that out again.
         std::mem::forget(keep);
         let signalled = signals.iter().map(|signal| (signal.of, signal.value));
-        let promoted = self.promote(signalled.clone());
+        let promoted = self.promote(number, signalled.clone());
         self.promote_own(number, units);
         let left = self.leave(me);
         self.look_behind(signalled, promoted);

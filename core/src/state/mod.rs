@@ -1,5 +1,6 @@
 //! The host-side state behind every timeline: its value, its claims, its failure.
 
+mod ahead;
 mod awaited;
 mod claims;
 mod downstream;
@@ -28,6 +29,8 @@ use crate::trace::Slot;
 use crate::wait::Usual;
 use crate::waiters::{Stage, Ticket, Waiters, Woken};
 
+use ahead::Owed;
+pub(crate) use ahead::Tell;
 pub(crate) use awaited::Registered;
 use claims::Claims;
 pub(crate) use claims::Interval;
@@ -160,8 +163,12 @@ pub(crate) struct Shared {
     pub(crate) trace: Slot,
     /// The bridge that it is a side of, once that is made and before anybody else has it.
     bridge: OnceLock<Weak<Sides>>,
-    /// Who tells other processes of it, if somebody does.
-    publisher: OnceLock<Arc<dyn Wake>>,
+    /// Tells other processes of it, where they have it.
+    publisher: OnceLock<Arc<dyn Tell>>,
+    /// True if other processes are told of a value before it shows here: see `ahead`.
+    tells_ahead: AtomicBool,
+    /// Of a queue's position: the signals that other processes are told of before it shows.
+    owed: OnceLock<Box<Owed>>,
     downstream: Downstream,
     /// When its last signals were made, if it was made with timestamps. Then its claims always stand in the list.
     pub(crate) times: OnceLock<Box<Times>>,
@@ -235,6 +242,8 @@ impl Shared {
             trace: Slot::default(),
             bridge: OnceLock::new(),
             publisher: OnceLock::new(),
+            tells_ahead: AtomicBool::new(false),
+            owed: OnceLock::new(),
             downstream: Downstream::default(),
             times: OnceLock::new(),
             locked: Locked {
@@ -396,11 +405,6 @@ impl Shared {
         let _ = self.followed.set(kept);
     }
 
-    /// Keeps who tells other processes of it, and lets him know when its last handle has gone; the first, if there are two.
-    pub(crate) fn keep_publisher(&self, publisher: Arc<dyn Wake>) {
-        let _ = self.publisher.set(publisher);
-    }
-
     /// True if a value that is not pending may still come after the last handle has gone.
     fn may_come(&self, state: &mut State, value: u64) -> bool {
         self.with_claims(state, |claims| claims.covers(value))
@@ -542,9 +546,9 @@ impl Shared {
         self.tell_holders();
     }
 
-    /// The last handle has gone: nobody can make new claims, unless that is another process's to do.
+    /// The last handle has gone: nobody can make new claims, unless that is another process's to do. In a forked child the locks may be held for ever.
     pub(crate) fn close(&self) {
-        if self.followed.get().is_some() {
+        if self.followed.get().is_some() || self.is_forked() {
             return;
         }
         let closing = self.close_locked(&mut self.locked.state.lock());
@@ -575,7 +579,8 @@ impl Closing<'_> {
     pub(crate) fn end(self) {
         wake_all(self.woken);
         self.of.tell_holders();
-        wake_all(self.of.publisher.get().cloned());
+        let publisher = self.of.publisher.get().cloned();
+        wake_all(publisher.map(|publisher| publisher as Arc<dyn Wake>));
         if let Some(device) = self.of.watch().filter(|_| self.is_watched) {
             device.watcher().let_go(&**device);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Part, Shared, State, Survivors};
 use crate::error::{Error, Result};
-use crate::run::wake_all;
+use crate::run::{PutOff, wake_all};
 use crate::sync::{Briefly, Ordering};
 use crate::waiters::{Stage, Ticket, Woken};
 
@@ -192,6 +192,21 @@ impl Shared {
 
     /// Notes that `value` is reached; wakes and releases whoever waited for it.
     pub(crate) fn advance(&self, value: u64) {
+        if self.counts_here && self.tells_ahead() {
+            return self.advance_in_order(value);
+        }
+        if let Some(state) = self.reach(value) {
+            self.tell_settled(state);
+        }
+    }
+
+    /// As [`Shared::advance`] where other processes are told first, which may answer before the value shows here: a signal of the host that comes of that is
+    /// made after this.
+    #[cold]
+    fn advance_in_order(&self, value: u64) {
+        // What wakes meanwhile waits until the lock is given up.
+        let _put_off = PutOff::new();
+        let _order = self.locked.host_signal.lock();
         if let Some(state) = self.reach(value) {
             self.tell_settled(state);
         }
@@ -223,6 +238,9 @@ impl Shared {
         if value <= self.reached() {
             return None;
         }
+        if self.tells_ahead() {
+            self.tell_ahead(value);
+        }
         let mut state = self.locked.state.lock();
         if state.failure.is_some() || value <= self.reached() {
             return None;
@@ -238,6 +256,9 @@ impl Shared {
     /// claim ends with this.
     #[must_use]
     pub(super) fn advance_by_owner(&self, value: u64) -> Woken {
+        if self.tells_ahead() {
+            self.tell_ahead(value);
+        }
         let mut state = self.locked.state.lock();
         if state.failure.is_some() {
             return Woken::new();

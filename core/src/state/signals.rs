@@ -6,7 +6,7 @@ use super::claims::Claims;
 use super::{Interval, Shared, State, promotion};
 use crate::backend::ByEngine;
 use crate::error::{Error, Object, Result};
-use crate::run::wake_all;
+use crate::run::{PutOff, wake_all};
 use crate::sync::Ordering;
 
 impl Shared {
@@ -170,7 +170,7 @@ impl Shared {
     /// A host signal: checked, made through the home port, then known to be reached.
     #[inline]
     pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
-        if self.counts_here && self.signal_quickly(value) {
+        if self.counts_here && !self.tells_ahead() && self.signal_quickly(value) {
             self.release_if_awaited();
             return Ok(());
         }
@@ -179,25 +179,51 @@ impl Shared {
 
     #[cold]
     fn signal_with_the_lock(&self, value: u64) -> Result<()> {
-        if self.counts_here {
+        if self.counts_here && !self.tells_ahead() {
             return self.signal_here(value);
         }
         self.refresh();
-        self.signal_in_order(value, || {
-            if self.claim_next_quickly(value) {
-                return Ok(());
+        self.signal_in_order(value, || self.claim_next(value))
+    }
+
+    /// Claims `value` for a signal of the host, which comes next.
+    fn claim_next(&self, value: u64) -> Result<()> {
+        if self.claim_next_quickly(value) {
+            return Ok(());
+        }
+        let mut state = self.locked.state.lock();
+        self.check_signal(&state, value)?;
+        self.with_claims(&mut state, |claims| {
+            self.check_next(claims, value)?;
+            // A claim keeps queue signals out until the value is reached.
+            claims
+                .take(value, 0, self.pending())
+                .map_err(|claim| self.overlap(value, claim))
+        })?;
+        Ok(())
+    }
+
+    /// Signals from the host what another side of a bridge is about to show, if the two are `in_step`. `claimed` is called once nothing else can be signalled before it.
+    ///
+    /// Where this signal is refused nothing has changed, and [`Sides::carry`](crate::bridge::Sides::carry) finds out why.
+    pub(crate) fn signal_ahead(
+        &self,
+        value: u64,
+        in_step: impl FnOnce() -> bool,
+        claimed: impl FnOnce(),
+    ) {
+        let _ = self.signal_in_order(value, || {
+            if !in_step() {
+                return Err(Error::SignalNotAboveReached {
+                    timeline: self.object.clone(),
+                    asked: value,
+                    reached: self.reached(),
+                });
             }
-            let mut state = self.locked.state.lock();
-            self.check_signal(&state, value)?;
-            self.with_claims(&mut state, |claims| {
-                self.check_next(claims, value)?;
-                // A claim keeps queue signals out until the value is reached.
-                claims
-                    .take(value, 0, self.pending())
-                    .map_err(|claim| self.overlap(value, claim))
-            })?;
+            self.claim_next(value)?;
+            claimed();
             Ok(())
-        })
+        });
     }
 
     /// A host signal of a timeline that is nothing but this.
@@ -249,6 +275,8 @@ impl Shared {
     /// Signals through the home port if `check` allows it, one host signal at a time. Whoever waited
     /// is woken after that: what they do may signal this timeline again.
     fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {
+        // What wakes while other processes are told waits until the lock is given up.
+        let _put_off = self.tells_ahead().then(PutOff::new);
         let order = self.locked.host_signal.lock();
         check()?;
         self.time_by_host(value);

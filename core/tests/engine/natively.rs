@@ -1,14 +1,15 @@
-//! E3: submissions that are about to wait natively for another process, when that one dies.
+//! E3, P4: submissions that are about to wait natively for another process, when that one dies; and what other processes hear of signals that a driver makes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crate::words::{NoTime, Words};
+use crate::words::{NoTime, Word, Words};
 use syncline_core::backend::{
-    Batch, Counter, Enqueue, Flush, Keep, Lane, Survivors, Timing, Waker,
+    Batch, Counter, Enqueue, Flush, Keep, Lane, Page, Survivors, Timing, Waker,
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline, WeakTimeline, host};
 
@@ -102,4 +103,80 @@ fn what_is_on_its_way_to_the_driver_fails_too() {
         }
         fails();
     }
+}
+
+/// A driver that makes signals in the call, that of the queue's position first.
+struct Quick;
+
+impl Enqueue for Quick {
+    type Recorder<'a> = ();
+    type Prepared = Vec<(Arc<AtomicU64>, u64)>;
+    type Stamp = NoTime;
+
+    fn order_domain(&self) -> u64 {
+        1
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Self::Prepared>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        work(&mut ())?;
+        let signals = [&batch.end].into_iter().chain(batch.signals);
+        let words = signals.map(|signal| {
+            let Word(word) = signal.port::<Word>().unwrap();
+            (word.clone(), signal.value())
+        });
+        Ok(words.collect())
+    }
+
+    fn flush(&self, words: Self::Prepared, _: &dyn Fn() -> Waker) -> Flush<Self::Prepared> {
+        for (word, value) in words {
+            word.store(value, Ordering::SeqCst);
+        }
+        Flush::Done
+    }
+
+    fn stamp(&self, _: Timing) -> Result<Arc<NoTime>> {
+        Ok(Arc::new(NoTime))
+    }
+
+    fn write_stamp((): &mut (), _: &Arc<NoTime>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// P4: once a queue has finished its submissions, or is reported to have, other processes know what these have signalled.
+#[test]
+fn a_position_is_reported_once_its_signals_are_told() {
+    let (words, device) = (Arc::new(Words::default()), DeviceId::new());
+    let own = words.timeline(device, "position", Arc::default());
+    let lane = Lane::new(Object::new("queue", "queue"), device, own, Quick);
+    let lines: Vec<_> = ["one", "two", "three"]
+        .into_iter()
+        .map(|label| {
+            let line = words.timeline(device, label, Arc::default());
+            let exporter = host::Device::new().exportable_port(0).unwrap().1;
+            let counter = exporter.counter().clone();
+            line.publish(counter.clone(), Page::Beside);
+            (line, counter)
+        })
+        .collect();
+    for value in 1..100 {
+        for (line, _) in &lines {
+            let signals = [line.signal_at(value)];
+            lane.submit(&[], |()| Ok(()), &signals).unwrap();
+        }
+        assert!(lane.position().is_reached().unwrap());
+        for (line, counter) in &lines {
+            assert_eq!(counter.value().unwrap(), value, "{line:?}");
+        }
+    }
+    // One that has failed meanwhile keeps nobody waiting.
+    let (failed, counter) = &lines[0];
+    let signals = [failed.signal_at(100)];
+    failed.fail(Error::work(io::Error::other("the lens is dirty")));
+    lane.submit(&[], |()| Ok(()), &signals).unwrap_err();
+    lane.idle(Duration::ZERO).unwrap();
+    counter.check().unwrap_err();
 }

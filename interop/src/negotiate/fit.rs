@@ -3,7 +3,7 @@
 use syncline_core::{BackendKind, HandleKind};
 
 use super::conflict::Obstacle;
-use super::party::{Needs, Party};
+use super::party::{Needs, Party, Process};
 use super::{Mechanism, Requirements};
 
 /// A mechanism that serves everybody.
@@ -70,7 +70,30 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
         );
         clashes.push(Obstacle::of([*first, other], reason));
     }
+    if !parties.iter().any(|party| reaches_all(all, party)) {
+        let mut processes: Vec<_> = parties.iter().map(|party| party.id().process).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        let lacking = processes.iter().map(|process| without(all, *process));
+        let reason = format!(
+            "no process can hand it to all others: {}",
+            lacking.collect::<Vec<_>>().join("; ")
+        );
+        clashes.push(Obstacle::of(parties, reason));
+    }
     clashes
+}
+
+/// True if the process of `party` has an endpoint to each other process that takes part: it can make the object, and hand it over.
+fn reaches_all(all: &Requirements, party: &Party) -> bool {
+    all.lacks(party.id().process).is_empty()
+}
+
+/// To which processes `process` has no endpoint, in words.
+fn without(all: &Requirements, process: Process) -> String {
+    let lacks = all.lacks(process);
+    let names: Vec<_> = lacks.iter().map(ToString::to_string).collect();
+    format!("{process} has no endpoint to {}", names.join(" and "))
 }
 
 /// The first that lives in another process than `than`.
@@ -126,13 +149,13 @@ impl Mechanism {
             obstacles.push(Obstacle::of([party], format!("{party} avoids it")));
         }
         let fit = match self {
-            Self::SameDevice => same_device(parties, binary.is_some()),
-            Self::ExternalTimeline => external(parties, HandleKind::TimelineOpaqueFd),
-            Self::ExternalBinary => external(parties, HandleKind::BinaryOpaqueFd)
+            Self::SameDevice => same_device(all, binary.is_some()),
+            Self::ExternalTimeline => external(all, HandleKind::TimelineOpaqueFd),
+            Self::ExternalBinary => external(all, HandleKind::BinaryOpaqueFd)
                 .and_then(|fit| one_to_one(parties).map(|()| fit)),
-            Self::SharedMemory => shared_memory(parties),
-            Self::Engine => engine(parties),
-            Self::Bridge => bridge(parties),
+            Self::SharedMemory => shared_memory(all),
+            Self::Engine => engine(all),
+            Self::Bridge => bridge(all),
         };
         match fit {
             Ok(fit) if obstacles.is_empty() => Ok(fit),
@@ -145,14 +168,16 @@ impl Mechanism {
     }
 }
 
-/// Where the object is made if any device can: with the first who signals, as his signals are the ones without a detour.
-fn first_signaller(parties: &[Party]) -> usize {
-    let signals = |party: &Party| party.is_device() && party.needs_any(Needs::SIGNAL);
-    let device = || parties.iter().position(Party::is_device);
-    parties
-        .iter()
-        .position(signals)
-        .or_else(device)
+/// Where the object is made if any device can: with the first that signals, as its signals are the ones without a detour. Only in a process that can
+/// hand the object to all others.
+fn first_signaller(all: &Requirements) -> usize {
+    let first = |fits: fn(&Party) -> bool| {
+        let mut parties = all.parties().iter();
+        parties.position(|party| reaches_all(all, party) && fits(party))
+    };
+    first(|party| party.is_device() && party.needs_any(Needs::SIGNAL))
+        .or_else(|| first(Party::is_device))
+        .or_else(|| first(|_| true))
         .unwrap_or(0)
 }
 
@@ -184,7 +209,8 @@ fn in_one_process(parties: &[Party], what: &str) -> Result<(), Obstacles> {
     })
 }
 
-fn same_device(parties: &[Party], binary: bool) -> Result<Fit, Obstacles> {
+fn same_device(all: &Requirements, binary: bool) -> Result<Fit, Obstacles> {
+    let parties = all.parties();
     in_one_process(parties, "a device's own object")?;
     let devices: Vec<_> = parties.iter().filter(|p| p.is_device()).collect();
     if let [first, second, ..] = devices[..] {
@@ -205,7 +231,7 @@ fn same_device(parties: &[Party], binary: bool) -> Result<Fit, Obstacles> {
         None => "all sides are threads of one process",
     };
     Ok(Fit {
-        home: first_signaller(parties),
+        home: first_signaller(all),
         why: why.into(),
     })
 }
@@ -244,7 +270,8 @@ fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
 }
 
 /// Exported by a Vulkan device, and imported by every other that has a driver.
-fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
+fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
+    let parties = all.parties();
     let driven: Vec<_> = parties.iter().filter(|p| p.is_driven()).collect();
     let leaves = leaves(parties);
     let what = match kind {
@@ -288,6 +315,13 @@ fn external(parties: &[Party], kind: HandleKind) -> Result<Fit, Obstacles> {
     let mut nearest: Option<Obstacles> = None;
     for exporter in signalling.into_iter().chain(other) {
         let mut obstacles = Obstacles::new();
+        if !reaches_all(all, exporter) {
+            let reason = format!(
+                "{exporter} would export it, and {}",
+                without(all, exporter.id().process)
+            );
+            obstacles.push(Obstacle::of([exporter], reason));
+        }
         if !exporter.exports(kind) {
             let reason = format!("{exporter} exports no {what}");
             obstacles.push(Obstacle::of([exporter], reason));
@@ -389,7 +423,8 @@ fn passes(exporter: &Party, importer: &Party, kind: HandleKind, what: &str) -> O
     obstacles
 }
 
-fn shared_memory(parties: &[Party]) -> Result<Fit, Obstacles> {
+fn shared_memory(all: &Requirements) -> Result<Fit, Obstacles> {
+    let parties = all.parties();
     let kind = HandleKind::CounterMemfd;
     let mut obstacles = Obstacles::new();
     for party in parties.iter().filter(|p| p.is_device() && !p.imports(kind)) {
@@ -411,14 +446,16 @@ fn shared_memory(parties: &[Party]) -> Result<Fit, Obstacles> {
         return Err(obstacles);
     }
     // Memory of the host is made by the host, if that takes part.
-    let host = parties.iter().position(|party| !party.is_driven());
+    let mut hosts = parties.iter();
+    let host = hosts.position(|party| !party.is_driven() && reaches_all(all, party));
     Ok(Fit {
-        home: host.unwrap_or_else(|| first_signaller(parties)),
+        home: host.unwrap_or_else(|| first_signaller(all)),
         why: "every queue that takes part waits for memory".into(),
     })
 }
 
-fn engine(parties: &[Party]) -> Result<Fit, Obstacles> {
+fn engine(all: &Requirements) -> Result<Fit, Obstacles> {
+    let parties = all.parties();
     in_one_process(parties, "the engine's timeline")?;
     let raw = |party: &&Party| party.needs_any(Needs::RAW) && party.is_driven();
     let wanting: Vec<_> = parties.iter().filter(raw).collect();
@@ -430,12 +467,13 @@ fn engine(parties: &[Party]) -> Result<Fit, Obstacles> {
     }
     let home = parties.iter().position(|party| raw(&party));
     Ok(Fit {
-        home: home.unwrap_or_else(|| first_signaller(parties)),
+        home: home.unwrap_or_else(|| first_signaller(all)),
         why: "it holds every wait that is not on the device itself".into(),
     })
 }
 
-fn bridge(parties: &[Party]) -> Result<Fit, Obstacles> {
+fn bridge(all: &Requirements) -> Result<Fit, Obstacles> {
+    let parties = all.parties();
     memory_stays(parties)?;
     let devices: Vec<_> = parties.iter().filter(|p| p.is_device()).collect();
     // Threads of another process have the end of a bridge, too.
@@ -448,7 +486,7 @@ fn bridge(parties: &[Party]) -> Result<Fit, Obstacles> {
         "a bridge has two sides, at least".into()
     })?;
     Ok(Fit {
-        home: first_signaller(parties),
+        home: first_signaller(all),
         why: "each device has a timeline of its own, whatever lies under it".into(),
     })
 }

@@ -313,56 +313,97 @@ impl fmt::Display for Party {
 /// What one party says in several places counts as said in one. Sets of sets are the same set, so requirements can be collected
 /// from any number of places, in any order, before anybody [negotiates](super::negotiate).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Requirements(Vec<Party>);
+pub struct Requirements {
+    parties: Vec<Party>,
+    /// Which processes have an endpoint to each other, each pair once and in order. Empty if nobody has told.
+    links: Vec<(Process, Process)>,
+}
 
 impl Requirements {
     /// Nobody's.
     #[must_use]
     pub const fn new() -> Self {
-        Self(Vec::new())
+        Self {
+            parties: Vec::new(),
+            links: Vec::new(),
+        }
     }
 
     /// These and those.
     #[must_use]
     pub fn and(mut self, others: impl Into<Self>) -> Self {
         let others: Self = others.into();
-        for party in others.0 {
+        for party in others.parties {
             self.add(party);
+        }
+        let links = others.links.into_iter();
+        links.fold(self, |all, (one, other)| all.linked(one, other))
+    }
+
+    /// These two processes have an endpoint to each other.
+    pub(crate) fn linked(mut self, one: Process, other: Process) -> Self {
+        let link = (one.min(other), one.max(other));
+        if let Err(at) = self.links.binary_search(&link) {
+            self.links.insert(at, link);
         }
         self
     }
 
+    /// Which processes have an endpoint to each other, as far as they have told.
+    pub(crate) fn links(&self) -> &[(Process, Process)] {
+        &self.links
+    }
+
+    /// The processes of the parties to which `process` has no endpoint. None if nobody has told who has one.
+    pub(super) fn lacks(&self, process: Process) -> Vec<Process> {
+        let has = |other: Process| {
+            let link = (process.min(other), process.max(other));
+            process == other || self.links.binary_search(&link).is_ok()
+        };
+        let mut lacks: Vec<_> = self.parties.iter().map(|party| party.id.process).collect();
+        lacks.retain(|&other| !self.links.is_empty() && !has(other));
+        lacks.sort_unstable();
+        lacks.dedup();
+        lacks
+    }
+
     fn add(&mut self, party: Party) {
         // One that is described in two ways stands here twice, so that it shows.
-        let mut known = self.0.iter_mut();
+        let mut known = self.parties.iter_mut();
         if let Some(same) = known.find(|known| known.is_described_as(&party)) {
             same.needs |= party.needs;
         } else {
-            self.0.push(party);
+            self.parties.push(party);
         }
-        self.0.sort_by(|a, b| a.rank().cmp(&b.rank()));
+        self.parties.sort_by(|a, b| a.rank().cmp(&b.rank()));
     }
 
     /// The parties, each once, in an order that does not depend on how they came.
     #[must_use]
     pub fn parties(&self) -> &[Party] {
-        &self.0
+        &self.parties
     }
 
     /// The same parties, one of them without some of its needs.
     pub(super) fn without(&self, of: PartyId, needs: Needs) -> Self {
-        let parties = self.0.iter().cloned();
+        let parties = self.parties.iter().cloned();
         let eased = |party: Party| match party.id == of {
             true => party.without(needs),
             false => party,
         };
-        parties.map(eased).collect()
+        Self {
+            links: self.links.clone(),
+            ..parties.map(eased).collect()
+        }
     }
 }
 
 impl From<Party> for Requirements {
     fn from(party: Party) -> Self {
-        Self(vec![party])
+        Self {
+            parties: vec![party],
+            links: Vec::new(),
+        }
     }
 }
 

@@ -156,7 +156,8 @@ impl Plan {
         self.requirements.parties()
     }
 
-    /// The party whose device makes the object, or, where each has one of its own, from whose the others are signalled first.
+    /// The party whose device makes the object, or, where each has one of its own, from whose the others are signalled first. After a negotiation between
+    /// processes it is in a process that has an endpoint to each of the others.
     #[must_use]
     pub fn home(&self) -> &Party {
         &self.parties()[self.home]

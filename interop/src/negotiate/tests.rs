@@ -637,3 +637,68 @@ fn what_is_drawn_comes_to_every_answer() {
         assert!(drawn >= 10, "{answer} came {drawn} times: {answers:?}");
     }
 }
+
+/// Three processes in a chain, whatever their ids: the one in the middle makes the object, as it alone has an endpoint to each of the others.
+#[test]
+fn the_home_has_an_endpoint_to_all() {
+    let (workers, vulkan, software) = (Kind::Workers, Kind::Vulkan(1), Kind::Software);
+    for ids in [
+        [5, 6, 7],
+        [5, 7, 6],
+        [6, 5, 7],
+        [6, 7, 5],
+        [7, 5, 6],
+        [7, 6, 5],
+    ] {
+        let [one, middle, other] = ids.map(process);
+        let chained = |needs: Requirements| needs.linked(one, middle).linked(other, middle);
+        for (kinds, mechanism) in [
+            ([workers; 3], Mechanism::SharedMemory),
+            ([Kind::Threads; 3], Mechanism::SharedMemory),
+            ([Kind::Cuda(1); 3], Mechanism::SharedMemory),
+            ([vulkan; 3], Mechanism::ExternalTimeline),
+            ([software, workers, software], Mechanism::Bridge),
+            ([workers, Kind::Threads, software], Mechanism::Bridge),
+        ] {
+            for signals in 0..3 {
+                let parties = [0, 1, 2].map(|at| {
+                    let device = u64::from(kinds[at] != Kind::Threads);
+                    let party = party(kinds[at], ids[at], device);
+                    match at == signals {
+                        true => party.signals(),
+                        false => party.waits(),
+                    }
+                });
+                let plan = negotiate(chained(parties.clone().into())).unwrap();
+                assert_eq!(plan.mechanism(), mechanism);
+                assert_eq!(plan.home().id().process, middle, "{plan}");
+                plan.check(&parties[0]).unwrap();
+                let [one, middle, other] = parties;
+                let again = chained([other, one, middle].into());
+                assert_eq!(negotiate(again).unwrap(), plan);
+            }
+        }
+        // Only one end could export, and has no endpoint to the other end.
+        let ends = [
+            party(vulkan, ids[0], 1).signals(),
+            party(Kind::Cuda(1), ids[1], 1).waits(),
+            party(Kind::Cuda(1), ids[2], 1).waits(),
+        ];
+        let plan = negotiate(chained(ends.clone().into())).unwrap();
+        assert_eq!(plan.mechanism(), Mechanism::Bridge);
+        let told = plan.to_string();
+        let lacking = format!("{one} has no endpoint to {other}");
+        assert!(told.contains(&lacking), "{told}");
+        // As long as nobody has told who has endpoints, each may be the home.
+        expect(ends, Mechanism::ExternalTimeline);
+        // The middle connects the others, and takes no part.
+        let parties = [
+            party(workers, ids[0], 1).signals(),
+            party(workers, ids[2], 1).waits(),
+        ];
+        let told = negotiate(chained(parties.into())).unwrap_err().to_string();
+        assert!(told.contains(&lacking), "{told}");
+        let lacking = format!("{other} has no endpoint to {one}");
+        assert!(told.contains(&lacking), "{told}");
+    }
+}

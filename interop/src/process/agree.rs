@@ -8,7 +8,7 @@ use syncline_core::{Error, Result};
 
 use super::Endpoint;
 use super::message::{MOST, Message};
-use super::parties::{Agreed, MOST_PARTIES, write_parties};
+use super::parties::{Agreed, MOST_PARTIES, write_links, write_parties};
 use super::socket::Patience;
 use super::wire::{TooMuch, Writer, digest};
 use crate::negotiate::{Conflict, Party, Plan, Process, Requirements, negotiate};
@@ -86,38 +86,41 @@ pub fn negotiate_among(
     peers: &[&Endpoint],
     timeout: Duration,
 ) -> Result<Plan, Disagreement> {
-    let (own, patience) = (own.into(), Patience::of(timeout));
+    let (mut own, patience) = (own.into(), Patience::of(timeout));
     let mut talks = Vec::with_capacity(peers.len());
     for peer in peers {
         only_of_this_process(peer, &own)?;
         talks.push(Talk::begin(peer)?);
     }
-    let mut theirs: Vec<Vec<Party>> = Vec::with_capacity(peers.len());
+    // The plan is carried out over these endpoints, so its home has to be where they lead to all.
+    for peer in peers {
+        own = own.linked(Process::this(), *peer.peer());
+    }
+    let mut theirs: Vec<Requirements> = Vec::with_capacity(peers.len());
     if let [talk] = &mut talks[..] {
         // Neither side waits for the other to begin.
-        talk.tell(own.parties(), true, patience)?;
-        theirs.push(talk.hear(Some(own.parties()), patience)?);
+        talk.tell(&own, true, patience)?;
+        theirs.push(talk.hear(Some(&own), patience)?);
     } else {
         // So that those hear of it who have told what they need in a round that was given up.
         for talk in &talks {
-            talk.tell(own.parties(), false, patience)?;
+            talk.tell(&own, false, patience)?;
         }
         let still = |talk: &Talk<'_>| talk.endpoint.check();
         theirs = each(&mut talks, patience, still, |talk, patience| {
             talk.hear(None, patience)
         })?;
         for (talk, parties) in talks.iter().zip(&theirs) {
-            only_of_their_own(talk.endpoint, parties, peers)?;
+            only_of_their_own(talk.endpoint, parties.parties(), peers)?;
         }
         for (at, talk) in talks.iter().enumerate() {
             let others = theirs.iter().enumerate().filter(|(other, _)| *other != at);
-            let others = others.flat_map(|(_, parties)| parties.iter().cloned());
-            let all: Requirements = own.parties().iter().cloned().chain(others).collect();
-            talk.tell(all.parties(), true, patience)?;
+            let others = others.map(|(_, parties)| parties.clone());
+            let all = others.fold(own.clone(), Requirements::and);
+            talk.tell(&all, true, patience)?;
         }
     }
-    let own = own.parties().iter().cloned();
-    let all: Requirements = own.chain(theirs.into_iter().flatten()).collect();
+    let all = theirs.into_iter().fold(own, Requirements::and);
     let answer = negotiate(all.clone());
     for talk in &talks {
         talk.say(&all, answer.as_ref().ok(), patience)?;
@@ -220,19 +223,20 @@ impl<'e> Talk<'e> {
     }
 
     /// Sends what is needed on this side, or what is known of that so far.
-    fn tell(&self, parties: &[Party], is_all: bool, patience: Patience) -> Result<()> {
+    fn tell(&self, needs: &Requirements, is_all: bool, patience: Patience) -> Result<()> {
         let message = Message::Requirements {
             round: *self.round,
             is_all,
-            parties: parties.to_vec(),
+            parties: needs.parties().to_vec(),
+            links: needs.links().to_vec(),
         };
         self.endpoint.send(&message, &[], patience)
     }
 
     /// All that is needed on the other side. If that is in a later round, so is this one from now on, and what was told before is told again.
-    fn hear(&mut self, told: Option<&[Party]>, patience: Patience) -> Result<Vec<Party>> {
+    fn hear(&mut self, told: Option<&Requirements>, patience: Patience) -> Result<Requirements> {
         loop {
-            let (round, is_all, parties) = self.next(patience)?;
+            let (round, is_all, needs) = self.next(patience)?;
             if round != *self.round {
                 *self.round = round;
                 if let Some(told) = told {
@@ -249,8 +253,8 @@ impl<'e> Talk<'e> {
             let this = Process::this();
             // Whatever it says of its start.
             let is_ours = |party: &&Party| party.id().process.id == this.id;
-            return match parties.iter().find(is_ours) {
-                None => Ok(parties),
+            return match needs.parties().iter().find(is_ours) {
+                None => Ok(needs),
                 Some(ours) => Err(self.endpoint.connection().unexpected(
                     "parties of other processes than this",
                     format!("that {ours} needs something"),
@@ -259,7 +263,7 @@ impl<'e> Talk<'e> {
         }
     }
 
-    fn next(&self, patience: Patience) -> Result<(u32, bool, Vec<Party>)> {
+    fn next(&self, patience: Patience) -> Result<(u32, bool, Requirements)> {
         let connection = self.endpoint.connection();
         connection.receive(NEEDS, patience, |inbox| {
             inbox.discard(|message| is_before(message, *self.round));
@@ -269,7 +273,13 @@ impl<'e> Talk<'e> {
                     round,
                     is_all,
                     parties,
-                } => Some((round, is_all, parties)),
+                    links,
+                } => {
+                    let needs: Requirements = parties.into_iter().collect();
+                    let links = links.into_iter();
+                    let needs = links.fold(needs, |needs, (one, other)| needs.linked(one, other));
+                    Some((round, is_all, needs))
+                }
                 _ => None,
             }
         })
@@ -314,14 +324,16 @@ impl<'e> Talk<'e> {
         // Twice as much as the needs take, for the answer.
         let mut buffer = vec![0; 2 * MOST];
         let mut to = Writer::new(&mut buffer);
-        let written = write_parties(&mut to, parties).and_then(|()| match plan {
-            None => to.flag(false),
-            Some(plan) => {
-                to.flag(true)?;
-                to.bytes(plan.mechanism().name().as_bytes())?;
-                to.bytes(plan.why().as_bytes())
-            }
-        });
+        let written = write_parties(&mut to, parties)
+            .and_then(|()| write_links(&mut to, all.links()))
+            .and_then(|()| match plan {
+                None => to.flag(false),
+                Some(plan) => {
+                    to.flag(true)?;
+                    to.bytes(plan.mechanism().name().as_bytes())?;
+                    to.bytes(plan.why().as_bytes())
+                }
+            });
         let too_many = |_| TooMuch {
             what: "parties",
             most: MOST_PARTIES,

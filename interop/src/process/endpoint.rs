@@ -25,7 +25,8 @@ use crate::negotiate::Process;
 
 /// One end of a connection to another process: a Unix socket that keeps messages apart (`SOCK_SEQPACKET`, see unix(7)), and a thread that watches over it.
 ///
-/// Cheap to clone. When the last clone is dropped, the other side is told and everything is closed.
+/// Cheap to clone. When the last clone is dropped, the other side is told and everything is closed. In a child that this process [forks](super#fork), that does
+/// nothing.
 /// That joins the endpoint's thread, which may be recording submissions that a death has set free: so hold no lock then that such work takes.
 ///
 /// # What it believes
@@ -87,6 +88,8 @@ pub struct Endpoint(Arc<Handle>);
 struct Handle {
     connection: Arc<Connection>,
     guard: Option<JoinHandle<()>>,
+    /// The id of the process that has made it.
+    maker: u32,
     /// The timelines that messages can name.
     names: Names,
     /// Withdrawals for which there was no room: they go before the next object.
@@ -95,10 +98,15 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        let guard = self.guard.take();
+        if self.maker != std::process::id() {
+            // The thread is the maker's, and the bell and the connection are shared with it.
+            std::mem::forget(guard);
+            return;
+        }
         self.connection.leave();
         self.connection.is_dropped.store(true, Ordering::Release);
         self.connection.bell.ring();
-        let guard = self.guard.take();
         let is_other = |guard: &JoinHandle<()>| guard.thread().id() != std::thread::current().id();
         if let Some(guard) = guard.filter(is_other) {
             // It does not panic, and whatever a survivor does is reported by the panic hook.
@@ -196,6 +204,7 @@ impl Endpoint {
                 Ok(Self(Arc::new(Handle {
                     connection,
                     guard: Some(guard),
+                    maker: std::process::id(),
                     names: Names::default(),
                     owed: Mutex::default(),
                 })))
@@ -307,6 +316,11 @@ impl Endpoint {
     )]
     pub unsafe fn trust_handles(&self) {
         self.connection().is_trusted.store(true, Ordering::Relaxed);
+    }
+
+    /// True in a process that the maker has forked.
+    pub(super) fn is_forked(&self) -> bool {
+        self.0.maker != std::process::id()
     }
 
     pub(super) fn connection(&self) -> &Connection {

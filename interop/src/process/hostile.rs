@@ -212,6 +212,7 @@ fn message(script: &mut Script<'_>) -> (Message, usize) {
                 round: number,
                 is_all: !script.byte().is_multiple_of(4),
                 parties: vec![Party::threads_of(process).signals(); (number % 4) as usize],
+                links: Vec::new(),
             }
         }
         6 => Message::Agreed(Agreed {
@@ -294,6 +295,7 @@ pub(super) fn samples() -> Vec<Message> {
             round: 2,
             is_all: true,
             parties: vec![party(0), party(1), party(2)],
+            links: vec![(party(0).id.process, party(1).id.process)],
         },
         Message::Agreed(Agreed {
             round: 2,

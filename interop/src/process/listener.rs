@@ -19,7 +19,7 @@ const BACKLOG: i32 = 16;
 /// A path at which other processes [connect](Endpoint::connect): see bind(2) and listen(2).
 ///
 /// Who may connect is who may write to the socket there: so put it into a directory that only those can enter. Dropping it removes the path, if that
-/// is still the socket that was bound.
+/// is still the socket that was bound; in a child that this process [forks](super#fork) it removes nothing.
 #[derive(Debug)]
 pub struct Listener {
     object: Object,
@@ -27,6 +27,8 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the path.
     bound: Option<(u64, u64)>,
+    /// The id of the process that has made it.
+    maker: u32,
 }
 
 impl Listener {
@@ -49,6 +51,7 @@ impl Listener {
             object: object.clone(),
             socket,
             bound: inode(path),
+            maker: std::process::id(),
             path: path.to_owned(),
         };
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed("listen"))?;
@@ -90,6 +93,10 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        // The path of a forked child is the maker's.
+        if self.maker != std::process::id() {
+            return;
+        }
         // Somebody may have put something else there.
         if self.bound.is_some() && self.bound == inode(&self.path) {
             let _ = rustix::fs::unlink(&self.path);

@@ -13,7 +13,7 @@
 //! | kind | body |
 //! |---|---|
 //! | 1 hello | process, label |
-//! | 2 requirements | round (4), whether that is all (1), count (1), as many parties |
+//! | 2 requirements | round (4), whether that is all (1), count (1), as many parties, count (1), as many links |
 //! | 3 agreed | round (4), mechanism (1; 0: there is none), home (a party or none), count of parties (4), digest (8) |
 //! | 4 object | number (4), content (1), label, initial value (8), value reached (8), count (1), as many descriptors, origin, memory, event |
 //! | 5 taken | number (4) |
@@ -26,14 +26,14 @@
 //! An *object* is *taken* or *refused* by who receives it, and *settled* or *withdrawn* by who offers it; see `offers` for their order.
 //!
 //! A *process* is its id (4) and its start (8). A *label*, *reason* or *name* is its length (2) and so many bytes of UTF-8 without control
-//! characters. A *party*, a *mechanism* and a kind of handle are as `parties` writes them. *Or none* is a byte, 1 if something follows and else
+//! characters. A *link* is two processes. A *party*, a *mechanism* and a kind of handle are as `parties` writes them. *Or none* is a byte, 1 if something follows and else
 //! 0. Descriptors themselves travel beside an object, and beside nothing else: see `SCM_RIGHTS` in unix(7).
 
 use syncline_core::{HandleKind, Origin};
 
 use super::parties::{
-    Agreed, NAME, of_handle, read_parties, read_party_id, read_process, read_uuid, to_handle,
-    write_parties, write_party_id, write_process, write_uuid,
+    Agreed, NAME, of_handle, read_links, read_parties, read_party_id, read_process, read_uuid,
+    to_handle, write_links, write_parties, write_party_id, write_process, write_uuid,
 };
 use super::wire::{Malformed, Reader, TooMuch, Writer, shortened};
 use crate::negotiate::{Party, PartyId, Process};
@@ -41,7 +41,7 @@ use crate::negotiate::{Party, PartyId, Process};
 /// What each message begins with.
 pub(crate) const MAGIC: [u8; 4] = *b"SYNL";
 /// The version of everything here.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 20;
 /// Bytes of the longest message, with its header.
@@ -128,6 +128,8 @@ pub(crate) enum Message {
         /// False if more is to be heard first: the same comes once more then, as all.
         is_all: bool,
         parties: Vec<Party>,
+        /// Which processes have an endpoint to each other.
+        links: Vec<(Process, Process)>,
     },
     Agreed(Agreed),
     Object(Offer),
@@ -225,10 +227,12 @@ impl Message {
                 round,
                 is_all,
                 parties,
+                links,
             } => {
                 to.u32(*round)?;
                 to.flag(*is_all)?;
-                write_parties(to, parties)
+                write_parties(to, parties)?;
+                write_links(to, links)
             }
             Self::Agreed(agreed) => agreed.write(to),
             Self::Object(offer) => offer.write(to),
@@ -264,7 +268,7 @@ impl Message {
         let version = from.u16("the version of a message")?;
         if version != VERSION {
             let found = format_args!("version {version}");
-            return Err(Malformed::new("messages of version 2", found));
+            return Err(Malformed::new("messages of version 3", found));
         }
         let kind = from.u16("the kind of a message")?;
         let length = from.u32("the length of a message")?;
@@ -289,6 +293,7 @@ impl Message {
                 round: from.u32("a round")?,
                 is_all: from.flag("whether requirements are all")?,
                 parties: read_parties(from)?,
+                links: read_links(from)?,
             },
             3 => Self::Agreed(Agreed::read(from)?),
             4 => Self::Object(Offer::read(from)?),

@@ -5,6 +5,13 @@
 //! ([`Plan::make_across`](crate::negotiate::Plan::make_across)), [points](Endpoint::send_point) and [words of memory](Endpoint::send_words). It knows when the
 //! other process has gone, and whatever that should have signalled fails: all but CUDA's own events, which it hands over too
 //! (`Endpoint::send_event`, where CUDA is built in), and which are `unsafe` to receive for that reason.
+//!
+//! # fork
+//! An [`Endpoint`], a [`Listener`] and a timeline of several processes belong to the process that has made them. A child of
+//! fork(2) has copies. It may drop them, end by `_exit` or become another program (execve(2)); none of this is seen by the other processes. It may do nothing
+//! else with the copies: no thread of the parent runs in the child, and signals that the child made would be the parent's. Their descriptors stay open in the child until it ends or becomes another program. A
+//! child that needs timelines of its own starts as another program and opens an endpoint of its own. Devices and queues of
+//! CUDA and Vulkan are not covered: their drivers do not support that a forked child drops them.
 
 mod agree;
 mod connection;

@@ -128,6 +128,38 @@ pub(super) fn read_parties(from: &mut Reader<'_>) -> Result<Vec<Party>, Malforme
     Ok(parties)
 }
 
+/// How many, and both processes of each.
+pub(crate) fn write_links(
+    to: &mut Writer<'_>,
+    links: &[(Process, Process)],
+) -> Result<(), TooMuch> {
+    let too_many = TooMuch {
+        what: "endpoints between processes",
+        most: MOST_PARTIES,
+    };
+    let count = u8::try_from(links.len()).map_err(|_| too_many)?;
+    if links.len() > MOST_PARTIES {
+        return Err(too_many);
+    }
+    to.u8(count)?;
+    links.iter().try_for_each(|(one, other)| {
+        write_process(to, *one)?;
+        write_process(to, *other)
+    })
+}
+
+pub(super) fn read_links(from: &mut Reader<'_>) -> Result<Vec<(Process, Process)>, Malformed> {
+    let count = usize::from(from.u8("a count of endpoints")?);
+    if count > MOST_PARTIES {
+        return Err(Malformed::new("at most 32 endpoints", count));
+    }
+    let mut links = Vec::with_capacity(count);
+    for _ in 0..count {
+        links.push((read_process(from)?, read_process(from)?));
+    }
+    Ok(links)
+}
+
 /// An id that stands alone or before a party: process (12), device (8); then backend (1; 0: threads), name, UUID or none, whether it is a partition
 /// (1), driver's UUID or none, kinds of handle that it exports (2) and imports (2), whether it writes times (1), needs (4).
 fn write_party(to: &mut Writer<'_>, party: &Party) -> Result<(), TooMuch> {

@@ -19,7 +19,7 @@ fn message(kind: u16, sequence: u64, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap();
     [
         b"SYNL".as_slice(),
-        &2_u16.to_le_bytes(),
+        &3_u16.to_le_bytes(),
         &kind.to_le_bytes(),
         &length.to_le_bytes(),
         &sequence.to_le_bytes(),
@@ -145,8 +145,8 @@ fn wrong_versions_kinds_and_lengths() {
         bytes
     };
     shuts_out("of this library", |raw| raw.send(&with(3, b'K')));
-    shuts_out("version 2", |raw| raw.send(&with(4, 1)));
-    shuts_out("version 2", |raw| raw.send(&with(5, 1)));
+    shuts_out("version 3", |raw| raw.send(&with(4, 1)));
+    shuts_out("version 3", |raw| raw.send(&with(5, 1)));
     shuts_out("known kind", |raw| raw.send(&with(6, 200)));
     shuts_out("as many bytes", |raw| raw.send(&with(8, 11)));
     shuts_out("as many bytes", |raw| raw.send(&with(11, 255)));
@@ -267,7 +267,7 @@ fn what_is_well_formed_leaves_it_usable() {
             &[0; 7],
             &[1, 1, 0, 0, 0],
         ];
-        let body = [&[9, 0, 0, 0, 1, 1][..], &party.concat()].concat();
+        let body = [&[9, 0, 0, 0, 1, 1][..], &party.concat(), &[0]].concat();
         raw.send(&message(2, 5, &body));
         let refused = ask(&endpoint, LONG);
         assert!(

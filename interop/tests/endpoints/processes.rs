@@ -79,10 +79,16 @@ fn the_child() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
+    if role == "is in the middle" {
+        return middle();
+    }
     if let Ok(path) = std::env::var(PATH) {
         let endpoint = Endpoint::connect(path, "child", LONG).unwrap();
         let plan = endpoint.negotiate(Party::threads().waits(), LONG).unwrap();
         assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
+        if role == "is at the end" {
+            awaits(&plan, &[&endpoint]);
+        }
         return;
     }
     if role == "holds the socket" {
@@ -94,7 +100,7 @@ fn the_child() {
     if role == "speaks for its parent" {
         // The first message behind its parent's greeting.
         let mut point =
-            *b"SYNL\x02\0\x07\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0";
+            *b"SYNL\x03\0\x07\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0";
         point[20] = 1;
         rustix::net::send(std::io::stdin(), &point, SendFlags::empty()).unwrap();
         return;
@@ -154,6 +160,7 @@ fn the_child() {
                 assert!(tries < 10_000, "{error}");
             }
         }
+        "forks" => forks(endpoint, lent),
         "ends with 3" => std::process::exit(3),
         "leaves" => {
             drop((endpoint, lent));
@@ -171,6 +178,57 @@ fn the_child() {
         }
         other => panic!("no role {other}"),
     }
+}
+
+/// Carries the plan out, and waits for 1.
+fn awaits(plan: &Plan, peers: &[&Endpoint]) {
+    let made = plan.make_across("frames", 0, &[], peers, LONG).unwrap();
+    let line = made.wait_only(Party::threads().id()).unwrap();
+    line.at(1).wait(LONG).unwrap();
+}
+
+/// Connects its parent, and the process that comes to the path.
+fn middle() {
+    // SAFETY: the test program does not use its standard input.
+    let socket = unsafe { OwnedFd::from_raw_fd(0) };
+    let listener = Listener::bind(std::env::var(PATH).unwrap()).unwrap();
+    let parent = Endpoint::open(socket, "parent", LONG).unwrap();
+    let other = listener.accept("other", LONG).unwrap();
+    let peers = [&parent, &other];
+    let plan = negotiate_among(Party::threads().waits(), &peers, LONG).unwrap();
+    assert_eq!(plan.home().id().process.id, std::process::id());
+    awaits(&plan, &peers);
+}
+
+/// Signals a timeline once a child that it forks has dropped all that it inherited.
+fn forks(endpoint: Endpoint, lent: OwnedFd) {
+    let own = Party::threads().signals();
+    let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
+    let made = plan.make_across("frames", 0, &[], &[&endpoint], LONG);
+    let made = made.unwrap();
+    let line = made.signal_only(own.id()).unwrap();
+    let path = std::env::temp_dir().join(format!("syncline-forks-{}", std::process::id()));
+    let listener = Listener::bind(&path).unwrap();
+    // SAFETY: the child calls nothing but drops of what it has inherited, which take no lock of another thread, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a drop that waits for a thread of the parent's ends by a signal.
+        unsafe { libc::alarm(20) };
+        drop((line, made, plan, listener, endpoint, lent));
+        // SAFETY: it ends here.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the child's id, and room for its status.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((ended, status), (child, 0), "the child does not end well");
+    assert!(path.exists(), "the child has removed the listener's path");
+    line.signal(1).unwrap();
+    endpoint.send_signal(line.signal_at(1), LONG).unwrap();
+    // Until the test is done.
+    let end = endpoint.receive_point(LONG).unwrap_err();
+    assert_eq!(loss(&end), PeerLoss::Left);
+    drop(lent);
 }
 
 /// Until it is killed.
@@ -459,6 +517,56 @@ fn another_user_is_not_trusted_with_handles() {
         }
         let family = Family::new("is killed");
         assert!(family.endpoint().trusts_handles());
+    }
+    alone.nothing_is_left();
+}
+
+/// P3: a child of fork(2) drops its copies, and nobody notices: neither the peers of its parent, nor who connects there.
+#[test]
+fn a_forked_child_drops_its_copies_in_silence() {
+    let alone = Alone::new();
+    {
+        let mut family = Family::new("forks");
+        let endpoint = family.endpoint();
+        let own = Party::threads().waits();
+        let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
+        let made = plan.make_across("frames", 0, &[], &[endpoint], LONG);
+        let made = made.unwrap();
+        let line = made.wait_only(own.id()).unwrap();
+        // Sent once the child has ended.
+        let point = endpoint.receive_point(LONG).unwrap();
+        point.point().wait(LONG).unwrap();
+        endpoint.check().unwrap();
+        let open = line.at(2).wait(Duration::ZERO);
+        assert!(matches!(open, Err(Error::TimedOut { .. })), "{open:?}");
+        drop((line, point, made));
+        family.1 = None;
+        family.succeeds();
+    }
+    alone.nothing_is_left();
+}
+
+/// X1: three in a chain, whose middle has started after one end. It alone has an endpoint to each, and so makes the object.
+#[test]
+fn the_middle_of_a_chain_is_the_home() {
+    let alone = Alone::new();
+    {
+        let path = std::env::temp_dir().join(format!("syncline-chain-{}", std::process::id()));
+        let mut middle = Family::with("is in the middle", |command| {
+            command.env(PATH, &path);
+        });
+        let other = command("is at the end").env(PATH, &path).spawn().unwrap();
+        let mut other = Family(other, None);
+        let endpoint = middle.endpoint();
+        let own = Party::threads().signals();
+        let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
+        assert_eq!(plan.home().id().process, *endpoint.peer());
+        let made = plan.make_across("frames", 0, &[], &[endpoint], LONG);
+        let made = made.unwrap();
+        made.signal_only(own.id()).unwrap().signal(1).unwrap();
+        other.succeeds();
+        drop(made);
+        middle.succeeds();
     }
     alone.nothing_is_left();
 }

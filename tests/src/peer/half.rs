@@ -44,6 +44,8 @@ pub struct Half {
     /// How often their work ran.
     ran: Arc<AtomicU32>,
     latch: Option<Latch>,
+    /// The process is to return from `main`.
+    pub(super) has_ended: bool,
 }
 
 impl Half {
@@ -65,6 +67,7 @@ impl Half {
             submitted: 0,
             ran: Arc::default(),
             latch: None,
+            has_ended: false,
             #[cfg(feature = "cuda")]
             events: super::events::Events::default(),
         }
@@ -113,6 +116,7 @@ impl Half {
     /// | `signals LABEL FROM STEP TO` | submits a signal of each | |
     /// | `time LABEL VALUE` | asks when it was reached | nanoseconds of that clock, and the error; or why not |
     /// | `times LABEL FROM STEP TO` | asks of each | `in order`, or what is not |
+    /// | `end idle WAY`, `end wait WAY`, `end reached WAY` | signals every timeline on the queue, has that reported, ends the process: `kill`, `exit` or `return` | |
     ///
     /// With a binary semaphore, whose signals are numbered:
     ///
@@ -344,6 +348,7 @@ impl Half {
             other => {
                 let answer = self.run_with_binaries(other, label, rest);
                 let answer = answer.or_else(|| self.run_with_times(other, label, rest));
+                let answer = answer.or_else(|| self.run_to_its_end(other, label, rest));
                 #[cfg(feature = "cuda")]
                 let answer = answer.or_else(|| self.run_with_events(other, label, rest));
                 answer.unwrap_or_else(|| Stop::fail(format!("nobody knows what {other:?} is")))

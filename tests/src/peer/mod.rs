@@ -11,10 +11,12 @@
 //! | `times` | and with timelines that tell when they were signalled |
 //! | `grants` | and has of what a plan grants |
 //! | `broken` | and does to its device |
+//! | `ended` | and does last, before it ends |
 //! | `scene` | the two of them |
 
 mod binaries;
 mod broken;
+mod ended;
 #[cfg(feature = "cuda")]
 mod events;
 mod grants;
@@ -60,7 +62,11 @@ pub fn serve(device: syncline::Result<Equipped>) -> ExitCode {
         }
     };
     for line in std::io::stdin().lines().map_while(Result::ok) {
-        let answer = match half.run(&line) {
+        let answer = half.run(&line);
+        if half.has_ended {
+            break;
+        }
+        let answer = match answer {
             Ok(said) => format!("+{said}"),
             Err(Stop::Failed(reason)) => format!("-{reason}"),
             Err(Stop::Skipped(reason)) => format!("~{reason}"),

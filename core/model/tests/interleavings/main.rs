@@ -52,6 +52,7 @@
 //! | a future keeps its first waker, or takes a new one and does not look | `futures::a_signal_against_a_change_of_waker` |
 //! | who has news of a timeline while another thread writes to its page leaves no word | `published::a_signal_against_another`, `published::a_failure_against_a_signal`, `published::the_last_drop_against_a_completion` |
 //! | the end of a published timeline is told by what was pending before its claims were looked at | `published::the_last_drop_against_a_promotion` |
+//! | a value shows before the page has it | `published::a_look_against_a_signal`, `published::a_look_against_a_signal_that_is_carried` |
 //! | a host queue's worker is not woken, or looks for ever for what it has taken already | `workers::submissions_against_a_worker` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]

@@ -8,7 +8,7 @@ use syncline_model::backend::{Counter, Device as _, Page};
 use syncline_model::{DeviceId, Error, Timeline, host};
 
 use crate::driver::{Completes, queue, timeline};
-use crate::{interrupted, planted};
+use crate::{A_WHILE, interrupted, planted};
 
 fn published(line: Timeline) -> (Timeline, Arc<Counter>) {
     let (_, exporter) = host::Device::new().exportable_port(0).unwrap();
@@ -103,4 +103,44 @@ fn the_last_drop_against_a_promotion() {
         assert_eq!(reached, 1);
         assert!(cause.contains("last handle"), "{cause}");
     });
+}
+
+/// A value shows once the page has it: the process may end then. Loom knows nothing of the page; so the thread that looks also takes the lock
+/// that the signaller takes behind the signal, and loom tries both orders.
+#[test]
+fn a_look_against_a_signal() {
+    interrupted(3, || {
+        let (line, counter) = published(on_the_host());
+        look_against_a_signal(&line, &counter);
+    });
+}
+
+/// The same for a side of a bridge whose other side has the page.
+#[test]
+fn a_look_against_a_signal_that_is_carried() {
+    interrupted(2, || {
+        let host = host::Device::new();
+        let (page, exporter) = host.exportable_port(0).unwrap();
+        let counter = exporter.counter();
+        let sides = Timeline::bridged_as("bridge", 0, [Ok(page), host.port(0)], |at, side| {
+            if at == 0 {
+                side.publish(counter.clone(), Page::Own);
+            }
+            Ok(())
+        });
+        let sides = sides.unwrap();
+        look_against_a_signal(&sides[1], counter);
+        assert_eq!(sides[0].value().unwrap(), 1);
+    });
+}
+
+fn look_against_a_signal(line: &Timeline, counter: &Counter) {
+    let other = line.clone();
+    let signals = thread::spawn(move || other.signal(1).unwrap());
+    if line.at(1).is_reached().unwrap() {
+        assert!(line.at(2).wait(A_WHILE).is_err());
+        assert_eq!(counter.value().unwrap(), 1);
+    }
+    signals.join().unwrap();
+    assert_eq!(counter.value().unwrap(), 1);
 }

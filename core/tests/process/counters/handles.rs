@@ -29,7 +29,7 @@ fn header(magic: &[u8; 8], version: u32) -> Vec<u8> {
 
 /// What each is, and what the refusal says of it.
 fn hostile() -> Vec<(&'static str, OwnedFd, &'static str)> {
-    let good = header(b"SYNCLCTR", 2);
+    let good = header(b"SYNCLCTR", 3);
     let open =
         |path: &str, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let twin = |flags| {
@@ -104,7 +104,7 @@ fn hostile() -> Vec<(&'static str, OwnedFd, &'static str)> {
         ),
         (
             "one of another make",
-            memfd(4096, &header(b"SYNCLCTS", 2), SEALS),
+            memfd(4096, &header(b"SYNCLCTS", 3), SEALS),
             "begins with",
         ),
         (
@@ -118,9 +118,9 @@ fn hostile() -> Vec<(&'static str, OwnedFd, &'static str)> {
             "version 1",
         ),
         (
-            "one of version 3",
-            memfd(4096, &header(b"SYNCLCTR", 3), SEALS),
-            "version 3",
+            "one of version 4",
+            memfd(4096, &header(b"SYNCLCTR", 4), SEALS),
+            "version 4",
         ),
     ]
 }
@@ -176,7 +176,7 @@ fn a_head_that_changes_is_seen_by_the_import() {
     let (_line, exporter) = exported(&device, 0);
     let handle = exporter.export().unwrap();
     let number = std::os::fd::AsFd::as_fd(&handle).as_raw_fd();
-    Hostile::of(&exporter).write(8, &3_u32.to_ne_bytes());
+    Hostile::of(&exporter).write(8, &9_u32.to_ne_bytes());
     let rejected = device.import_timeline(handle).unwrap_err();
     assert!(
         matches!(rejected.error, Error::Import { .. }),

@@ -131,12 +131,20 @@ fn a_process_killed_in_its_sleep_harms_nobody() {
     let (line, exporter, data) = parent();
     let page = super::Hostile::of(&exporter);
     let mut dying = child("dies in its sleep", exporter.export().unwrap(), &data);
-    // Counted among the sleepers.
+    // It has marked the page, and is about to sleep or does.
     while page.read_word(384) as u32 == 0 {
         std::thread::yield_now();
     }
     dying.kill().unwrap();
     assert!(!dying.wait().unwrap().success());
+    // The first signal finds that nobody sleeps there any more: later ones make no system call.
+    line.signal(1).unwrap();
+    assert_eq!(page.read_word(384) as u32, 0);
+    let bell = page.read_word(384) >> 32;
+    line.signal(2).unwrap();
+    line.signal(3).unwrap();
+    assert_eq!(page.read_word(384) >> 32, bell, "it rings for the dead");
+    let (line, exporter, data) = parent();
     let mut other = child("answers", exporter.export().unwrap(), &data);
     for round in 0..100 {
         set_word(&data, 0, round + 1);

@@ -50,6 +50,136 @@ fn gated(queue: &host::Queue, line: &Timeline, value: u64) -> Sender<()> {
     go
 }
 
+/// Calls `act` where whatever that wakes waits until it is done: inside a submission's work.
+fn put_off<T: Send + 'static>(queue: &host::Queue, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = channel();
+    let work = move |_: &mut host::Recorder| {
+        tell.send(act()).unwrap();
+        Ok(())
+    };
+    queue.submit(&[], work, &[]).unwrap();
+    told.recv().unwrap()
+}
+
+/// P4: this process may end as soon as a value is reported in it.
+#[test]
+fn a_value_is_told_before_it_is_reported() {
+    let _alone = alone();
+    let queue = host::Device::new().queue(QueueKind::Compute, "queue");
+    let queue = queue.unwrap();
+    for (signalled, _heard, counter) in [beside(0), own(0)] {
+        for value in 1..20 {
+            let (line, page) = (signalled.clone(), counter.clone());
+            let told = put_off(&queue, move || {
+                line.signal(value).unwrap();
+                page.value().unwrap()
+            });
+            assert_eq!(told, value);
+        }
+    }
+}
+
+/// The same through a bridge, one of whose sides other processes have.
+#[test]
+fn a_bridge_tells_a_value_before_it_is_reported() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let (page, exporter) = device.exportable_port(0).unwrap();
+    let counter = exporter.counter();
+    let sides = [Ok(page), host::Device::new().port(0), device.port(0)];
+    let sides = Timeline::bridged_as("bridge", 0, sides, |at, side| {
+        if at == 0 {
+            side.publish(counter.clone(), Page::Own);
+        }
+        Ok(())
+    });
+    let sides = sides.unwrap();
+    let queue = device.queue(QueueKind::Compute, "signals").unwrap();
+    for value in (1..60).step_by(3) {
+        let (side, told) = (sides[1].clone(), counter.clone());
+        let told = put_off(&queue, move || {
+            side.signal(value).unwrap();
+            told.value().unwrap()
+        });
+        assert_eq!(told, value);
+        // Another side goes on from there, and then that of the page.
+        let (waits, signals) = ([sides[2].at(value)], [sides[2].signal_at(value + 1)]);
+        queue.submit(&waits, |_| Ok(()), &signals).unwrap();
+        sides[0].at(value + 1).wait(LONG).unwrap();
+        sides[0].signal(value + 2).unwrap();
+        for side in &sides {
+            side.at(value + 2).wait(LONG).unwrap();
+        }
+    }
+}
+
+/// One side goes on without the other, although what one of them brings is signalled ahead: the bridge still fails.
+#[test]
+fn sides_that_part_fail_although_one_is_signalled_ahead() {
+    let _alone = alone();
+    let device = host::Device::new();
+    for round in 0..50 {
+        let (page, exporter) = device.exportable_port(0).unwrap();
+        let counter = exporter.counter();
+        let sides = [Ok(page), device.port(0), device.port(0)];
+        let sides = Timeline::bridged_as("bridge", 0, sides, |at, side| {
+            if at == 0 {
+                side.publish(counter.clone(), Page::Own);
+            }
+            Ok(())
+        });
+        let sides = sides.unwrap();
+        let [left, right] = [1, 2].map(|at| {
+            let queue = device.queue(QueueKind::Compute, "signals").unwrap();
+            gated(&queue, &sides[at], 1)
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| left.send(()).unwrap());
+            scope.spawn(|| right.send(()).unwrap());
+        });
+        let ended = sides[0].at(9).wait(LONG);
+        assert!(
+            matches!(ended, Err(Error::Failed { .. })),
+            "in round {round}: {ended:?}"
+        );
+    }
+}
+
+/// A queue is idle once the host has made the signals of its submissions, too.
+#[test]
+fn an_idle_queue_owes_no_signals_of_the_host() {
+    let _alone = alone();
+    let device = host::Device::new();
+    let (signalled, heard, _) = own(0);
+    let [first, second] = ["first", "second"].map(|label| {
+        let queue = device.queue(QueueKind::Compute, label);
+        queue.unwrap()
+    });
+    let go = gated(&first, &signalled, 1);
+    let signals = [signalled.signal_at(2)];
+    let submitted = second.submit(&[], |_| Ok(()), &signals).unwrap();
+    submitted.end().wait(LONG).unwrap();
+    // The host signals 2 once 1 is reached.
+    let early = second.idle(Duration::from_millis(20));
+    assert!(matches!(early, Err(Error::TimedOut { .. })), "{early:?}");
+    std::thread::scope(|scope| {
+        let idle = scope.spawn(|| second.idle(LONG).map(|()| heard.value().unwrap()));
+        go.send(()).unwrap();
+        assert_eq!(idle.join().unwrap().unwrap(), 2);
+    });
+    // One that is refused, or never comes, is not waited for.
+    let gate = device.timeline("gate").unwrap();
+    let (waits, signals) = ([gate.at(1)], [signalled.signal_at(3)]);
+    second.submit(&waits, |_| Ok(()), &signals).unwrap();
+    gate.fail(Error::work(io::Error::other("the lens is dirty")));
+    second.idle(LONG).unwrap();
+    let work = |_: &mut host::Recorder| Err(Error::work(io::Error::other("the lens is dirty")));
+    let (other, _heard, _) = own(0);
+    let refused = second.submit(&[], work, &[other.signal_at(1)]);
+    refused.unwrap_err();
+    second.idle(LONG).unwrap();
+}
+
 /// What is pending is heard of before it is reached, by threads that sleep for it; and not before it is pending.
 #[test]
 fn pending_and_reached_are_two_things() {

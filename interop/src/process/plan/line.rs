@@ -118,6 +118,10 @@ struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
+        // A forked child has no thread that would use these, and another thread may have held their locks.
+        if self.endpoint.is_forked() {
+            return;
+        }
         if let Some(name) = &self.name {
             self.endpoint.names().remove(name);
         }

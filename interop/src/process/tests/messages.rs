@@ -41,12 +41,12 @@ fn a_point_has_these_bytes() {
     );
     let told = [
         &b"SYNL"[..],
-        &[2, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
+        &[3, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
         &[4, 3, 2, 1, 0x22, 0x11, 0, 0, 0, 0, 0, 0],
     ];
     assert_eq!(bytes, told.concat());
     assert_eq!(bytes.len(), POINT);
-    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 2, 20));
+    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 3, 20));
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn what_no_version_of_this_library_says_is_refused() {
         bytes
     };
     refused(&with(0, b'X'), "of this library");
-    refused(&with(4, 1), "version 2");
-    refused(&with(4, 3), "version 2");
+    refused(&with(4, 2), "version 3");
+    refused(&with(4, 4), "version 3");
     refused(&with(6, 0), "known kind");
     refused(&with(6, 11), "known kind");
     refused(&with(8, 13), "as many bytes");
@@ -107,7 +107,7 @@ fn what_no_version_of_this_library_says_is_refused() {
 fn body(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
-    let header = [b"SYNL".as_slice(), &[2, 0, kind, 0], &length, &[0; 8]];
+    let header = [b"SYNL".as_slice(), &[3, 0, kind, 0], &length, &[0; 8]];
     [header.concat(), body].concat()
 }
 
@@ -133,7 +133,8 @@ fn what_stands_in_them_is_bounded_and_checked() {
         let [low, high] = exports.to_le_bytes();
         let device = [device, 0, 0, 0, 0, 0, 0, 0];
         let id = [PROCESS, &device, &[backend], &[0, 0]].concat();
-        let rest = [0, 0, 0, low, high, 0, 0, 1, needs, 0, 0x80 & needs, 0];
+        // The last one: no links.
+        let rest = [0, 0, 0, low, high, 0, 0, 1, needs, 0, 0x80 & needs, 0, 0];
         body(2, &[&[1, 0, 0, 0, 1, 1], &id, &rest])
     };
     assert!(Message::decode(&party(1, 3, 0b1000, 3)).is_ok());
@@ -143,6 +144,8 @@ fn what_stands_in_them_is_bounded_and_checked() {
     refused(&party(1, 3, 1 << 12, 3), "a known kind of handle");
     refused(&party(1, 3, 0, 0x80), "known needs");
     refused(&body(2, &[&[1, 0, 0, 0, 1, 33]]), "at most 32 parties");
+    let links = body(2, &[&[1, 0, 0, 0, 1, 0, 33]]);
+    refused(&links, "at most 32 endpoints");
     refused(
         &body(2, &[&[1, 0, 0, 0, 2, 0]]),
         "whether requirements are all",
@@ -197,6 +200,7 @@ fn what_is_too_much_is_not_sent() {
             round: 1,
             is_all: true,
             parties,
+            links: Vec::new(),
         };
         message.encode(0, &mut buffer)
     };

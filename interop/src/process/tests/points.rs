@@ -24,6 +24,7 @@ fn needs(round: u32) -> Message {
         round,
         is_all: true,
         parties: Vec::new(),
+        links: Vec::new(),
     }
 }
 
@@ -337,6 +338,7 @@ fn no_stream_of_needs_holds_a_negotiation_past_its_timeout() {
             round,
             is_all: false,
             parties,
+            links: Vec::new(),
         };
         raw.say(&part, 0);
     }

@@ -104,18 +104,18 @@ fn another_version_is_refused_at_the_greeting_and_later() {
         process,
         label: String::new(),
     });
-    hello[4] = 3;
+    hello[4] = 4;
     raw.bytes(&hello, 0);
     let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
     assert!(
-        matches!(&rejected.error, Error::Message { found, .. } if found == "version 3"),
+        matches!(&rejected.error, Error::Message { found, .. } if found == "version 4"),
         "{rejected}"
     );
     let (one, mut raw) = against_raw();
     let mut point = raw.encoded(&POINT_1);
     point[4] = 1;
     raw.bytes(&point, 0);
-    shut_out(&one, "messages of version 2");
+    shut_out(&one, "messages of version 3");
 }
 
 #[test]

@@ -163,6 +163,7 @@ fn a_negotiation_ends_with_any_of_its_peers() {
         round: 1,
         is_all: true,
         parties,
+        links: Vec::new(),
     };
     raw.say(&told, 0);
     // The greeting.

@@ -2,6 +2,7 @@
 
 mod binaries;
 mod devices;
+mod ended;
 #[cfg(feature = "cuda")]
 mod events;
 mod lost;
@@ -21,6 +22,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
         passed::cases(),
         times::cases(),
         lost::cases(),
+        ended::cases(),
         devices::cases(),
     ];
     let cases = files.into_iter().flatten();
