@@ -4,6 +4,9 @@
 #![allow(unsafe_code, reason = "submits as an application does")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "devices/documents/mod.rs"]
+mod documents;
+
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
