@@ -74,7 +74,7 @@ impl<'q> Submitted<'q> {
     /// [`Error::Skipped`] with the cause, as soon as that is known, if the submission did not run: what it waits for has
     /// failed, or its work or the driver has refused it when it was released. [`Error::TimedOut`]; [`Error::Failed`] if
     /// the queue has failed. [`Error::Unsupported`] if that cannot be told any more: a queue remembers the last 256
-    /// failures that ended submissions of it.
+    /// failures that ended submissions of it, and keeps their errors until it forgets them or is dropped.
     pub fn wait_submitted(self, timeout: Duration) -> Result<()> {
         match self.skipped {
             Some(skipped) => skipped.wait(self.end, timeout),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Failure, Object, Result};
 use crate::point::Point;
-use crate::run::{Wake, wake_all};
+use crate::run::{Wake, quietly, wake_all};
 use crate::sync::Mutex;
 use crate::wait::wait_pending_or;
 
@@ -50,14 +50,17 @@ impl Skipped {
         }
     }
 
-    /// Remembers a submission, before its number goes to the driver. No lock may be held.
+    /// Remembers a submission and its cause, before its number goes to the driver. No lock may be held.
     pub(super) fn add(&self, number: u64, cause: &Failure) {
-        let woken: Vec<_> = {
+        let (forgotten, woken) = {
             let mut list = self.list.lock();
-            list.add(number, cause);
+            let forgotten = list.add(number, cause);
             let waiting = list.waiting.iter().filter(|(other, _)| *other == number);
-            waiting.map(|(_, wake)| wake.clone()).collect()
+            let woken: Vec<_> = waiting.map(|(_, wake)| wake.clone()).collect();
+            (forgotten, woken)
         };
+        // The application's own, perhaps, and it may use this queue where it is dropped.
+        quietly(|| drop(forgotten));
         wake_all(woken);
     }
 
@@ -130,17 +133,18 @@ impl List {
         Some(run.cause.clone())
     }
 
-    fn add(&mut self, number: u64, cause: &Failure) {
+    /// Remembers a submission, and returns what it forgets for that: to be dropped without the lock.
+    fn add(&mut self, number: u64, cause: &Failure) -> Option<Run> {
         // In their order mostly, but one that is behind others is skipped as soon as its wait has failed.
         let mut runs = self.runs.iter_mut().rev();
         let follows = |run: &&mut Run| run.upto + 1 == number && Arc::ptr_eq(&run.cause, cause);
         if let Some(run) = runs.find(follows) {
             run.upto = number;
-            return;
+            return None;
         }
-        if self.runs.len() == MOST
-            && let Some(oldest) = self.runs.pop_front()
-        {
+        let is_full = self.runs.len() == MOST;
+        let oldest = is_full.then(|| self.runs.pop_front()).flatten();
+        if let Some(oldest) = &oldest {
             self.forgotten = self.forgotten.max(oldest.upto);
         }
         self.runs.push_back(Run {
@@ -148,6 +152,7 @@ impl List {
             upto: number,
             cause: cause.clone(),
         });
+        oldest
     }
 }
 
