@@ -192,6 +192,9 @@ impl Recorder<'_> {
 
     /// Signals a binary semaphore behind the work recorded so far. Keeps it.
     ///
+    /// A submission that is [skipped](syncline_core::Submitted::end) does not signal it: ask
+    /// [`wait_submitted`](syncline_core::Submitted::wait_submitted) before anything waits for it.
+    ///
     /// # Errors
     /// [`Error::WrongDevice`]; a driver error.
     ///

@@ -295,7 +295,8 @@ impl BinarySemaphore {
 }
 
 impl Recorder<'_> {
-    /// Also signals a binary semaphore, as [`Recorder::signal_binary`] does, and keeps it.
+    /// Also signals a binary semaphore, as [`Recorder::signal_binary`] does, and keeps it. A submission that is skipped
+    /// does not signal it, as described there.
     ///
     /// # Errors
     /// [`Error::WrongDevice`].

@@ -185,6 +185,10 @@ impl<'a> Recorder<'a> {
     /// Also signals a binary semaphore, such as the one that `vkQueuePresentKHR` waits for, behind the work. It does not
     /// wait for what orders the submission's timeline signals behind those of other queues.
     ///
+    /// A submission that is [skipped](syncline_core::Submitted::end) does not signal it, although the queue's position
+    /// goes on. So ask [`wait_submitted`](syncline_core::Submitted::wait_submitted) before anything waits for the
+    /// semaphore, such as `vkQueuePresentKHR`: it would wait for ever.
+    ///
     /// # Safety
     /// It is a binary semaphore of this device, unsignalled with no signal pending once the submission
     /// runs, and lives until the submission has finished.
@@ -192,7 +196,8 @@ impl<'a> Recorder<'a> {
         self.recorded.binary_signals.push(semaphore);
     }
 
-    /// Also signals a `VkFence`; the last one given counts.
+    /// Also signals a `VkFence`; the last one given counts. A submission that is skipped leaves it unsignalled: see
+    /// [`Recorder::signal_binary`].
     ///
     /// # Safety
     /// It is an unsignalled fence of this device which no other submission uses, and it lives until

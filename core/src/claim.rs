@@ -12,9 +12,14 @@ use crate::waiters::Stage;
 
 /// The right to signal one value by a submission that the application makes itself.
 ///
-/// Claim first, submit to the driver with the point's raw semaphore, then call
-/// [`Claim::submitted`]. A claim that is dropped before that is withdrawn: its values are free again, to be claimed
-/// or signalled by anybody. What was claimed above it meanwhile stays above it, and waits for them.
+/// 1. Claim the value.
+/// 2. Call [`Claim::wait_ready`]: the value before it, the [predecessor](Claim::predecessor), is pending then.
+/// 3. Submit to the driver with the timeline's raw semaphore. The submission signals [`Claim::value`] and waits for the
+///    predecessor. The wait is not needed where the same queue of the driver signals that.
+/// 4. Call [`Claim::submitted`].
+///
+/// A claim that is dropped before that is withdrawn: its values are free again, to be claimed or signalled by anybody.
+/// What was claimed above it meanwhile stays above it, and waits for them. `docs/adopt.md` has all of it in one function.
 #[must_use = "a claim that is dropped is withdrawn"]
 #[derive(Debug)]
 pub struct Claim {

@@ -339,6 +339,16 @@ pub enum Error {
         /// The first failure, wherever it arose.
         cause: Failure,
     },
+    /// A submission did not run: what it waits for has failed, or it was refused when it was released.
+    #[error("submission {submission} of {queue} did not run: {cause}")]
+    Skipped {
+        /// Its queue.
+        queue: Object,
+        /// Its number on that queue, from 1.
+        submission: u64,
+        /// The first failure, wherever it arose.
+        cause: Failure,
+    },
     /// Nobody is left who could signal this value.
     #[error(
         "{timeline} will never reach {value} (it stands at {reached}): its last handle was dropped and no claim covers the value"
@@ -632,11 +642,12 @@ impl Error {
         matches!(self, Self::TimedOut { .. } | Self::PeerSilent { .. })
     }
 
-    /// The original cause: this error itself, unless it is [`Error::Failed`], which only reports another one.
+    /// The original cause: this error itself, unless it is [`Error::Failed`] or [`Error::Skipped`], which only report
+    /// another one.
     #[must_use]
     pub fn root(&self) -> &Self {
         let mut root = self;
-        while let Self::Failed { cause, .. } = root {
+        while let Self::Failed { cause, .. } | Self::Skipped { cause, .. } = root {
             root = cause;
         }
         root
@@ -645,7 +656,7 @@ impl Error {
     /// The failure to pass on: the first cause if this error only reports one.
     pub(crate) fn into_cause(self) -> Failure {
         match self {
-            Self::Failed { cause, .. } => cause,
+            Self::Failed { cause, .. } | Self::Skipped { cause, .. } => cause,
             other => Arc::new(other),
         }
     }

@@ -234,6 +234,39 @@ fn wait_from(
     timed_out(points, quantity, stage, timeout)
 }
 
+/// Waits for a point to be pending, or until `is_over` says that it need not be waited for any more. `register` keeps
+/// the waker of this thread, to be called when that may have changed; the caller takes it back.
+pub(crate) fn wait_pending_or(
+    point: Point<'_>,
+    timeout: Duration,
+    is_over: impl Fn() -> bool,
+    register: impl FnOnce(&Arc<dyn Wake>),
+) -> Result<()> {
+    let (points, quantity, stage) = (&[point], Quantity::All, Stage::Pending);
+    let Some(of) = point.of else { return Ok(()) };
+    let how = How {
+        timeout,
+        mode: WaitMode::Adaptive,
+        quantity,
+        usual: None,
+    };
+    let look = || {
+        refresh_all(points, stage)?;
+        let decided = decide(points, quantity, stage)?;
+        Ok(decided.or_else(|| is_over().then_some(0)))
+    };
+    let registered = |parker: &Arc<dyn Wake>, registered: &mut Registered<_>| {
+        registered.add(of, point.value, stage, parker.clone());
+        register(parker);
+        (on_watcher_thread() || of.is_unwatched(), None)
+    };
+    let tend = || of.tend_unwatched();
+    match wait_until(how, || true, look, tend, registered)? {
+        Some(_) => Ok(()),
+        None => timed_out(points, quantity, stage, timeout).map(drop),
+    }
+}
+
 /// Waits for one point to be pending or reached.
 pub(crate) fn wait_stage(
     of: &Arc<Shared>,

@@ -248,6 +248,9 @@ impl Recorder<'_> {
 
     /// Also signals a binary semaphore, after the work, and keeps it.
     ///
+    /// A submission that is [skipped](syncline_core::Submitted::end) does not signal it: ask
+    /// [`wait_submitted`](syncline_core::Submitted::wait_submitted) before anything waits for it.
+    ///
     /// # Errors
     /// [`Error::WrongDevice`] for a semaphore of another device; [`Error::Unsupported`] for one of another
     /// backend; a driver error.

@@ -51,8 +51,3 @@ pub use buffer::{Memory, SharedBuffer};
 pub use negotiate::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};
 pub use share::{Link, connect, share};
-
-/// The examples of the README compile.
-#[cfg(all(doctest, feature = "cuda", feature = "vulkan"))]
-#[doc = include_str!("../../README.md")]
-struct Readme;

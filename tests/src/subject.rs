@@ -439,6 +439,14 @@ pub trait Subject: Clone + Send + Sync + 'static {
         queue.submit(waits, work, signals)
     }
 
+    /// [`Submitted::wait_submitted`].
+    ///
+    /// # Errors
+    /// As there.
+    fn wait_submitted(&self, submitted: Submitted<'_>, timeout: Duration) -> Result<()> {
+        submitted.wait_submitted(timeout)
+    }
+
     /// [`Submitted::is_held`].
     fn is_held(&self, submitted: Submitted<'_>) -> bool {
         submitted.is_held()

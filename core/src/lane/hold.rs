@@ -543,9 +543,13 @@ impl<E: Enqueue> Lane<E> {
             job,
             mut places,
         } = entry;
-        fail_all(parts(&lists).1, cause);
         // A number that cannot pass either is one of a queue that has failed: nobody counts on.
-        if !matches!(job, Job::Pass(_)) {
+        let passes = !matches!(job, Job::Pass(_));
+        if passes {
+            self.skipped.add(number, cause);
+        }
+        fail_all(parts(&lists).1, cause);
+        if passes {
             places.keep_only_turn();
             let pass = Entry::pass(number, None, places);
             self.state.lock().push_front(pass);
@@ -634,7 +638,9 @@ impl<E: Enqueue> Lane<E> {
             }
             Sent::Not(Handed::Refused(error)) => {
                 // Nobody is left to take an error, so those who wait get it.
-                fail_all(claims, &error.into_cause());
+                let cause = error.into_cause();
+                self.skipped.add(number, &cause);
+                fail_all(claims, &cause);
                 self.pass_over(number, keep, Places::default());
                 return self.front_is_prepared();
             }
@@ -706,6 +712,9 @@ impl<E: Enqueue> Holder for Lane<E> {
             self.seat.reduce(number, &mut taken);
         }
         drop(relayed);
+        if in_row.is_some() {
+            self.skipped.add(number, &cause);
+        }
         fail_all(&lists.claims, &cause);
         quietly(|| drop(apart));
         quietly(|| drop(in_row));

@@ -11,6 +11,7 @@ mod hold;
 mod places;
 mod relay;
 mod send;
+mod skipped;
 mod straight;
 mod times;
 mod traced;
@@ -41,20 +42,44 @@ use entry::{Entry, Job, Work, Write};
 use hold::{AllAwaited, AllTaken, Awaited, Finished, State, Taken, Verdict};
 use places::Places;
 use send::{Went, signalled};
+use skipped::Skipped;
 
 /// What became of a submission.
 #[derive(Debug, Clone, Copy)]
 pub struct Submitted<'q> {
     end: Point<'q>,
     held: bool,
+    /// `None` if it went to the driver at once.
+    skipped: Option<&'q Skipped>,
 }
 
 impl<'q> Submitted<'q> {
     /// The queue's position behind the submission: reached once it, and everything before it on the
     /// queue, is finished or was skipped because of a failure. Signals that the host makes, on timelines without
     /// a port for the queue, come after it.
+    ///
+    /// So this point tells nothing about whether the submission ran: [`Submitted::wait_submitted`] does. One that was
+    /// skipped leaves the timelines among its signals failed, with the cause. Whatever else its work would have
+    /// signalled stays as it was: binary semaphores and `VkFence`s unsignalled, events unrecorded.
     pub const fn end(self) -> Point<'q> {
         self.end
+    }
+
+    /// Blocks until the driver has the submission, or is known never to get it.
+    ///
+    /// To be asked before anything that relies on its work alone: to present an image that it draws, or to wait for a
+    /// binary semaphore that it signals. A submission that went to the driver at once costs a few loads here.
+    ///
+    /// # Errors
+    /// [`Error::Skipped`] with the cause, as soon as that is known, if the submission did not run: what it waits for has
+    /// failed, or its work or the driver has refused it when it was released. [`Error::TimedOut`]; [`Error::Failed`] if
+    /// the queue has failed. [`Error::Unsupported`] if that cannot be told any more: a queue remembers the last 256
+    /// failures that ended submissions of it, and keeps their errors until it forgets them or is dropped.
+    pub fn wait_submitted(self, timeout: Duration) -> Result<()> {
+        match self.skipped {
+            Some(skipped) => skipped.wait(self.end, timeout),
+            None => self.end.wait_pending(timeout),
+        }
     }
 
     /// True if it waits on the host at present; it goes by itself.
@@ -106,6 +131,7 @@ pub struct Lane<E: Enqueue> {
     driving: Driving,
     aside: Aside,
     state: Brief<State<E>>,
+    skipped: Skipped,
     followed_by: Followed,
 }
 
@@ -123,6 +149,7 @@ impl<E: Enqueue> Lane<E> {
             Self {
                 seat: Seat::take(origin.clone()),
                 origin,
+                skipped: Skipped::new(object.clone()),
                 object,
                 device,
                 own,
@@ -484,6 +511,7 @@ impl<E: Enqueue> Lane<E> {
         Submitted {
             end: of,
             held: of.of.is_some_and(|own| own.pending() < number),
+            skipped: Some(&self.skipped),
         }
     }
 

@@ -245,6 +245,7 @@ impl<E: Enqueue> Lane<E> {
         Ok(Submitted {
             end: self.own.at(number),
             held: false,
+            skipped: None,
         })
     }
 }

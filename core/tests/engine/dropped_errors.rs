@@ -44,20 +44,39 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Nobody is left to take the error of work that was held, and nobody waits for it.
+/// Nobody waits for work that was held and fails: the queue alone remembers why, for those that may ask, and only the last of
+/// these errors.
 #[test]
 fn held_work_that_fails_for_nobody_harms_no_queue() {
+    const ALL: usize = 300;
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let gate = device.timeline("gate").unwrap();
     let count = Arc::new(AtomicUsize::new(0));
-    let counted = count.clone();
-    let refuse = move |_: &mut host::Recorder| Err(Error::work(Bomb(counted)));
-    assert!(queue.submit(&[gate.at(1)], refuse, &[]).unwrap().is_held());
-    gate.signal(1).unwrap();
-    assert_eq!(count.load(Ordering::SeqCst), 1);
+    let dropped = || count.load(Ordering::SeqCst);
+    for n in 1..=ALL {
+        let counted = count.clone();
+        let refuse = move |_: &mut host::Recorder| Err(Error::work(Bomb(counted)));
+        let submitted = queue.submit(&[gate.at(n as u64)], refuse, &[]).unwrap();
+        assert!(submitted.is_held());
+        gate.signal(n as u64).unwrap();
+        let told = submitted.wait_submitted(LONG);
+        assert!(matches!(told, Err(Error::Skipped { .. })), "{told:?}");
+    }
+    assert_eq!(
+        dropped(),
+        ALL - 256,
+        "not as many are forgotten as are to be"
+    );
     queue.submit(&[], nothing, &[]).unwrap();
     queue.idle(LONG).unwrap();
+    drop(queue);
+    until("the queue has gone, and its errors have not", || {
+        dropped() == ALL
+    });
+    let other = device.queue(QueueKind::Compute, "other").unwrap();
+    other.submit(&[], nothing, &[]).unwrap();
+    other.idle(LONG).unwrap();
 }
 
 /// The last who know of the cause are the worker threads.

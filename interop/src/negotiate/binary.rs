@@ -214,9 +214,9 @@ impl BinarySignalOnly {
         self.semaphore.object()
     }
 
-    /// How many signals are pending or made. To be signalled from the host, to n once the n-th signal's submission is with its driver: when
-    /// [`submit`](syncline_core::backend::Queue::submit) has returned, or, where the submission [is held](syncline_core::Submitted::is_held), once the queue's position behind it is
-    /// [pending](syncline_core::Point::wait_pending).
+    /// How many signals are pending or made. To be signalled from the host, to n once the n-th signal's submission is with its driver:
+    /// once [`wait_submitted`](syncline_core::Submitted::wait_submitted) has returned `Ok`. A submission that was skipped has
+    /// signalled nothing.
     #[must_use]
     pub const fn count(&self) -> &SignalOnly {
         &self.count

@@ -149,6 +149,14 @@ impl<'q, S: Subject> Submitted<'q, S> {
         Point::new(self.on, self.library.end())
     }
 
+    /// [`syncline::backend::Submitted::wait_submitted`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_submitted(self, timeout: Duration) -> Result<()> {
+        self.on.wait_submitted(self.library, timeout)
+    }
+
     /// [`syncline::backend::Submitted::is_held`].
     #[must_use]
     pub fn is_held(self) -> bool {

@@ -3,18 +3,26 @@
 use std::error::Error as _;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use syncline::Error;
 
-use super::super::{DELAY, WORDS, cause, is_filled};
+use super::super::{DELAY, WORDS, cause, count, is_filled};
+use crate::blocked::{blocked, join};
 use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::user::Queue;
 use crate::{Subject, World, patience};
+
+/// Long enough to be a wait, and too short for anything to happen.
+const SHORT: Duration = Duration::from_millis(1);
 
 cases! {
     "failure.first_cause_is_kept": [E1] => first_cause;
     "failure.reached_values_stay_reached": [E1 T1] => frozen;
     "failure.after_the_driver_has_it": [E1 E2] => under_way;
     "failure.queue_position_still_advances": [E2 F2] => position;
+    "failure.skipped_submission_tells_its_cause": [E2 T10 E5] => skipped;
     "failure.cause_chain_reaches_the_root": [E5 E2] => chain_of_sources;
 }
 
@@ -174,6 +182,75 @@ fn position<S: Subject>(world: &World<S>) -> Verdict {
             check!(held == 0, "idle, but {held} are held");
         }
     }
+    Ok(())
+}
+
+/// A queue's position passes what was skipped; only the submission itself tells that it did not run.
+fn skipped<S: Subject>(world: &World<S>) -> Verdict {
+    let tells = |ended: syncline::Result<()>, queue: &Queue<S>, cause: &str| -> Verdict {
+        let Err(error) = ended else {
+            return Stop::fail("a submission that was skipped counts as submitted");
+        };
+        let text = error.to_string();
+        for part in [cause, &queue.object().to_string()] {
+            check!(text.contains(part), "{part:?} is not in: {text}");
+        }
+        let is_root = matches!(error.root(), Error::Work(own) if own.to_string() == cause);
+        check!(is_root, "the cause is not the original one: {error:?}");
+        let named =
+            matches!(&error, Error::Skipped { queue: named, .. } if named == queue.object());
+        check!(named, "not told as skipped by {queue:?}: {error:?}");
+        Ok(())
+    };
+    let ran = Arc::new(AtomicU32::new(0));
+    let queue = world.right_queue("right")?;
+    queue
+        .submit(&[], count::<S>(&ran), &[])?
+        .wait_submitted(patience())?;
+    // Without any signal that could tell.
+    for known in [true, false] {
+        let bad = world.timeline("bad")?;
+        if known {
+            bad.fail(cause("bad"));
+        }
+        let submitted = queue.submit(&[bad.at(1)], count::<S>(&ran), &[])?;
+        if !known {
+            check_error!(submitted.wait_submitted(SHORT), Error::TimedOut { .. });
+            bad.fail(cause("bad"));
+        }
+        tells(submitted.wait_submitted(patience()), &queue, "bad")?;
+        submitted.end().wait_pending(patience())?;
+        submitted.end().wait(patience())?;
+        tells(submitted.wait_submitted(Duration::ZERO), &queue, "bad")?;
+    }
+    // Behind a gate that is closed: a thread that waits already is told at once.
+    let (gate, bad, late) = (
+        world.timeline("gate")?,
+        world.timeline("bad")?,
+        world.timeline("late")?,
+    );
+    let first = queue.submit(&[gate.at(1)], count::<S>(&ran), &[])?;
+    let second = queue.submit(&[bad.at(1)], count::<S>(&ran), &[])?;
+    let third = queue.submit(&[late.at(1)], |_| Err(cause("refused")), &[])?;
+    let told = std::thread::scope(|scope| {
+        let waiting = blocked(scope, || second.wait_submitted(patience()))?;
+        bad.fail(cause("bad"));
+        join(waiting)
+    })?;
+    tells(told, &queue, "bad")?;
+    check_error!(first.wait_submitted(SHORT), Error::TimedOut { .. });
+    gate.signal(1)?;
+    first.wait_submitted(patience())?;
+    // What its own work refuses at its release.
+    check_error!(third.wait_submitted(SHORT), Error::TimedOut { .. });
+    late.signal(1)?;
+    tells(third.wait_submitted(patience()), &queue, "refused")?;
+    let last = queue.submit(&[], count::<S>(&ran), &[])?;
+    last.wait_submitted(patience())?;
+    tells(second.wait_submitted(patience()), &queue, "bad")?;
+    queue.idle(patience())?;
+    let ran = ran.load(Ordering::SeqCst);
+    check!(ran == 3, "{ran} submissions ran, and 3 are to");
     Ok(())
 }
 

@@ -203,6 +203,8 @@ bugs! {
     IdleReturnsAtOnce: Q6 Q7 T9 F6;
     /// A point that is held counts as pending where that is required.
     PendingIsNeverRequired: Q8;
+    /// A submission that was skipped counts as one that the driver has.
+    SkippedLooksSubmitted: E2 T10;
     /// A submission does not tell that it is held.
     HeldIsNotTold: Q2;
     /// Settling does nothing.

@@ -614,6 +614,13 @@ impl Subject for Mutant {
         }
     }
 
+    fn wait_submitted(&self, submitted: Submitted<'_>, timeout: Duration) -> Result<()> {
+        match self.bug {
+            Bug::SkippedLooksSubmitted => submitted.end().wait_pending(timeout),
+            _ => submitted.wait_submitted(timeout),
+        }
+    }
+
     fn is_held(&self, submitted: Submitted<'_>) -> bool {
         match self.bug {
             Bug::HeldIsNotTold => false,

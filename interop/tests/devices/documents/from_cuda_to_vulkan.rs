@@ -1,0 +1,46 @@
+use std::time::Duration;
+use syncline::backend::{Device, Queue};
+use syncline::{Inventory, Memory, ProbeOptions, QueueKind, Recorder};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() -> syncline::Result<()> {
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    let any = |_| inventory.select("host");             // so that this runs on a machine without either
+    let cuda = inventory.select("cuda").or_else(any)?.open()?;      // or adopt a context that you made with cudarc
+    let vulkan = inventory.select("vulkan").or_else(any)?.open()?;  // or adopt your engine's VkDevice
+    let link = syncline::connect(&cuda, &vulkan);       // one GPU: natively; `share` refuses anything else
+    println!("{} ({})", link.mechanism(), link.why());
+    let frames = link.timeline("frames")?;
+    let heights = link.buffer(1 << 16)?;                // memory that both address
+    let compute = cuda.queue(QueueKind::Compute, "simulate")?;
+    let graphics = vulkan.queue(QueueKind::Graphics, "shade")?;
+
+    for n in 1..=300 {
+        let memory = heights.left().clone();
+        compute.submit(&[frames.at(2 * n - 2)], move |recorder| simulate(recorder, &memory),
+            &[frames.signal_at(2 * n - 1)])?;
+        graphics.submit(&[frames.at(2 * n - 1)], |_| Ok(()), &[frames.signal_at(2 * n)])?;
+    }
+    frames.at(600).wait(PATIENCE)?;                     // or wait_any with points of any backends
+    compute.idle(PATIENCE)?;                            // before the program ends
+    graphics.idle(PATIENCE)
+}
+
+fn simulate(recorder: &mut Recorder<'_>, memory: &Memory) -> syncline::Result<()> {
+    match (recorder, memory) {
+        (Recorder::Cuda(stream), Memory::Cuda(buffer)) => {
+            stream.memset_d32(buffer, 7)                // or launch kernels on stream.stream()
+        }
+        (Recorder::Host(worker), memory) => {
+            let memory = memory.clone();
+            worker.run(move || {
+                for word in memory.words().into_iter().flatten() {
+                    word.store(7, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,28 @@
+use std::time::Duration;
+use syncline::backend::{Device as _, Queue as _};
+use syncline::negotiate::Party;
+use syncline::process::Endpoint;
+use syncline::{Device, QueueKind};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Both processes call this, each with its own device, and the producer with `signals`: one call makes the timeline on both sides.
+pub fn frames(device: &Device, endpoint: &Endpoint, signals: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let party = Party::of(device);
+    let id = party.id();
+    let plan = endpoint.negotiate(if signals { party.signals() } else { party.waits() }, PATIENCE)?;
+    println!("{plan}");                                     // how, why so, and who may do what
+    let made = plan.make_across("frames", 0, &[device.clone()], &[endpoint], PATIENCE)?;
+    let queue = device.queue(QueueKind::Compute, "queue")?;
+    if signals {
+        let frames = made.signal_only(id)?;                 // it cannot wait
+        queue.submit(&[], |_| Ok(()), &[frames.signal_at(1)])?;
+        queue.idle(PATIENCE)?;
+    } else {
+        let frames = made.wait_only(id)?;                   // it cannot signal
+        queue.submit(&[frames.at(1)], |_| Ok(()), &[])?;
+        frames.at(1).wait(PATIENCE)?;                       // or PeerLost, if the producer is dead
+        queue.idle(PATIENCE)?;
+    }
+    Ok(())
+}

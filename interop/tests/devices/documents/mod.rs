@@ -1,0 +1,313 @@
+//! The examples of README.md and docs/adopt.md, run on what is there: CUDA's part is played by the host where there is no
+//! CUDA. Each example is a file here, and stands in its document word for word.
+
+#![allow(unsafe_code, reason = "submits as an application does")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::process::{Command, Stdio};
+use std::thread::scope;
+use std::time::{Duration, Instant};
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::process::Endpoint;
+use syncline::vulkan::ash::vk;
+use syncline::{
+    Device, Error, Inventory, ProbeOptions, Queue, QueueKind, Signaller, Timeline, connect, host,
+    vulkan,
+};
+
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// That this process is a child, and with which device.
+const CHILD: &str = "SYNCLINE_DOCUMENTS_CHILD";
+
+/// An example, as a module: its text stays as it is in the document.
+macro_rules! example {
+    ($name:ident, $file:literal $(, $more:item)?) => {
+        #[allow(
+            dead_code,
+            clippy::all,
+            clippy::pedantic,
+            clippy::nursery,
+            unreachable_pub,
+            reason = "the text of a document"
+        )]
+        mod $name {
+            include!($file);
+            pub(super) const TEXT: &str = include_str!($file);
+            $($more)?
+        }
+    };
+}
+
+example!(
+    from_cuda_to_vulkan,
+    "from_cuda_to_vulkan.rs",
+    pub(super) fn run() -> syncline::Result<()> {
+        main()
+    }
+);
+example!(from_vulkan_to_cuda, "from_vulkan_to_cuda.rs");
+example!(from_process_to_process, "from_process_to_process.rs");
+example!(how_long_it_took, "how_long_it_took.rs");
+example!(your_own_submissions, "your_own_submissions.rs");
+
+/// What stands between ```` ```rust ```` and the end of the block.
+fn blocks(document: &str) -> Vec<&str> {
+    let blocks = document.split("```rust").skip(1);
+    let blocks = blocks.filter_map(|block| block.split_once("```"));
+    blocks
+        .map(|(block, _)| block.trim_start_matches(|c| c != '\n').trim())
+        .collect()
+}
+
+/// No example is in a document that is not run below, and none differs from what is run.
+#[test]
+fn what_the_documents_show_is_what_is_run() {
+    let readme = [
+        from_cuda_to_vulkan::TEXT,
+        from_vulkan_to_cuda::TEXT,
+        from_process_to_process::TEXT,
+        how_long_it_took::TEXT,
+    ];
+    assert_eq!(
+        blocks(include_str!("../../../../README.md")),
+        readme.map(str::trim)
+    );
+    assert_eq!(
+        blocks(include_str!("../../../../docs/adopt.md")),
+        [your_own_submissions::TEXT.trim()]
+    );
+    for other in [
+        include_str!("../../../../ARCHITECTURE.md"),
+        include_str!("../../../../docs/contract.md"),
+        include_str!("../../../../docs/performance.md"),
+        include_str!("../../../../docs/write-a-backend.md"),
+    ] {
+        assert_eq!(blocks(other), Vec::<&str>::new());
+    }
+}
+
+#[test]
+fn from_cuda_to_vulkan_runs() {
+    from_cuda_to_vulkan::run().unwrap();
+}
+
+/// What the application has itself: a Vulkan device, a queue of it, and commands.
+struct Application {
+    device: vulkan::Device,
+    queue: vulkan::Queue,
+    pool: vk::CommandPool,
+    commands: vk::CommandBuffer,
+}
+
+impl Application {
+    /// None where there is no Vulkan device.
+    fn new() -> Option<Self> {
+        let inventory = Inventory::probe(&ProbeOptions::default());
+        let Ok(Device::Vulkan(device)) = inventory.select("vulkan").and_then(|found| found.open())
+        else {
+            eprintln!("not run: there is no Vulkan device");
+            return None;
+        };
+        let queue = device.queue(QueueKind::Graphics, "own").unwrap();
+        // SAFETY: valid, of this device, and destroyed at the end.
+        let (pool, commands) = unsafe {
+            let info = vk::CommandPoolCreateInfo::default().queue_family_index(queue.family());
+            let pool = device.raw().create_command_pool(&info, None).unwrap();
+            let info = vk::CommandBufferAllocateInfo::default()
+                .command_pool(pool)
+                .command_buffer_count(1);
+            let commands = device.raw().allocate_command_buffers(&info).unwrap()[0];
+            let begin = vk::CommandBufferBeginInfo::default()
+                .flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
+            device.raw().begin_command_buffer(commands, &begin).unwrap();
+            device.raw().end_command_buffer(commands).unwrap();
+            (pool, commands)
+        };
+        Some(Self {
+            device,
+            queue,
+            pool,
+            commands,
+        })
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What was submitted wrongly may never end.
+            return;
+        }
+        // SAFETY: nothing runs any more, and nobody else has the pool.
+        unsafe {
+            let _guard = self.queue.lock();
+            let _ = self.device.raw().device_wait_idle();
+            self.device.raw().destroy_command_pool(self.pool, None);
+        }
+    }
+}
+
+/// The queue of CUDA that reads, or of the host where there is no CUDA.
+fn reader() -> (Device, Queue) {
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    let cuda = inventory.select("cuda").and_then(|found| found.open());
+    let device = cuda.unwrap_or_else(|_| host::Device::new().into());
+    let queue = device.queue(QueueKind::Compute, "reads").unwrap();
+    (device, queue)
+}
+
+/// Runs an example that claims `value` of `line`, whose predecessor another queue signals, once that has come.
+fn behind_another_queue(
+    line: &Timeline,
+    value: u64,
+    gate: &Timeline,
+    example: impl FnOnce() -> syncline::Result<()> + Send,
+) {
+    scope(|scope| {
+        let ends = scope.spawn(example);
+        let claimed = || {
+            let told = line.at(value).blockers();
+            told.steps()
+                .iter()
+                .any(|step| step.by == Signaller::Application)
+        };
+        let begin = Instant::now();
+        while !claimed() && !ends.is_finished() {
+            assert!(begin.elapsed() < LONG, "nothing is claimed");
+            std::thread::yield_now();
+        }
+        // Whatever the example does before this is behind its claim.
+        let other = line.at(value - 1).is_pending();
+        assert!(matches!(other, Ok(false)), "{other:?}");
+        gate.signal(1).unwrap();
+        ends.join().unwrap().unwrap();
+    });
+    assert_eq!(line.value().unwrap(), value);
+}
+
+#[test]
+fn from_vulkan_to_cuda_runs() {
+    let Some(own) = Application::new() else {
+        return;
+    };
+    let (device, compute) = reader();
+    let link = connect(&own.device, &device);
+    let frames = link.timeline("frames").unwrap();
+    let run = |n| {
+        let Application {
+            device,
+            queue,
+            commands,
+            ..
+        } = &own;
+        from_vulkan_to_cuda::render_then_compute(device, queue, *commands, &compute, &frames, n)
+    };
+    run(1).unwrap();
+    let gate = own.device.timeline("gate").unwrap();
+    let other = own.device.queue(QueueKind::Compute, "other").unwrap();
+    other
+        .submit(&[gate.at(1)], |_| Ok(()), &[frames.signal_at(2)])
+        .unwrap();
+    behind_another_queue(&frames, 3, &gate, || run(3));
+    for n in 4..10 {
+        run(n).unwrap();
+    }
+    compute.idle(LONG).unwrap();
+    other.idle(LONG).unwrap();
+}
+
+#[test]
+fn your_own_submissions_run() {
+    let Some(own) = Application::new() else {
+        return;
+    };
+    let [waited, line, gate] =
+        ["waited", "line", "gate"].map(|label| own.device.timeline(label).unwrap());
+    let run = |n| {
+        let Application {
+            device,
+            queue,
+            commands,
+            ..
+        } = &own;
+        your_own_submissions::submit(device, queue, *commands, waited.at(n), &line, n)
+    };
+    let other = own.device.queue(QueueKind::Compute, "other").unwrap();
+    for n in 1..4 {
+        other
+            .submit(&[], |_| Ok(()), &[waited.signal_at(n)])
+            .unwrap();
+    }
+    run(1).unwrap();
+    other
+        .submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(2)])
+        .unwrap();
+    behind_another_queue(&line, 3, &gate, || {
+        run(3)?;
+        line.at(3).wait(LONG)
+    });
+    // A wait whose signal never comes ends the call, and leaves the value to be claimed again.
+    waited.fail(Error::work(std::io::Error::other("broken")));
+    assert!(matches!(run(4), Err(Error::Failed { .. })));
+    line.signal(4).unwrap();
+    other.idle(LONG).unwrap();
+}
+
+fn device(name: &str) -> Option<Device> {
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    inventory.select(name).and_then(|found| found.open()).ok()
+}
+
+/// No test, but for the other process of the one below: its standard input is a socket.
+#[test]
+fn the_other_process() {
+    let Ok(name) = std::env::var(CHILD) else {
+        return;
+    };
+    // SAFETY: the test program does not use its standard input.
+    let socket = unsafe { OwnedFd::from_raw_fd(0) };
+    let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
+    from_process_to_process::frames(&device(&name).unwrap(), &endpoint, false).unwrap();
+}
+
+#[test]
+fn from_process_to_process_runs() {
+    for name in ["host", "vulkan"] {
+        let Some(device) = device(name) else {
+            eprintln!("not run: there is no {name} device");
+            continue;
+        };
+        let (ours, theirs) = Endpoint::pair().unwrap();
+        let child = format!("{}::the_other_process", module_path!());
+        let (_, child) = child.split_once("::").unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", child, "--nocapture"])
+            .env(CHILD, name)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let endpoint = Endpoint::open(ours, "parent", LONG).unwrap();
+        let made = from_process_to_process::frames(&device, &endpoint, true);
+        let ended = child.wait().unwrap();
+        made.unwrap();
+        assert!(ended.success(), "{ended}");
+    }
+}
+
+#[test]
+fn how_long_it_took_runs() {
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    let (device, cuda) = reader();
+    let vulkan = inventory.select("vulkan").and_then(|found| found.open());
+    let vulkan = vulkan.unwrap_or_else(|_| host::Device::new().into());
+    let frames = connect(&device, &vulkan).timeline("frames").unwrap();
+    let queue = vulkan.queue(QueueKind::Graphics, "shades").unwrap();
+    how_long_it_took::frame_time(&cuda, &queue, &frames, 1).unwrap();
+    cuda.idle(LONG).unwrap();
+    queue.idle(LONG).unwrap();
+}
