@@ -37,6 +37,11 @@ per_thread! { static ACTIVE: Cell<Active> = Cell::new(Active::Nobody) }
 per_thread! { static DEPTH: Cell<u32> = Cell::new(0) }
 per_thread! { static READY: RefCell<VecDeque<Arc<dyn Wake>>> = RefCell::new(VecDeque::new()) }
 
+/// Gives this thread the room in [`READY`] that it would otherwise allocate when it first wakes others (H1).
+pub(crate) fn prepare_thread() {
+    let _ = READY.try_with(|ready| ready.borrow_mut().reserve(16));
+}
+
 /// Sets [`ACTIVE`]; false if it was set.
 #[inline]
 fn activate() -> bool {

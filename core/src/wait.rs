@@ -485,7 +485,14 @@ fn wait_until<'p, T>(
     }
 }
 
-/// A thread that can be woken by a timeline. One per thread, made on its first parking wait.
+/// Allocates what this thread needs to wait and to wake others. Called by each thread of the engine when it starts, because the
+/// first wait that parks may come long after set-up (H1).
+pub(crate) fn prepare_thread() {
+    drop(Parker::current());
+    crate::run::prepare_thread();
+}
+
+/// A thread that can be woken by a timeline. One per thread, made on its first parking wait at the latest.
 struct Parker {
     thread: Thread,
     woken: AtomicBool,

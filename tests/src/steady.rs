@@ -62,9 +62,14 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Starts every thread there will be, and parks a wait everywhere: what follows waits mostly in vain for a
-    /// reason to park, and then for a first time in the middle of it.
+    /// Starts every thread that there will be, and parks this thread once on each timeline. What follows mostly finds no
+    /// reason to park, and would otherwise allocate for its first registration while allocations are counted.
     fn start(&self) -> Result<()> {
+        let [here, there] = &self.bridged;
+        let (told, heard) = (&self.told, &self.heard);
+        for line in [&self.clocked, &self.published, here, there, told, heard] {
+            times_out(line.at(1))?;
+        }
         let gate = self.left.device().timeline("start")?;
         for (value, of) in [(1, &self.line), (2, &self.gate)] {
             for queue in [&self.left, &self.right] {
@@ -73,6 +78,9 @@ impl Bench {
             self.left
                 .submit(&[gate.at(value)], work(0), &[of.signal_at(1)])?;
             let positions = [of.at(1), self.left.position(), self.right.position()];
+            for point in positions {
+                times_out(point)?;
+            }
             std::thread::scope(|scope| {
                 let waiters = positions
                     .map(|point| scope.spawn(move || point.wait_with(WaitMode::Block, PATIENCE)));
@@ -86,6 +94,15 @@ impl Bench {
             })?;
         }
         Ok(())
+    }
+}
+
+/// Waits for a point that does not come: the wait registers and parks.
+fn times_out(point: Point<'_>) -> Result<()> {
+    match point.wait_with(WaitMode::Block, Duration::from_millis(1)) {
+        Err(Error::TimedOut { .. }) => Ok(()),
+        Err(other) => Err(other),
+        Ok(()) => Err(Error::NothingToWaitFor),
     }
 }
 

@@ -5,14 +5,20 @@
 
 use std::alloc::System;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use syncline::{Device, Inventory, ProbeOptions};
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Device, Inventory, ProbeOptions, QueueKind, Recorder, WaitMode};
 use syncline_conformance::steady::{self, OPERATIONS, Operation, TIMES};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than a wait spins.
+const A_WHILE: Duration = Duration::from_millis(20);
 
 fn so_far() -> u64 {
     let stats = ALLOCATOR.stats();
@@ -28,6 +34,44 @@ fn allocates_nothing(device: &Device, operation: Operation) -> Result<(), Failed
     Err(format!("allocations and reallocations for every {TIMES} times: {windows:?}").into())
 }
 
+/// A worker that waits for another queue parks for the first time long after set-up.
+fn the_first_park_of_a_worker(device: &Device) -> Result<(), Failed> {
+    let [left, right] = ["left", "right"].map(|label| device.queue(QueueKind::Compute, label));
+    let (left, right, line) = (left?, right?, device.timeline("line")?);
+    // This thread parks, and the timeline lists a wait, before anything is counted.
+    let waited = line.at(1).wait_with(WaitMode::Block, A_WHILE);
+    assert!(waited.is_err(), "nothing has signalled");
+    let pass = |n: u64, time: Duration| -> Result<(), Failed> {
+        let work = move |recorder: &mut Recorder<'_>| {
+            #[allow(
+                irrefutable_let_patterns,
+                reason = "refutable with more than one backend"
+            )]
+            if let Recorder::Host(recorder) = recorder {
+                recorder.run(move || std::thread::sleep(time));
+            }
+            Ok(())
+        };
+        left.submit(&[], work, &[line.signal_at(2 * n - 1)])?;
+        if time.is_zero() {
+            // The worker of the second queue finds it reached.
+            line.at(2 * n - 1).wait_with(WaitMode::Block, PATIENCE)?;
+        }
+        right.submit(&[line.at(2 * n - 1)], |_| Ok(()), &[line.signal_at(2 * n)])?;
+        Ok(line.at(2 * n).wait_with(WaitMode::Block, PATIENCE)?)
+    };
+    for n in 1..=TIMES {
+        pass(n, Duration::ZERO)?;
+    }
+    let before = so_far();
+    // The worker of the second queue waits for as long.
+    pass(TIMES + 1, A_WHILE)?;
+    match so_far() - before {
+        0 => Ok(()),
+        some => Err(format!("{some} allocations").into()),
+    }
+}
+
 fn main() -> ExitCode {
     let inventory = Inventory::probe(&ProbeOptions::default());
     let mut trials = Vec::new();
@@ -41,6 +85,12 @@ fn main() -> ExitCode {
                 Err(reason) => Ok(Completion::ignored_with(reason.to_string())),
             });
             trials.push(trial.with_kind(name.clone()));
+        }
+        if let Ok(host) = device
+            && matches!(host, Device::Host(_))
+        {
+            let test = move || the_first_park_of_a_worker(&host);
+            trials.push(Trial::test("the_first_park_of_a_worker", test).with_kind(name));
         }
     }
     let mut arguments = Arguments::from_args();

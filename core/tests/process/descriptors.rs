@@ -14,7 +14,7 @@ use rustix::pipe::pipe;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, Fence, HandleKind, QueueKind, Signaller, host, wait_all, wait_any};
 
-use crate::alone;
+use crate::{alone, open_descriptors, settled, soon};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(5);
@@ -51,10 +51,6 @@ fn until(what: &str, done: impl Fn() -> bool) {
         assert!(start.elapsed() < LONG, "{what}");
         std::thread::yield_now();
     }
-}
-
-fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
 #[test]
@@ -201,7 +197,7 @@ fn what_cannot_be_waited_for_stays_with_the_caller() {
         ("path", open("/dev/null", OFlags::PATH)),
     ] {
         let number = fd.as_raw_fd();
-        let before = open_descriptors();
+        let before = settled(open_descriptors);
         let rejected = device.import_descriptor(Some(fd), what).unwrap_err();
         println!("{what}: {rejected}");
         assert!(
@@ -210,7 +206,7 @@ fn what_cannot_be_waited_for_stays_with_the_caller() {
         );
         assert!(rejected.error.to_string().contains(&number.to_string()));
         assert_eq!(rejected.handle.as_raw_fd(), number);
-        assert_eq!(open_descriptors(), before, "{what}");
+        assert_eq!(soon(open_descriptors, &before), before, "{what}");
         if what == "closed" {
             let _ = rejected.handle.into_raw_fd();
         } else {
@@ -360,7 +356,7 @@ fn thousands_of_imports_leave_no_descriptor() {
         queue.idle(LONG).unwrap();
     };
     round(8);
-    let before = open_descriptors();
+    let before = settled(open_descriptors);
     round(4000);
     // The watching thread lets go within its round.
     until("descriptors are left open", || open_descriptors() <= before);

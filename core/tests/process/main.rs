@@ -11,11 +11,40 @@ mod words;
 
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Taken by each test that counts or forges descriptors, counts threads, or makes some of either.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// What `count` tells, three times in a row. A thread of the test program that begins has a file open for a moment.
+fn settled<T: PartialEq>(count: impl Fn() -> T) -> T {
+    let mut found = count();
+    let mut same = 0;
+    while same < 3 {
+        let next = count();
+        same = if next == found { same + 1 } else { 0 };
+        found = next;
+    }
+    found
+}
+
+/// What `count` tells, once that is `expected`, or if it does not come to that.
+fn soon<T: PartialEq>(count: impl Fn() -> T, expected: &T) -> T {
+    let begun = Instant::now();
+    loop {
+        let found = count();
+        if found == *expected || begun.elapsed() > Duration::from_secs(20) {
+            return found;
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Set in a process that runs a single test.

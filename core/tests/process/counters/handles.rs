@@ -6,6 +6,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use syncline_core::{CounterFd, Error, Rejected, host};
 
 use super::{Hostile, alone, exported, imported};
+use crate::{open_descriptors, settled, soon};
 
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
@@ -186,10 +187,6 @@ fn a_head_that_changes_is_seen_by_the_import() {
     assert_eq!(rejected.handle.into_fd().as_raw_fd(), number);
 }
 
-fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
 fn mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines()
@@ -202,23 +199,24 @@ fn descriptors_and_pages_are_counted_exactly() {
     let _alone = alone();
     let device = host::Device::new();
     let count = || (open_descriptors(), mappings());
-    let before = count();
+    let before = settled(count);
+    let is = |expected| assert_eq!(soon(count, &expected), expected);
     {
         let (line, exporter) = exported(&device, 0);
-        assert_eq!(count(), (before.0 + 1, before.1 + 1));
+        is((before.0 + 1, before.1 + 1));
         let handles: Vec<_> = (0..1000).map(|_| exporter.export().unwrap()).collect();
-        assert_eq!(count(), (before.0 + 1001, before.1 + 1));
+        is((before.0 + 1001, before.1 + 1));
         // Each is consumed by its import, which leaves the page.
         let views: Vec<_> = handles.into_iter().map(|h| imported(&device, h)).collect();
-        assert_eq!(count(), (before.0 + 1, before.1 + 1001));
+        is((before.0 + 1, before.1 + 1001));
         drop(exporter);
-        assert_eq!(count(), (before.0, before.1 + 1001));
+        is((before.0, before.1 + 1001));
         line.signal(1).unwrap();
         for view in &views {
             assert_eq!(view.value().unwrap(), 1);
         }
     }
-    assert_eq!(count(), before);
+    is(before);
     // Counters that come and go, and imports that fail.
     for _ in 0..1000 {
         let (_line, exporter) = exported(&device, 7);
@@ -227,5 +225,5 @@ fn descriptors_and_pages_are_counted_exactly() {
         drop(device.import_timeline(handle).unwrap_err());
         drop(CounterFd::from_fd(exporter.export().unwrap().into_fd()).unwrap_err());
     }
-    assert_eq!(count(), before);
+    is(before);
 }
