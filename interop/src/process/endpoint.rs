@@ -15,6 +15,7 @@ use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use syncline_core::{Error, Object, Rejected, Result};
 
+use super::closing::Closer;
 use super::connection::Connection;
 use super::message::{MOST, Message, POINT};
 use super::peer::Peer;
@@ -32,7 +33,8 @@ use crate::negotiate::Process;
 /// Nothing. Every message has a version, a length of at most 16 KiB and its number in the sequence, and is checked as a whole
 /// before anything of it is used; who has sent it is what the kernel says (`SO_PASSCRED`). After one that cannot be (malformed, cut short, too
 /// long, out of turn, from another process, with too many descriptors or too few) the endpoint is closed: [`check`](Self::check) and every later call
-/// return that [`Error::Message`], and the other side sees it as left. Received descriptors that nobody takes are closed. At most 1024 points and 16
+/// return that [`Error::Message`], and the other side sees it as left. Received descriptors that no call takes are closed, by the endpoint's
+/// second thread, `syncline-close`: the other side decides how long close(2) takes, and no call waits for that thread. At most 1024 points and 16
 /// other messages wait here until they are asked for. One more of the others ends the endpoint, too. Behind so many points nothing is taken from the socket until some
 /// are received: who waits for something else then waits for that as well, and at the end of its timeout says so. What waits in the socket
 /// itself is bounded by the system, and a sender waits.
@@ -130,7 +132,8 @@ impl Endpoint {
     /// it. `label` names the endpoint in errors; the other side is told 64 bytes of it.
     ///
     /// # Errors
-    /// All with the descriptor, still open, though something may have been sent and received by it:
+    /// All with the descriptor, still open, though something may have been sent and received by it. Closing it releases what a
+    /// hostile process has sent through it, which can block; [`connect`](Self::connect) and [`Listener`](super::Listener) leave that to a thread.
     /// * [`Error::Import`] if it is no connected Unix socket of type `SOCK_SEQPACKET`.
     /// * [`Error::PeerSilent`] if nobody greets in time, [`Error::PeerLost`] if the other end is closed.
     /// * [`Error::Message`] if what comes is no greeting of this version, or of another process than that which the kernel names. Both have to be of one
@@ -147,8 +150,40 @@ impl Endpoint {
         timeout: Duration,
         greet: impl FnOnce(&Object, &Socket, Patience) -> Result<Peer>,
     ) -> Result<Self, Rejected<OwnedFd>> {
-        let patience = Patience::of(timeout);
         let object = Object::new("endpoint", label);
+        match Closer::start(&object) {
+            Ok(closer) => Self::with(fd, object, closer, Patience::of(timeout), greet),
+            Err(error) => Err(Rejected { handle: fd, error }),
+        }
+    }
+
+    /// As [`open`](Self::open), over a socket of this library's own: `refused` closes it if that fails.
+    pub(super) fn over_own(
+        socket: OwnedFd,
+        object: Object,
+        refused: &Arc<Closer>,
+        patience: Patience,
+    ) -> Result<Self> {
+        let opened = match Closer::start(&object) {
+            Ok(closer) => Self::with(socket, object, closer, patience, greeting::greet),
+            Err(error) => Err(Rejected {
+                handle: socket,
+                error,
+            }),
+        };
+        opened.map_err(|Rejected { handle, error }| {
+            drop(refused.keep_socket(handle));
+            error
+        })
+    }
+
+    fn with(
+        fd: OwnedFd,
+        object: Object,
+        closer: Arc<Closer>,
+        patience: Patience,
+        greet: impl FnOnce(&Object, &Socket, Patience) -> Result<Peer>,
+    ) -> Result<Self, Rejected<OwnedFd>> {
         if let Err(reason) = Socket::judge(fd.as_fd()) {
             let what = format!("descriptor {}", fd.as_raw_fd());
             let error = Error::Import {
@@ -158,7 +193,7 @@ impl Endpoint {
             };
             return Err(Rejected { handle: fd, error });
         }
-        let socket = match Socket::prepared(fd) {
+        let socket = match Socket::prepared(fd, &closer) {
             Ok(socket) => socket,
             Err((handle, call, errno)) => {
                 let error = native(&object, call, errno);
@@ -190,7 +225,7 @@ impl Endpoint {
         });
         match prepared {
             Ok((bells, peer)) => {
-                let connection = Arc::new(Connection::new(object, socket, peer, bells));
+                let connection = Arc::new(Connection::new(object, socket, closer, peer, bells));
                 // It waits for this, and for nothing else.
                 let _ = start.send(Arc::clone(&connection));
                 Ok(Self(Arc::new(Handle {
@@ -246,8 +281,8 @@ impl Endpoint {
                 Err(errno) => return Err(failed("connect")(errno)),
             }
         }
-        let left = patience.left().unwrap_or(Duration::MAX);
-        Ok(Self::open(socket, label, left)?)
+        let closer = Closer::start(&object)?;
+        Self::over_own(socket, object, &closer, patience)
     }
 
     /// The other process.

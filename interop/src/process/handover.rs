@@ -9,6 +9,7 @@ use syncline_core::{Error, HandleKind, Result};
 
 use super::Endpoint;
 use super::agree::each;
+use super::closing::Foreign;
 use super::message::{Content, LABEL, Message, Offer};
 use super::offers::{Answer, End};
 use super::socket::Patience;
@@ -294,7 +295,7 @@ impl Endpoint {
         content: Content,
         label: &str,
         patience: Patience,
-        mut accept: impl FnMut(Offer, Vec<OwnedFd>) -> Result<Option<T>>,
+        mut accept: impl FnMut(Offer, Vec<Foreign>) -> Result<Option<T>>,
     ) -> Result<T> {
         loop {
             let (in_hand, offer, fds) = self.receive_object(content, label, patience)?;
@@ -331,7 +332,7 @@ impl Endpoint {
         content: Content,
         label: &str,
         patience: Patience,
-    ) -> Result<(InHand<'_>, Offer, Vec<OwnedFd>)> {
+    ) -> Result<(InHand<'_>, Offer, Vec<Foreign>)> {
         let shown = shortened(label, LABEL);
         let connection = self.connection();
         // What was withdrawn meanwhile goes first.

@@ -1,7 +1,6 @@
 //! What has arrived and nobody has asked for yet, in memory that was there before.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 
 use super::control::{Descriptors, Received};
 use super::message::{MOST, Message, Offer};
@@ -15,9 +14,6 @@ pub(super) const LETTERS: usize = 16;
 
 /// No user has this number: see chown(2).
 const NOBODY: u32 = u32::MAX;
-
-/// Descriptors that nobody takes. To close one may block, for as long as whoever is behind it likes: so that is done where nobody waits.
-pub(super) type Litter = Vec<OwnedFd>;
 
 /// A message other than a point, with what came beside it.
 #[derive(Debug)]
@@ -119,39 +115,42 @@ impl Inbox {
         !self.has_room_for_points() || self.letters.len() == LETTERS
     }
 
-    /// Without anything. What came along goes to `litter`.
-    pub(super) fn clear(&mut self, litter: &mut Litter) {
+    /// Without anything.
+    pub(super) fn clear(&mut self) {
         self.points.clear();
-        let letters = self.letters.drain(..);
-        litter.extend(letters.flat_map(|letter| letter.descriptors));
+        self.letters.clear();
     }
 
-    /// Takes in what has been received into the buffer, from the process that it had to come from.
+    /// Takes in what has been received into the buffer, from the process that it had to come from. False if it has to wait
+    /// for room for its descriptors: nothing has changed then.
     ///
     /// # Errors
-    /// What is wrong with it. Its descriptors stay with it then.
-    pub(super) fn take(&mut self, received: &mut Received) -> Result<(), Malformed> {
+    /// What is wrong with it.
+    pub(super) fn take(&mut self, received: Received) -> Result<bool, Malformed> {
         let Received {
             bytes,
             is_cut,
             lacks_descriptors,
             from,
-            ref mut descriptors,
-        } = *received;
+            descriptors,
+        } = received;
         if is_cut {
             let found = format_args!("one of more than {MOST}");
             return Err(Malformed::new("a message of at most 16384 bytes", found));
         }
-        if lacks_descriptors {
-            let found = "more, or more than this process may open";
-            return Err(Malformed::new("at most 16 descriptors", found));
-        }
         let (sequence, message) = Message::decode(self.buffer.get(..bytes).unwrap_or_default())?;
-        self.in_turn(sequence, &message)?;
         let announced = match &message {
             Message::Object(offer) => offer.handles.len(),
             _ => 0,
         };
+        if lacks_descriptors && descriptors.len() < announced {
+            return Ok(false);
+        }
+        if lacks_descriptors {
+            let expected = "at most 16 descriptors, as many as are told";
+            return Err(Malformed::new(expected, "more"));
+        }
+        self.in_turn(sequence, &message)?;
         if descriptors.len() != announced {
             let name = message.name();
             let found = format_args!("{} beside {name} that tells {announced}", descriptors.len());
@@ -196,7 +195,7 @@ impl Inbox {
                 }
                 self.letters.push_back(Letter {
                     message,
-                    descriptors: std::mem::take(descriptors),
+                    descriptors,
                     user: from.map_or(NOBODY, |sender| sender.user),
                 });
             }
@@ -208,7 +207,7 @@ impl Inbox {
                 ));
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn in_turn(&mut self, sequence: u64, message: &Message) -> Result<(), Malformed> {

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -11,6 +12,7 @@ use rustix::net::{SocketAddrUnix, SocketFlags};
 use syncline_core::{Error, Object, Result};
 
 use super::Endpoint;
+use super::closing::Closer;
 use super::socket::{Patience, Socket, native, wait};
 
 /// Connections that may wait to be accepted.
@@ -27,6 +29,8 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the path.
     bound: Option<(u64, u64)>,
+    /// Closes the sockets of clients that do not become endpoints.
+    closer: Arc<Closer>,
 }
 
 impl Listener {
@@ -47,6 +51,7 @@ impl Listener {
         rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
         let listener = Self {
             object: object.clone(),
+            closer: Closer::start(&object)?,
             socket,
             bound: inode(path),
             path: path.to_owned(),
@@ -83,8 +88,8 @@ impl Listener {
                 Err(errno) => return Err(native(&self.object, "accept", errno)),
             }
         };
-        let left = patience.left().unwrap_or(Duration::MAX);
-        Ok(Endpoint::open(socket, label, left)?)
+        let object = Object::new("endpoint", label);
+        Endpoint::over_own(socket, object, &self.closer, patience)
     }
 }
 

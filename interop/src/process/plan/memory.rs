@@ -16,6 +16,7 @@ use crate::any::Device;
 use crate::buffer::Memory;
 use crate::negotiate::{Needs, PartyId, Plan};
 use crate::process::Endpoint;
+use crate::process::closing::Foreign;
 use crate::process::message::{Content, Extent, Handle, Offer};
 use crate::process::socket::Patience;
 
@@ -132,7 +133,7 @@ impl Across<'_> {
             let extent = self.judge_memory(peer, &offer, bytes, &expected)?;
             let imports = expected.iter().zip(fds);
             let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
-            let made = imports.map(|(id, fd)| Ok((id, self.import(id, fd, extent)?)));
+            let made = imports.map(|(id, fd)| Ok((id, self.import(id, fd.into_fd(), extent)?)));
             Ok(Some(made.collect::<Result<_>>()?))
         })
     }
@@ -243,7 +244,7 @@ impl Endpoint {
         })
     }
 
-    fn open_words(&self, offer: &Offer, fds: Vec<OwnedFd>) -> Result<SharedWords> {
+    fn open_words(&self, offer: &Offer, fds: Vec<Foreign>) -> Result<SharedWords> {
         let other = |expected: String, found: String| Error::Message {
             endpoint: self.object().clone(),
             expected,
@@ -257,7 +258,7 @@ impl Endpoint {
             let found = format!("\"{}\" with {} others", offer.label, offer.handles.len());
             return Err(other("one descriptor of words of memory".into(), found));
         };
-        let words = SharedWords::open(WordsFd::from_fd(fd)?)?;
+        let words = SharedWords::open(fd.judged(WordsFd::from_fd)?)?;
         let found = 4 * words.words().len() as u64;
         if found == extent.length {
             return Ok(words);

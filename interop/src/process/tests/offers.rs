@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use rustix::fs::MemfdFlags;
 use syncline_core::{Error, HandleKind, Result, SharedWords};
@@ -63,6 +64,15 @@ struct Marked(OwnedFd);
 impl Marked {
     fn new(name: &str) -> Self {
         Self(rustix::fs::memfd_create(format!("offers-{name}"), MemfdFlags::CLOEXEC).unwrap())
+    }
+
+    /// Waits until this process has so many descriptors of it: another thread closes them.
+    fn comes_to(&self, count: usize) {
+        let begin = Instant::now();
+        while self.count() != count && begin.elapsed() < LONG {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.count(), count);
     }
 
     fn count(&self) -> usize {
@@ -364,7 +374,7 @@ fn a_number_that_is_given_twice_shuts_out() {
         say(&mut raw);
         shut_out(&one, "a number of its own for each object");
         drop(first);
-        assert_eq!(marked.count(), 1);
+        marked.comes_to(1);
     }
     // Once it is over, the number is free.
     let (one, mut raw) = against_raw();

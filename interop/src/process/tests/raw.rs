@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::fs::MemfdFlags;
-use syncline_core::{Error, HandleKind, SharedWords};
+use syncline_core::{Error, HandleKind, PeerLoss, SharedWords};
 
+use super::survivors::survivor;
 use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
 use crate::negotiate::Process;
 use crate::process::Endpoint;
@@ -137,6 +138,15 @@ impl Marked {
         )
     }
 
+    /// Waits until this process has so many descriptors of it: another thread closes them.
+    fn comes_to(&self, count: usize) {
+        let begin = Instant::now();
+        while self.count() != count && begin.elapsed() < LONG {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.count(), count);
+    }
+
     /// How many descriptors of it this process has.
     fn count(&self) -> usize {
         let all = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -168,11 +178,11 @@ fn descriptors_are_as_many_as_are_told() {
         let fds = vec![marked.0.as_fd(); count];
         raw.bytes_beside(&raw.encoded(&message), &fds);
         shut_out(&one, "as many descriptors as are told");
-        assert_eq!(marked.count(), 1, "{name}");
+        marked.comes_to(1);
     }
 }
 
-/// A TCP connection whose last descriptor is with the endpoint, and whose end it takes long to close (`SO_LINGER`): what was sent is not received.
+/// A socket whose last descriptor is closed no sooner than the other end is: see `SO_LINGER` in socket(7).
 fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
     use std::io::Write as _;
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -181,43 +191,106 @@ fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
     slow.set_nonblocking(true).unwrap();
     while slow.write(&[0; 65536]).is_ok() {}
     slow.set_nonblocking(false).unwrap();
-    rustix::net::sockopt::set_socket_linger(&slow, Some(2 * LONG)).unwrap();
+    rustix::net::sockopt::set_socket_linger(&slow, Some(100 * LONG)).unwrap();
     (slow.into(), other)
 }
 
-/// Whoever closes what came along keeps nobody waiting: neither what came with a bad message, nor what had come before it.
-#[test]
-fn what_is_slow_to_close_is_closed_without_the_lock() {
-    let message = Message::Object(offer(1, &[HandleKind::CounterMemfd]));
-    for comes_before in [false, true] {
-        let (slow, other) = slow_to_close();
-        let (one, mut raw) = against_raw();
-        let begin = Instant::now();
-        if comes_before {
-            raw.bytes_beside(&raw.encoded(&message), &[slow.as_fd()]);
+/// What `act` returns, which is not held up by a descriptor that is being closed meanwhile.
+pub(super) fn soon<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(act()));
+    told.recv_timeout(LONG).expect("it waits for close(2)")
+}
+
+/// An endpoint whose other side has sent a descriptor that is slow to close: beside a message that cannot be, or in an object
+/// before such a message, or in one that nobody asks for.
+fn with_slow(which: u32) -> (Endpoint, Raw, std::net::TcpStream) {
+    let (slow, other) = slow_to_close();
+    let (one, mut raw) = against_raw();
+    let object = Message::Object(offer(1, &[HandleKind::CounterMemfd]));
+    match which {
+        0 => raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd()]),
+        // Of these it has room for sixteen alone.
+        1 => raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd(); 30]),
+        _ => {
+            raw.bytes_beside(&raw.encoded(&object), &[slow.as_fd()]);
             raw.sequence += 1;
-            raw.say(&Message::Taken { number: 1 }, 1);
-        } else {
-            raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd()]);
-        }
-        drop(slow);
-        std::thread::scope(|scope| {
-            let closes = scope.spawn(|| {
-                let patience = Patience::of(2 * LONG);
-                let nothing = |_: &mut _| None::<()>;
-                let connection = one.connection();
-                connection.receive("end", patience, nothing).unwrap_err()
-            });
-            while one.check().is_ok() {
-                std::thread::yield_now();
+            if which == 2 {
+                raw.say(&Message::Taken { number: 1 }, 1);
             }
-            shut_out(&one, "as many descriptors as are told");
-            // Nobody is there any more, so there is nothing to wait for.
-            drop(other);
-            closes.join().unwrap();
-        });
-        assert!(begin.elapsed() < LONG);
+        }
     }
+    (one, raw, other)
+}
+
+#[test]
+fn who_receives_does_not_wait_until_a_descriptor_is_closed() {
+    for which in [0, 1, 2] {
+        let (one, _raw, _other) = with_slow(which);
+        soon(move || {
+            let patience = Patience::of(2 * LONG);
+            let nothing = |_: &mut _| None::<()>;
+            let connection = one.connection();
+            let refused = connection.receive("end", patience, nothing).unwrap_err();
+            assert!(matches!(refused, Error::Message { .. }), "{refused}");
+            shut_out(&one, "");
+        });
+    }
+}
+
+#[test]
+fn who_drops_an_endpoint_does_not_wait_until_a_descriptor_is_closed() {
+    for which in [0, 1, 2, 3] {
+        for takes_in in [false, true] {
+            let (one, _raw, _other) = with_slow(which);
+            soon(move || {
+                if takes_in {
+                    let _ = look(&one);
+                }
+            });
+        }
+    }
+}
+
+/// The guard takes in what a process has sent that is gone. It tells of the loss nevertheless.
+#[test]
+fn the_guard_does_not_wait_until_a_descriptor_is_closed() {
+    for which in [0, 1, 2, 3] {
+        let (one, raw, _other) = with_slow(which);
+        let (told, heard) = survivor();
+        one.survive(told);
+        drop(raw);
+        let how = heard.recv_timeout(LONG).expect("it waits for close(2)");
+        let expected = match which {
+            3 => PeerLoss::Left,
+            _ => PeerLoss::ShutOut,
+        };
+        assert_eq!(how, expected);
+        soon(|| drop(one));
+    }
+}
+
+/// Nor does the one that greets: what the greeting brings is never opened here.
+#[test]
+fn a_greeting_with_a_descriptor_is_refused_at_once() {
+    let (slow, _other) = slow_to_close();
+    let (ours, theirs) = pair();
+    let raw = Raw::new(theirs);
+    let hello = raw.encoded(&Message::Hello {
+        process: Process::this(),
+        label: String::new(),
+    });
+    raw.bytes_beside(&hello, &[slow.as_fd()]);
+    drop(slow);
+    soon(|| {
+        let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
+        assert!(
+            matches!(&rejected.error, Error::Message { expected, .. } if expected.contains("without descriptors")),
+            "{rejected}"
+        );
+        // Closing it would wait.
+        std::mem::forget(rejected.handle);
+    });
 }
 
 /// The system closes those for which there is no room.
@@ -228,7 +301,7 @@ fn more_descriptors_than_may_come_are_closed() {
     let message = raw.encoded(&Message::Object(offer(1, &[HandleKind::CounterMemfd; 16])));
     raw.bytes_beside(&message, &[marked.0.as_fd(); 20]);
     shut_out(&one, "at most 16 descriptors");
-    assert_eq!(marked.count(), 1);
+    marked.comes_to(1);
 }
 
 /// What came and nobody took is closed with the endpoint.
@@ -244,9 +317,9 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
     let sent = send(&told);
     let (in_hand, got, fds) = receive(&other).unwrap();
     assert_eq!((got, fds.len()), (told.clone(), 16));
-    assert_eq!(marked.count(), 17);
+    marked.comes_to(17);
     drop(fds);
-    assert_eq!(marked.count(), 1);
+    marked.comes_to(1);
     drop((in_hand, sent));
     // In the inbox, and in the socket.
     let more = [(); 2].map(|()| offer(one.next_number(), &[HandleKind::CounterMemfd; 16]));
@@ -255,7 +328,7 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
     assert!(marked.count() > 1);
     std::mem::forget(sent);
     drop((one, other));
-    assert_eq!(marked.count(), 1);
+    marked.comes_to(1);
 }
 
 #[test]
@@ -308,7 +381,7 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
         let _sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
         assert_eq!(receive(&theirs).unwrap().1, told);
     }
-    assert_eq!(marked.count(), 1);
+    marked.comes_to(1);
     let words = SharedWords::new(64).unwrap();
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| ours.send_words("words", &words, LONG));
@@ -364,7 +437,7 @@ fn who_has_become_another_user_is_trusted_no_more() {
         );
     }
     drop(take(Content::Timeline).unwrap());
-    assert_eq!(marked.count(), 1);
+    marked.comes_to(1);
     one.check().unwrap();
 }
 

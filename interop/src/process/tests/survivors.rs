@@ -22,7 +22,7 @@ impl Survivor for Told {
     }
 }
 
-fn survivor() -> (Arc<dyn Survivor>, Receiver<PeerLoss>) {
+pub(super) fn survivor() -> (Arc<dyn Survivor>, Receiver<PeerLoss>) {
     let (told, heard) = channel();
     (Arc::new(Told(Mutex::new(told))), heard)
 }
