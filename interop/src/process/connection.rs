@@ -24,6 +24,9 @@ const VERDICT: Duration = Duration::from_secs(1);
 /// Messages that one thread takes from the socket in a row, before others have their turn.
 const IN_A_ROW: u32 = 16;
 
+/// Messages that are taken in one turn for nobody in particular.
+const TURN: u32 = 64;
+
 /// Messages that it takes once its time is over, for one that was there in time. Whoever goes on sending keeps nobody for longer.
 const OVERDUE: u32 = 1024;
 
@@ -454,13 +457,28 @@ impl Connection {
         }
     }
 
-    /// Takes in what is in the socket, as far as there is room.
-    pub(super) fn pump(&self) {
+    /// Takes in what is in the socket, as far as there is room: at most 64 messages, however many the other side sends. True
+    /// if there may be more. Blocks no longer than others hold the lock, for as many messages.
+    pub(super) fn pump(&self) -> bool {
         let mut state = self.enter();
-        while !state.inbox.is_full() {
+        for _ in 0..TURN {
+            if state.inbox.is_full() {
+                return false;
+            }
             let Look::Message = self.look(&mut state) else {
-                break;
+                return false;
             };
+        }
+        true
+    }
+
+    /// As [`pump`](Self::pump), in several turns, for what a process sent that is gone. One that goes on sending is not
+    /// followed for ever.
+    pub(super) fn pump_all(&self) {
+        for _ in 0..OVERDUE / TURN {
+            if !self.pump() {
+                return;
+            }
         }
     }
 
