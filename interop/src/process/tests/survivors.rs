@@ -105,7 +105,7 @@ fn a_killed_process_is_told_of_after_what_it_sent() {
     let waits = one.receive_point_of(LONG).unwrap();
     std::thread::scope(|scope| {
         let receives = [(); 2].map(|()| scope.spawn(|| one.receive_point_of(LONG).unwrap_err()));
-        let awaits = scope.spawn(|| one.receive_words("none", LONG).unwrap_err());
+        let awaits = scope.spawn(|| one.receive_words("none", 64, LONG).unwrap_err());
         child.kill().unwrap();
         let exit = Some(PeerExit::Signal(9));
         let how = PeerLoss::Died { exit };
@@ -351,8 +351,16 @@ fn with_few_descriptors() {
         let maximum = most;
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     };
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let had = open();
     let mut failed = Vec::new();
     for spare in 0..8 {
+        // The socket of the endpoint before is closed by another thread.
+        let begin = std::time::Instant::now();
+        while open() != had && begin.elapsed() < LONG {
+            std::thread::yield_now();
+        }
+        assert_eq!(open(), had);
         let (ours, theirs) = pair();
         let mut raw = Raw::new(theirs);
         raw.hello();
@@ -397,14 +405,7 @@ fn without_a_free_descriptor() {
     let lowest = u64::from(lowest.as_raw_fd().cast_unsigned());
     for spare in [0, 2] {
         let current = Some(lowest + spare);
-        setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current,
-                ..before.clone()
-            },
-        )
-        .unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current, ..before }).unwrap();
         let late = look(&one);
         assert!(late.is_timeout(), "{late}");
         assert!(late.to_string().contains("there is no room"), "{late}");
