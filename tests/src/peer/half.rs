@@ -300,7 +300,10 @@ impl Half {
                 }
             }
             "take" => {
-                self.words = Some(self.endpoint()?.receive_words("words", patience())?);
+                self.words = Some(
+                    self.endpoint()?
+                        .receive_words("words", 1 << 20, patience())?,
+                );
                 done
             }
             "write" => {

@@ -228,23 +228,23 @@ impl Endpoint {
         hand_over(&[handed], Patience::of(timeout))
     }
 
-    /// Words of memory that the other process [sends](Endpoint::send_words) under this label. What they are is judged, and what stands in them may change at any
-    /// time. Objects of another kind or label stay, for who asks for those: several threads may receive at once, each what it asks for.
+    /// Words of memory that the other process [sends](Endpoint::send_words) under this label, `most` bytes of them or fewer. What they are is judged, and what stands in them may change at any
+    /// time. More than `most` bytes are not mapped: the other process chooses the size, and this one has the address space. Objects of another kind or label stay, for who asks for those: several threads may receive at once, each what it asks for.
     ///
     /// # Blocking
     /// Up to `timeout`, for all of it; a second longer where the other process offers them and then says nothing more.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`], with the objects that are there instead; [`Error::Message`] and [`Error::Import`] if what comes is no such memory, which the other side is told, or if
+    /// [`Error::PeerSilent`], with the objects that are there instead; [`Error::Message`] and [`Error::Import`] if what comes is no such memory, or more than `most` bytes, which the other side is told, or if
     /// it is withdrawn; [`Error::PeerLost`].
-    pub fn receive_words(&self, label: &str, timeout: Duration) -> Result<SharedWords> {
+    pub fn receive_words(&self, label: &str, most: u64, timeout: Duration) -> Result<SharedWords> {
         let (content, patience) = (Content::HostMemory, Patience::of(timeout));
         self.take_over(content, label, patience, |offer, fds| {
-            self.open_words(&offer, fds).map(Some)
+            self.open_words(&offer, most, fds).map(Some)
         })
     }
 
-    fn open_words(&self, offer: &Offer, fds: Vec<Foreign>) -> Result<SharedWords> {
+    fn open_words(&self, offer: &Offer, most: u64, fds: Vec<Foreign>) -> Result<SharedWords> {
         let other = |expected: String, found: String| Error::Message {
             endpoint: self.object().clone(),
             expected,
@@ -258,12 +258,20 @@ impl Endpoint {
             let found = format!("\"{}\" with {} others", offer.label, offer.handles.len());
             return Err(other("one descriptor of words of memory".into(), found));
         };
-        let words = SharedWords::open(fd.judged(WordsFd::from_fd)?)?;
-        let found = 4 * words.words().len() as u64;
-        if found == extent.length {
-            return Ok(words);
+        let handle = fd.judged(WordsFd::from_fd)?;
+        // Before it is mapped.
+        let found = handle.bytes();
+        if found != extent.length {
+            let expected = format!("{} bytes of memory, as it says", extent.length);
+            return Err(other(expected, found.to_string()));
         }
-        let expected = format!("{} bytes of memory, as it says", extent.length);
-        Err(other(expected, found.to_string()))
+        if found > most {
+            return Err(Error::Import {
+                object: self.object().clone(),
+                what: format!("memory \"{}\"", offer.label),
+                reason: format!("it has {found} bytes, and {most} are the most that are taken"),
+            });
+        }
+        Ok(SharedWords::open(handle)?)
     }
 }

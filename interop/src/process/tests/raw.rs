@@ -36,7 +36,10 @@ fn shut_out(endpoint: &Endpoint, expected: &str) {
     );
     assert_eq!(receive(endpoint).err().unwrap().to_string(), same);
     assert_eq!(
-        endpoint.receive_words("none", NOW).unwrap_err().to_string(),
+        endpoint
+            .receive_words("none", 64, NOW)
+            .unwrap_err()
+            .to_string(),
         same
     );
     assert_eq!(
@@ -385,7 +388,7 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
     let words = SharedWords::new(64).unwrap();
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| ours.send_words("words", &words, LONG));
-        let received = theirs.receive_words("words", LONG).unwrap();
+        let received = theirs.receive_words("words", 64, LONG).unwrap();
         sent.join().unwrap().unwrap();
         words.words()[3].store(7, Ordering::Relaxed);
         assert_eq!(received.words()[3].load(Ordering::Relaxed), 7);
