@@ -24,8 +24,6 @@ pub(super) type Descriptors = SmallVec<[Foreign; MOST_DESCRIPTORS]>;
 pub(super) struct Sender {
     /// Its process; 0 if that has no id here.
     pub(super) process: u32,
-    /// Its user.
-    pub(super) user: u32,
 }
 
 /// One message, which is still in the socket.
@@ -102,9 +100,8 @@ pub(super) fn peek(
     for (kind, what) in Parts(written.unwrap_or_default()) {
         match kind {
             libc::SCM_CREDENTIALS => {
-                if let [Some(process), Some(user)] = [number(what, 0), number(what, 4)] {
-                    received.from = Some(Sender { process, user });
-                }
+                // Not as which user: nothing follows from that.
+                received.from = number(what, 0).map(|process| Sender { process });
             }
             libc::SCM_RIGHTS | SCM_PIDFD => {
                 for at in (0..what.len()).step_by(4) {

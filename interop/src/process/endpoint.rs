@@ -49,9 +49,10 @@ use crate::negotiate::Process;
 ///
 /// # Opaque handles
 /// Drivers do not check what is behind an opaque descriptor, and one of another kind is undefined behaviour in them. So
-/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd`, and CUDA's handles of events, are taken only from a process of this process's own effective user, as which it has greeted and has sent that very message: such a
-/// process could write into this one's memory anyway (ptrace(2)). [`trust_handles`](Self::trust_handles) lifts that. Counters in shared memory
-/// can be judged, and are taken from everybody.
+/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd`, and CUDA's handles of events, are refused until the application has said that it trusts the other process:
+/// [`trust_handles`](Self::trust_handles), which is `unsafe`. It is called by the process that receives such handles; the home of a plan only sends them. The other process's user
+/// does not matter: a sandboxed child runs as the same user, and may not attach a debugger. Counters and words in shared memory
+/// can be judged, and are taken from every process.
 ///
 /// # When the other process is gone
 /// The thread, `syncline-peer`, sleeps in poll(2) on the socket and on a descriptor of the other process (pidfd_open(2)), and finds out within a moment
@@ -313,29 +314,18 @@ impl Endpoint {
         self.connection().peer.watched()
     }
 
-    /// Whether opaque handles are taken from the other process: if it has greeted as this process's own effective user, or somebody
-    /// [vouches](Self::trust_handles) for it. Unless somebody does, each has to come in a message that was sent as that user, too.
+    /// Whether opaque handles are taken from the other process: once [`trust_handles`](Self::trust_handles) was called.
     #[must_use]
     pub fn trusts_handles(&self) -> bool {
-        self.distrusts(self.connection().peer.user).is_none()
+        self.connection().is_trusted.load(Ordering::Relaxed)
     }
 
-    /// Of who has greeted and who sends as `user`, the one from whom nothing opaque is taken.
-    pub(super) fn distrusts(&self, user: u32) -> Option<u32> {
-        let connection = self.connection();
-        if connection.is_trusted.load(Ordering::Relaxed) {
-            return None;
-        }
-        let own = rustix::process::geteuid().as_raw();
-        let mut users = [connection.peer.user, user].into_iter();
-        users.find(|user| *user != own)
-    }
-
-    /// Takes opaque handles from the other process, whoever it runs as.
+    /// Takes opaque handles from the other process from now on: descriptors of semaphores and memory, and CUDA's events.
     ///
     /// # Safety
-    /// Each opaque descriptor that it sends, and each handle of an event, must hold what its message says, exported by the driver that the message names. Drivers do not
-    /// check it: one of another kind leads to undefined behaviour.
+    /// The other process is trusted: each opaque descriptor that it sends, and each handle of an event, holds what its message says, exported by the driver that the message names. Drivers do not
+    /// check it: one of another kind leads to undefined behaviour. That is so for a program that exports by this library and that no attacker controls, for example this program itself, started by the same
+    /// application. It is not so for a process that is sandboxed because it may be taken over.
     #[allow(
         unsafe_code,
         reason = "the kind of a foreign descriptor cannot be checked"

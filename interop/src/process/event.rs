@@ -126,7 +126,7 @@ impl Endpoint {
                 found: format!("one of {}, with {}", origin_or_none(offer), fds.len()),
             });
         };
-        // SAFETY: the process at the other end, which the kernel names, says so. It has sent it as the same user, or is trusted by the application: otherwise nothing
+        // SAFETY: the process at the other end, which the kernel names, says so. The application has said that it is trusted: otherwise nothing
         // with an event is received.
         Ok(unsafe { EventIpcHandle::from_bytes(bytes, origin.clone(), *self.peer()) })
     }

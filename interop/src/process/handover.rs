@@ -339,7 +339,7 @@ impl Endpoint {
         connection.pump();
         let is_it = |offer: &Offer| offer.content == content && offer.label == shown;
         let received = connection.receive("offer an object", patience, |inbox| inbox.object(is_it));
-        let (offer, descriptors, user) = received.map_err(|error| match error.is_timeout() {
+        let (offer, descriptors) = received.map_err(|error| match error.is_timeout() {
             true => self.not_offered(content, label, patience),
             false => error,
         })?;
@@ -350,12 +350,12 @@ impl Endpoint {
         let mut kinds = offer.handles.iter().map(|handle| handle.kind);
         let opaque = kinds.find(|kind| is_opaque(*kind)).map(HandleKind::name);
         let opaque = opaque.or_else(|| offer.event.map(|_| "event"));
-        let (Some(opaque), Some(user)) = (opaque, self.distrusts(user)) else {
+        let Some(opaque) = opaque.filter(|_| !self.trusts_handles()) else {
             return Ok((in_hand, offer, descriptors.into_vec()));
         };
         drop(descriptors);
         let reason = format!(
-            "{} runs as user {user}, and what no driver checks is taken from the own user alone",
+            "no driver checks it, and {} is not trusted: Endpoint::trust_handles says that it is",
             self.peer(),
         );
         in_hand.refuse(&reason, Patience::of(Duration::ZERO));

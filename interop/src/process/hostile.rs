@@ -90,26 +90,6 @@ impl Raw {
         rustix::net::sendmsg(&self.socket, &bytes, &mut beside, SendFlags::empty()).unwrap();
     }
 
-    /// A message in its turn, beside descriptors, sent in the name of a user: for who may do that.
-    #[cfg(test)]
-    pub(super) fn say_as(&mut self, user: u32, message: &Message, fds: &[BorrowedFd<'_>]) {
-        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, UCred};
-        use rustix::process::{Gid, Uid, getpid};
-        let mut space = [std::mem::MaybeUninit::uninit();
-            rustix::cmsg_space!(ScmRights(16), ScmCredentials(1))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        assert!(beside.push(SendAncillaryMessage::ScmRights(fds)));
-        assert!(beside.push(SendAncillaryMessage::ScmCredentials(UCred {
-            pid: getpid(),
-            uid: Uid::from_raw(user),
-            gid: Gid::from_raw(user),
-        })));
-        let bytes = self.encoded(message);
-        let bytes = [rustix::io::IoSlice::new(&bytes)];
-        rustix::net::sendmsg(&self.socket, &bytes, &mut beside, SendFlags::empty()).unwrap();
-        self.sequence += 1;
-    }
-
     pub(super) fn encoded(&self, message: &Message) -> Vec<u8> {
         let mut buffer = vec![0; MOST];
         let length = message.encode(self.sequence, &mut buffer).unwrap_or(0);

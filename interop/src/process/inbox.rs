@@ -12,16 +12,11 @@ pub(super) const POINTS: usize = 1024;
 /// Other messages that may.
 pub(super) const LETTERS: usize = 16;
 
-/// No user has this number: see chown(2).
-const NOBODY: u32 = u32::MAX;
-
 /// A message other than a point, with what came beside it.
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) message: Message,
     pub(super) descriptors: Descriptors,
-    /// Who its sender ran as when it was sent.
-    pub(super) user: u32,
 }
 
 /// What has arrived, and where what arrives next is put.
@@ -73,18 +68,18 @@ impl Inbox {
         self.letters.retain(|letter| !is_old(&letter.message));
     }
 
-    /// The first object that `is_it`, with what came beside it and who sent it: it is in hand now.
+    /// The first object that `is_it`, with what came beside it: it is in hand now.
     pub(super) fn object(
         &mut self,
         is_it: impl Fn(&Offer) -> bool,
-    ) -> Option<(Offer, Descriptors, u32)> {
+    ) -> Option<(Offer, Descriptors)> {
         let is_it = |message: &Message| matches!(message, Message::Object(offer) if is_it(offer));
         let letter = self.letter(is_it)?;
         let Message::Object(offer) = letter.message else {
             return None;
         };
         self.offers.in_hand(offer.number);
-        Some((offer, letter.descriptors, letter.user))
+        Some((offer, letter.descriptors))
     }
 
     /// Those that nobody has asked for.
@@ -131,7 +126,7 @@ impl Inbox {
             bytes,
             is_cut,
             lacks_descriptors,
-            from,
+            from: _,
             descriptors,
         } = received;
         if is_cut {
@@ -196,7 +191,6 @@ impl Inbox {
                 self.letters.push_back(Letter {
                     message,
                     descriptors,
-                    user: from.map_or(NOBODY, |sender| sender.user),
                 });
             }
             message => {

@@ -15,8 +15,6 @@ use crate::negotiate::Process;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) process: Process,
-    /// The user that the kernel names.
-    pub(super) user: u32,
     /// Where its program lies, if that is told.
     image: Option<[u64; 2]>,
     /// Tells of its end; or why this process may not have one.
@@ -70,7 +68,6 @@ impl Peer {
         }
         Ok(Self {
             process: told,
-            user: from.user,
             image: image(&std::fs::read(format!("/proc/{}/stat", told.id)).unwrap_or_default()),
             watched,
         })

@@ -170,8 +170,8 @@ impl Across<'_> {
                     length,
                     dedicated,
                 } = extent;
-                // SAFETY: the process that has made the plan with this one says so, as the plan does; it runs as the same user or is trusted by
-                // the application, which the endpoint has seen to.
+                // SAFETY: the process that has made the plan with this one says so, as the plan does; the application
+                // has said that it is trusted (`Endpoint::trust_handles`), without which the endpoint refuses such handles.
                 let handle = unsafe {
                     syncline_core::MemoryFd::from_fd(fd, origin, size, length, dedicated)
                 };

@@ -189,8 +189,8 @@ impl Received {
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::TimelineOpaqueFd, Some(party)) => {
                     let origin = across.plan.home().origin();
-                    // SAFETY: the process that has made the plan with this one says so, as the plan does; it runs as the same user or is trusted by
-                    // the application, which the endpoint has seen to. What an importer can find out it does.
+                    // SAFETY: the process that has made the plan with this one says so, as the plan does; the application
+                    // has said that it is trusted (`Endpoint::trust_handles`), without which the endpoint refuses such handles. What an importer can find out it does.
                     timelines.push((party, unsafe { TimelineFd::from_fd(fd.into_fd(), origin) }));
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]

@@ -8,11 +8,11 @@ use rustix::fs::MemfdFlags;
 use syncline_core::{Error, HandleKind, PeerLoss, SharedWords};
 
 use super::survivors::survivor;
-use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
+use super::{LONG, NOW, against_raw, both, look, pair, receive};
 use crate::negotiate::Process;
 use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
-use crate::process::message::{Content, MOST, Message, Offer, POINT};
+use crate::process::message::{MOST, Message, Offer, POINT};
 use crate::process::offers::Answer;
 use crate::process::socket::Patience;
 
@@ -344,15 +344,11 @@ fn an_object_with_another_number_of_descriptors_is_not_sent() {
     assert_eq!(other.receive_point_of(LONG).unwrap(), (1, 1));
 }
 
-/// From another user's process, what no driver checks is refused and the sender told; both go on.
+/// What no driver checks is refused, also from a process of the own user, until the application trusts it. The sender is told, and both go on.
 #[test]
-fn opaque_handles_are_taken_from_the_own_user_alone() {
+fn opaque_handles_are_taken_from_a_trusted_process_alone() {
     let marked = Marked::new("opaque");
-    let (ours, theirs) = both_with(|_, mut peer| {
-        peer.user += 1;
-        peer
-    });
-    assert!(ours.trusts_handles());
+    let (ours, theirs) = both();
     assert!(!theirs.trusts_handles());
     let opaque = [
         HandleKind::TimelineOpaqueFd,
@@ -365,11 +361,12 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
         let sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
         let refused = receive(&theirs).err().unwrap();
         assert!(
-            matches!(&refused, Error::Import { what, .. } if what.contains(kind.name())),
+            matches!(&refused, Error::Import { object, what, reason }
+                if object == theirs.object() && what.contains(kind.name()) && reason.contains("Endpoint::trust_handles")),
             "{refused}"
         );
         let answer = sent.answer(Patience::of(LONG)).unwrap();
-        assert!(matches!(&answer, Answer::Refused(reason) if reason.contains("own user")));
+        assert!(matches!(&answer, Answer::Refused(reason) if reason.contains("is not trusted")));
     }
     // What is judged where it comes in may come from anybody.
     let judged = [
@@ -403,45 +400,6 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
     }
     assert!(theirs.trusts_handles());
     assert_eq!(receive(&theirs).unwrap().2.len(), 1);
-}
-
-/// Who has greeted as the own user and is another by now. For who may send in another's name, as one who has been another may.
-#[test]
-fn who_has_become_another_user_is_trusted_no_more() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let marked = Marked::new("another user");
-    let (one, mut raw) = against_raw();
-    let own = rustix::process::geteuid().as_raw();
-    let opaque = |number| Message::Object(offer(number, &[HandleKind::TimelineOpaqueFd]));
-    let event = Message::Object(Offer {
-        content: Content::CudaEvent,
-        event: Some([5; 64]),
-        ..offer(2, &[])
-    });
-    raw.say_as(own, &opaque(1), &[marked.0.as_fd()]);
-    raw.say_as(65534, &opaque(4), &[marked.0.as_fd()]);
-    raw.say_as(65534, &event, &[]);
-    let judged = Message::Object(offer(3, &[HandleKind::CounterMemfd]));
-    raw.say_as(65534, &judged, &[marked.0.as_fd()]);
-    let take = |content| one.receive_object(content, "offered", Patience::of(LONG));
-    drop(take(Content::Timeline).unwrap());
-    let refusals = [
-        ("timeline-opaque-fd", Content::Timeline),
-        ("event", Content::CudaEvent),
-    ];
-    for (what, content) in refusals {
-        let refused = take(content).err().unwrap();
-        assert!(
-            matches!(&refused, Error::Import { what: told, reason, .. }
-                if told.contains(what) && reason.contains("user 65534")),
-            "{refused}"
-        );
-    }
-    drop(take(Content::Timeline).unwrap());
-    marked.comes_to(1);
-    one.check().unwrap();
 }
 
 /// Who says that it is another process, or started at another time.
