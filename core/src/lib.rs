@@ -27,6 +27,7 @@ mod counter;
 mod error;
 mod fence;
 mod few;
+mod file_kind;
 mod front;
 mod gate;
 mod graph;

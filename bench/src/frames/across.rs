@@ -67,7 +67,7 @@ impl Shared {
                 for slot in 0..SLOTS {
                     let label = label(slot);
                     words.push(match role {
-                        Role::Consumer => endpoint.receive_words(&label, SETUP)?,
+                        Role::Consumer => endpoint.receive_words(&label, bytes, SETUP)?,
                         Role::Producer => {
                             let words = SharedWords::new(bytes)?;
                             endpoint.send_words(&label, &words, SETUP)?;

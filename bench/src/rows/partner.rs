@@ -407,7 +407,7 @@ pub(crate) fn partner() -> Outcome<()> {
     let device = host::Device::new();
     let endpoint = Endpoint::open(theirs, "partner", LONG).map_err(reason)?;
     let [ping, pong] = agreed(&device, &endpoint, false)?;
-    let words = endpoint.receive_words("words", LONG)?;
+    let words = endpoint.receive_words("words", BYTES, LONG)?;
     let party = Party::of(&device).id();
     let made = made(&device, &endpoint, [&ping, &pong])?;
     let [ping, pong] = &made;

@@ -74,27 +74,36 @@ pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failur
         let own = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned();
         let own = own.map_err(|error| Failure::Words(format!("no standard input: {error}")))?;
         let endpoint = Endpoint::open(own, "producer", PATIENCE).map_err(Error::from)?;
-        return produce(args, inventory, &endpoint);
+        return produce(args, inventory, &trusted(endpoint));
     }
     if let Some(path) = &options.connect {
-        return produce(args, inventory, &connect(path)?);
+        return produce(args, inventory, &trusted(connect(path)?));
     }
     if let Some(path) = &options.listen {
         let listener = Listener::bind(path)?;
         let endpoint = listener.accept("consumer", PATIENCE)?;
-        return consume(args, inventory, &endpoint);
+        return consume(args, inventory, &trusted(endpoint));
     }
     let (ours, theirs) = Endpoint::pair()?;
     let mut child = start(args, Stdio::from(theirs))?;
     let ended = Endpoint::open(ours, "consumer", PATIENCE)
         .map_err(|rejected| Failure::from(Error::from(rejected)))
-        .and_then(|endpoint| consume(args, inventory, &endpoint));
+        .and_then(|endpoint| consume(args, inventory, &trusted(endpoint)));
     if ended.is_err() {
         // Otherwise it hears of the end, and follows.
         let _ = child.kill();
     }
     let _ = child.wait();
     ended
+}
+
+/// An endpoint to another process of the demo, from which opaque handles are taken.
+#[allow(unsafe_code, reason = "says that the other process is trusted")]
+fn trusted(endpoint: Endpoint) -> Endpoint {
+    // SAFETY: the other process is the demo, too, which exports by this library. This program has started it, or its user has,
+    // at a path that the user has named.
+    unsafe { endpoint.trust_handles() };
+    endpoint
 }
 
 /// Connects to the process that listens, which may be about to be started.

@@ -6,6 +6,7 @@ use rustix::fs::FileType;
 
 use super::{HandleKind, Rejected};
 use crate::error::{Error, Object};
+use crate::file_kind::file_kind;
 use crate::sync_file;
 
 /// A sync file: one signal of a binary semaphore, which is pending or has been made. Where it has been made, drivers may give no descriptor
@@ -115,8 +116,7 @@ impl From<SyncFd> for Option<OwnedFd> {
 /// Why it is no sync file, if it is none.
 fn judge(fd: BorrowedFd<'_>) -> Result<(), String> {
     let unusable = |errno: rustix::io::Errno| format!("it cannot be used: {errno}");
-    let status = rustix::fs::fstat(fd).map_err(unusable)?;
-    let found = FileType::from_raw_mode(status.st_mode);
+    let found = file_kind(fd).map_err(unusable)?;
     // What the kernel's own objects look like. Files of drivers, which may take the next call for one of theirs, are not asked.
     if found != FileType::Unknown {
         return Err(format!("it is a {found:?}, and no sync file"));

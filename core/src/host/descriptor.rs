@@ -10,6 +10,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::backend::{Attachment, ByEngine, Device as _, Port, Watch, Watcher};
+use crate::file_kind::file_kind;
 use crate::host::Device;
 use crate::point::KeptPoint;
 use crate::state::Shared;
@@ -112,8 +113,7 @@ impl Kind {
             reason,
         };
         let unusable = |errno: Errno| refuse(format!("it cannot be used: {errno}"));
-        let status = rustix::fs::fstat(fd).map_err(unusable)?;
-        let kind = match FileType::from_raw_mode(status.st_mode) {
+        let kind = match file_kind(fd).map_err(unusable)? {
             FileType::Fifo | FileType::Socket => Self::Stream,
             // No file at all, which is what the kernel's own objects look like.
             FileType::Unknown => Self::Anonymous,

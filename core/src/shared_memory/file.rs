@@ -62,6 +62,7 @@ impl<'f> Sealed<'f> {
         if system.f_type as u32 == HUGETLBFS_MAGIC {
             return Err("it is of huge pages, which may run out where a hole is made in it".into());
         }
+        // Its file system is the kernel's own memory, as the seals have shown: this asks no other process.
         let status = rustix::fs::fstat(file).map_err(unusable)?;
         let bytes = u64::try_from(status.st_size).unwrap_or(0);
         Ok(Self { file, bytes })

@@ -37,7 +37,10 @@ struct Inner {
 
 /// A sealed memfd of at least one 32-bit word: a handle of [`SharedWords`]. What it is can be told, so that a bare descriptor comes in without `unsafe`.
 #[derive(Debug)]
-pub struct WordsFd(OwnedFd);
+pub struct WordsFd {
+    fd: OwnedFd,
+    bytes: u64,
+}
 
 impl WordsFd {
     /// Takes a descriptor in, if it is such memory: a memfd sealed so that it keeps its size (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_SEAL`), to be read and
@@ -47,7 +50,10 @@ impl WordsFd {
     /// [`Error::Import`], with what was found instead, and the descriptor, still open.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Rejected<OwnedFd>> {
         match judge(fd.as_fd()) {
-            Ok(_) => Ok(Self(fd)),
+            Ok(file) => {
+                let bytes = file.bytes();
+                Ok(Self { fd, bytes })
+            }
             Err(reason) => Err(Rejected {
                 error: Error::Import {
                     object: Object::new("handle", "shared memory"),
@@ -59,9 +65,16 @@ impl WordsFd {
         }
     }
 
-    /// One that this process has made.
-    pub(crate) const fn known(fd: OwnedFd) -> Self {
-        Self(fd)
+    /// One of so many bytes, which this process has made or judged.
+    pub(crate) const fn known(fd: OwnedFd, bytes: u64) -> Self {
+        Self { fd, bytes }
+    }
+
+    /// The size of the memory, which stays as it is. The process that sent the descriptor has chosen it: so compare it before the
+    /// memory is mapped ([`SharedWords::open`]).
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -76,13 +89,13 @@ fn judge(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
 
 impl From<WordsFd> for OwnedFd {
     fn from(handle: WordsFd) -> Self {
-        handle.0
+        handle.fd
     }
 }
 
 impl AsFd for WordsFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -127,7 +140,7 @@ impl SharedWords {
         match opened {
             Ok(words) => Ok(Self(Arc::new(Inner {
                 object,
-                file: handle.0,
+                file: handle.fd,
                 words,
             }))),
             Err(error) => Err(Rejected { handle, error }),
@@ -157,7 +170,7 @@ impl SharedWords {
         let twin = rustix::io::fcntl_dupfd_cloexec(&self.0.file, 0);
         let twin =
             twin.map_err(|errno| Error::system(&self.0.object, "fcntl(F_DUPFD_CLOEXEC)", errno))?;
-        Ok(WordsFd(twin))
+        Ok(WordsFd::known(twin, 4 * self.words().len() as u64))
     }
 
     /// The words. Others may change them at any time.

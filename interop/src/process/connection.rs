@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use syncline_core::{Error, Object, PeerLoss, Result};
 
 use super::Survivor;
+use super::closing::Closer;
 use super::control::Received;
-use super::inbox::{Inbox, Litter};
+use super::inbox::Inbox;
 use super::message::{HEADER, Message};
 use super::peer::Peer;
 use super::socket::{Bell, Patience, Socket, native, wait};
@@ -23,8 +24,18 @@ const VERDICT: Duration = Duration::from_secs(1);
 /// Messages that one thread takes from the socket in a row, before others have their turn.
 const IN_A_ROW: u32 = 16;
 
+/// Messages that are taken in one turn for nobody in particular.
+const TURN: u32 = 64;
+
 /// Messages that it takes once its time is over, for one that was there in time. Whoever goes on sending keeps nobody for longer.
 const OVERDUE: u32 = 1024;
+
+/// Between two looks at a message for whose descriptors there was no room: nothing tells when there is.
+const NO_ROOM_NAP: Duration = Duration::from_millis(10);
+
+/// What the other side was to do while such a message is the next.
+const BEHIND_DESCRIPTORS: &str = "send what was waited for, which may be behind an object for whose descriptors there is no \
+     room (64 of one peer and 256 of all may be open here, and no more than this process may open),";
 
 /// What the other side was to do while its points fill the inbox.
 const BEHIND_POINTS: &str =
@@ -34,6 +45,8 @@ const BEHIND_POINTS: &str =
 pub(super) struct Connection {
     pub(super) object: Object,
     pub(super) socket: Socket,
+    /// Closes the socket and what came through it.
+    closer: Arc<Closer>,
     pub(super) peer: Peer,
     /// The number of the next message to the other side.
     sending: Mutex<u64>,
@@ -88,6 +101,8 @@ enum Look {
     Message,
     /// There is none.
     Nothing,
+    /// The next one has descriptors for which there is no room.
+    NoRoom,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,11 +111,18 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Connection {
     /// After the greetings.
-    pub(super) fn new(object: Object, socket: Socket, peer: Peer, bells: [Bell; 3]) -> Self {
+    pub(super) fn new(
+        object: Object,
+        socket: Socket,
+        closer: Arc<Closer>,
+        peer: Peer,
+        bells: [Bell; 3],
+    ) -> Self {
         let [over, nudge, bell] = bells;
         Self {
             object,
             socket,
+            closer,
             peer,
             sending: Mutex::new(1),
             receiving: Mutex::new(Receiving {
@@ -262,8 +284,6 @@ impl Connection {
         patience: Patience,
         mut take: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<T> {
-        // Closed behind the lock.
-        let mut litter = Litter::new();
         let mut state = self.enter();
         let (mut looks, mut overdue) = (0_u32, 0);
         loop {
@@ -283,7 +303,11 @@ impl Connection {
             let ended = self.check();
             // Not so for who looks for points, as there is none.
             let is_full = !state.inbox.has_room_for_points();
-            if !is_full && let Look::Message = self.look(&mut state, &mut litter) {
+            let looked = match is_full {
+                true => Look::Nothing,
+                false => self.look(&mut state),
+            };
+            if let Look::Message = looked {
                 looks = looks.wrapping_add(1);
                 if looks.is_multiple_of(IN_A_ROW) {
                     drop(state);
@@ -295,9 +319,20 @@ impl Connection {
                 continue;
             }
             ended?;
+            let has_no_room = matches!(looked, Look::NoRoom);
             if patience.is_over() {
-                let awaited = if is_full { BEHIND_POINTS } else { awaited };
+                let awaited = match (is_full, has_no_room) {
+                    (true, _) => BEHIND_POINTS,
+                    (_, true) => BEHIND_DESCRIPTORS,
+                    _ => awaited,
+                };
                 return Err(self.silent(awaited, patience));
+            }
+            if has_no_room {
+                drop(state);
+                self.sleep(&mut [self.over.heard()], patience.slice(NO_ROOM_NAP))?;
+                state = self.enter();
+                continue;
             }
             if state.is_watched || is_full {
                 state.waiting_for_room += u32::from(is_full);
@@ -344,31 +379,38 @@ impl Connection {
         act(&mut self.enter().inbox);
     }
 
-    /// Takes a message from the socket, if there is one. Descriptors that nobody takes go to `litter`.
-    fn look(&self, state: &mut Receiving, litter: &mut Litter) -> Look {
+    /// Takes a message from the socket, if there is one.
+    fn look(&self, state: &mut Receiving) -> Look {
         if state.at_end || state.broken.is_some() {
             return Look::Nothing;
         }
-        match self.socket.receive(&mut state.inbox.buffer) {
+        match self
+            .socket
+            .peek(&mut state.inbox.buffer, Some(&self.closer))
+        {
             Err(Errno::AGAIN) => return Look::Nothing,
             Err(errno) => {
                 let error = native(&self.object, "recvmsg", errno);
-                self.shut_out(state, error, litter);
+                self.shut_out(state, error);
             }
             Ok(end) if end.bytes == 0 && end.from.is_none() && end.descriptors.is_empty() => {
                 state.at_end = true;
                 return Look::Nothing;
             }
-            Ok(mut received) => {
-                let taken = self.take(state, &mut received);
-                litter.extend(received.descriptors);
-                if let Err(Malformed { expected, found }) = taken {
-                    self.shut_out(state, self.unexpected(expected, found), litter);
-                } else if state.inbox.is_closed() {
-                    self.is_closed.store(true, Ordering::Release);
-                    self.bell.ring();
+            Ok(received) => match self.take(state, received) {
+                Ok(false) => return Look::NoRoom,
+                Ok(true) => {
+                    self.socket.consume();
+                    if state.inbox.is_closed() {
+                        self.is_closed.store(true, Ordering::Release);
+                        self.bell.ring();
+                    }
                 }
-            }
+                // It stays in the socket, which may hold descriptors for which there is no room, and is closed with it.
+                Err(Malformed { expected, found }) => {
+                    self.shut_out(state, self.unexpected(expected, found));
+                }
+            },
         }
         self.arrived.notify_all();
         if state.is_watched && !state.is_nudged {
@@ -378,7 +420,7 @@ impl Connection {
         Look::Message
     }
 
-    fn take(&self, state: &mut Receiving, received: &mut Received) -> Result<(), Malformed> {
+    fn take(&self, state: &mut Receiving, received: Received) -> Result<bool, Malformed> {
         let sender = received.from.map_or(0, |sender| sender.process);
         if sender != self.peer.process.id {
             let found = match sender {
@@ -394,8 +436,8 @@ impl Connection {
     }
 
     /// After something that cannot be: nothing more is taken from the other side, nor sent to it.
-    fn shut_out(&self, state: &mut Receiving, error: Error, litter: &mut Litter) {
-        state.inbox.clear(litter);
+    fn shut_out(&self, state: &mut Receiving, error: Error) {
+        state.inbox.clear();
         state.at_end = true;
         state.broken = Some(self.ended.get_or_init(|| error).clone());
         self.is_closed.store(true, Ordering::Release);
@@ -415,13 +457,27 @@ impl Connection {
         }
     }
 
-    /// Takes in what is in the socket, as far as there is room.
-    pub(super) fn pump(&self) {
-        let mut litter = Litter::new();
+    /// Takes in what is in the socket, as far as there is room: at most 64 messages, however many the other side sends. True
+    /// if there may be more. Blocks no longer than others hold the lock, for as many messages.
+    pub(super) fn pump(&self) -> bool {
         let mut state = self.enter();
-        while !state.inbox.is_full() {
-            if let Look::Nothing = self.look(&mut state, &mut litter) {
-                break;
+        for _ in 0..TURN {
+            if state.inbox.is_full() {
+                return false;
+            }
+            let Look::Message = self.look(&mut state) else {
+                return false;
+            };
+        }
+        true
+    }
+
+    /// As [`pump`](Self::pump), in several turns, for what a process sent that is gone. One that goes on sending is not
+    /// followed for ever.
+    pub(super) fn pump_all(&self) {
+        for _ in 0..OVERDUE / TURN {
+            if !self.pump() {
+                return;
             }
         }
     }

@@ -8,32 +8,32 @@
 )]
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
+use super::closing::{Closer, Foreign};
 use super::message::MOST_DESCRIPTORS;
 
 /// Descriptors that came with a message.
-pub(super) type Descriptors = SmallVec<[OwnedFd; MOST_DESCRIPTORS]>;
+pub(super) type Descriptors = SmallVec<[Foreign; MOST_DESCRIPTORS]>;
 
 /// Who sent a message, as the kernel knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sender {
     /// Its process; 0 if that has no id here.
     pub(super) process: u32,
-    /// Its user.
-    pub(super) user: u32,
 }
 
-/// One message.
+/// One message, which is still in the socket.
 #[derive(Debug)]
 pub(super) struct Received {
     /// Bytes of it that are in the buffer.
     pub(super) bytes: usize,
     /// It was longer than the buffer.
     pub(super) is_cut: bool,
-    /// Not all descriptors have arrived: there were too many, or this process may have no more.
+    /// The message has more descriptors than these: there was no room for them, or this process may open no more.
     pub(super) lacks_descriptors: bool,
     /// `None` at the end of the stream, where no message is.
     pub(super) from: Option<Sender>,
@@ -49,15 +49,23 @@ const RIGHTS: usize = HEADER + (4 * MOST_DESCRIPTORS).next_multiple_of(WORD);
 /// The kernel's number for a descriptor of the sending process, which a socket may be set to bring: `SCM_PIDFD` of the kernel's `socket.h`.
 const SCM_PIDFD: i32 = 4;
 
-/// Room for credentials and for the most descriptors that a message may have. The kernel closes what does not fit.
+/// Room for credentials and for the most descriptors that a message may have.
 #[repr(C, align(8))]
 struct Control([u8; CREDENTIALS + RIGHTS]);
 
-/// The next message, if there is one. Does not block, and allocates nothing.
+/// The next message, if there is one, with as many of its descriptors as `closer` has room for; none without one. Does not
+/// block, and allocates nothing.
+///
+/// The message stays in the socket (`MSG_PEEK`). While it is there, the socket holds its descriptors: so it is never this
+/// call that releases one for which there is no room. That could block, as close(2) can.
 ///
 /// # Errors
 /// `AGAIN` if there is none, and whatever else recvmsg(2) answers.
-pub(super) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Received, Errno> {
+pub(super) fn peek(
+    socket: BorrowedFd<'_>,
+    into: &mut [u8],
+    closer: Option<&Arc<Closer>>,
+) -> Result<Received, Errno> {
     let mut control = Control([0; CREDENTIALS + RIGHTS]);
     let mut room = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -68,8 +76,13 @@ pub(super) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Receive
     message.msg_iov = &raw mut room;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = control.0.len() as _;
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let rights = match closer.map_or(0, |closer| closer.room()) {
+        0 => 0,
+        // Unaligned, as the kernel would fill what is between with one more.
+        room => HEADER + 4 * room,
+    };
+    message.msg_controllen = (CREDENTIALS + rights) as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC | libc::MSG_PEEK;
     // SAFETY: both buffers are borrowed for this call alone, and their lengths are their own.
     let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let Ok(bytes) = usize::try_from(bytes) else {
@@ -87,9 +100,8 @@ pub(super) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Receive
     for (kind, what) in Parts(written.unwrap_or_default()) {
         match kind {
             libc::SCM_CREDENTIALS => {
-                if let [Some(process), Some(user)] = [number(what, 0), number(what, 4)] {
-                    received.from = Some(Sender { process, user });
-                }
+                // Not as which user: nothing follows from that.
+                received.from = number(what, 0).map(|process| Sender { process });
             }
             libc::SCM_RIGHTS | SCM_PIDFD => {
                 for at in (0..what.len()).step_by(4) {
@@ -98,9 +110,12 @@ pub(super) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Receive
                     };
                     // SAFETY: the kernel has just made it for this process, and nobody else has been told of it.
                     let fd = unsafe { OwnedFd::from_raw_fd(number.cast_signed()) };
-                    // One of the sender's process was not asked for, and is closed.
-                    if kind == libc::SCM_RIGHTS {
-                        received.descriptors.push(fd);
+                    // One of the sender's process was not asked for. It is the kernel's own, and closed here.
+                    match (kind, closer) {
+                        (libc::SCM_RIGHTS, Some(closer)) => {
+                            received.descriptors.push(closer.keep(fd));
+                        }
+                        _ => drop(fd),
                     }
                 }
             }

@@ -15,6 +15,7 @@ use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use syncline_core::{Error, Object, Rejected, Result};
 
+use super::closing::Closer;
 use super::connection::Connection;
 use super::message::{MOST, Message, POINT};
 use super::peer::Peer;
@@ -33,7 +34,8 @@ use crate::negotiate::Process;
 /// Nothing. Every message has a version, a length of at most 16 KiB and its number in the sequence, and is checked as a whole
 /// before anything of it is used; who has sent it is what the kernel says (`SO_PASSCRED`). After one that cannot be (malformed, cut short, too
 /// long, out of turn, from another process, with too many descriptors or too few) the endpoint is closed: [`check`](Self::check) and every later call
-/// return that [`Error::Message`], and the other side sees it as left. Received descriptors that nobody takes are closed. At most 1024 points and 16
+/// return that [`Error::Message`], and the other side sees it as left. Received descriptors that no call takes are closed, by the endpoint's
+/// second thread, `syncline-close`: the other side decides how long close(2) takes, and no call waits for that thread. At most 1024 points and 16
 /// other messages wait here until they are asked for. One more of the others ends the endpoint, too. Behind so many points nothing is taken from the socket until some
 /// are received: who waits for something else then waits for that as well, and at the end of its timeout says so. What waits in the socket
 /// itself is bounded by the system, and a sender waits.
@@ -48,9 +50,10 @@ use crate::negotiate::Process;
 ///
 /// # Opaque handles
 /// Drivers do not check what is behind an opaque descriptor, and one of another kind is undefined behaviour in them. So
-/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd`, and CUDA's handles of events, are taken only from a process of this process's own effective user, as which it has greeted and has sent that very message: such a
-/// process could write into this one's memory anyway (ptrace(2)). [`trust_handles`](Self::trust_handles) lifts that. Counters in shared memory
-/// can be judged, and are taken from everybody.
+/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd`, and CUDA's handles of events, are refused until the application has said that it trusts the other process:
+/// [`trust_handles`](Self::trust_handles), which is `unsafe`. It is called by the process that receives such handles; the home of a plan only sends them. The other process's user
+/// does not matter: a sandboxed child runs as the same user, and may not attach a debugger. Counters and words in shared memory
+/// can be judged, and are taken from every process.
 ///
 /// # When the other process is gone
 /// The thread, `syncline-peer`, sleeps in poll(2) on the socket and on a descriptor of the other process (pidfd_open(2)), and finds out within a moment
@@ -138,7 +141,8 @@ impl Endpoint {
     /// it. `label` names the endpoint in errors; the other side is told 64 bytes of it.
     ///
     /// # Errors
-    /// All with the descriptor, still open, though something may have been sent and received by it:
+    /// All with the descriptor, still open, though something may have been sent and received by it. Closing it releases what a
+    /// hostile process has sent through it, which can block; [`connect`](Self::connect) and [`Listener`](super::Listener) leave that to a thread.
     /// * [`Error::Import`] if it is no connected Unix socket of type `SOCK_SEQPACKET`.
     /// * [`Error::PeerSilent`] if nobody greets in time, [`Error::PeerLost`] if the other end is closed.
     /// * [`Error::Message`] if what comes is no greeting of this version, or of another process than that which the kernel names. Both have to be of one
@@ -155,8 +159,40 @@ impl Endpoint {
         timeout: Duration,
         greet: impl FnOnce(&Object, &Socket, Patience) -> Result<Peer>,
     ) -> Result<Self, Rejected<OwnedFd>> {
-        let patience = Patience::of(timeout);
         let object = Object::new("endpoint", label);
+        match Closer::start(&object) {
+            Ok(closer) => Self::with(fd, object, closer, Patience::of(timeout), greet),
+            Err(error) => Err(Rejected { handle: fd, error }),
+        }
+    }
+
+    /// As [`open`](Self::open), over a socket of this library's own: `refused` closes it if that fails.
+    pub(super) fn over_own(
+        socket: OwnedFd,
+        object: Object,
+        refused: &Arc<Closer>,
+        patience: Patience,
+    ) -> Result<Self> {
+        let opened = match Closer::start(&object) {
+            Ok(closer) => Self::with(socket, object, closer, patience, greeting::greet),
+            Err(error) => Err(Rejected {
+                handle: socket,
+                error,
+            }),
+        };
+        opened.map_err(|Rejected { handle, error }| {
+            drop(refused.keep_socket(handle));
+            error
+        })
+    }
+
+    fn with(
+        fd: OwnedFd,
+        object: Object,
+        closer: Arc<Closer>,
+        patience: Patience,
+        greet: impl FnOnce(&Object, &Socket, Patience) -> Result<Peer>,
+    ) -> Result<Self, Rejected<OwnedFd>> {
         if let Err(reason) = Socket::judge(fd.as_fd()) {
             let what = format!("descriptor {}", fd.as_raw_fd());
             let error = Error::Import {
@@ -166,7 +202,7 @@ impl Endpoint {
             };
             return Err(Rejected { handle: fd, error });
         }
-        let socket = match Socket::prepared(fd) {
+        let socket = match Socket::prepared(fd, &closer) {
             Ok(socket) => socket,
             Err((handle, call, errno)) => {
                 let error = native(&object, call, errno);
@@ -198,7 +234,7 @@ impl Endpoint {
         });
         match prepared {
             Ok((bells, peer)) => {
-                let connection = Arc::new(Connection::new(object, socket, peer, bells));
+                let connection = Arc::new(Connection::new(object, socket, closer, peer, bells));
                 // It waits for this, and for nothing else.
                 let _ = start.send(Arc::clone(&connection));
                 Ok(Self(Arc::new(Handle {
@@ -255,8 +291,8 @@ impl Endpoint {
                 Err(errno) => return Err(failed("connect")(errno)),
             }
         }
-        let left = patience.left().unwrap_or(Duration::MAX);
-        Ok(Self::open(socket, label, left)?)
+        let closer = Closer::start(&object)?;
+        Self::over_own(socket, object, &closer, patience)
     }
 
     /// The other process.
@@ -287,29 +323,18 @@ impl Endpoint {
         self.connection().peer.watched()
     }
 
-    /// Whether opaque handles are taken from the other process: if it has greeted as this process's own effective user, or somebody
-    /// [vouches](Self::trust_handles) for it. Unless somebody does, each has to come in a message that was sent as that user, too.
+    /// Whether opaque handles are taken from the other process: once [`trust_handles`](Self::trust_handles) was called.
     #[must_use]
     pub fn trusts_handles(&self) -> bool {
-        self.distrusts(self.connection().peer.user).is_none()
+        self.connection().is_trusted.load(Ordering::Relaxed)
     }
 
-    /// Of who has greeted and who sends as `user`, the one from whom nothing opaque is taken.
-    pub(super) fn distrusts(&self, user: u32) -> Option<u32> {
-        let connection = self.connection();
-        if connection.is_trusted.load(Ordering::Relaxed) {
-            return None;
-        }
-        let own = rustix::process::geteuid().as_raw();
-        let mut users = [connection.peer.user, user].into_iter();
-        users.find(|user| *user != own)
-    }
-
-    /// Takes opaque handles from the other process, whoever it runs as.
+    /// Takes opaque handles from the other process from now on: descriptors of semaphores and memory, and CUDA's events.
     ///
     /// # Safety
-    /// Each opaque descriptor that it sends, and each handle of an event, must hold what its message says, exported by the driver that the message names. Drivers do not
-    /// check it: one of another kind leads to undefined behaviour.
+    /// The other process is trusted: each opaque descriptor that it sends, and each handle of an event, holds what its message says, exported by the driver that the message names. Drivers do not
+    /// check it: one of another kind leads to undefined behaviour. That is so for a program that exports by this library and that no attacker controls, for example this program itself, started by the same
+    /// application. It is not so for a process that is sandboxed because it may be taken over.
     #[allow(
         unsafe_code,
         reason = "the kind of a foreign descriptor cannot be checked"

@@ -4,13 +4,13 @@
     reason = "takes in what only another process can keep in being"
 )]
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use syncline_core::{Error, Fence, Result};
 use syncline_cuda::{Device, EventIpcHandle, InterprocessEvent};
 
 use super::Endpoint;
+use super::closing::Foreign;
 use super::handover::{Handed, hand_over};
 use super::message::{Content, Offer};
 use super::socket::Patience;
@@ -118,7 +118,7 @@ impl Endpoint {
         })
     }
 
-    fn judge_event(&self, offer: &Offer, fds: &[OwnedFd]) -> Result<EventIpcHandle> {
+    fn judge_event(&self, offer: &Offer, fds: &[Foreign]) -> Result<EventIpcHandle> {
         let (Some(bytes), Some(origin), []) = (offer.event, &offer.origin, fds) else {
             return Err(Error::Message {
                 endpoint: self.object().clone(),
@@ -126,7 +126,7 @@ impl Endpoint {
                 found: format!("one of {}, with {}", origin_or_none(offer), fds.len()),
             });
         };
-        // SAFETY: the process at the other end, which the kernel names, says so. It has sent it as the same user, or is trusted by the application: otherwise nothing
+        // SAFETY: the process at the other end, which the kernel names, says so. The application has said that it is trusted: otherwise nothing
         // with an event is received.
         Ok(unsafe { EventIpcHandle::from_bytes(bytes, origin.clone(), *self.peer()) })
     }

@@ -17,6 +17,7 @@ use crate::negotiate::Process;
 pub(super) fn greet(object: &Object, socket: &Socket, patience: Patience) -> Result<Peer> {
     let mut buffer = vec![0; MOST];
     say_hello(object, socket, &mut buffer, patience)?;
+    // Without room for descriptors: a process that is not known yet brings none into this one.
     let received = first(object, socket, &mut buffer, patience)?;
     let from = received.from;
     let unexpected = |Malformed { expected, found }| Error::Message {
@@ -25,6 +26,7 @@ pub(super) fn greet(object: &Object, socket: &Socket, patience: Patience) -> Res
         found,
     };
     let told = judge(&received, &buffer).map_err(unexpected)?;
+    socket.consume();
     let from = from.ok_or_else(|| {
         unexpected(Malformed::new(
             "a greeting from a process",
@@ -66,7 +68,7 @@ fn first(
     patience: Patience,
 ) -> Result<Received> {
     loop {
-        match socket.receive(buffer) {
+        match socket.peek(buffer, None) {
             Ok(end) if end.bytes == 0 && end.from.is_none() => return Err(gone(object)),
             Ok(received) => return Ok(received),
             Err(Errno::AGAIN) if patience.is_over() => {
@@ -102,10 +104,11 @@ fn judge(received: &Received, buffer: &[u8]) -> Result<Process, Malformed> {
         let found = format_args!("one of more than {MOST}");
         return Err(Malformed::new("a message of at most 16384 bytes", found));
     }
-    let beside = received.descriptors.len();
-    if beside > 0 || received.lacks_descriptors {
-        let found = format_args!("{beside} or more");
-        return Err(Malformed::new("a greeting without descriptors", found));
+    if received.lacks_descriptors {
+        return Err(Malformed::new(
+            "a greeting without descriptors",
+            "one with some",
+        ));
     }
     match Message::decode(buffer.get(..received.bytes).unwrap_or_default())? {
         (0, Message::Hello { process, .. }) => Ok(process),

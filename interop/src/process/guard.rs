@@ -53,7 +53,7 @@ fn loss(connection: &Connection) -> Option<PeerLoss> {
         let is_ending = connection.has_survivors() && connection.peer.is_ending();
         if seen.has_died || seen.has_hung_up || is_ending {
             // Whether it has said that it goes.
-            connection.pump();
+            connection.pump_all();
         }
         if let Some(how) = connection.closed() {
             return Some(how);

@@ -9,6 +9,7 @@ use syncline_core::{Error, HandleKind, Result};
 
 use super::Endpoint;
 use super::agree::each;
+use super::closing::Foreign;
 use super::message::{Content, LABEL, Message, Offer};
 use super::offers::{Answer, End};
 use super::socket::Patience;
@@ -294,7 +295,7 @@ impl Endpoint {
         content: Content,
         label: &str,
         patience: Patience,
-        mut accept: impl FnMut(Offer, Vec<OwnedFd>) -> Result<Option<T>>,
+        mut accept: impl FnMut(Offer, Vec<Foreign>) -> Result<Option<T>>,
     ) -> Result<T> {
         loop {
             let (in_hand, offer, fds) = self.receive_object(content, label, patience)?;
@@ -331,14 +332,14 @@ impl Endpoint {
         content: Content,
         label: &str,
         patience: Patience,
-    ) -> Result<(InHand<'_>, Offer, Vec<OwnedFd>)> {
+    ) -> Result<(InHand<'_>, Offer, Vec<Foreign>)> {
         let shown = shortened(label, LABEL);
         let connection = self.connection();
         // What was withdrawn meanwhile goes first.
         connection.pump();
         let is_it = |offer: &Offer| offer.content == content && offer.label == shown;
         let received = connection.receive("offer an object", patience, |inbox| inbox.object(is_it));
-        let (offer, descriptors, user) = received.map_err(|error| match error.is_timeout() {
+        let (offer, descriptors) = received.map_err(|error| match error.is_timeout() {
             true => self.not_offered(content, label, patience),
             false => error,
         })?;
@@ -349,12 +350,12 @@ impl Endpoint {
         let mut kinds = offer.handles.iter().map(|handle| handle.kind);
         let opaque = kinds.find(|kind| is_opaque(*kind)).map(HandleKind::name);
         let opaque = opaque.or_else(|| offer.event.map(|_| "event"));
-        let (Some(opaque), Some(user)) = (opaque, self.distrusts(user)) else {
+        let Some(opaque) = opaque.filter(|_| !self.trusts_handles()) else {
             return Ok((in_hand, offer, descriptors.into_vec()));
         };
         drop(descriptors);
         let reason = format!(
-            "{} runs as user {user}, and what no driver checks is taken from the own user alone",
+            "no driver checks it, and {} is not trusted: Endpoint::trust_handles says that it is",
             self.peer(),
         );
         in_hand.refuse(&reason, Patience::of(Duration::ZERO));

@@ -14,12 +14,12 @@ use super::Endpoint;
 use super::handover::{Handed, hand_over};
 use super::message::{Content, Extent, HEADER, Handle, MOST, Message, Offer};
 use super::parties::Agreed;
-use super::socket::{Patience, Socket};
+use super::socket::{self, Patience};
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
 
 /// The other side: a bare socket, and the number of its next message if it kept to the rules.
 pub(super) struct Raw {
-    socket: Socket,
+    socket: OwnedFd,
     pub(super) sequence: u64,
     last: Vec<u8>,
     /// One of each kind that a descriptor may be.
@@ -63,11 +63,8 @@ impl Raw {
         let file = File::open("/dev/null").map(OwnedFd::from);
         let folder = File::open("/proc").map(OwnedFd::from);
         let others = [memory.ok(), socket.ok(), pipe.ok(), file.ok(), folder.ok()];
-        let Ok(socket) = Socket::prepared(fd) else {
-            panic!("no socket");
-        };
         Self {
-            socket,
+            socket: fd,
             sequence: 0,
             last: Vec::new(),
             others: others.into_iter().flatten().collect(),
@@ -78,7 +75,7 @@ impl Raw {
     pub(super) fn bytes(&mut self, bytes: &[u8], descriptors: usize) {
         let others = self.others.iter().cycle().map(OwnedFd::as_fd);
         let fds: Vec<BorrowedFd<'_>> = others.take(descriptors).collect();
-        let _ = self.socket.send(bytes, &fds);
+        let _ = socket::send(self.socket.as_fd(), bytes, &fds);
         self.last = bytes.to_vec();
     }
 
@@ -91,26 +88,6 @@ impl Raw {
         assert!(beside.push(SendAncillaryMessage::ScmRights(fds)));
         let bytes = [rustix::io::IoSlice::new(bytes)];
         rustix::net::sendmsg(&self.socket, &bytes, &mut beside, SendFlags::empty()).unwrap();
-    }
-
-    /// A message in its turn, beside descriptors, sent in the name of a user: for who may do that.
-    #[cfg(test)]
-    pub(super) fn say_as(&mut self, user: u32, message: &Message, fds: &[BorrowedFd<'_>]) {
-        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, UCred};
-        use rustix::process::{Gid, Uid, getpid};
-        let mut space = [std::mem::MaybeUninit::uninit();
-            rustix::cmsg_space!(ScmRights(16), ScmCredentials(1))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        assert!(beside.push(SendAncillaryMessage::ScmRights(fds)));
-        assert!(beside.push(SendAncillaryMessage::ScmCredentials(UCred {
-            pid: getpid(),
-            uid: Uid::from_raw(user),
-            gid: Gid::from_raw(user),
-        })));
-        let bytes = self.encoded(message);
-        let bytes = [rustix::io::IoSlice::new(&bytes)];
-        rustix::net::sendmsg(&self.socket, &bytes, &mut beside, SendFlags::empty()).unwrap();
-        self.sequence += 1;
     }
 
     pub(super) fn encoded(&self, message: &Message) -> Vec<u8> {
@@ -141,28 +118,25 @@ impl Raw {
     /// Until something has come.
     #[cfg(test)]
     pub(super) fn wait(&self) {
-        let mut asked = [self.socket.readable()];
-        super::socket::wait(&mut asked, super::socket::Patience::of(Duration::MAX)).unwrap();
+        use rustix::event::{PollFd, PollFlags};
+        let mut asked = [PollFd::new(&self.socket, PollFlags::IN)];
+        socket::wait(&mut asked, Patience::of(Duration::MAX)).unwrap();
     }
 
     /// Until so many messages have come, which are gone then.
     #[cfg(test)]
     pub(super) fn heard(&self, count: usize) {
-        let mut buffer = vec![0; MOST];
         for _ in 0..count {
             self.wait();
-            assert!(self.socket.receive(&mut buffer).is_ok());
+            assert!(socket::consume(self.socket.as_fd()));
         }
     }
 
     /// Empties what has come, and closes what came along.
     pub(super) fn drain(&self) {
-        let mut buffer = vec![0; MOST];
-        while let Ok(received) = self.socket.receive(&mut buffer) {
-            if received.from.is_none() {
-                break;
-            }
-        }
+        // At the end of the stream there would be no end of it.
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        while let Ok((1.., _)) = rustix::net::recv(&self.socket, &mut [0_u8; 1], flags) {}
     }
 }
 

@@ -1,7 +1,6 @@
 //! What has arrived and nobody has asked for yet, in memory that was there before.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 
 use super::control::{Descriptors, Received};
 use super::message::{MOST, Message, Offer};
@@ -13,19 +12,11 @@ pub(super) const POINTS: usize = 1024;
 /// Other messages that may.
 pub(super) const LETTERS: usize = 16;
 
-/// No user has this number: see chown(2).
-const NOBODY: u32 = u32::MAX;
-
-/// Descriptors that nobody takes. To close one may block, for as long as whoever is behind it likes: so that is done where nobody waits.
-pub(super) type Litter = Vec<OwnedFd>;
-
 /// A message other than a point, with what came beside it.
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) message: Message,
     pub(super) descriptors: Descriptors,
-    /// Who its sender ran as when it was sent.
-    pub(super) user: u32,
 }
 
 /// What has arrived, and where what arrives next is put.
@@ -77,18 +68,18 @@ impl Inbox {
         self.letters.retain(|letter| !is_old(&letter.message));
     }
 
-    /// The first object that `is_it`, with what came beside it and who sent it: it is in hand now.
+    /// The first object that `is_it`, with what came beside it: it is in hand now.
     pub(super) fn object(
         &mut self,
         is_it: impl Fn(&Offer) -> bool,
-    ) -> Option<(Offer, Descriptors, u32)> {
+    ) -> Option<(Offer, Descriptors)> {
         let is_it = |message: &Message| matches!(message, Message::Object(offer) if is_it(offer));
         let letter = self.letter(is_it)?;
         let Message::Object(offer) = letter.message else {
             return None;
         };
         self.offers.in_hand(offer.number);
-        Some((offer, letter.descriptors, letter.user))
+        Some((offer, letter.descriptors))
     }
 
     /// Those that nobody has asked for.
@@ -119,39 +110,42 @@ impl Inbox {
         !self.has_room_for_points() || self.letters.len() == LETTERS
     }
 
-    /// Without anything. What came along goes to `litter`.
-    pub(super) fn clear(&mut self, litter: &mut Litter) {
+    /// Without anything.
+    pub(super) fn clear(&mut self) {
         self.points.clear();
-        let letters = self.letters.drain(..);
-        litter.extend(letters.flat_map(|letter| letter.descriptors));
+        self.letters.clear();
     }
 
-    /// Takes in what has been received into the buffer, from the process that it had to come from.
+    /// Takes in what has been received into the buffer, from the process that it had to come from. False if it has to wait
+    /// for room for its descriptors: nothing has changed then.
     ///
     /// # Errors
-    /// What is wrong with it. Its descriptors stay with it then.
-    pub(super) fn take(&mut self, received: &mut Received) -> Result<(), Malformed> {
+    /// What is wrong with it.
+    pub(super) fn take(&mut self, received: Received) -> Result<bool, Malformed> {
         let Received {
             bytes,
             is_cut,
             lacks_descriptors,
-            from,
-            ref mut descriptors,
-        } = *received;
+            from: _,
+            descriptors,
+        } = received;
         if is_cut {
             let found = format_args!("one of more than {MOST}");
             return Err(Malformed::new("a message of at most 16384 bytes", found));
         }
-        if lacks_descriptors {
-            let found = "more, or more than this process may open";
-            return Err(Malformed::new("at most 16 descriptors", found));
-        }
         let (sequence, message) = Message::decode(self.buffer.get(..bytes).unwrap_or_default())?;
-        self.in_turn(sequence, &message)?;
         let announced = match &message {
             Message::Object(offer) => offer.handles.len(),
             _ => 0,
         };
+        if lacks_descriptors && descriptors.len() < announced {
+            return Ok(false);
+        }
+        if lacks_descriptors {
+            let expected = "at most 16 descriptors, as many as are told";
+            return Err(Malformed::new(expected, "more"));
+        }
+        self.in_turn(sequence, &message)?;
         if descriptors.len() != announced {
             let name = message.name();
             let found = format_args!("{} beside {name} that tells {announced}", descriptors.len());
@@ -196,8 +190,7 @@ impl Inbox {
                 }
                 self.letters.push_back(Letter {
                     message,
-                    descriptors: std::mem::take(descriptors),
-                    user: from.map_or(NOBODY, |sender| sender.user),
+                    descriptors,
                 });
             }
             message => {
@@ -208,7 +201,7 @@ impl Inbox {
                 ));
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn in_turn(&mut self, sequence: u64, message: &Message) -> Result<(), Malformed> {

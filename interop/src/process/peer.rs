@@ -15,8 +15,6 @@ use crate::negotiate::Process;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) process: Process,
-    /// The user that the kernel names.
-    pub(super) user: u32,
     /// Where its program lies, if that is told.
     image: Option<[u64; 2]>,
     /// Tells of its end; or why this process may not have one.
@@ -61,7 +59,8 @@ impl Peer {
         };
         // After that, so that both are about one process, also if ids are given again.
         let found = Process::with_id(told.id);
-        if found.started != told.started && found.started != 0 && told.started != 0 {
+        // Where /proc tells no time here, nothing can be compared.
+        if found.started != told.started && found.started != 0 {
             let (told, found) = (told.started, found.started);
             return Err(lies(format!(
                 "that it started at {told}, and not at {found}"
@@ -69,7 +68,6 @@ impl Peer {
         }
         Ok(Self {
             process: told,
-            user: from.user,
             image: image(&std::fs::read(format!("/proc/{}/stat", told.id)).unwrap_or_default()),
             watched,
         })

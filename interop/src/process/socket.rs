@@ -2,17 +2,19 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::FileType;
 use rustix::io::{Errno, FdFlags, IoSlice};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags,
-    SocketType, sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
+    SocketFlags, SocketType, sockopt,
 };
 use syncline_core::{Error, Object, Result};
 
+use super::closing::{Closer, Foreign};
 use super::control::{self, Received};
 use super::message::MOST_DESCRIPTORS;
 
@@ -122,9 +124,9 @@ impl Bell {
     }
 }
 
-/// A connected socket of the right kind.
+/// A connected socket of the right kind. What nobody has read of it may hold descriptors of the peer, so its thread closes it.
 #[derive(Debug)]
-pub(super) struct Socket(OwnedFd);
+pub(super) struct Socket(Foreign);
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -166,14 +168,17 @@ impl Socket {
     ///
     /// # Errors
     /// The call that failed, and the descriptor.
-    pub(super) fn prepared(fd: OwnedFd) -> Result<Self, (OwnedFd, &'static str, Errno)> {
+    pub(super) fn prepared(
+        fd: OwnedFd,
+        closer: &Arc<Closer>,
+    ) -> Result<Self, (OwnedFd, &'static str, Errno)> {
         if let Err(errno) = rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC) {
             return Err((fd, "fcntl(F_SETFD)", errno));
         }
         if let Err(errno) = sockopt::set_socket_passcred(&fd, true) {
             return Err((fd, "setsockopt(SO_PASSCRED)", errno));
         }
-        Ok(Self(fd))
+        Ok(Self(closer.keep_socket(fd)))
     }
 
     /// Both ends of a connection. The kernel tells who sends from the first message on.
@@ -205,7 +210,7 @@ impl Socket {
     }
 
     pub(super) fn into_fd(self) -> OwnedFd {
-        self.0
+        self.0.into_fd()
     }
 
     /// Sends one whole message. Does not block, and allocates nothing.
@@ -213,33 +218,32 @@ impl Socket {
     /// # Errors
     /// `AGAIN` if there is no room, and whatever else sendmsg(2) answers. Nothing was sent then.
     pub(super) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(Errno::MSGSIZE);
-        }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        loop {
-            match rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut beside, flags) {
-                Err(Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(errno) => return Err(errno),
-            }
-        }
+        send(self.as_fd(), bytes, fds)
     }
 
-    /// The next message; at the end of the stream one that nobody has sent. Does not block, and allocates nothing.
+    /// The next message, which stays in the socket, with as many of its descriptors as `closer` has room for; none without
+    /// one. At the end of the stream one that nobody has sent. Does not block, and allocates nothing.
     ///
     /// # Errors
     /// `AGAIN` if there is none, and whatever else recvmsg(2) answers.
-    pub(super) fn receive(&self, into: &mut [u8]) -> Result<Received, Errno> {
+    pub(super) fn peek(
+        &self,
+        into: &mut [u8],
+        closer: Option<&Arc<Closer>>,
+    ) -> Result<Received, Errno> {
         loop {
-            match control::receive(self.0.as_fd(), into) {
+            match control::peek(self.as_fd(), into, closer) {
                 // Told once, to whose unread messages the other side has closed its end; what it has sent itself is still there.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
                 other => return other,
             }
         }
+    }
+
+    /// Takes the message out of the socket that [`peek`](Self::peek) has shown, without its descriptors. Blocks if the socket
+    /// held the last reference to one of them: so only for messages of which all descriptors were shown.
+    pub(super) fn consume(&self) {
+        consume(self.as_fd());
     }
 
     pub(super) fn readable(&self) -> PollFd<'_> {
@@ -259,5 +263,36 @@ impl Socket {
     pub(super) fn shut_down(&self) {
         // Fails only where it is so already.
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+    }
+}
+
+/// As [`Socket::send`], by any socket of the kind.
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::MSGSIZE);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    loop {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, flags) {
+            Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// As [`Socket::consume`], from any socket of the kind. False if there was nothing.
+pub(super) fn consume(socket: BorrowedFd<'_>) -> bool {
+    loop {
+        match rustix::net::recv(socket, &mut [0_u8; 0], RecvFlags::DONTWAIT) {
+            Err(Errno::INTR | Errno::CONNRESET) => {}
+            other => return other.is_ok(),
+        }
     }
 }

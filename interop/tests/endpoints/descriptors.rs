@@ -103,7 +103,7 @@ fn an_endpoint_leaves_nothing_behind_and_is_what_it_says() {
                 .to_string()
                 .starts_with("endpoint \"parent\" #")
         );
-        assert!(one.trusts_handles());
+        assert!(!one.trusts_handles());
         one.watches_process().unwrap();
         one.check().unwrap();
         let clone = one.clone();

@@ -169,3 +169,39 @@ fn mute_if_there_is_room(path: &std::path::Path) -> Option<rustix::fd::OwnedFd> 
     let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap());
     connected.is_ok().then_some(socket)
 }
+
+/// A client that connects and says nothing holds neither the call nor the clients behind it.
+#[test]
+fn a_silent_client_does_not_hold_those_behind_it() {
+    let alone = Alone::new();
+    {
+        let folder = Folder::new("silent");
+        let path = folder.0.join("socket");
+        let listener = std::sync::Arc::new(Listener::bind(&path).unwrap());
+        let silent = [mute(&path), mute(&path)];
+        let (done, told) = std::sync::mpsc::channel();
+        let accepts = listener.clone();
+        std::thread::spawn(move || {
+            let accepted = accepts.accept("server", Duration::MAX);
+            drop(accepts);
+            done.send(accepted)
+        });
+        let client = Endpoint::connect(&path, "client", LONG).unwrap();
+        let server = told
+            .recv_timeout(LONG)
+            .expect("it waits for the silent client")
+            .unwrap();
+        assert_eq!(server.peer(), client.peer());
+        drop(silent);
+    }
+    alone.nothing_is_left();
+}
+
+/// It would be an abstract socket, whose name has no permissions.
+#[test]
+fn an_empty_path_is_refused() {
+    let alone = Alone::new();
+    let refused = Listener::bind("").unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    alone.nothing_is_left();
+}

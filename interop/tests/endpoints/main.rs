@@ -72,7 +72,10 @@ fn now() -> (usize, usize) {
         .unwrap()
         .filter(|task| {
             let name = task.as_ref().unwrap().path().join("comm");
-            std::fs::read_to_string(name).is_ok_and(|name| name.trim() == "syncline-peer")
+            std::fs::read_to_string(name).is_ok_and(|name| {
+                let name = name.trim();
+                name == "syncline-peer" || name == "syncline-close"
+            })
         });
     (descriptors, threads.count())
 }

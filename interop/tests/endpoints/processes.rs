@@ -499,24 +499,25 @@ fn a_process_connects_by_a_path() {
     alone.nothing_is_left();
 }
 
-/// A process of another user is told by the kernel, and nothing opaque is taken from it. For who may start such a process.
+/// Neither a child of the same user, which may be sandboxed, nor a process of another one, for who may start such a process.
 #[test]
-fn another_user_is_not_trusted_with_handles() {
+fn no_process_is_trusted_with_handles_before_the_application_says_so() {
     let alone = Alone::new();
+    let distrusts = |family: &Family| {
+        assert!(!family.endpoint().trusts_handles());
+        // SAFETY: it sends nothing.
+        unsafe { family.endpoint().trust_handles() };
+        assert!(family.endpoint().trusts_handles());
+    };
+    distrusts(&Family::new("is killed"));
     if rustix::process::geteuid().is_root() {
         let nobody = 65534;
         let probe = command("none").uid(nobody).env_remove(ROLE).status();
         if probe.is_ok_and(|status| status.success()) {
-            let family = Family::with("is killed", |command| {
+            distrusts(&Family::with("is killed", |command| {
                 command.uid(nobody);
-            });
-            assert!(!family.endpoint().trusts_handles());
-            // SAFETY: it sends nothing.
-            unsafe { family.endpoint().trust_handles() };
-            assert!(family.endpoint().trusts_handles());
+            }));
         }
-        let family = Family::new("is killed");
-        assert!(family.endpoint().trusts_handles());
     }
     alone.nothing_is_left();
 }

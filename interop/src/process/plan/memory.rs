@@ -16,6 +16,7 @@ use crate::any::Device;
 use crate::buffer::Memory;
 use crate::negotiate::{Needs, PartyId, Plan};
 use crate::process::Endpoint;
+use crate::process::closing::Foreign;
 use crate::process::message::{Content, Extent, Handle, Offer};
 use crate::process::socket::Patience;
 
@@ -132,7 +133,7 @@ impl Across<'_> {
             let extent = self.judge_memory(peer, &offer, bytes, &expected)?;
             let imports = expected.iter().zip(fds);
             let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
-            let made = imports.map(|(id, fd)| Ok((id, self.import(id, fd, extent)?)));
+            let made = imports.map(|(id, fd)| Ok((id, self.import(id, fd.into_fd(), extent)?)));
             Ok(Some(made.collect::<Result<_>>()?))
         })
     }
@@ -164,8 +165,8 @@ impl Across<'_> {
         match self.device(id) {
             #[cfg(feature = "cuda")]
             Some(Device::Cuda(cuda)) => {
-                // SAFETY: the process that has made the plan with this one says so, as the plan does; it runs as the same user or is trusted by
-                // the application, which the endpoint has seen to.
+                // SAFETY: the process that has made the plan with this one says so, as the plan does; the application
+                // has said that it is trusted (`Endpoint::trust_handles`), without which the endpoint refuses such handles.
                 let handle = unsafe { handle(fd, origin, extent) };
                 Ok(Memory::Cuda(cuda.import_memory(handle)?))
             }
@@ -239,23 +240,23 @@ impl Endpoint {
         hand_over(&[handed], Patience::of(timeout))
     }
 
-    /// Words of memory that the other process [sends](Endpoint::send_words) under this label. What they are is judged, and what stands in them may change at any
-    /// time. Objects of another kind or label stay, for who asks for those: several threads may receive at once, each what it asks for.
+    /// Words of memory that the other process [sends](Endpoint::send_words) under this label, `most` bytes of them or fewer. What they are is judged, and what stands in them may change at any
+    /// time. More than `most` bytes are not mapped: the other process chooses the size, and this one has the address space. Objects of another kind or label stay, for who asks for those: several threads may receive at once, each what it asks for.
     ///
     /// # Blocking
     /// Up to `timeout`, for all of it; a second longer where the other process offers them and then says nothing more.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`], with the objects that are there instead; [`Error::Message`] and [`Error::Import`] if what comes is no such memory, which the other side is told, or if
+    /// [`Error::PeerSilent`], with the objects that are there instead; [`Error::Message`] and [`Error::Import`] if what comes is no such memory, or more than `most` bytes, which the other side is told, or if
     /// it is withdrawn; [`Error::PeerLost`].
-    pub fn receive_words(&self, label: &str, timeout: Duration) -> Result<SharedWords> {
+    pub fn receive_words(&self, label: &str, most: u64, timeout: Duration) -> Result<SharedWords> {
         let (content, patience) = (Content::HostMemory, Patience::of(timeout));
         self.take_over(content, label, patience, |offer, fds| {
-            self.open_words(&offer, fds).map(Some)
+            self.open_words(&offer, most, fds).map(Some)
         })
     }
 
-    fn open_words(&self, offer: &Offer, fds: Vec<OwnedFd>) -> Result<SharedWords> {
+    fn open_words(&self, offer: &Offer, most: u64, fds: Vec<Foreign>) -> Result<SharedWords> {
         let other = |expected: String, found: String| Error::Message {
             endpoint: self.object().clone(),
             expected,
@@ -269,12 +270,20 @@ impl Endpoint {
             let found = format!("\"{}\" with {} others", offer.label, offer.handles.len());
             return Err(other("one descriptor of words of memory".into(), found));
         };
-        let words = SharedWords::open(WordsFd::from_fd(fd)?)?;
-        let found = 4 * words.words().len() as u64;
-        if found == extent.length {
-            return Ok(words);
+        let handle = fd.judged(WordsFd::from_fd)?;
+        // Before it is mapped.
+        let found = handle.bytes();
+        if found != extent.length {
+            let expected = format!("{} bytes of memory, as it says", extent.length);
+            return Err(other(expected, found.to_string()));
         }
-        let expected = format!("{} bytes of memory, as it says", extent.length);
-        Err(other(expected, found.to_string()))
+        if found > most {
+            return Err(Error::Import {
+                object: self.object().clone(),
+                what: format!("memory \"{}\"", offer.label),
+                reason: format!("it has {found} bytes, and {most} are the most that are taken"),
+            });
+        }
+        Ok(SharedWords::open(handle)?)
     }
 }

@@ -23,6 +23,7 @@ use crate::binary::BinarySemaphore;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::negotiate::PartyId;
 use crate::negotiate::{Lines, Mechanism, Needs};
+use crate::process::closing::Foreign;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -173,30 +174,30 @@ impl Received {
     pub(super) fn open(
         across: &Across<'_>,
         handles: Vec<Handle>,
-        fds: Vec<OwnedFd>,
+        fds: Vec<Foreign>,
     ) -> Result<Self> {
         let (mut page, mut times) = (None, None);
         #[cfg(any(feature = "cuda", feature = "vulkan"))]
         let (mut timelines, mut binaries) = (Vec::new(), Vec::new());
         for (handle, fd) in handles.into_iter().zip(fds) {
             match (handle.kind, handle.party) {
-                (HandleKind::CounterMemfd, _) => page = Some(CounterFd::from_fd(fd)?),
+                (HandleKind::CounterMemfd, _) => page = Some(fd.judged(CounterFd::from_fd)?),
                 (HandleKind::WordsMemfd, _) => {
-                    let words = WordsFd::from_fd(fd)?;
+                    let words = fd.judged(WordsFd::from_fd)?;
                     times = Some(SharedTimes::open(words)?);
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::TimelineOpaqueFd, Some(party)) => {
                     let origin = across.plan.home().origin();
-                    // SAFETY: the process that has made the plan with this one says so, as the plan does; it runs as the same user or is trusted by
-                    // the application, which the endpoint has seen to. What an importer can find out it does.
-                    timelines.push((party, unsafe { TimelineFd::from_fd(fd, origin) }));
+                    // SAFETY: the process that has made the plan with this one says so, as the plan does; the application
+                    // has said that it is trusted (`Endpoint::trust_handles`), without which the endpoint refuses such handles. What an importer can find out it does.
+                    timelines.push((party, unsafe { TimelineFd::from_fd(fd.into_fd(), origin) }));
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::BinaryOpaqueFd, Some(party)) => {
                     let origin = across.plan.home().origin();
                     // SAFETY: as above.
-                    binaries.push((party, unsafe { BinaryFd::from_fd(fd, origin) }));
+                    binaries.push((party, unsafe { BinaryFd::from_fd(fd.into_fd(), origin) }));
                 }
                 _ => drop(fd),
             }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use syncline_core::Object;
 
+use super::closing::Foreign;
 use super::handover::InHand;
 use super::hostile::Raw;
 use super::message::{Content, Offer};
@@ -59,7 +60,7 @@ fn look(endpoint: &Endpoint) -> syncline_core::Error {
 }
 
 /// The next object that [`offer`](super::hostile::offer) makes, and what a call has in hand then.
-fn receive(endpoint: &Endpoint) -> syncline_core::Result<(InHand<'_>, Offer, Vec<OwnedFd>)> {
+fn receive(endpoint: &Endpoint) -> syncline_core::Result<(InHand<'_>, Offer, Vec<Foreign>)> {
     endpoint.receive_object(Content::Timeline, "offered", Patience::of(NOW))
 }
 

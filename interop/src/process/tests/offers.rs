@@ -3,15 +3,16 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use syncline_core::{Error, HandleKind, Result, SharedWords};
 
 use super::{LONG, NOW, against_raw, both, look, receive};
 use crate::process::Endpoint;
 use crate::process::handover::{Handed, hand_over};
 use crate::process::hostile::{Raw, offer};
-use crate::process::message::{Content, Message};
+use crate::process::message::{Content, Extent, Message, Offer};
 use crate::process::offers::{Answer, End};
 use crate::process::socket::Patience;
 
@@ -63,6 +64,15 @@ struct Marked(OwnedFd);
 impl Marked {
     fn new(name: &str) -> Self {
         Self(rustix::fs::memfd_create(format!("offers-{name}"), MemfdFlags::CLOEXEC).unwrap())
+    }
+
+    /// Waits until this process has so many descriptors of it: another thread closes them.
+    fn comes_to(&self, count: usize) {
+        let begin = Instant::now();
+        while self.count() != count && begin.elapsed() < LONG {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.count(), count);
     }
 
     fn count(&self) -> usize {
@@ -147,7 +157,7 @@ fn where_one_dies_nobody_has_it() {
 fn a_stale_offer_is_not_taken() {
     let (one, other) = both();
     let [stale, fresh] = [64, 64].map(|bytes| SharedWords::new(bytes).unwrap());
-    let given_up = other.receive_words("words", NOW).unwrap_err();
+    let given_up = other.receive_words("words", 64, NOW).unwrap_err();
     assert!(given_up.is_timeout(), "{given_up}");
     // More than wait in an inbox.
     for _ in 0..40 {
@@ -156,7 +166,7 @@ fn a_stale_offer_is_not_taken() {
     }
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| one.send_words("words", &fresh, LONG));
-        let received = other.receive_words("words", LONG).unwrap();
+        let received = other.receive_words("words", 64, LONG).unwrap();
         sent.join().unwrap().unwrap();
         fresh.words()[2].store(5, Ordering::Relaxed);
         assert_eq!(received.words()[2].load(Ordering::Relaxed), 5);
@@ -364,7 +374,7 @@ fn a_number_that_is_given_twice_shuts_out() {
         say(&mut raw);
         shut_out(&one, "a number of its own for each object");
         drop(first);
-        assert_eq!(marked.count(), 1);
+        marked.comes_to(1);
     }
     // Once it is over, the number is free.
     let (one, mut raw) = against_raw();
@@ -385,7 +395,13 @@ fn two_threads_receive_two_things() {
         std::thread::scope(|scope| {
             let receive = |label: &'static str| {
                 let other = other.clone();
-                move || other.receive_words(label, LONG).unwrap().words().len()
+                move || {
+                    other
+                        .receive_words(label, 4096, LONG)
+                        .unwrap()
+                        .words()
+                        .len()
+                }
             };
             // One waits while that of the other comes, or has yet to ask.
             let early = (!late).then(|| scope.spawn(receive("b")));
@@ -405,11 +421,56 @@ fn two_threads_receive_two_things() {
 }
 
 /// It waits for who asks for it; who asks for something else is told of it in the end.
+/// Memory of which the peer has chosen the size: a terabyte is not mapped, which mmap(2) would grant.
+#[test]
+fn memory_of_more_bytes_than_are_taken_is_not_mapped() {
+    let (one, other) = both();
+    // As many as are taken, and more.
+    for (bytes, most) in [(64, 64), (68, 64), (1 << 40, 1 << 20)] {
+        let memory =
+            rustix::fs::memfd_create("much", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .unwrap();
+        rustix::fs::ftruncate(&memory, bytes).unwrap();
+        let sized = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memory, sized).unwrap();
+        let told = Offer {
+            content: Content::HostMemory,
+            extent: Some(Extent {
+                size: bytes,
+                length: bytes,
+                dedicated: false,
+            }),
+            ..offer(one.next_number(), &[HandleKind::WordsMemfd])
+        };
+        let sent = one
+            .offer(&told, &[memory.as_fd()], Patience::of(LONG))
+            .unwrap();
+        std::thread::scope(|scope| {
+            let received = scope.spawn(|| other.receive_words("offered", most, LONG));
+            match sent.answer(Patience::of(LONG)).unwrap() {
+                Answer::Taken => {
+                    assert!(bytes <= most, "{bytes} are mapped");
+                    sent.settle(Patience::of(LONG)).unwrap();
+                    received.join().unwrap().unwrap();
+                }
+                Answer::Refused(reason) => {
+                    assert!(bytes > most, "{reason}");
+                    let expected = format!("it has {bytes} bytes, and {most} are the most");
+                    assert!(reason.contains(&expected), "{reason}");
+                    let refused = received.join().unwrap().unwrap_err();
+                    assert!(matches!(refused, Error::Import { .. }), "{refused}");
+                }
+            }
+        });
+    }
+    other.check().unwrap();
+}
+
 #[test]
 fn what_nobody_asked_for_stays_and_is_named() {
     let (one, mut raw) = against_raw();
     raw.say(&object(1), 0);
-    let other_label = one.receive_words("offered", NOW).unwrap_err();
+    let other_label = one.receive_words("offered", 64, NOW).unwrap_err();
     let other_kind = one.take_over(Content::Timeline, "other", Patience::of(NOW), |_, _| {
         Ok(Some(()))
     });

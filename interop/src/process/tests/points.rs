@@ -298,6 +298,22 @@ fn who_looks_once_finds_what_is_behind_other_messages() {
     assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 1));
 }
 
+/// What takes in messages for nobody in particular stops after 64, whatever else is there: with the lock held, and maybe for a call whose time
+/// is over.
+#[test]
+fn a_turn_takes_in_64_messages_at_the_most() {
+    let (one, mut raw) = against_raw();
+    for _ in 0..100 {
+        say_next(&mut raw);
+    }
+    let due = || one.connection().due().unwrap();
+    let before = due();
+    assert!(one.connection().pump());
+    assert_eq!(due(), before + 64);
+    assert!(!one.connection().pump());
+    assert_eq!(due(), before + 100);
+}
+
 /// Nor does it keep those out who want something else of the endpoint.
 #[test]
 fn who_reads_a_stream_of_messages_lets_others_have_their_turn() {

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::fs::MemfdFlags;
-use syncline_core::{Error, HandleKind, SharedWords};
+use syncline_core::{Error, HandleKind, PeerLoss, SharedWords};
 
-use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
+use super::survivors::survivor;
+use super::{LONG, NOW, against_raw, both, look, pair, receive};
 use crate::negotiate::Process;
 use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
-use crate::process::message::{Content, MOST, Message, Offer, POINT};
+use crate::process::message::{MOST, Message, Offer, POINT};
 use crate::process::offers::Answer;
 use crate::process::socket::Patience;
 
@@ -35,7 +36,10 @@ fn shut_out(endpoint: &Endpoint, expected: &str) {
     );
     assert_eq!(receive(endpoint).err().unwrap().to_string(), same);
     assert_eq!(
-        endpoint.receive_words("none", NOW).unwrap_err().to_string(),
+        endpoint
+            .receive_words("none", 64, NOW)
+            .unwrap_err()
+            .to_string(),
         same
     );
     assert_eq!(
@@ -137,6 +141,15 @@ impl Marked {
         )
     }
 
+    /// Waits until this process has so many descriptors of it: another thread closes them.
+    fn comes_to(&self, count: usize) {
+        let begin = Instant::now();
+        while self.count() != count && begin.elapsed() < LONG {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.count(), count);
+    }
+
     /// How many descriptors of it this process has.
     fn count(&self) -> usize {
         let all = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -168,11 +181,11 @@ fn descriptors_are_as_many_as_are_told() {
         let fds = vec![marked.0.as_fd(); count];
         raw.bytes_beside(&raw.encoded(&message), &fds);
         shut_out(&one, "as many descriptors as are told");
-        assert_eq!(marked.count(), 1, "{name}");
+        marked.comes_to(1);
     }
 }
 
-/// A TCP connection whose last descriptor is with the endpoint, and whose end it takes long to close (`SO_LINGER`): what was sent is not received.
+/// A socket whose last descriptor is closed no sooner than the other end is: see `SO_LINGER` in socket(7).
 fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
     use std::io::Write as _;
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -181,43 +194,106 @@ fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
     slow.set_nonblocking(true).unwrap();
     while slow.write(&[0; 65536]).is_ok() {}
     slow.set_nonblocking(false).unwrap();
-    rustix::net::sockopt::set_socket_linger(&slow, Some(2 * LONG)).unwrap();
+    rustix::net::sockopt::set_socket_linger(&slow, Some(100 * LONG)).unwrap();
     (slow.into(), other)
 }
 
-/// Whoever closes what came along keeps nobody waiting: neither what came with a bad message, nor what had come before it.
-#[test]
-fn what_is_slow_to_close_is_closed_without_the_lock() {
-    let message = Message::Object(offer(1, &[HandleKind::CounterMemfd]));
-    for comes_before in [false, true] {
-        let (slow, other) = slow_to_close();
-        let (one, mut raw) = against_raw();
-        let begin = Instant::now();
-        if comes_before {
-            raw.bytes_beside(&raw.encoded(&message), &[slow.as_fd()]);
+/// What `act` returns, which is not held up by a descriptor that is being closed meanwhile.
+pub(super) fn soon<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(act()));
+    told.recv_timeout(LONG).expect("it waits for close(2)")
+}
+
+/// An endpoint whose other side has sent a descriptor that is slow to close: beside a message that cannot be, or in an object
+/// before such a message, or in one that nobody asks for.
+fn with_slow(which: u32) -> (Endpoint, Raw, std::net::TcpStream) {
+    let (slow, other) = slow_to_close();
+    let (one, mut raw) = against_raw();
+    let object = Message::Object(offer(1, &[HandleKind::CounterMemfd]));
+    match which {
+        0 => raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd()]),
+        // Of these it has room for sixteen alone.
+        1 => raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd(); 30]),
+        _ => {
+            raw.bytes_beside(&raw.encoded(&object), &[slow.as_fd()]);
             raw.sequence += 1;
-            raw.say(&Message::Taken { number: 1 }, 1);
-        } else {
-            raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd()]);
-        }
-        drop(slow);
-        std::thread::scope(|scope| {
-            let closes = scope.spawn(|| {
-                let patience = Patience::of(2 * LONG);
-                let nothing = |_: &mut _| None::<()>;
-                let connection = one.connection();
-                connection.receive("end", patience, nothing).unwrap_err()
-            });
-            while one.check().is_ok() {
-                std::thread::yield_now();
+            if which == 2 {
+                raw.say(&Message::Taken { number: 1 }, 1);
             }
-            shut_out(&one, "as many descriptors as are told");
-            // Nobody is there any more, so there is nothing to wait for.
-            drop(other);
-            closes.join().unwrap();
-        });
-        assert!(begin.elapsed() < LONG);
+        }
     }
+    (one, raw, other)
+}
+
+#[test]
+fn who_receives_does_not_wait_until_a_descriptor_is_closed() {
+    for which in [0, 1, 2] {
+        let (one, _raw, _other) = with_slow(which);
+        soon(move || {
+            let patience = Patience::of(2 * LONG);
+            let nothing = |_: &mut _| None::<()>;
+            let connection = one.connection();
+            let refused = connection.receive("end", patience, nothing).unwrap_err();
+            assert!(matches!(refused, Error::Message { .. }), "{refused}");
+            shut_out(&one, "");
+        });
+    }
+}
+
+#[test]
+fn who_drops_an_endpoint_does_not_wait_until_a_descriptor_is_closed() {
+    for which in [0, 1, 2, 3] {
+        for takes_in in [false, true] {
+            let (one, _raw, _other) = with_slow(which);
+            soon(move || {
+                if takes_in {
+                    let _ = look(&one);
+                }
+            });
+        }
+    }
+}
+
+/// The guard takes in what a process has sent that is gone. It tells of the loss nevertheless.
+#[test]
+fn the_guard_does_not_wait_until_a_descriptor_is_closed() {
+    for which in [0, 1, 2, 3] {
+        let (one, raw, _other) = with_slow(which);
+        let (told, heard) = survivor();
+        one.survive(told);
+        drop(raw);
+        let how = heard.recv_timeout(LONG).expect("it waits for close(2)");
+        let expected = match which {
+            3 => PeerLoss::Left,
+            _ => PeerLoss::ShutOut,
+        };
+        assert_eq!(how, expected);
+        soon(|| drop(one));
+    }
+}
+
+/// Nor does the one that greets: what the greeting brings is never opened here.
+#[test]
+fn a_greeting_with_a_descriptor_is_refused_at_once() {
+    let (slow, _other) = slow_to_close();
+    let (ours, theirs) = pair();
+    let raw = Raw::new(theirs);
+    let hello = raw.encoded(&Message::Hello {
+        process: Process::this(),
+        label: String::new(),
+    });
+    raw.bytes_beside(&hello, &[slow.as_fd()]);
+    drop(slow);
+    soon(|| {
+        let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
+        assert!(
+            matches!(&rejected.error, Error::Message { expected, .. } if expected.contains("without descriptors")),
+            "{rejected}"
+        );
+        // Closing it would wait.
+        std::mem::forget(rejected.handle);
+    });
 }
 
 /// The system closes those for which there is no room.
@@ -228,7 +304,7 @@ fn more_descriptors_than_may_come_are_closed() {
     let message = raw.encoded(&Message::Object(offer(1, &[HandleKind::CounterMemfd; 16])));
     raw.bytes_beside(&message, &[marked.0.as_fd(); 20]);
     shut_out(&one, "at most 16 descriptors");
-    assert_eq!(marked.count(), 1);
+    marked.comes_to(1);
 }
 
 /// What came and nobody took is closed with the endpoint.
@@ -244,9 +320,9 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
     let sent = send(&told);
     let (in_hand, got, fds) = receive(&other).unwrap();
     assert_eq!((got, fds.len()), (told.clone(), 16));
-    assert_eq!(marked.count(), 17);
+    marked.comes_to(17);
     drop(fds);
-    assert_eq!(marked.count(), 1);
+    marked.comes_to(1);
     drop((in_hand, sent));
     // In the inbox, and in the socket.
     let more = [(); 2].map(|()| offer(one.next_number(), &[HandleKind::CounterMemfd; 16]));
@@ -255,7 +331,7 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
     assert!(marked.count() > 1);
     std::mem::forget(sent);
     drop((one, other));
-    assert_eq!(marked.count(), 1);
+    marked.comes_to(1);
 }
 
 #[test]
@@ -268,15 +344,11 @@ fn an_object_with_another_number_of_descriptors_is_not_sent() {
     assert_eq!(other.receive_point_of(LONG).unwrap(), (1, 1));
 }
 
-/// From another user's process, what no driver checks is refused and the sender told; both go on.
+/// What no driver checks is refused, also from a process of the own user, until the application trusts it. The sender is told, and both go on.
 #[test]
-fn opaque_handles_are_taken_from_the_own_user_alone() {
+fn opaque_handles_are_taken_from_a_trusted_process_alone() {
     let marked = Marked::new("opaque");
-    let (ours, theirs) = both_with(|_, mut peer| {
-        peer.user += 1;
-        peer
-    });
-    assert!(ours.trusts_handles());
+    let (ours, theirs) = both();
     assert!(!theirs.trusts_handles());
     let opaque = [
         HandleKind::TimelineOpaqueFd,
@@ -289,11 +361,12 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
         let sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
         let refused = receive(&theirs).err().unwrap();
         assert!(
-            matches!(&refused, Error::Import { what, .. } if what.contains(kind.name())),
+            matches!(&refused, Error::Import { object, what, reason }
+                if object == theirs.object() && what.contains(kind.name()) && reason.contains("Endpoint::trust_handles")),
             "{refused}"
         );
         let answer = sent.answer(Patience::of(LONG)).unwrap();
-        assert!(matches!(&answer, Answer::Refused(reason) if reason.contains("own user")));
+        assert!(matches!(&answer, Answer::Refused(reason) if reason.contains("is not trusted")));
     }
     // What is judged where it comes in may come from anybody.
     let judged = [
@@ -308,11 +381,11 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
         let _sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
         assert_eq!(receive(&theirs).unwrap().1, told);
     }
-    assert_eq!(marked.count(), 1);
+    marked.comes_to(1);
     let words = SharedWords::new(64).unwrap();
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| ours.send_words("words", &words, LONG));
-        let received = theirs.receive_words("words", LONG).unwrap();
+        let received = theirs.receive_words("words", 64, LONG).unwrap();
         sent.join().unwrap().unwrap();
         words.words()[3].store(7, Ordering::Relaxed);
         assert_eq!(received.words()[3].load(Ordering::Relaxed), 7);
@@ -329,45 +402,6 @@ fn opaque_handles_are_taken_from_the_own_user_alone() {
     assert_eq!(receive(&theirs).unwrap().2.len(), 1);
 }
 
-/// Who has greeted as the own user and is another by now. For who may send in another's name, as one who has been another may.
-#[test]
-fn who_has_become_another_user_is_trusted_no_more() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let marked = Marked::new("another user");
-    let (one, mut raw) = against_raw();
-    let own = rustix::process::geteuid().as_raw();
-    let opaque = |number| Message::Object(offer(number, &[HandleKind::TimelineOpaqueFd]));
-    let event = Message::Object(Offer {
-        content: Content::CudaEvent,
-        event: Some([5; 64]),
-        ..offer(2, &[])
-    });
-    raw.say_as(own, &opaque(1), &[marked.0.as_fd()]);
-    raw.say_as(65534, &opaque(4), &[marked.0.as_fd()]);
-    raw.say_as(65534, &event, &[]);
-    let judged = Message::Object(offer(3, &[HandleKind::CounterMemfd]));
-    raw.say_as(65534, &judged, &[marked.0.as_fd()]);
-    let take = |content| one.receive_object(content, "offered", Patience::of(LONG));
-    drop(take(Content::Timeline).unwrap());
-    let refusals = [
-        ("timeline-opaque-fd", Content::Timeline),
-        ("event", Content::CudaEvent),
-    ];
-    for (what, content) in refusals {
-        let refused = take(content).err().unwrap();
-        assert!(
-            matches!(&refused, Error::Import { what: told, reason, .. }
-                if told.contains(what) && reason.contains("user 65534")),
-            "{refused}"
-        );
-    }
-    drop(take(Content::Timeline).unwrap());
-    assert_eq!(marked.count(), 1);
-    one.check().unwrap();
-}
-
 /// Who says that it is another process, or started at another time.
 #[test]
 fn a_greeting_in_the_name_of_another_process_is_refused() {
@@ -376,7 +410,9 @@ fn a_greeting_in_the_name_of_another_process_is_refused() {
         started: this.started + 1,
         ..this
     };
-    for told in [elsewhere(), started] {
+    // As one without /proc would say. This process has it, so it knows better.
+    let timeless = Process { started: 0, ..this };
+    for told in [elsewhere(), started, timeless] {
         let (ours, theirs) = pair();
         let mut raw = Raw::new(theirs);
         raw.say(
@@ -394,19 +430,6 @@ fn a_greeting_in_the_name_of_another_process_is_refused() {
         // The descriptor can be used still.
         rustix::io::fcntl_getfd(&rejected.handle).unwrap();
     }
-    // Where it cannot say when it started, as without /proc, that is no lie.
-    let (ours, theirs) = pair();
-    let mut raw = Raw::new(theirs);
-    let process = Process { started: 0, ..this };
-    raw.say(
-        &Message::Hello {
-            process,
-            label: String::new(),
-        },
-        0,
-    );
-    let endpoint = Endpoint::open(ours, "ours", LONG).unwrap();
-    assert_eq!(*endpoint.peer(), process);
 }
 
 /// Sent when the kernel was not yet asked to tell who sends: it says that nobody did, which is no process.

@@ -6,12 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use syncline_core::{Error, PeerExit, PeerLoss};
+use syncline_core::{Error, HandleKind, PeerExit, PeerLoss};
 
-use super::{LONG, NOW, against_raw, both, both_with, look, pair};
+use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
 use crate::negotiate::Party;
-use crate::process::hostile::{Raw, elsewhere};
-use crate::process::message::Message;
+use crate::process::hostile::{Raw, elsewhere, offer};
+use crate::process::message::{Content, Message};
+use crate::process::socket::Patience;
 use crate::process::{Disagreement, Endpoint, Survivor, negotiate_among};
 
 struct Told(Mutex<Sender<PeerLoss>>);
@@ -22,7 +23,7 @@ impl Survivor for Told {
     }
 }
 
-fn survivor() -> (Arc<dyn Survivor>, Receiver<PeerLoss>) {
+pub(super) fn survivor() -> (Arc<dyn Survivor>, Receiver<PeerLoss>) {
     let (told, heard) = channel();
     (Arc::new(Told(Mutex::new(told))), heard)
 }
@@ -53,8 +54,11 @@ fn the_child() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    if role == "has few descriptors" {
-        return with_few_descriptors();
+    match &*role {
+        "has few descriptors" => return with_few_descriptors(),
+        "receives without a free descriptor" => return without_a_free_descriptor(),
+        "faces hostile peers" => return facing_hostile_peers(),
+        _ => {}
     }
     let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
@@ -101,7 +105,7 @@ fn a_killed_process_is_told_of_after_what_it_sent() {
     let waits = one.receive_point_of(LONG).unwrap();
     std::thread::scope(|scope| {
         let receives = [(); 2].map(|()| scope.spawn(|| one.receive_point_of(LONG).unwrap_err()));
-        let awaits = scope.spawn(|| one.receive_words("none", LONG).unwrap_err());
+        let awaits = scope.spawn(|| one.receive_words("none", 64, LONG).unwrap_err());
         child.kill().unwrap();
         let exit = Some(PeerExit::Signal(9));
         let how = PeerLoss::Died { exit };
@@ -348,8 +352,16 @@ fn with_few_descriptors() {
         let maximum = most;
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     };
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let had = open();
     let mut failed = Vec::new();
     for spare in 0..8 {
+        // The socket of the endpoint before is closed by another thread.
+        let begin = std::time::Instant::now();
+        while open() != had && begin.elapsed() < LONG {
+            std::thread::yield_now();
+        }
+        assert_eq!(open(), had);
         let (ours, theirs) = pair();
         let mut raw = Raw::new(theirs);
         raw.hello();
@@ -371,16 +383,98 @@ fn with_few_descriptors() {
     assert_eq!(failed, ["eventfd", "eventfd", "eventfd", "pidfd_open"]);
 }
 
+/// An object comes where this process may open no more: it waits, and the endpoint goes on.
+fn without_a_free_descriptor() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let memory = rustix::fs::memfd_create("kept", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let (one, mut raw) = against_raw();
+    raw.bytes_beside(
+        &raw.encoded(&Message::Object(offer(1, &[HandleKind::CounterMemfd; 3]))),
+        &[memory.as_fd(); 3],
+    );
+    raw.sequence += 1;
+    raw.say(
+        &Message::Point {
+            number: 1,
+            value: 1,
+        },
+        0,
+    );
+    let before = getrlimit(Resource::Nofile);
+    // The lowest that is free.
+    let lowest = rustix::io::dup(&memory).unwrap();
+    let lowest = u64::from(lowest.as_raw_fd().cast_unsigned());
+    for spare in [0, 2] {
+        let current = Some(lowest + spare);
+        setrlimit(Resource::Nofile, Rlimit { current, ..before }).unwrap();
+        let late = look(&one);
+        assert!(late.is_timeout(), "{late}");
+        assert!(late.to_string().contains("there is no room"), "{late}");
+        one.check().unwrap();
+    }
+    setrlimit(Resource::Nofile, before).unwrap();
+    assert_eq!(receive(&one).unwrap().2.len(), 3);
+    assert_eq!(one.receive_point_of(LONG).unwrap(), (1, 1));
+}
+
+/// Four peers that send as many descriptors as they can, in objects that nobody asks for.
+fn facing_hostile_peers() {
+    let memory = rustix::fs::memfd_create("many", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let own = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        let is_it = |entry: std::io::Result<std::fs::DirEntry>| {
+            let link = std::fs::read_link(entry.unwrap().path());
+            link.is_ok_and(|link| link.to_string_lossy().contains("/memfd:many"))
+        };
+        all.filter_map(|entry| is_it(entry).then_some(())).count()
+    };
+    let peers = [(); 4].map(|()| {
+        let (one, mut raw) = against_raw();
+        for number in 1..=16 {
+            let object = Message::Object(offer(number, &[HandleKind::CounterMemfd; 16]));
+            raw.bytes_beside(&raw.encoded(&object), &[memory.as_fd(); 16]);
+            raw.sequence += 1;
+        }
+        let late = look(&one);
+        assert!(late.is_timeout(), "{late}");
+        one.check().unwrap();
+        (one, raw)
+    });
+    assert!(own() <= 1 + 4 * 64, "{}", own());
+    // An object that is asked for makes room.
+    for (one, _) in peers.iter().chain(&peers) {
+        assert_eq!(
+            one.receive_object(Content::Timeline, "offered", Patience::of(LONG))
+                .unwrap()
+                .2
+                .len(),
+            16
+        );
+    }
+}
+
+/// In a process of its own: the limit of descriptors, and how many come from peers, are the process's.
+#[test]
+fn descriptors_of_peers_are_bounded_and_wait_for_room() {
+    for role in ["receives without a free descriptor", "faces hostile peers"] {
+        alone(role);
+    }
+}
+
 /// The limit is the process's, so it is a child's.
 #[test]
 fn a_process_that_cannot_be_watched_for_want_of_descriptors_is_an_error() {
+    alone("has few descriptors");
+}
+
+fn alone(role: &str) {
     let status = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
             "process::tests::survivors::the_child",
             "--nocapture",
         ])
-        .env(ROLE, "has few descriptors")
+        .env(ROLE, role)
         .stdout(Stdio::null())
         .status()
         .unwrap();
