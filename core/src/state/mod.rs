@@ -165,8 +165,9 @@ pub(crate) struct Shared {
     bridge: OnceLock<Weak<Sides>>,
     /// Tells other processes of it, where they have it.
     publisher: OnceLock<Arc<dyn Tell>>,
-    /// True if other processes are told of a value before it shows here: see `ahead`.
-    tells_ahead: AtomicBool,
+    /// True if other processes are told of a value before it shows here: see `ahead`. Never modelled, as nearly all look at it and it is set
+    /// once, before what it is read behind.
+    tells_ahead: std::sync::atomic::AtomicBool,
     /// Of a queue's position: the signals that other processes are told of before it shows.
     owed: OnceLock<Box<Owed>>,
     downstream: Downstream,
@@ -242,7 +243,7 @@ impl Shared {
             trace: Slot::default(),
             bridge: OnceLock::new(),
             publisher: OnceLock::new(),
-            tells_ahead: AtomicBool::new(false),
+            tells_ahead: false.into(),
             owed: OnceLock::new(),
             downstream: Downstream::default(),
             times: OnceLock::new(),
