@@ -42,11 +42,11 @@ impl Drop for Owner {
 impl Timeline {
     /// A timeline over the ports that `attach` makes at the given initial value; the first is its home.
     ///
-    /// A home that was [imported](Attachment::imported) may be further: the timeline then starts from the value that it shows.
+    /// A home that was [imported](Attachment::imported) may be further: what it shows has been signalled, and is not signalled again.
     ///
     /// # Errors
     /// [`Error::ValueOutOfRange`] for `u64::MAX`; [`Error::Unsupported`] without any port, if a port stands at another value, or
-    /// if the host cannot read the first one; what `attach` returns; a driver error.
+    /// if the host cannot read the first one; what `attach` returns.
     pub fn new(
         label: &str,
         initial: u64,
@@ -78,17 +78,15 @@ impl Timeline {
                 "nobody would ever see it advance: the host cannot read its first port; put one that it can before it"
             }
             Some(home) => {
-                let known = match home.at {
-                    Some(at) => at,
-                    // All ones is what a lost device shows, and the first query finds that.
-                    None => home
-                        .port
-                        .poll()?
-                        .filter(|&value| value != u64::MAX)
-                        .unwrap_or(0),
+                // What is wrong with a port, the first query finds: an error, or the all ones of a lost device.
+                let shown = match home.at {
+                    Some(_) => None,
+                    None => home.port.poll().ok().flatten(),
                 };
-                let initial = initial.max(known);
                 let of = Shared::new(object, initial, home, attachments.collect());
+                if let Some(shown) = shown.filter(|&value| value != u64::MAX) {
+                    of.note_signalled(shown);
+                }
                 let of = Arc::new(of);
                 if of.is_from_afar() {
                     of.know(&of);
@@ -264,7 +262,7 @@ impl Attachment {
     }
 
     /// The part that `device` has by `port`, of a counter that exists already at an unknown value, such as one behind a
-    /// handle. As the home of a timeline it is read when the timeline is made.
+    /// handle. As the home of a timeline it is read when the timeline is made, so that nothing signals it backwards.
     #[must_use]
     pub fn imported(device: DeviceId, port: impl Port) -> Self {
         Self {

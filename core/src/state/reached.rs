@@ -87,6 +87,12 @@ impl Shared {
         }
     }
 
+    /// Notes that everything up to `value` was signalled before the timeline was made. It counts as pending, and
+    /// as reached from the first query on.
+    pub(crate) fn note_signalled(&self, value: u64) {
+        self.claimed.listed.fetch_max(value, Ordering::Release);
+    }
+
     /// What the ports have told, if that is not just a higher value.
     #[inline(never)]
     fn take_in(&self, polled: Result<Option<u64>>) -> u64 {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use syncline_core::backend::{Attachment, ByEngine, Port};
-use syncline_core::{DeviceId, Error, Result, Timeline};
+use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _};
+use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline};
 
 /// A counter on the host, or one that only a device sees.
 struct Counter {
@@ -132,14 +132,25 @@ fn a_port_that_stands_at_another_value_is_refused() {
     line.signal(101).unwrap();
 }
 
-/// An imported counter has a value before its timeline begins.
+/// What an imported counter shows has been signalled, by whichever side.
 #[test]
-fn a_timeline_over_an_imported_home_starts_where_that_stands() {
+fn an_imported_home_is_not_signalled_backwards() {
     let shared = Shared::default();
     shared.0[COUNTER].store(100, Ordering::Relaxed);
     let home = Attachment::imported(DeviceId::new(), Home(shared.clone()));
     let line = Timeline::new("line", 0, |_| Ok([home].into_iter().collect())).unwrap();
-    assert_eq!(line.frozen_value(), 100);
+    assert_eq!(line.frozen_value(), 0);
+    let claimed = line.downgrade();
+    assert!(claimed.at(100).unwrap().point().is_pending().unwrap());
+    // A queue's claim asks no driver.
+    let queue = syncline_core::host::Device::new();
+    let queue = queue.queue(QueueKind::Compute, "queue").unwrap();
+    for value in [1, 100] {
+        let signals = [line.signal_at(value)];
+        let refused = queue.submit(&[], |_| Ok(()), &signals).unwrap_err();
+        let fine = matches!(refused, Error::SignalOverlapsClaim { upto: 100, .. });
+        assert!(fine, "{refused}");
+    }
     let refused = line.signal(1).unwrap_err();
     assert!(
         matches!(refused, Error::SignalNotAboveReached { reached: 100, .. }),
@@ -211,4 +222,23 @@ fn the_right_to_signal_is_for_one_port() {
     line.signal(101).unwrap();
     let port = line.port::<Careful>(device).unwrap();
     assert_eq!(port.poll().unwrap(), Some(101));
+}
+
+/// A page that others have failed already is a timeline that has failed, and no error of making one.
+#[test]
+fn an_imported_home_that_cannot_be_read_is_found_by_the_first_query() {
+    struct Broken;
+    impl Port for Broken {
+        fn poll(&self) -> Result<Option<u64>> {
+            Err(Error::NothingToWaitFor)
+        }
+        fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
+            Ok(())
+        }
+    }
+    let home = Attachment::imported(DeviceId::new(), Broken).signalled_elsewhere(true);
+    let line = Timeline::new("line", 3, |_| Ok([home].into_iter().collect())).unwrap();
+    assert_eq!(line.frozen_value(), 3);
+    let failed = line.value().unwrap_err();
+    assert!(matches!(failed, Error::Failed { .. }), "{failed}");
 }
