@@ -10,6 +10,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::common::{Gate, SOON, all_words, on_each_device, skip, words};
 use syncline_core::backend::{Device as _, Queue as _};
@@ -246,7 +247,12 @@ fn imports_leave_no_descriptor() {
         round(4);
         let before = open_descriptors();
         round(2000);
-        assert_eq!(open_descriptors(), before);
+        // A thread of the test program that begins has a file open for a moment.
+        let begun = Instant::now();
+        while open_descriptors() > before && begun.elapsed() < SOON {
+            std::thread::yield_now();
+        }
+        assert!(open_descriptors() <= before, "descriptors are left open");
     });
 }
 

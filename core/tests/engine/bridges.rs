@@ -112,10 +112,12 @@ fn sides_that_take_turns_never_meet() {
     }
 }
 
+type Event = Box<dyn FnOnce() + Send>;
+
 /// A counter that is its driver's own, and what happens once while a signal of the host is made there.
 struct Counter {
     word: Arc<AtomicU64>,
-    meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    meanwhile: Arc<Mutex<Option<Event>>>,
 }
 
 impl Port for Counter {
@@ -166,7 +168,7 @@ struct Unwatched {
     words: [Arc<AtomicU64>; 2],
     sides: [Timeline; 2],
     /// Happens once, while a signal of the host is made on the second side.
-    meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    meanwhile: Arc<Mutex<Option<Event>>>,
     watch: Arc<Blind>,
     _claim: Claim,
 }

@@ -1,5 +1,7 @@
 //! The device that tests of queues share: it does nothing by itself.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};

@@ -202,5 +202,9 @@ pub(crate) fn run(arguments: &Arguments) -> Conclusion {
         Trial::test(format!("mutants::without_a_bug_on_{world}"), test).with_kind("honest")
     });
     let trials = honest.into_iter().chain(mutants).collect();
-    libtest_mimic::run(arguments, trials)
+    let mut arguments = arguments.clone();
+    // A case that catches a bug mostly waits in vain, so there may be more of them at once than cores.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads = arguments.test_threads.or(Some(4 * cores));
+    libtest_mimic::run(&arguments, trials)
 }
