@@ -348,7 +348,10 @@ impl Half {
                 self.queue()?.idle(patience())?;
                 done
             }
-            "descriptors" => Ok(Footprint::now()?.descriptors.to_string()),
+            "descriptors" => {
+                closed();
+                Ok(Footprint::now()?.descriptors.to_string())
+            }
             other => {
                 let answer = self.run_with_binaries(other, label, rest);
                 let answer = answer.or_else(|| self.run_with_times(other, label, rest));
@@ -505,4 +508,26 @@ impl Half {
 pub(super) fn number(text: &str) -> Result<u64, Stop> {
     text.parse()
         .map_err(|_| Stop::Failed(format!("{text:?} is no number")))
+}
+
+/// Waits until the threads that close descriptors of peers have nothing to do: they sleep then, and not before. No longer
+/// than [`patience`].
+fn closed() {
+    let begin = Instant::now();
+    let closes = |task: std::fs::DirEntry| {
+        let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let is_asleep = || {
+            read("stat")
+                .rsplit(')')
+                .next()
+                .is_some_and(|rest| rest.starts_with(" S"))
+        };
+        read("comm").trim() == "syncline-close" && !is_asleep()
+    };
+    while begin.elapsed() < patience()
+        && std::fs::read_dir("/proc/self/task")
+            .is_ok_and(|mut all| all.any(|task| task.is_ok_and(closes)))
+    {
+        std::thread::yield_now();
+    }
 }
