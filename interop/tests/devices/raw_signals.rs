@@ -36,6 +36,7 @@ fn shared() -> Option<(cuda::Device, Link)> {
 
 #[test]
 fn a_raw_signal_shows_the_memory_behind_it() {
+    let _alone = crate::alone();
     let Some((cuda, link)) = shared() else { return };
     let frames = link.timeline("frames").unwrap();
     let queue = cuda.queue(QueueKind::Compute, "the application's").unwrap();
@@ -61,6 +62,7 @@ fn a_raw_signal_shows_the_memory_behind_it() {
 
 #[test]
 fn raw_signals_take_their_place_among_the_others() {
+    let _alone = crate::alone();
     let Some((cuda, link)) = shared() else { return };
     let frames = link.timeline("frames").unwrap();
     let (queue, raw) = (
@@ -86,6 +88,7 @@ fn raw_signals_take_their_place_among_the_others() {
 
 #[test]
 fn a_submission_waits_for_another_apis_binary_semaphore() {
+    let _alone = crate::alone();
     let Some((cuda, link)) = shared() else { return };
     let Device::Vulkan(vulkan) = link.right() else {
         return;
@@ -132,6 +135,7 @@ fn a_submission_waits_for_another_apis_binary_semaphore() {
 
 #[test]
 fn an_import_alone_is_no_timeline() {
+    let _alone = crate::alone();
     let Some((cuda, link)) = shared() else { return };
     let Device::Vulkan(vulkan) = link.right() else {
         return;

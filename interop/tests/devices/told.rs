@@ -35,6 +35,7 @@ fn told(device: &Device) -> (Timeline, Timeline) {
 /// Between two readings of the host's clock around the signal, within the error that is told, also after samples have grown old; and there as soon as the value is.
 #[test]
 fn a_devices_times_are_told_within_their_error() {
+    let _alone = crate::alone();
     for device in devices() {
         let (signalled, heard) = told(&device);
         let queue = device.queue(QueueKind::Compute, "signals").unwrap();
@@ -82,6 +83,7 @@ fn a_devices_times_are_told_within_their_error() {
 /// Timelines come and go while a sample is taken for them, with their devices.
 #[test]
 fn what_tells_goes_with_its_timeline() {
+    let _alone = crate::alone();
     for device in devices() {
         for _ in 0..20 {
             let (signalled, heard) = told(&device);

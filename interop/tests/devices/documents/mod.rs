@@ -92,6 +92,7 @@ fn what_the_documents_show_is_what_is_run() {
 
 #[test]
 fn from_cuda_to_vulkan_runs() {
+    let _alone = crate::alone();
     from_cuda_to_vulkan::run().unwrap();
 }
 
@@ -191,6 +192,7 @@ fn behind_another_queue(
 
 #[test]
 fn from_vulkan_to_cuda_runs() {
+    let _alone = crate::alone();
     let Some(own) = Application::new() else {
         return;
     };
@@ -222,6 +224,7 @@ fn from_vulkan_to_cuda_runs() {
 
 #[test]
 fn your_own_submissions_run() {
+    let _alone = crate::alone();
     let Some(own) = Application::new() else {
         return;
     };
@@ -271,11 +274,14 @@ fn the_other_process() {
     // SAFETY: the test program does not use its standard input.
     let socket = unsafe { OwnedFd::from_raw_fd(0) };
     let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
+    // SAFETY: the other process is this same program, which exports by this library.
+    unsafe { endpoint.trust_handles() };
     from_process_to_process::frames(&device(&name).unwrap(), &endpoint, false).unwrap();
 }
 
 #[test]
 fn from_process_to_process_runs() {
+    let _alone = crate::alone();
     for name in ["host", "vulkan"] {
         let Some(device) = device(name) else {
             eprintln!("not run: there is no {name} device");
@@ -292,6 +298,8 @@ fn from_process_to_process_runs() {
             .spawn()
             .unwrap();
         let endpoint = Endpoint::open(ours, "parent", LONG).unwrap();
+        // SAFETY: as above.
+        unsafe { endpoint.trust_handles() };
         let made = from_process_to_process::frames(&device, &endpoint, true);
         let ended = child.wait().unwrap();
         made.unwrap();
@@ -301,6 +309,7 @@ fn from_process_to_process_runs() {
 
 #[test]
 fn how_long_it_took_runs() {
+    let _alone = crate::alone();
     let inventory = Inventory::probe(&ProbeOptions::default());
     let (device, cuda) = reader();
     let vulkan = inventory.select("vulkan").and_then(|found| found.open());
