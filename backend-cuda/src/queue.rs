@@ -103,7 +103,12 @@ impl backend::Queue for Queue {
     }
 
     /// For a fence of a graph capture, an edge of the graph; the stream becomes part of the capture by it, if
-    /// it is not already. Blocks then while another thread has the guard of either stream.
+    /// it is not already.
+    ///
+    /// For such a fence this takes the guards of two streams until it returns: of this queue's, and
+    /// of the one where the fence was recorded. It blocks while another thread has either. So two
+    /// threads block each other for good if each holds the [guard](Queue::stream) of one stream and
+    /// waits for a fence captured on the other.
     fn wait(&self, fence: &Fence) -> Result<()> {
         self.wait_anywhere(fence)
     }

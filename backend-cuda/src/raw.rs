@@ -313,7 +313,10 @@ impl Queue {
     /// other threads, and where a capture begins or ends.
     ///
     /// Threads that hold guards of several streams take them in the same order, or they block each
-    /// other.
+    /// other. A [wait](syncline_core::backend::Queue::wait) for a fence of a capture takes a second
+    /// guard, too: that of the stream where the fence was recorded. So a thread that holds a guard
+    /// must not wait for a fence captured on a stream whose guard another thread holds, unless that
+    /// thread gives it up without needing the first one.
     ///
     /// Raw work that is to come behind everything submitted here must not be put there
     /// while the guard tells of held submissions:

@@ -25,8 +25,9 @@ static IN_USE: Mutex<BTreeMap<Key, Weak<RawStream>>> = Mutex::new(BTreeMap::new(
 /// A driver stream, with the state that all its users in this process share.
 pub(crate) struct RawStream {
     key: Key,
-    /// Names it in errors. Its id tells the engine which signals keep their order by themselves.
-    object: Object,
+    /// Tells the engine which signals keep their order by themselves: those of one domain do. Unique
+    /// in this process, and never 0.
+    domain: u64,
     raw: Raw<sys::CUstream_st>,
     /// What destroys a stream that was made here; `None` for a stream of the application's.
     made_by: Option<Driver>,
@@ -42,10 +43,10 @@ impl RawStream {
     /// # Safety
     /// `raw` is a live stream of `context`, and nothing else destroys it. The context lives for as
     /// long as there is a reference.
-    pub(crate) unsafe fn made(context: &Context, raw: sys::CUstream, object: Object) -> Arc<Self> {
+    pub(crate) unsafe fn made(context: &Context, raw: sys::CUstream) -> Arc<Self> {
         let made = Arc::new(Self {
             key: key(context, raw),
-            object,
+            domain: domain(),
             raw: Raw(raw),
             made_by: Some(context.driver().clone()),
             lent: AtomicBool::new(false),
@@ -62,10 +63,10 @@ impl RawStream {
     }
 
     /// The entry of an application's stream, which is made unless the stream is in use already.
-    pub(crate) fn adopted(context: &Context, raw: sys::CUstream, object: Object) -> Arc<Self> {
+    pub(crate) fn adopted(context: &Context, raw: sys::CUstream) -> Arc<Self> {
         let new = Arc::new(Self {
             key: key(context, raw),
-            object,
+            domain: domain(),
             raw: Raw(raw),
             made_by: None,
             lent: AtomicBool::new(true),
@@ -82,8 +83,9 @@ impl RawStream {
         known.unwrap_or(new)
     }
 
-    pub(crate) const fn object(&self) -> &Object {
-        &self.object
+    #[inline]
+    pub(crate) const fn domain(&self) -> u64 {
+        self.domain
     }
 
     #[inline]
@@ -137,8 +139,13 @@ impl Drop for RawStream {
 
 impl fmt::Debug for RawStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {:p}", self.object, self.raw.0)
+        write!(f, "stream {:p}", self.raw.0)
     }
+}
+
+/// A number that no other queue of any backend in this process has as its domain.
+fn domain() -> u64 {
+    Object::new("stream", "").id()
 }
 
 fn key(context: &Context, raw: sys::CUstream) -> Key {

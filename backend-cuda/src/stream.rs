@@ -22,6 +22,8 @@ const PER_THREAD: usize = 2;
 /// A raw stream as one device uses it.
 pub(crate) struct Stream {
     of: Arc<RawStream>,
+    /// Names this use of the stream in errors. Each queue over one stream has a label of its own.
+    object: Object,
     /// Dropped behind the raw stream, which needs it.
     context: Arc<Context>,
 }
@@ -86,7 +88,8 @@ impl Stream {
             // SAFETY: `make` has created the stream in the current context, which is this one, and
             // given its handle to nothing else. References are kept by streams, which keep their
             // context, and by what the context frees at its end.
-            of: unsafe { RawStream::made(context, raw, object) },
+            of: unsafe { RawStream::made(context, raw) },
+            object,
             context: context.clone(),
         })
     }
@@ -106,9 +109,10 @@ impl Stream {
         device: &Object,
     ) -> Result<Self> {
         let raw = Self::name_legacy(raw);
+        let object = Object::new("stream", label);
         if raw.addr() == PER_THREAD {
             return Err(Error::Unsupported {
-                object: Object::new("stream", label),
+                object,
                 asked: "become a queue".into(),
                 reason: "the per-thread default stream is another stream on each thread, and held work may be released by any; create a stream, or adopt the legacy default stream".into(),
             });
@@ -116,7 +120,6 @@ impl Stream {
         let of = match RawStream::known(context, raw) {
             Some(known) => known,
             None => {
-                let object = Object::new("stream", label);
                 // The legacy default stream belongs to whatever context is current.
                 if raw.addr() != LEGACY {
                     let mut owner = null_mut();
@@ -127,12 +130,13 @@ impl Stream {
                         return Err(foreign(object, owner, device));
                     }
                 }
-                RawStream::adopted(context, raw, object)
+                RawStream::adopted(context, raw)
             }
         };
         of.lend();
         Ok(Self {
             of,
+            object,
             context: context.clone(),
         })
     }
@@ -185,13 +189,13 @@ impl Stream {
 
     /// The typed error for a result on this stream.
     pub(crate) fn error(&self, code: Code) -> Error {
-        self.context.error_on(self.of.object(), code)
+        self.context.error_on(&self.object, code)
     }
 
     /// Unique among the streams of this process that are in use, and never 0.
     #[inline]
     pub(crate) fn domain(&self) -> u64 {
-        self.of.object().id()
+        self.of.domain()
     }
 
     /// Makes what is submitted later wait for `mark`, as it was recorded.
@@ -361,7 +365,7 @@ impl Stream {
             Capture::Active { .. } => "timelines have no place in a graph; end the capture first",
         };
         Err(Error::Capturing {
-            object: self.of.object().clone(),
+            object: self.object.clone(),
             asked: asked.into(),
             reason: reason.into(),
         })

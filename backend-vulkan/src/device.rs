@@ -34,6 +34,9 @@ pub(crate) struct Inner {
     pub(crate) info: Info,
     pub(crate) enabled: Enabled,
     pub(crate) queues: Vec<Arc<DriverQueue>>,
+    /// The queue families of the physical device that run submissions, ascending. Two devices of one
+    /// GPU have the same, whatever queues they were made with.
+    pub(crate) families: Vec<u32>,
     pub(crate) query_pools: QueryPools,
     pub(crate) clocks: Clocks,
     /// See [`Probe::host_clock`].
@@ -125,6 +128,7 @@ impl Device {
             info: probe.info,
             enabled,
             queues,
+            families: probe.families.iter().map(|family| family.index).collect(),
             query_pools: QueryPools::default(),
             clocks: Clocks::default(),
             host_clock: probe.host_clock,

@@ -167,7 +167,8 @@ impl Device {
     /// # Errors
     /// The handle, still open, and: [`Error::CannotShare`], before the driver is asked, if it comes from another GPU or another
     /// driver; [`Error::Unsupported`] if the device does not import memory, or for a length of 0; [`Error::Import`] if the memory is too
-    /// small for the buffer, or the driver refuses it; a driver error.
+    /// small for the buffer, if dedicated memory is not exactly as large as the buffer requires, or if the driver refuses it; a
+    /// driver error.
     pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         let kind = HandleKind::MemoryOpaqueFd;
         let imported = self.require_same("memory", handle.origin()).and_then(|()| {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
-use smallvec::SmallVec;
 use syncline_core::backend::Device as _;
 use syncline_core::{Error, MemoryFd, Object, Result};
 
@@ -191,7 +190,8 @@ impl Buffer {
     }
 
     /// True if queues of several families use it without handing it over: in a transfer of ownership its own family is
-    /// `VK_QUEUE_FAMILY_IGNORED` then.
+    /// `VK_QUEUE_FAMILY_IGNORED` then. So it is where the physical device has more than one family for graphics,
+    /// compute or transfer, whatever queues the `VkDevice` has.
     #[must_use]
     pub fn is_concurrent(&self) -> bool {
         self.0.concurrent
@@ -257,25 +257,23 @@ impl Device {
             false => vk::ExternalMemoryHandleTypeFlags::empty(),
         };
 
-        let mut families: SmallVec<[u32; 8]> = device
-            .queues
-            .iter()
-            .map(|queue| queue.family.index)
-            .collect();
-        families.sort_unstable();
-        families.dedup();
+        // Families of the physical device, and not those with queues on this `VkDevice`: the device that
+        // imports the memory may have other queues, and must make an identical buffer.
+        let families = device.families.as_slice();
+        let concurrent = families.len() > 1;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
         let mut info = vk::BufferCreateInfo::default().size(size).usage(usage);
-        if families.len() > 1 {
+        if concurrent {
             info = info
                 .sharing_mode(vk::SharingMode::CONCURRENT)
-                .queue_family_indices(&families);
+                .queue_family_indices(families);
         }
         if place.is_shared() {
             info = info.push_next(&mut external);
         }
-        // SAFETY: `info` is valid: the size is not 0, the usages need no feature, and the families are the device's,
-        // each once. The callers have checked that the device exports or imports buffers of these usages as these handles.
+        // SAFETY: `info` is valid: the size is not 0, and the usages need no feature. Each family is one of the physical
+        // device's, and there once; it need not have a queue (VUID-VkBufferCreateInfo-sharingMode-01419). The callers
+        // have checked that the device exports or imports buffers of these usages as these handles.
         let buffer =
             unsafe { device.raw().create_buffer(&info, None) }.map_err(failed("vkCreateBuffer"))?;
         // From here on `made` cleans up.
@@ -288,7 +286,7 @@ impl Device {
             allocated: 0,
             dedicated: false,
             shared: place.is_shared(),
-            concurrent: families.len() > 1,
+            concurrent,
             mapping: None,
         };
 
@@ -328,6 +326,13 @@ impl Device {
                     "a buffer of {size} bytes needs {needed} bytes of it"
                 )));
             }
+            // VUID-VkMemoryDedicatedAllocateInfo-buffer-02965.
+            if handle.dedicated() && handle.size() != needs.size {
+                let needed = needs.size;
+                return Err(refused(format!(
+                    "it was made for one buffer alone, and a buffer of {size} bytes has {needed} bytes"
+                )));
+            }
             if required && !handle.dedicated() {
                 return Err(refused("it was not made for one buffer alone".into()));
             }
@@ -353,9 +358,10 @@ impl Device {
         if made.dedicated {
             info = info.push_next(&mut alone);
         }
-        // SAFETY: `info` is valid: the size is at least what the buffer requires, and the memory type is allowed for it. An
-        // imported descriptor is open, and by its type such memory of the same GPU and driver, with the size that it was
-        // allocated with. Its memory type is the same, as both sides choose it for buffers of the same usages.
+        // SAFETY: `info` is valid: the size is at least what the buffer requires, and exactly that in dedicated memory. The
+        // memory type is allowed for the buffer. An imported descriptor is open, and by the contract of
+        // `MemoryFd::from_fd` memory of the same GPU and driver, whose size, memory type and dedicated buffer are those
+        // used here (VUID-VkMemoryAllocateInfo-allocationSize-01742, VUID-VkMemoryDedicatedAllocateInfo-buffer-01879).
         let allocated = unsafe { device.raw().allocate_memory(&info, None) };
         made.memory = allocated.map_err(|code| match place {
             Place::Imported(handle) => {

@@ -1,6 +1,6 @@
 //! One turn for each raw stream, kept from the look for a capture to what is put behind it (D5,
 //! F7).
-#![allow(clippy::unwrap_used, reason = "a test's")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test's")]
 
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +103,36 @@ fn a_raw_stream_has_one_turn() {
     drop(made);
     drop(twin);
     there.submit(&[], |_| Ok(()), &[]).unwrap();
+}
+
+/// E5. The label is that of the queue, or of the call, that meets the error.
+#[test]
+fn an_error_names_the_queue_that_meets_it() {
+    let device = device();
+    let made = queue_of(&device);
+    let raw = made.stream().raw();
+    // SAFETY: `made` keeps the stream for longer.
+    let again = unsafe { device.adopt_raw_stream(raw, None, "adopted again") }.unwrap();
+    let queues = [made, adopted(&device, raw), again];
+    let labels = ["made", "adopted", "adopted again"];
+    let done = device.timeline("done").unwrap();
+    // What errors are called does not change what keeps its order by itself.
+    let domains = queues.each_ref().map(|queue| queue.line().stream.domain());
+    assert_eq!(domains, [domains[0]; 3]);
+    begin_capture(raw);
+    for (queue, label) in queues.iter().zip(labels) {
+        let refused = queue.submit(&[], |_| Ok(()), &[]).map(drop);
+        let Err(Error::Capturing { object, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(object.label(), label);
+    }
+    let refused = signal_claimed_in(&device, &done, raw);
+    let Err(Error::Capturing { object, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(object.label(), "the application's");
+    end_capture(raw);
 }
 
 /// D6. Each context has one, with two handles for it.

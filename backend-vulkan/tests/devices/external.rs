@@ -4,12 +4,13 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::common::{self, SOON, on_each_device, on_two_of_each_device};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, HandleKind, MemoryFd, Origin, QueueKind, Timeline, TimelineFd, Uuid};
 use syncline_vulkan::ash::vk;
-use syncline_vulkan::{Device, Recorder};
+use syncline_vulkan::{AdoptInfo, Device, Recorder};
 
 fn a_device_tells_what_it_is() {
     on_each_device(|device| {
@@ -270,6 +271,41 @@ fn exported_memory_is_one_memory() {
     });
 }
 
+/// A device that was made with fewer queues makes the same buffer of shared memory: the families are the GPU's.
+fn shared_buffers_are_alike_whatever_queues_there_are() {
+    on_two_of_each_device(|ours, theirs| {
+        if !shares_memory(ours) {
+            return common::skip("it shares no memory");
+        }
+        let families = &ours.info().capabilities.queues;
+        if families.len() == 1 {
+            println!("one queue family: all is exclusive");
+        }
+        // SAFETY: handles of a device that the owner keeps; nothing is submitted to its queues meanwhile.
+        let without_queues = unsafe {
+            Device::adopt(AdoptInfo {
+                entry: theirs.entry().clone(),
+                instance: theirs.instance().clone(),
+                physical: theirs.physical(),
+                device: theirs.raw().clone(),
+                queues: Vec::new(),
+                owner: Some(Arc::new(theirs.clone())),
+                enabled: theirs.enabled(),
+            })
+        }
+        .unwrap();
+        let (exported, handle) = ours.export_buffer(4096, Default::default()).unwrap();
+        let imported = without_queues.import_buffer(handle).unwrap();
+        let (exported_there, handle) = without_queues
+            .export_buffer(4096, Default::default())
+            .unwrap();
+        let imported_here = ours.import_buffer(handle).unwrap();
+        for buffer in [exported, imported, exported_there, imported_here] {
+            assert_eq!(buffer.is_concurrent(), families.len() > 1);
+        }
+    });
+}
+
 /// A handle that does not fit comes back, and the device works on.
 fn memory_that_does_not_fit_comes_back() {
     on_two_of_each_device(|ours, theirs| {
@@ -312,6 +348,13 @@ fn memory_that_does_not_fit_comes_back() {
             assert!(fine, "{error}");
             fd = back;
         }
+        // Both fit into the memory, but it was made for another buffer.
+        let (_large, handle) = ours.export_buffer(1 << 20, Default::default()).unwrap();
+        let (large, large_fd) = (handle.size(), handle.into_fd());
+        // SAFETY: refused, as dedicated memory is as large as its buffer.
+        let handle = unsafe { MemoryFd::from_fd(large_fd, origin(), large, 4096, true) };
+        let (error, _) = refused("memory of a larger buffer", handle);
+        assert!(matches!(error, Error::Import { .. }), "{error}");
         // SAFETY: as it was exported.
         let handle = unsafe { MemoryFd::from_fd(fd, origin(), size, 4096, true) };
         assert_eq!(theirs.import_buffer(handle).unwrap().size(), 4096);
@@ -328,6 +371,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         an_exported_buffer_tells_its_whole_size,
         a_usage_that_needs_a_feature_is_refused,
         a_buffer_that_no_heap_has_is_refused,
+        shared_buffers_are_alike_whatever_queues_there_are,
         a_candidate_that_was_changed_opens_as_it_was,
         exported_memory_is_one_memory,
         memory_that_does_not_fit_comes_back,

@@ -55,7 +55,8 @@ impl fmt::Display for Origin {
 }
 
 macro_rules! handle {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* }
+     $($(#[$safety:meta])+ unsafe)?) => {
         $(#[$doc])*
         ///
         /// Owned by exactly one party: a successful import consumes it, a failed one gives it back.
@@ -72,6 +73,7 @@ macro_rules! handle {
             /// # Safety
             /// `fd` must hold what the type says, exported by `origin`'s driver with the given
             /// properties. Drivers do not check it: a handle of another kind leads to undefined behaviour.
+            $($(#[$safety])+)?
             #[allow(unsafe_code, reason = "the kind of a foreign descriptor cannot be checked")]
             #[must_use]
             pub unsafe fn from_fd(fd: OwnedFd, origin: Origin $(, $field: $type)*) -> Self {
@@ -175,6 +177,21 @@ handle! {
         /// True if it was made for one buffer alone, which an importer must say too.
         dedicated: bool
     }
+    ///
+    /// A `VkDevice` that imports memory of Vulkan's must allocate it as the exporter did, and make the same buffer
+    /// (VUID-VkMemoryAllocateInfo-allocationSize-01742, VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). It cannot ask
+    /// how. So such memory was made like this:
+    /// * The buffer has `length` bytes, no flags, and all usages of Vulkan 1.0 and no other. It was made for opaque file
+    ///   descriptors alone.
+    /// * Its sharing mode is concurrent, for all families that
+    ///   [`Capabilities::queues`](crate::Capabilities::queues) lists, or exclusive where there is only one.
+    /// * The memory has `size` bytes and no `VkMemoryAllocateFlagsInfo`. Its type is the first device-local one that
+    ///   the buffer allows, in a heap of so many bytes; the first one allowed at all where none is device-local. Types
+    ///   that are protected, lazily allocated, AMD's coherent and uncached, or NVIDIA's for RDMA do not count.
+    /// * If `dedicated`, it was allocated for that buffer with `VkMemoryDedicatedAllocateInfo`, else without.
+    ///
+    /// Syncline's own exports are made so.
+    unsafe
 }
 
 /// A sealed memfd whose page holds a timeline's 64-bit counter, for other processes and for devices that write and wait for words of memory.

@@ -12,7 +12,7 @@ fn main() -> syncline::Result<()> {
     let link = syncline::connect(&cuda, &vulkan);       // one GPU: natively; `share` refuses anything else
     println!("{} ({})", link.mechanism(), link.why());
     let frames = link.timeline("frames")?;
-    let heights = link.buffer(1 << 16)?;                // memory that both address
+    let heights = link.buffer(1 << 16)?;                // one memory, or one on each of two GPUs
     let compute = cuda.queue(QueueKind::Compute, "simulate")?;
     let graphics = vulkan.queue(QueueKind::Graphics, "shade")?;
 
@@ -20,6 +20,10 @@ fn main() -> syncline::Result<()> {
         let memory = heights.left().clone();
         compute.submit(&[frames.at(2 * n - 2)], move |recorder| simulate(recorder, &memory),
             &[frames.signal_at(2 * n - 1)])?;
+        if heights.is_relayed() {                       // two memories: this thread copies
+            frames.at(2 * n - 1).wait(PATIENCE)?;
+            heights.relay();
+        }
         graphics.submit(&[frames.at(2 * n - 1)], |_| Ok(()), &[frames.signal_at(2 * n)])?;
     }
     frames.at(600).wait(PATIENCE)?;                     // or wait_any with points of any backends

@@ -105,7 +105,7 @@ fn closed(world: &World<Equipped>) -> Verdict {
 fn memory(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let Device::Cuda(cuda) = importer else {
-        return Stop::skip("only CUDA imports memory");
+        return Stop::skip("the importing side is not CUDA");
     };
     let origin = Origin::of(exporter.info());
     for (what, fd) in kinds()? {

@@ -84,7 +84,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
     const ROUND: u32 = 1000;
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let Device::Cuda(importer) = importer else {
-        return Stop::skip("only CUDA imports memory");
+        return Stop::skip("the importing side is not CUDA");
     };
     let system = |error: std::io::Error| Stop::Failed(format!("no descriptor: {error}"));
     let queue = importer.queue(QueueKind::Transfer, "importer")?;
