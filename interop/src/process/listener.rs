@@ -84,7 +84,7 @@ impl Listener {
     /// is let go, and the next one is served.
     ///
     /// Sockets of refused clients are closed by a thread of the listener's, as that can block. While 64 of them are waiting for
-    /// it, no client is accepted.
+    /// it, no client is accepted. Nor is one while this process has 256 descriptors open that any peers have sent.
     ///
     /// # Errors
     /// [`Error::PeerSilent`] if no process connects and greets in time, and as [`Endpoint::open`] of the client that is next.
@@ -103,7 +103,7 @@ impl Listener {
     /// The next process that connects.
     fn next(&self, patience: Patience) -> Result<OwnedFd> {
         loop {
-            if self.closer.room() == 0 {
+            if !self.closer.accepts() {
                 if patience.is_over() {
                     return Err(self.silent("let go of what earlier clients sent", patience));
                 }
