@@ -207,6 +207,11 @@ fn forks(endpoint: Endpoint, lent: OwnedFd) {
     let made = plan.make_across("frames", 0, &[], &[&endpoint], LONG);
     let made = made.unwrap();
     let line = made.signal_only(own.id()).unwrap();
+    // Of this one the parent has a claim alone: without that nothing more can come, and the page would say so.
+    let claimed = plan.make_across("claimed", 0, &[], &[&endpoint], LONG);
+    let claimed = claimed.unwrap();
+    let claim = claimed.signal_only(own.id()).unwrap().claim(1, 0).unwrap();
+    drop(claimed);
     let path = std::env::temp_dir().join(format!("syncline-forks-{}", std::process::id()));
     let listener = Listener::bind(&path).unwrap();
     // SAFETY: the child calls nothing but drops of what it has inherited, which take no lock of another thread, and ends.
@@ -214,7 +219,7 @@ fn forks(endpoint: Endpoint, lent: OwnedFd) {
     if child == 0 {
         // SAFETY: a drop that waits for a thread of the parent's ends by a signal.
         unsafe { libc::alarm(20) };
-        drop((line, made, plan, listener, endpoint, lent));
+        drop((line, made, claim, plan, listener, endpoint, lent));
         // SAFETY: it ends here.
         unsafe { libc::_exit(0) };
     }
@@ -228,7 +233,7 @@ fn forks(endpoint: Endpoint, lent: OwnedFd) {
     // Until the test is done.
     let end = endpoint.receive_point(LONG).unwrap_err();
     assert_eq!(loss(&end), PeerLoss::Left);
-    drop(lent);
+    drop((lent, claim));
 }
 
 /// Until it is killed.
@@ -534,13 +539,18 @@ fn a_forked_child_drops_its_copies_in_silence() {
         let made = plan.make_across("frames", 0, &[], &[endpoint], LONG);
         let made = made.unwrap();
         let line = made.wait_only(own.id()).unwrap();
+        let claimed = plan.make_across("claimed", 0, &[], &[endpoint], LONG);
+        let claimed = claimed.unwrap();
         // Sent once the child has ended.
         let point = endpoint.receive_point(LONG).unwrap();
         point.point().wait(LONG).unwrap();
         endpoint.check().unwrap();
+        let other = claimed.wait_only(own.id()).unwrap();
+        let open = other.at(1).wait(Duration::ZERO);
+        assert!(matches!(open, Err(Error::TimedOut { .. })), "{open:?}");
         let open = line.at(2).wait(Duration::ZERO);
         assert!(matches!(open, Err(Error::TimedOut { .. })), "{open:?}");
-        drop((line, point, made));
+        drop((line, other, point, made, claimed));
         family.1 = None;
         family.succeeds();
     }
