@@ -163,8 +163,8 @@ impl Socket {
         }
     }
 
-    /// Of a descriptor that was [judged](Self::judge): from here on the kernel tells who sends, and programs that are started do not
-    /// inherit it.
+    /// Of a descriptor that was [judged](Self::judge): from here on the kernel tells who sends, and nothing else of the sender.
+    /// Programs that are started do not inherit it.
     ///
     /// # Errors
     /// The call that failed, and the descriptor.
@@ -177,6 +177,9 @@ impl Socket {
         }
         if let Err(errno) = sockopt::set_socket_passcred(&fd, true) {
             return Err((fd, "setsockopt(SO_PASSCRED)", errno));
+        }
+        if let Err(errno) = control::bring_nothing_more(fd.as_fd()) {
+            return Err((fd, "setsockopt(SO_PASSPIDFD)", errno));
         }
         Ok(Self(closer.keep_socket(fd)))
     }
