@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use syncline_core::{Error, HandleKind, PeerExit, PeerLoss};
 
 use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
-use crate::negotiate::Party;
+use crate::negotiate::{Party, Process};
 use crate::process::hostile::{Raw, elsewhere, offer};
 use crate::process::message::{Content, Message};
 use crate::process::socket::Patience;
@@ -188,6 +188,46 @@ fn a_negotiation_ends_with_any_of_its_peers() {
         ),
         "{answer:?}"
     );
+}
+
+/// X1: a process tells of endpoints between two others. The one in the middle passes on what names the process that tells it.
+#[test]
+fn nobody_tells_of_endpoints_between_others() {
+    let [(one, mut first), (other, mut second)] = [(); 2].map(|()| against_raw());
+    let peer = *one.peer();
+    let third = Process {
+        id: elsewhere().id.wrapping_add(1).max(2),
+        ..elsewhere()
+    };
+    let told = |process: Process, links: Vec<_>| Message::Requirements {
+        round: 1,
+        is_all: true,
+        parties: vec![Party::threads_of(process).waits()],
+        links,
+    };
+    first.say(
+        &told(elsewhere(), vec![(peer, third), (elsewhere(), third)]),
+        0,
+    );
+    second.say(&told(third, Vec::new()), 0);
+    // Nobody says what it has found.
+    let late = negotiate_among(Party::threads().signals(), &[&one, &other], NOW).unwrap_err();
+    assert!(
+        matches!(&late, Disagreement::Error(late) if late.is_timeout()),
+        "{late}"
+    );
+    let links = loop {
+        if let Message::Requirements {
+            is_all: true,
+            links,
+            ..
+        } = second.hear()
+        {
+            break links;
+        }
+    };
+    assert!(links.contains(&(peer.min(third), peer.max(third))));
+    assert!(!links.iter().any(|(from, to)| *from != peer && *to != peer));
 }
 
 /// What it owes may come through shared memory still: so its death is told of, too.
