@@ -130,6 +130,10 @@ enum Found {
 
 impl Publisher {
     fn publish(self: &Arc<Self>) {
+        if self.is_forked() {
+            // The page is the other process's to write.
+            return;
+        }
         let before = {
             let mut turn = self.turn.lock();
             match &mut *turn {

@@ -144,6 +144,10 @@ impl Shared {
 
     /// Takes a claim back. Whoever relied on it alone now finds out.
     pub(crate) fn withdraw(&self, claim: Interval) {
+        if self.is_forked() {
+            // The claim is that of the process which made it, and a thread of that may have held a lock at the fork.
+            return;
+        }
         if self.withdraw_quickly(claim) && !self.is_closed() {
             self.tell_bridge();
             return;

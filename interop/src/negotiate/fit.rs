@@ -84,16 +84,19 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
     clashes
 }
 
-/// True if the process of `party` has an endpoint to each other process that takes part: it can make the object, and hand it over.
+/// True if the process of `party` is known to have an endpoint to each other process that takes part: it can make the object, and hand it over.
 fn reaches_all(all: &Requirements, party: &Party) -> bool {
     all.lacks(party.id().process).is_empty()
 }
 
-/// To which processes `process` has no endpoint, in words.
+/// To which processes `process` has told of no endpoint, in words.
 fn without(all: &Requirements, process: Process) -> String {
     let lacks = all.lacks(process);
     let names: Vec<_> = lacks.iter().map(ToString::to_string).collect();
-    format!("{process} has no endpoint to {}", names.join(" and "))
+    format!(
+        "{process} has told of no endpoint to {}",
+        names.join(" and ")
+    )
 }
 
 /// The first that lives in another process than `than`.

@@ -349,12 +349,18 @@ impl Requirements {
         self
     }
 
+    /// Forgets which other processes have an endpoint to each other.
+    pub(crate) fn keep_links_of(&mut self, process: Process) {
+        self.links
+            .retain(|(one, other)| [*one, *other].contains(&process));
+    }
+
     /// Which processes have an endpoint to each other, as far as they have told.
     pub(crate) fn links(&self) -> &[(Process, Process)] {
         &self.links
     }
 
-    /// The processes of the parties to which `process` has no endpoint. None if nobody has told who has one.
+    /// The processes of the parties to which `process` has told of no endpoint, nor they of one to it. None if nobody has told who has one.
     pub(super) fn lacks(&self, process: Process) -> Vec<Process> {
         let has = |other: Process| {
             let link = (process.min(other), process.max(other));

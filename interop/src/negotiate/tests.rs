@@ -687,7 +687,7 @@ fn the_home_has_an_endpoint_to_all() {
         let plan = negotiate(chained(ends.clone().into())).unwrap();
         assert_eq!(plan.mechanism(), Mechanism::Bridge);
         let told = plan.to_string();
-        let lacking = format!("{one} has no endpoint to {other}");
+        let lacking = format!("{one} has told of no endpoint to {other}");
         assert!(told.contains(&lacking), "{told}");
         // As long as nobody has told who has endpoints, each may be the home.
         expect(ends, Mechanism::ExternalTimeline);
@@ -698,7 +698,26 @@ fn the_home_has_an_endpoint_to_all() {
         ];
         let told = negotiate(chained(parties.into())).unwrap_err().to_string();
         assert!(told.contains(&lacking), "{told}");
-        let lacking = format!("{other} has no endpoint to {one}");
+        let lacking = format!("{other} has told of no endpoint to {one}");
         assert!(told.contains(&lacking), "{told}");
     }
+}
+
+/// X1: every process has an endpoint to each other one. Only the leaf can export, which has to say that it reaches the third.
+#[test]
+fn a_leaf_that_tells_of_its_endpoints_may_be_the_home() {
+    let [hub, leaf, other] = [5, 6, 7].map(process);
+    let parties = [
+        party(Kind::Cuda(1), 5, 1).waits(),
+        party(Kind::Vulkan(1), 6, 1).signals().natively(),
+        party(Kind::Cuda(1), 7, 1).waits(),
+    ];
+    let told = Requirements::from(parties).linked(hub, leaf);
+    let told = told.linked(hub, other);
+    let refused = negotiate(told.clone()).unwrap_err().to_string();
+    let lacking = format!("{leaf} has told of no endpoint to {other}");
+    assert!(refused.contains(&lacking), "{refused}");
+    let plan = negotiate(told.linked(leaf, other)).unwrap();
+    assert_eq!(plan.mechanism(), Mechanism::ExternalTimeline);
+    assert_eq!(plan.home().id().process, leaf);
 }

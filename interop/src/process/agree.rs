@@ -53,6 +53,28 @@ impl From<Conflict> for Disagreement {
     }
 }
 
+impl Requirements {
+    /// The same parties, of which this process also tells that it has these endpoints. See [`Endpoint::negotiate`].
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use syncline::negotiate::{Party, Requirements};
+    /// # use syncline::process::Endpoint;
+    /// # fn agree(middle: &Endpoint, third: &Endpoint) -> Result<(), syncline::process::Disagreement> {
+    /// // The process behind `middle` negotiates with this process and with the one behind `third`.
+    /// let own = Requirements::from(Party::threads().signals()).reaching(&[third]);
+    /// let plan = middle.negotiate(own, Duration::from_secs(5))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn reaching(self, peers: &[&Endpoint]) -> Self {
+        let this = Process::this();
+        let peers = peers.iter();
+        peers.fold(self, |told, peer| told.linked(this, *peer.peer()))
+    }
+}
+
 impl Endpoint {
     /// One plan for what this process needs and what the other one does, and those behind it: both call this, each with its own parties, and each
     /// gets the same plan. Nothing is made. Waits up to `timeout` for the other side, which may come to it later.
@@ -60,6 +82,10 @@ impl Endpoint {
     /// Each side computes the answer by itself, from the same needs ([`negotiate`](crate::negotiate::negotiate)), and compares a digest of both with
     /// the other side's: so two versions of this library that would decide differently find out. There may be 32 parties in all.
     /// After an error both call it again.
+    ///
+    /// The plan's home, the process that makes the object, needs an endpoint to each other process. Each side tells that it
+    /// has this endpoint, and of no other. A process that has endpoints to further processes which take part names them by
+    /// [`Requirements::reaching`], so that it may be the home, too. At most 32 endpoints are told of in all.
     ///
     /// # Errors
     /// * [`Disagreement::Conflict`], the same on both sides, if the needs do not go together.
@@ -77,7 +103,8 @@ impl Endpoint {
 }
 
 /// One plan for what this process needs and all the others do, with this one in the middle: each of them calls [`Endpoint::negotiate`] on its end. This
-/// process hears them all, and tells each what everybody else needs.
+/// process hears them all, and tells each what everybody else needs. That it has an endpoint to each of `peers` is told, too. A peer that
+/// has endpoints to others says so by [`Requirements::reaching`].
 ///
 /// # Errors
 /// As [`Endpoint::negotiate`]. Also [`Error::Message`] if one process tells parties of another.
@@ -93,9 +120,7 @@ pub fn negotiate_among(
         talks.push(Talk::begin(peer)?);
     }
     // The plan is carried out over these endpoints, so its home has to be where they lead to all.
-    for peer in peers {
-        own = own.linked(Process::this(), *peer.peer());
-    }
+    own = own.reaching(peers);
     let mut theirs: Vec<Requirements> = Vec::with_capacity(peers.len());
     if let [talk] = &mut talks[..] {
         // Neither side waits for the other to begin.
@@ -110,8 +135,10 @@ pub fn negotiate_among(
         theirs = each(&mut talks, patience, still, |talk, patience| {
             talk.hear(None, patience)
         })?;
-        for (talk, parties) in talks.iter().zip(&theirs) {
-            only_of_their_own(talk.endpoint, parties.parties(), peers)?;
+        for (talk, needs) in talks.iter().zip(&mut theirs) {
+            only_of_their_own(talk.endpoint, needs.parties(), peers)?;
+            // A process knows its own endpoints alone.
+            needs.keep_links_of(*talk.endpoint.peer());
         }
         for (at, talk) in talks.iter().enumerate() {
             let others = theirs.iter().enumerate().filter(|(other, _)| *other != at);

@@ -23,10 +23,16 @@ use super::socket::native;
 /// Descriptors of one peer that may be open here at once. Those that wait to be closed count.
 pub(super) const MOST_OPEN: usize = 64;
 
-/// Descriptors of all peers together that may be open in this process.
+/// Descriptors of one peer that may be open here, however many other peers have sent.
+///
+/// So hostile peers that take up [`MOST_IN_PROCESS`] do not keep an honest one from passing objects.
+const RESERVED: usize = MOST_DESCRIPTORS;
+
+/// Descriptors of all peers together that may be open in this process, beside the [reserved](RESERVED) ones of each endpoint.
 ///
 /// A thread that hangs in close(2) outlives its endpoint, so the limit of each endpoint is not enough. Threads that receive
-/// at the same moment do not see each other's descriptors: each may bring 16 more.
+/// at the same moment do not see each other's descriptors: each may bring 16 more. At this number listeners accept no
+/// client, so that peers do not get more reserved descriptors by connecting again.
 const MOST_IN_PROCESS: usize = 256;
 
 /// Descriptors of all peers that are open in this process.
@@ -71,9 +77,18 @@ impl Closer {
     pub(super) fn room(&self) -> usize {
         let open = self.open.load(Ordering::Acquire);
         let in_process = IN_PROCESS.load(Ordering::Acquire);
-        let left = MOST_OPEN.saturating_sub(open);
-        left.min(MOST_IN_PROCESS.saturating_sub(in_process))
+        let shared = MOST_IN_PROCESS.saturating_sub(in_process);
+        let reserved = RESERVED.saturating_sub(open);
+        MOST_OPEN
+            .saturating_sub(open)
+            .min(shared.max(reserved))
             .min(MOST_DESCRIPTORS)
+    }
+
+    /// Whether a listener may accept one more client: its own limit and the process's leave room.
+    pub(super) fn accepts(&self) -> bool {
+        self.open.load(Ordering::Acquire) < MOST_OPEN
+            && IN_PROCESS.load(Ordering::Acquire) < MOST_IN_PROCESS
     }
 
     /// Takes a descriptor into its care that the peer has sent.

@@ -7,7 +7,7 @@
     reason = "one call of the system, and the descriptors that it makes"
 )]
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -48,6 +48,9 @@ const RIGHTS: usize = HEADER + (4 * MOST_DESCRIPTORS).next_multiple_of(WORD);
 
 /// The kernel's number for a descriptor of the sending process, which a socket may be set to bring: `SCM_PIDFD` of the kernel's `socket.h`.
 const SCM_PIDFD: i32 = 4;
+
+/// Asks for that descriptor: `SO_PASSPIDFD` of the kernel's `socket.h`.
+const SO_PASSPIDFD: i32 = 76;
 
 /// Room for credentials and for the most descriptors that a message may have.
 #[repr(C, align(8))]
@@ -104,12 +107,10 @@ pub(super) fn peek(
                 received.from = number(what, 0).map(|process| Sender { process });
             }
             libc::SCM_RIGHTS | SCM_PIDFD => {
-                for at in (0..what.len()).step_by(4) {
-                    let Some(number) = number(what, at) else {
-                        break;
-                    };
-                    // SAFETY: the kernel has just made it for this process, and nobody else has been told of it.
-                    let fd = unsafe { OwnedFd::from_raw_fd(number.cast_signed()) };
+                for number in descriptors(what) {
+                    // SAFETY: the kernel has just made it for this process, which has told nobody else of it. It is not
+                    // negative: those are errors, and no descriptors.
+                    let fd = unsafe { OwnedFd::from_raw_fd(number) };
                     // One of the sender's process was not asked for. It is the kernel's own, and closed here.
                     match (kind, closer) {
                         (libc::SCM_RIGHTS, Some(closer)) => {
@@ -123,6 +124,44 @@ pub(super) fn peek(
         }
     }
     Ok(received)
+}
+
+/// The descriptors among `numbers`. Where the kernel could make none of the sender's process, its number is an error below 0.
+fn descriptors(numbers: &[u8]) -> impl Iterator<Item = RawFd> {
+    let (numbers, _) = numbers.as_chunks();
+    let numbers = numbers.iter().map(|bytes| RawFd::from_ne_bytes(*bytes));
+    numbers.filter(|number| *number >= 0)
+}
+
+/// Sets the socket to bring nothing beside messages but credentials and descriptors.
+///
+/// A process that had the socket before may have asked for more. The kernel says that a message was cut where there is no
+/// room for that, as it does where descriptors are missing. There must not be room: the kernel would fill it with descriptors.
+///
+/// # Errors
+/// What setsockopt(2) answers, but for an option that the kernel does not know.
+pub(super) fn bring_nothing_more(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    for option in [libc::SO_PASSSEC, SO_PASSPIDFD] {
+        let off = 0_i32;
+        // SAFETY: the value is a number that lives through the call, and the length is its own.
+        let answer = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const off).cast(),
+                size_of_val(&off) as libc::socklen_t,
+            )
+        };
+        if answer != 0 {
+            let error = std::io::Error::last_os_error();
+            match Errno::from_io_error(&error).unwrap_or(Errno::IO) {
+                Errno::NOPROTOOPT => {}
+                errno => return Err(errno),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The parts that lie one behind the other: their types, and what they hold.
@@ -149,4 +188,16 @@ impl<'c> Iterator for Parts<'c> {
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
     let number = bytes.get(at..at + 4)?.try_into().ok()?;
     Some(u32::from_ne_bytes(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_in_the_place_of_descriptors_are_none() {
+        let numbers = [-24_i32, 5, -1, 0, i32::MIN].map(i32::to_ne_bytes);
+        let found: Vec<_> = descriptors(numbers.as_flattened()).collect();
+        assert_eq!(found, [5, 0]);
+    }
 }

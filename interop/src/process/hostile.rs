@@ -132,6 +132,16 @@ impl Raw {
         }
     }
 
+    /// The next message, once it has come. What came along is closed.
+    #[cfg(test)]
+    pub(super) fn hear(&self) -> Message {
+        self.wait();
+        let mut buffer = vec![0; MOST];
+        let flags = rustix::net::RecvFlags::empty();
+        let (length, _) = rustix::net::recv(&self.socket, &mut buffer[..], flags).unwrap();
+        Message::decode(&buffer[..length]).unwrap().1
+    }
+
     /// Empties what has come, and closes what came along.
     pub(super) fn drain(&self) {
         // At the end of the stream there would be no end of it.

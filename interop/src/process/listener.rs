@@ -80,21 +80,25 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next process that connects and greets: waits up to `timeout` for it. A client that does not greet within two seconds
-    /// is let go, and the next one is served.
+    /// The next process that connects and greets: waits up to `timeout` for it. A client that does not greet within two seconds,
+    /// sends anything else or closes its end is let go, and the next one is served.
     ///
     /// Sockets of refused clients are closed by a thread of the listener's, as that can block. While 64 of them are waiting for
-    /// it, no client is accepted.
+    /// it, no client is accepted. Nor is one while this process has 256 descriptors open that any peers have sent.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`] if no process connects and greets in time, and as [`Endpoint::open`] of the client that is next.
+    /// * [`Error::PeerSilent`] if no process connects and greets in time.
+    /// * [`Error::Message`] or [`Error::PeerLost`] of the client at hand when the time is over.
+    /// * [`Error::Native`] if the system refuses something.
     pub fn accept(&self, label: &str, timeout: Duration) -> Result<Endpoint> {
         let patience = Patience::of(timeout);
         loop {
             let socket = self.next(patience)?;
             let object = Object::new("endpoint", label);
             match Endpoint::over_own(socket, object, &self.closer, patience.slice(GREETING)) {
-                Err(silent) if silent.is_timeout() && !patience.is_over() => {}
+                // The client's own doing, which says nothing about those behind it.
+                Err(Error::PeerSilent { .. } | Error::Message { .. } | Error::PeerLost { .. })
+                    if !patience.is_over() => {}
                 other => return other,
             }
         }
@@ -103,7 +107,7 @@ impl Listener {
     /// The next process that connects.
     fn next(&self, patience: Patience) -> Result<OwnedFd> {
         loop {
-            if self.closer.room() == 0 {
+            if !self.closer.accepts() {
                 if patience.is_over() {
                     return Err(self.silent("let go of what earlier clients sent", patience));
                 }

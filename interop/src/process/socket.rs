@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::{Errno, FdFlags, IoSlice};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
@@ -135,18 +135,24 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Judges a descriptor, and changes nothing about it.
+    /// Judges a descriptor, and changes nothing about it. Asks no other process.
     ///
     /// # Errors
     /// What was found instead, in words.
     pub(super) fn judge(fd: BorrowedFd<'_>) -> Result<(), String> {
         let unusable = |errno: Errno| format!("it cannot be used: {errno}");
-        let status = rustix::fs::fstat(fd).map_err(unusable)?;
-        let kind = FileType::from_raw_mode(status.st_mode);
-        if kind != FileType::Socket {
-            return Err(format!("it is a {kind:?}, not a socket"));
-        }
-        let family = sockopt::socket_domain(fd).map_err(unusable)?;
+        let family = match sockopt::socket_domain(fd) {
+            Ok(family) => family,
+            Err(Errno::NOTSOCK) => {
+                // Without a question to the file's system: another process may run it (FUSE), and never answer.
+                let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+                let status =
+                    rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE).map_err(unusable)?;
+                let kind = FileType::from_raw_mode(status.stx_mode.into());
+                return Err(format!("it is a {kind:?}, not a socket"));
+            }
+            Err(errno) => return Err(unusable(errno)),
+        };
         if family != AddressFamily::UNIX {
             let family = family.as_raw();
             return Err(format!(
@@ -163,8 +169,8 @@ impl Socket {
         }
     }
 
-    /// Of a descriptor that was [judged](Self::judge): from here on the kernel tells who sends, and programs that are started do not
-    /// inherit it.
+    /// Of a descriptor that was [judged](Self::judge): from here on the kernel tells who sends, and nothing else of the sender.
+    /// Programs that are started do not inherit it.
     ///
     /// # Errors
     /// The call that failed, and the descriptor.
@@ -177,6 +183,9 @@ impl Socket {
         }
         if let Err(errno) = sockopt::set_socket_passcred(&fd, true) {
             return Err((fd, "setsockopt(SO_PASSCRED)", errno));
+        }
+        if let Err(errno) = control::bring_nothing_more(fd.as_fd()) {
+            return Err((fd, "setsockopt(SO_PASSPIDFD)", errno));
         }
         Ok(Self(closer.keep_socket(fd)))
     }

@@ -59,6 +59,104 @@ fn what_is_no_connected_socket_of_messages_is_refused() {
     alone.nothing_is_left_but(told.handle);
 }
 
+/// A directory of a file system that this test runs (FUSE). It answers until the directory is open, and then no more.
+struct Stuck {
+    directory: Option<OwnedFd>,
+    _system: OwnedFd,
+    path: std::path::PathBuf,
+}
+
+impl Stuck {
+    /// `None` where this process may mount nothing.
+    fn new() -> Option<Self> {
+        const OPENDIR: u32 = 27;
+        let path = std::env::temp_dir().join(format!("syncline-stuck-{}", std::process::id()));
+        let c_path = std::ffi::CString::new(path.to_str()?).ok()?;
+        let system = OwnedFd::from(
+            std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open("/dev/fuse")
+                .ok()?,
+        );
+        std::fs::create_dir(&path).unwrap();
+        let number = system.as_raw_fd();
+        let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
+        let options = std::ffi::CString::new(options).ok()?;
+        let kind = c"fuse".as_ptr();
+        // SAFETY: all are texts that live through the call.
+        let mounted =
+            unsafe { libc::mount(kind, c_path.as_ptr(), kind, 0, options.as_ptr().cast()) };
+        if mounted != 0 {
+            std::fs::remove_dir(&path).unwrap();
+            return None;
+        }
+        let mut stuck = Self {
+            directory: None,
+            _system: system.try_clone().unwrap(),
+            path: path.clone(),
+        };
+        let server = std::thread::spawn(move || {
+            let mut request = vec![0; 1 << 16];
+            loop {
+                let length = rustix::io::read(&system, &mut request).unwrap();
+                assert!(length >= 40);
+                let word = |at| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
+                let is_last = word(4) == OPENDIR;
+                // The first request is for version 7.31 of the protocol.
+                let mut answer = vec![0; 16 + if is_last { 16 } else { 64 }];
+                let length = u32::try_from(answer.len()).unwrap();
+                answer[..4].copy_from_slice(&length.to_ne_bytes());
+                answer[8..16].copy_from_slice(&request[8..16]);
+                if !is_last {
+                    answer[16..20].copy_from_slice(&7_u32.to_ne_bytes());
+                    answer[20..24].copy_from_slice(&31_u32.to_ne_bytes());
+                    answer[36..40].copy_from_slice(&4096_u32.to_ne_bytes());
+                }
+                rustix::io::write(&system, &answer).unwrap();
+                if is_last {
+                    return;
+                }
+            }
+        });
+        stuck.directory = Some(std::fs::File::open(&path).unwrap().into());
+        server.join().unwrap();
+        Some(stuck)
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        let path = std::ffi::CString::new(self.path.to_str().unwrap()).unwrap();
+        // SAFETY: a text that lives through the call.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
+/// A file whose system does not answer is refused as every other file is.
+#[test]
+fn a_file_whose_system_does_not_answer_is_refused_at_once() {
+    let alone = Alone::new();
+    if let Some(mut stuck) = Stuck::new() {
+        let directory = stuck.directory.take().unwrap();
+        let (done, told) = std::sync::mpsc::channel();
+        let opens = std::thread::spawn(move || {
+            let rejected = Endpoint::open(directory, "stuck", Duration::ZERO).unwrap_err();
+            done.send(rejected.error.to_string()).unwrap();
+        });
+        let told = told.recv_timeout(super::LONG);
+        // Whoever still waits for the file's system gets an error now.
+        drop(stuck);
+        opens.join().unwrap();
+        let told = told.expect("it waits for the file's system");
+        assert!(told.contains("it is a Directory, not a socket"), "{told}");
+    } else {
+        println!("skipped: this process may not mount");
+    }
+    alone.nothing_is_left();
+}
+
 impl Alone {
     fn nothing_is_left_but<T>(&self, last: T) {
         drop(last);

@@ -197,6 +197,44 @@ fn a_silent_client_does_not_hold_those_behind_it() {
     alone.nothing_is_left();
 }
 
+/// P1: a client that hangs up, or sends anything but a greeting, does not end the call.
+#[test]
+fn clients_that_do_not_greet_well_do_not_end_the_call() {
+    let alone = Alone::new();
+    {
+        let folder = Folder::new("rubbish");
+        let path = folder.0.join("socket");
+        let listener = Listener::bind(&path).unwrap();
+        let rubbish = || {
+            let socket = mute(&path);
+            let bytes = b"GET / HTTP/1.1 and no greeting at all";
+            rustix::net::send(&socket, bytes, rustix::net::SendFlags::empty()).unwrap();
+            socket
+        };
+        // Each of them waits to be accepted before the honest client does.
+        drop(mute(&path));
+        let stays = rubbish();
+        drop(rubbish());
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| Endpoint::connect(&path, "client", LONG).unwrap());
+            let server = listener.accept("server", LONG).unwrap();
+            let client = client.join().unwrap();
+            assert_eq!(server.peer(), client.peer());
+            server.check().unwrap();
+            drop(client);
+        });
+        // Where no honest one comes in time, the last one's error is told, or that nobody came.
+        let hung_up = mute(&path);
+        drop(hung_up);
+        let refused = listener.accept("server", Duration::ZERO).unwrap_err();
+        assert!(matches!(refused, Error::PeerLost { .. }), "{refused}");
+        let nobody = listener.accept("server", Duration::ZERO).unwrap_err();
+        assert!(nobody.is_timeout(), "{nobody}");
+        drop(stays);
+    }
+    alone.nothing_is_left();
+}
+
 /// It would be an abstract socket, whose name has no permissions.
 #[test]
 fn an_empty_path_is_refused() {

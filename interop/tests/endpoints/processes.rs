@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SendFlags;
-use syncline::negotiate::{Mechanism, Needs, Party, Plan};
+use syncline::negotiate::{Mechanism, Needs, Party, Plan, Requirements};
 use syncline::process::{Disagreement, Endpoint, Listener, negotiate_among};
 use syncline::{Error, PeerExit, PeerLoss, host};
 
@@ -79,8 +79,11 @@ fn the_child() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    if role == "is in the middle" {
-        return middle();
+    match &*role {
+        "is in the middle" => return middle(),
+        "is a corner" => return corner(),
+        "is the last corner" => return last_corner(),
+        _ => {}
     }
     if let Ok(path) = std::env::var(PATH) {
         let endpoint = Endpoint::connect(path, "child", LONG).unwrap();
@@ -200,6 +203,38 @@ fn middle() {
     awaits(&plan, &peers);
 }
 
+/// Connects its parent, and the process that comes to the path. Its parent negotiates for both.
+fn corner() {
+    // SAFETY: the test program does not use its standard input.
+    let socket = unsafe { OwnedFd::from_raw_fd(0) };
+    let listener = Listener::bind(std::env::var(PATH).unwrap()).unwrap();
+    let parent = Endpoint::open(socket, "parent", LONG).unwrap();
+    let other = listener.accept("other", LONG).unwrap();
+    let device = host::Device::new();
+    let party = Party::of(&device).signals();
+    let own = Requirements::from(party.clone()).reaching(&[&other]);
+    let plan = parent.negotiate(own, LONG).unwrap();
+    assert_eq!(plan.home().id(), party.id());
+    let devices = [device.into()];
+    let made = plan.make_across("frames", 0, &devices, &[&parent, &other], LONG);
+    let made = made.unwrap();
+    made.signal_only(party.id()).unwrap().signal(1).unwrap();
+    // Until both have waited.
+    for peer in [&parent, &other] {
+        assert_eq!(loss(&peer.receive_point(LONG).unwrap_err()), PeerLoss::Left);
+    }
+}
+
+fn last_corner() {
+    // SAFETY: the test program does not use its standard input.
+    let socket = unsafe { OwnedFd::from_raw_fd(0) };
+    let parent = Endpoint::open(socket, "parent", LONG).unwrap();
+    let corner = Endpoint::connect(std::env::var(PATH).unwrap(), "corner", LONG).unwrap();
+    let plan = parent.negotiate(Party::threads().waits(), LONG).unwrap();
+    assert_eq!(plan.home().id().process, *corner.peer());
+    awaits(&plan, &[&parent, &corner]);
+}
+
 /// Signals a timeline once a child that it forks has dropped all that it inherited.
 fn forks(endpoint: Endpoint, lent: OwnedFd) {
     let own = Party::threads().signals();
@@ -207,6 +242,11 @@ fn forks(endpoint: Endpoint, lent: OwnedFd) {
     let made = plan.make_across("frames", 0, &[], &[&endpoint], LONG);
     let made = made.unwrap();
     let line = made.signal_only(own.id()).unwrap();
+    // Of this one the parent has a claim alone: without that nothing more can come, and the page would say so.
+    let claimed = plan.make_across("claimed", 0, &[], &[&endpoint], LONG);
+    let claimed = claimed.unwrap();
+    let claim = claimed.signal_only(own.id()).unwrap().claim(1, 0).unwrap();
+    drop(claimed);
     let path = std::env::temp_dir().join(format!("syncline-forks-{}", std::process::id()));
     let listener = Listener::bind(&path).unwrap();
     // SAFETY: the child calls nothing but drops of what it has inherited, which take no lock of another thread, and ends.
@@ -214,7 +254,7 @@ fn forks(endpoint: Endpoint, lent: OwnedFd) {
     if child == 0 {
         // SAFETY: a drop that waits for a thread of the parent's ends by a signal.
         unsafe { libc::alarm(20) };
-        drop((line, made, plan, listener, endpoint, lent));
+        drop((line, made, claim, plan, listener, endpoint, lent));
         // SAFETY: it ends here.
         unsafe { libc::_exit(0) };
     }
@@ -228,7 +268,7 @@ fn forks(endpoint: Endpoint, lent: OwnedFd) {
     // Until the test is done.
     let end = endpoint.receive_point(LONG).unwrap_err();
     assert_eq!(loss(&end), PeerLoss::Left);
-    drop(lent);
+    drop((lent, claim));
 }
 
 /// Until it is killed.
@@ -534,13 +574,18 @@ fn a_forked_child_drops_its_copies_in_silence() {
         let made = plan.make_across("frames", 0, &[], &[endpoint], LONG);
         let made = made.unwrap();
         let line = made.wait_only(own.id()).unwrap();
+        let claimed = plan.make_across("claimed", 0, &[], &[endpoint], LONG);
+        let claimed = claimed.unwrap();
         // Sent once the child has ended.
         let point = endpoint.receive_point(LONG).unwrap();
         point.point().wait(LONG).unwrap();
         endpoint.check().unwrap();
+        let other = claimed.wait_only(own.id()).unwrap();
+        let open = other.at(1).wait(Duration::ZERO);
+        assert!(matches!(open, Err(Error::TimedOut { .. })), "{open:?}");
         let open = line.at(2).wait(Duration::ZERO);
         assert!(matches!(open, Err(Error::TimedOut { .. })), "{open:?}");
-        drop((line, point, made));
+        drop((line, other, point, made, claimed));
         family.1 = None;
         family.succeeds();
     }
@@ -568,6 +613,31 @@ fn the_middle_of_a_chain_is_the_home() {
         other.succeeds();
         drop(made);
         middle.succeeds();
+    }
+    alone.nothing_is_left();
+}
+
+/// X1: three processes, each with an endpoint to each other. One that does not negotiate for the others is the home, as it
+/// has told of its endpoints.
+#[test]
+fn a_corner_of_a_triangle_is_the_home() {
+    let alone = Alone::new();
+    {
+        let path = std::env::temp_dir().join(format!("syncline-corner-{}", std::process::id()));
+        let [mut corner, mut last] = ["is a corner", "is the last corner"].map(|role| {
+            // The corner greets its parent once it has bound the path.
+            Family::with(role, |command| {
+                command.env(PATH, &path);
+            })
+        });
+        let peers = [corner.endpoint(), last.endpoint()];
+        let plan = negotiate_among(Party::threads().waits(), &peers, LONG).unwrap();
+        assert_eq!(plan.home().id().process, *corner.endpoint().peer());
+        awaits(&plan, &peers);
+        last.1 = None;
+        last.succeeds();
+        corner.1 = None;
+        corner.succeeds();
     }
     alone.nothing_is_left();
 }

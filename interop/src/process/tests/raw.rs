@@ -334,6 +334,53 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
     marked.comes_to(1);
 }
 
+/// P1: a process that had the socket before may have set it to bring more of the sender, its label or a descriptor of it.
+#[test]
+#[allow(unsafe_code, reason = "options that rustix does not know")]
+fn what_else_a_socket_was_set_to_bring_is_turned_off() {
+    use std::os::fd::AsRawFd;
+    let (number, socket) = (libc::c_int::from(true), libc::SOL_SOCKET);
+    let length = size_of_val(&number) as libc::socklen_t;
+    for option in [libc::SO_PASSSEC, 76] {
+        let (ours, theirs) = pair();
+        let known = ours.try_clone().unwrap();
+        // SAFETY: the value is a number that lives through the call, and the length is its own.
+        let set = unsafe {
+            libc::setsockopt(
+                ours.as_raw_fd(),
+                socket,
+                option,
+                (&raw const number).cast(),
+                length,
+            )
+        };
+        // Kernels before 6.5 know no descriptor of the sender.
+        if set != 0 {
+            continue;
+        }
+        let other = std::thread::spawn(|| Endpoint::open(theirs, "theirs", LONG).unwrap());
+        let one = Endpoint::open(ours, "ours", LONG).unwrap();
+        let other = other.join().unwrap();
+        let (mut found, mut room) = (number, length);
+        // SAFETY: as above.
+        let asked = unsafe {
+            libc::getsockopt(
+                known.as_raw_fd(),
+                socket,
+                option,
+                (&raw mut found).cast(),
+                &raw mut room,
+            )
+        };
+        assert_eq!((asked, found), (0, 0), "option {option}");
+        let memory = rustix::fs::memfd_create("options", MemfdFlags::CLOEXEC).unwrap();
+        let told = offer(other.next_number(), &[HandleKind::CounterMemfd; 16]);
+        let sent = other.offer(&told, &[memory.as_fd(); 16], Patience::of(LONG));
+        let _sent = sent.unwrap();
+        assert_eq!(receive(&one).unwrap().2.len(), 16);
+    }
+}
+
 #[test]
 fn an_object_with_another_number_of_descriptors_is_not_sent() {
     let (one, other) = both();

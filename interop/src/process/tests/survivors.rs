@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use syncline_core::{Error, HandleKind, PeerExit, PeerLoss};
 
 use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
-use crate::negotiate::Party;
+use crate::negotiate::{Party, Process};
 use crate::process::hostile::{Raw, elsewhere, offer};
 use crate::process::message::{Content, Message};
 use crate::process::socket::Patience;
-use crate::process::{Disagreement, Endpoint, Survivor, negotiate_among};
+use crate::process::{Disagreement, Endpoint, Listener, Survivor, negotiate_among};
 
 struct Told(Mutex<Sender<PeerLoss>>);
 
@@ -188,6 +188,46 @@ fn a_negotiation_ends_with_any_of_its_peers() {
         ),
         "{answer:?}"
     );
+}
+
+/// X1: a process tells of endpoints between two others. The one in the middle passes on what names the process that tells it.
+#[test]
+fn nobody_tells_of_endpoints_between_others() {
+    let [(one, mut first), (other, mut second)] = [(); 2].map(|()| against_raw());
+    let peer = *one.peer();
+    let third = Process {
+        id: elsewhere().id.wrapping_add(1).max(2),
+        ..elsewhere()
+    };
+    let told = |process: Process, links: Vec<_>| Message::Requirements {
+        round: 1,
+        is_all: true,
+        parties: vec![Party::threads_of(process).waits()],
+        links,
+    };
+    first.say(
+        &told(elsewhere(), vec![(peer, third), (elsewhere(), third)]),
+        0,
+    );
+    second.say(&told(third, Vec::new()), 0);
+    // Nobody says what it has found.
+    let late = negotiate_among(Party::threads().signals(), &[&one, &other], NOW).unwrap_err();
+    assert!(
+        matches!(&late, Disagreement::Error(late) if late.is_timeout()),
+        "{late}"
+    );
+    let links = loop {
+        if let Message::Requirements {
+            is_all: true,
+            links,
+            ..
+        } = second.hear()
+        {
+            break links;
+        }
+    };
+    assert!(links.contains(&(peer.min(third), peer.max(third))));
+    assert!(!links.iter().any(|(from, to)| *from != peer && *to != peer));
 }
 
 /// What it owes may come through shared memory still: so its death is told of, too.
@@ -417,7 +457,8 @@ fn without_a_free_descriptor() {
     assert_eq!(one.receive_point_of(LONG).unwrap(), (1, 1));
 }
 
-/// Four peers that send as many descriptors as they can, in objects that nobody asks for.
+/// P1: four peers that send as many descriptors as they can, in objects that nobody asks for. Another peer passes an object
+/// nevertheless, and a listener accepts no client meanwhile.
 fn facing_hostile_peers() {
     let memory = rustix::fs::memfd_create("many", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let own = || {
@@ -440,7 +481,22 @@ fn facing_hostile_peers() {
         one.check().unwrap();
         (one, raw)
     });
-    assert!(own() <= 1 + 4 * 64, "{}", own());
+    assert_eq!(own(), 1 + 4 * 64);
+    {
+        let (ours, theirs) = both();
+        let told = offer(ours.next_number(), &[HandleKind::CounterMemfd; 16]);
+        let sent = ours.offer(&told, &[memory.as_fd(); 16], Patience::of(LONG));
+        let _sent = sent.unwrap();
+        let (_in_hand, got, descriptors) = receive(&theirs).unwrap();
+        assert_eq!((got, descriptors.len()), (told, 16));
+    }
+    let path = std::env::temp_dir().join(format!("syncline-full-{}", std::process::id()));
+    let listener = Listener::bind(&path).unwrap();
+    let refused = listener.accept("server", NOW).unwrap_err();
+    assert!(
+        refused.to_string().contains("what earlier clients sent"),
+        "{refused}"
+    );
     // An object that is asked for makes room.
     for (one, _) in peers.iter().chain(&peers) {
         assert_eq!(
@@ -451,6 +507,12 @@ fn facing_hostile_peers() {
             16
         );
     }
+    drop(peers);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Endpoint::connect(&path, "client", LONG).unwrap());
+        listener.accept("server", LONG).unwrap();
+        client.join().unwrap();
+    });
 }
 
 /// In a process of its own: the limit of descriptors, and how many come from peers, are the process's.
