@@ -293,6 +293,7 @@ mod tests {
     /// As the documentation says, on every backend.
     #[test]
     fn a_buffer_of_no_bytes_is_refused() {
+        #[cfg_attr(not(feature = "vulkan"), expect(unused_mut, reason = "the host alone"))]
         let mut devices = vec![Device::from(syncline_core::host::Device::new())];
         #[cfg(feature = "vulkan")]
         if let Ok(instance) = vulkan::Instance::load() {

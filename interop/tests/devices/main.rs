@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod clocks;
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod documents;
 mod memory;
 mod raw_signals;

@@ -59,6 +59,8 @@ fn a_devices_times_are_told_within_their_error() {
             );
             assert!(at >= last, "{device:?}: {value} at {at}, behind {last}");
             last = at;
+            // The other process may see a value a moment before the signaller counts it (P4).
+            signalled.at(value).wait(LONG).unwrap();
             let own = signalled.at(value).time().unwrap().to_host().unwrap();
             let apart = own.nanoseconds.abs_diff(at);
             let resolution = device.clock().unwrap().resolution();
