@@ -14,6 +14,7 @@ mod leading;
 mod model;
 mod natively;
 mod not_now;
+mod published;
 mod regressions;
 mod room;
 mod stopwatch;
