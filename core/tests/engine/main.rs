@@ -17,6 +17,7 @@ mod not_now;
 mod published;
 mod regressions;
 mod room;
+mod skipped;
 mod stopwatch;
 mod stress;
 mod trace;
