@@ -42,11 +42,13 @@ impl Drop for Owner {
 impl Timeline {
     /// A timeline over the ports that `attach` makes at the given initial value; the first is its home.
     ///
-    /// A home that was [imported](Attachment::imported) may be further: what it shows has been signalled, and is not signalled again.
+    /// A port that was [imported](Attachment::imported) may be further. The highest value that such a port shows has
+    /// been signalled, and is not signalled again. A port that the host cannot read is not checked.
     ///
     /// # Errors
-    /// [`Error::ValueOutOfRange`] for `u64::MAX`; [`Error::Unsupported`] without any port, if a port stands at another value, or
-    /// if the host cannot read the first one; what `attach` returns.
+    /// [`Error::ValueOutOfRange`] for `u64::MAX`; [`Error::Unsupported`] without any port, if a port stands at another
+    /// value, if an imported home stands below `initial`, or if the host cannot read the first port; what `attach`
+    /// returns.
     pub fn new(
         label: &str,
         initial: u64,
@@ -62,14 +64,22 @@ impl Timeline {
             });
         }
         let attachments = attach(initial)?;
-        let elsewhere = |a: &&Attachment| a.at.is_some_and(|at| at != initial);
-        if let Some(wrong) = attachments.iter().find(elsewhere) {
-            let at = wrong.at.unwrap_or_default();
-            return Err(Error::Unsupported {
-                object,
-                asked: format!("start at {initial}"),
-                reason: format!("its port on {:?} stands at {at}", wrong.device),
-            });
+        // The highest value that an imported port shows.
+        let mut signalled = initial;
+        for (place, attachment) in attachments.iter().enumerate() {
+            let shown = attachment.shown();
+            let is_wrong = |at: u64| match attachment.at {
+                Some(_) => at != initial,
+                None => place == 0 && at < initial,
+            };
+            if let Some(at) = shown.filter(|&at| is_wrong(at)) {
+                return Err(Error::Unsupported {
+                    object,
+                    asked: format!("start at {initial}"),
+                    reason: format!("its port on {:?} stands at {at}", attachment.device),
+                });
+            }
+            signalled = signalled.max(shown.unwrap_or(initial));
         }
         let mut attachments = attachments.into_iter();
         let reason = match attachments.next() {
@@ -78,15 +88,8 @@ impl Timeline {
                 "nobody would ever see it advance: the host cannot read its first port; put one that it can before it"
             }
             Some(home) => {
-                // What is wrong with a port, the first query finds: an error, or the all ones of a lost device.
-                let shown = match home.at {
-                    Some(_) => None,
-                    None => home.port.poll().ok().flatten(),
-                };
                 let of = Shared::new(object, initial, home, attachments.collect());
-                if let Some(shown) = shown.filter(|&value| value != u64::MAX) {
-                    of.note_signalled(shown);
-                }
+                of.note_signalled(signalled);
                 let of = Arc::new(of);
                 if of.is_from_afar() {
                     of.know(&of);
@@ -262,7 +265,7 @@ impl Attachment {
     }
 
     /// The part that `device` has by `port`, of a counter that exists already at an unknown value, such as one behind a
-    /// handle. As the home of a timeline it is read when the timeline is made, so that nothing signals it backwards.
+    /// handle. It is read when the timeline is made, if the host can read it, so that nothing signals it backwards.
     #[must_use]
     pub fn imported(device: DeviceId, port: impl Port) -> Self {
         Self {
@@ -272,6 +275,16 @@ impl Attachment {
             watch: None,
             max_value_difference: u64::MAX,
             is_signalled_elsewhere: false,
+        }
+    }
+
+    /// The value that the counter is known to stand at when its timeline is made. An error, or the all ones of a lost
+    /// device, is found by the first query.
+    fn shown(&self) -> Option<u64> {
+        let read = || self.port.poll().ok().flatten();
+        match self.at {
+            None if self.port.is_readable() => read().filter(|&value| value != u64::MAX),
+            at => at,
         }
     }
 

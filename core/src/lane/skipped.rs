@@ -64,23 +64,29 @@ impl Skipped {
         wake_all(woken);
     }
 
-    /// Why a submission did not run, if that is known.
+    /// Why a submission did not run, if that is remembered.
     fn cause(&self, number: u64) -> Option<Error> {
-        let list = self.list.lock();
-        let (queue, submission) = (self.queue.clone(), number);
-        match list.find(number) {
-            Some(cause) => Some(Error::Skipped {
-                queue,
-                submission,
-                cause,
-            }),
-            None if number <= list.forgotten => Some(Error::Unsupported {
-                object: queue,
-                asked: format!("tell whether submission {submission} has run"),
-                reason: format!("it remembers the last {MOST} failures that ended submissions"),
-            }),
-            None => None,
+        let cause = self.list.lock().find(number)?;
+        Some(Error::Skipped {
+            queue: self.queue.clone(),
+            submission: number,
+            cause,
+        })
+    }
+
+    /// The answer about a submission that the driver has, or that was skipped and is forgotten since.
+    ///
+    /// # Errors
+    /// Nobody knows which of the two it is.
+    fn passed(&self, number: u64) -> Result<()> {
+        if number > self.list.lock().forgotten {
+            return Ok(());
         }
+        Err(Error::Unsupported {
+            object: self.queue.clone(),
+            asked: format!("tell whether submission {number} has run"),
+            reason: format!("it remembers the last {MOST} failures that ended submissions"),
+        })
     }
 
     /// Waits until submission `end` is with the driver, or is known not to run.
@@ -98,7 +104,9 @@ impl Skipped {
         );
         drop(waiting);
         // Whatever else has ended the wait.
-        self.cause(number).map_or(ended, Err)
+        let skipped = self.cause(number).map_or(Ok(()), Err);
+        // In this order: what is held may still run.
+        skipped.and(ended).and_then(|()| self.passed(number))
     }
 }
 
@@ -133,14 +141,28 @@ impl List {
         Some(run.cause.clone())
     }
 
-    /// Remembers a submission, and returns what it forgets for that: to be dropped without the lock.
+    /// Remembers a submission, and returns what is to be dropped without the lock.
     fn add(&mut self, number: u64, cause: &Failure) -> Option<Run> {
-        // In their order mostly, but one that is behind others is skipped as soon as its wait has failed.
-        let mut runs = self.runs.iter_mut().rev();
-        let follows = |run: &&mut Run| run.upto + 1 == number && Arc::ptr_eq(&run.cause, cause);
-        if let Some(run) = runs.find(follows) {
-            run.upto = number;
-            return None;
+        // In any order: a submission that is behind others is skipped as soon as its wait has failed.
+        let same = |run: &Run| is_one_cause(&run.cause, cause);
+        let mut runs = self.runs.iter();
+        let below = runs.position(|run| run.upto + 1 == number && same(run));
+        let mut runs = self.runs.iter();
+        let above = runs.position(|run| run.from == number + 1 && same(run));
+        match (below, above) {
+            (Some(below), Some(above)) => {
+                self.runs[below].upto = self.runs[above].upto;
+                return self.runs.remove(above);
+            }
+            (Some(below), None) => {
+                self.runs[below].upto = number;
+                return None;
+            }
+            (None, Some(above)) => {
+                self.runs[above].from = number;
+                return None;
+            }
+            (None, None) => {}
         }
         let is_full = self.runs.len() == MOST;
         let oldest = is_full.then(|| self.runs.pop_front()).flatten();
@@ -153,6 +175,19 @@ impl List {
             cause: cause.clone(),
         });
         oldest
+    }
+}
+
+/// True for one failure, and for two waits that ended because one timeline lost its last handle.
+fn is_one_cause(one: &Failure, other: &Failure) -> bool {
+    match (&**one, &**other) {
+        (
+            Error::Cancelled { timeline: one, .. },
+            Error::Cancelled {
+                timeline: other, ..
+            },
+        ) => one == other,
+        _ => Arc::ptr_eq(one, other),
     }
 }
 
@@ -210,13 +245,26 @@ mod tests {
             list.add(number, &one);
         }
         list.add(1000, &other);
-        list.add(2000, &one);
+        // From above, and then the one between the two runs.
+        for number in (2000..3000).rev().chain([1999, 3000]) {
+            list.add(number, &one);
+        }
+        for number in (3002..4000).chain([3001]) {
+            list.add(number, &one);
+        }
         assert_eq!(list.runs.len(), 3);
-        for (number, cause) in [(1, &one), (999, &one), (1000, &other), (2000, &one)] {
+        for (number, cause) in [
+            (1, &one),
+            (999, &one),
+            (1000, &other),
+            (1999, &one),
+            (3001, &one),
+            (3999, &one),
+        ] {
             let found = list.find(number);
             assert!(found.is_some_and(|found| Arc::ptr_eq(&found, cause)));
         }
-        for number in [1001, 1999, 2001] {
+        for number in [1001, 1998, 4000] {
             assert!(list.find(number).is_none());
         }
     }
@@ -229,10 +277,24 @@ mod tests {
             skipped.add(number, &failure("each its own"));
         }
         assert_eq!(skipped.list.lock().runs.len(), MOST);
-        assert!(matches!(skipped.cause(2), Some(Error::Unsupported { .. })));
-        assert!(matches!(skipped.cause(4), Some(Error::Skipped { .. })));
-        assert!(matches!(skipped.cause(last), Some(Error::Skipped { .. })));
-        assert!(skipped.cause(5).is_none());
-        assert!(skipped.cause(last + 2).is_none());
+        let own = crate::host::Device::new().timeline("own").unwrap();
+        // What has not been passed may still run.
+        own.signal(2).unwrap();
+        for number in [1, 2] {
+            let told = skipped.wait(own.at(number), Duration::ZERO);
+            assert!(matches!(told, Err(Error::Unsupported { .. })), "{told:?}");
+        }
+        for number in [4, last] {
+            let told = skipped.wait(own.at(number), Duration::ZERO);
+            assert!(matches!(told, Err(Error::Skipped { .. })), "{told:?}");
+        }
+        for number in [3, 5, last + 1] {
+            let told = skipped.wait(own.at(number), Duration::ZERO);
+            assert!(matches!(told, Err(Error::TimedOut { .. })), "{told:?}");
+        }
+        own.signal(last + 1).unwrap();
+        for number in [3, 5, last + 1] {
+            skipped.wait(own.at(number), Duration::ZERO).unwrap();
+        }
     }
 }

@@ -7,9 +7,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use super::Shared;
+use super::{Shared, Standing};
 use crate::run::Wake;
-use crate::sync::{Brief, Ordering, yield_now};
+use crate::sync::{AtomicU64, Brief, Mutex, Ordering, yield_now};
+use crate::waiters::Stage;
 
 /// Tells other processes of a timeline.
 pub(crate) trait Tell: Wake {
@@ -21,8 +22,79 @@ pub(crate) trait Tell: Wake {
 }
 
 /// The signals of a queue's submissions that other processes are told of, in the order of the submissions.
-#[derive(Default)]
-pub(super) struct Owed(Brief<VecDeque<Signalled>>);
+pub(super) struct Owed {
+    signals: Brief<VecDeque<Signalled>>,
+    /// The highest position that the driver has shown before the signals up to it were told.
+    seen: AtomicU64,
+    listener: Arc<Listener>,
+}
+
+impl Owed {
+    fn new(own: &Arc<Shared>) -> Box<Self> {
+        Box::new(Self {
+            signals: Brief::default(),
+            seen: AtomicU64::new(0),
+            listener: Arc::new(Listener {
+                own: Arc::downgrade(own),
+                registered: Mutex::default(),
+            }),
+        })
+    }
+
+    /// The first signal of submissions up to `number`.
+    fn first(&self, number: u64) -> Option<Signalled> {
+        let signals = self.signals.lock();
+        let first = signals.front();
+        first.filter(|first| first.number <= number).cloned()
+    }
+
+    fn forget(&self, told: &Signalled) {
+        let mut signals = self.signals.lock();
+        if signals.front().is_some_and(|front| front.is(told)) {
+            signals.pop_front();
+        }
+    }
+}
+
+/// Registered with the timeline whose signal keeps the position of a queue from showing: looks at the position again.
+struct Listener {
+    own: Weak<Shared>,
+    /// The timeline stays while this is registered with it.
+    registered: Mutex<Option<Arc<Shared>>>,
+}
+
+impl Listener {
+    /// Registers for `value`, unless it is registered already. False if the value has come, or never will.
+    fn listen(self: &Arc<Self>, of: &Arc<Shared>, value: u64) -> bool {
+        {
+            let mut registered = self.registered.lock();
+            if registered.is_some() {
+                return true;
+            }
+            *registered = Some(of.clone());
+        }
+        let listens = of.register(value, Stage::Reached, self.clone()).is_some();
+        if !listens {
+            self.end();
+        }
+        listens
+    }
+
+    fn end(&self) -> Option<Arc<Shared>> {
+        self.registered.lock().take()
+    }
+}
+
+impl Wake for Listener {
+    fn wake(self: Arc<Self>) {
+        let kept = self.end();
+        let own = self.own.upgrade();
+        if let Some((own, owed)) = own.as_ref().and_then(|own| Some((own, own.owed.get()?))) {
+            own.advance(owed.seen.load(Ordering::SeqCst));
+        }
+        drop((own, kept));
+    }
+}
 
 /// A signal of a queue's submission.
 #[derive(Clone)]
@@ -38,8 +110,9 @@ impl Signalled {
     }
 }
 
-/// How often a signal is looked for that its driver makes together with the position of the queue. The driver may make the two in any order.
-const LOOKS: u32 = 1000;
+/// How often a signal is looked for that its driver makes together with the position of the queue. The driver may make
+/// the two in any order. After that the position is looked at again once the signal has come.
+const LOOKS: u32 = 20;
 
 impl Shared {
     /// Keeps `publisher`, which also hears when the last handle has gone. The first one stays. `ahead`: other processes learn values from it alone.
@@ -72,21 +145,25 @@ impl Shared {
     }
 
     /// Tells other processes that `value` is reached. To be called before it shows in this process, without a lock.
+    ///
+    /// Returns the value that may show. For the position of a queue it may be lower, while a signal up to `value` is
+    /// yet to be told. It may be higher, if another thread has seen a later position meanwhile.
     #[cold]
-    pub(super) fn tell_ahead(&self, value: u64) {
-        self.settle_owed(value);
+    pub(super) fn tell_ahead(&self, value: u64) -> u64 {
+        let value = self.settle_owed(value);
         if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
             sides.carry_ahead(self, value);
         }
         if let Some(publisher) = self.publisher.get() {
             publisher.tell_ahead(self, value);
         }
+        value
     }
 
     /// For the position of a queue: the submission `number` signals `value` of `of`. To be called before the position can get to `number`.
-    pub(crate) fn owe(&self, number: u64, of: &Arc<Self>, value: u64) {
-        let owed = self.owed.get_or_init(Box::default);
-        owed.0.lock().push_back(Signalled {
+    pub(crate) fn owe(self: &Arc<Self>, number: u64, of: &Arc<Self>, value: u64) {
+        let owed = self.owed.get_or_init(|| Owed::new(self));
+        owed.signals.lock().push_back(Signalled {
             number,
             of: Arc::downgrade(of),
             value,
@@ -94,32 +171,42 @@ impl Shared {
         self.tell_ahead_from_now_on();
     }
 
-    /// Sees to it that all signals of submissions up to `number` are told of. An entry stays until that is done, so that
-    /// another thread does not report the position before.
-    fn settle_owed(&self, number: u64) {
-        let Some(owed) = self.owed.get() else { return };
-        let next = || {
-            let owed = owed.0.lock();
-            owed.front().filter(|next| next.number <= number).cloned()
+    /// The highest position up to `number` for which all signals of the submissions are told. An entry stays until that
+    /// is done, so that another thread does not report the position before.
+    ///
+    /// Where that is below `number`, the position is looked at again once the first of these signals has come: its
+    /// watcher may have taken the position's own signal, and a host queue shows its position only once.
+    fn settle_owed(&self, number: u64) -> u64 {
+        let Some(owed) = self.owed.get() else {
+            return number;
         };
-        while let Some(next) = next() {
-            if let Some(of) = next.of.upgrade() {
-                of.bring_to(next.value);
-            }
-            let mut owed = owed.0.lock();
-            if owed.front().is_some_and(|front| front.is(&next)) {
-                owed.pop_front();
+        let mut number = number;
+        loop {
+            // Another thread, with a later position, may rely on this one to be registered.
+            number = number.max(owed.seen.load(Ordering::SeqCst));
+            let Some(first) = owed.first(number) else {
+                return number;
+            };
+            let of = first.of.upgrade();
+            let Some(of) = of.filter(|of| !of.bring_to(first.value)) else {
+                owed.forget(&first);
+                continue;
+            };
+            owed.seen.fetch_max(number, Ordering::SeqCst);
+            if owed.listener.listen(&of, first.value) {
+                return first.number.saturating_sub(1);
             }
         }
     }
 
-    /// Looks until `value` shows, which its driver makes at this moment, or has made.
-    fn bring_to(&self, value: u64) {
+    /// Looks whether `value` shows, which its driver makes at this moment, or has made. False if it is still to come.
+    fn bring_to(&self, value: u64) -> bool {
         for _ in 0..LOOKS {
             if self.reached() >= value || self.is_failed() || self.refresh() >= value {
-                return;
+                return true;
             }
             yield_now();
         }
+        !matches!(self.standing(value), Standing::Open | Standing::Pending)
     }
 }

@@ -221,7 +221,7 @@ impl Shared {
     /// As [`Shared::advance`], by who waits with this ticket: if nobody else does, nobody is woken.
     fn advance_by(&self, value: u64, waiter: Ticket) {
         if let Some(mut state) = self.reach(value) {
-            let Some(own) = state.waiters.take_only(waiter, value) else {
+            let Some(own) = state.waiters.take_only(waiter, self.reached()) else {
                 return self.tell_settled(state);
             };
             self.note_who_waits(&state);
@@ -238,15 +238,17 @@ impl Shared {
         wake_all(woken);
     }
 
-    /// Notes that `value` is reached. The lock, if there may be somebody to be told.
+    /// Notes that `value` is reached, as far as that may show. The lock, if there may be somebody to be told.
     #[inline(always)]
     fn reach(&self, value: u64) -> Option<Briefly<'_, State>> {
         if value <= self.reached() {
             return None;
         }
-        if self.tells_ahead() {
-            self.tell_ahead(value);
-        }
+        let value = if self.tells_ahead() {
+            self.tell_ahead(value)
+        } else {
+            value
+        };
         let mut state = self.locked.state.lock();
         if state.failure.is_some() || value <= self.reached() {
             return None;
@@ -262,16 +264,18 @@ impl Shared {
     /// claim ends with this.
     #[must_use]
     pub(super) fn advance_by_owner(&self, value: u64) -> Woken {
-        if self.tells_ahead() {
-            self.tell_ahead(value);
-        }
+        let shown = if self.tells_ahead() {
+            self.tell_ahead(value)
+        } else {
+            value
+        };
         let mut state = self.locked.state.lock();
         if state.failure.is_some() {
             return Woken::new();
         }
         // Mostly; but somebody may have asked the driver meanwhile.
-        if value > self.reached() {
-            self.seen.reached.store(value, Ordering::Release);
+        if shown > self.reached() {
+            self.seen.reached.store(shown, Ordering::Release);
         }
         // With the lock, so that nobody moves the claim meanwhile.
         if !self.promote_quickly(value) && !state.claims.is_empty() {

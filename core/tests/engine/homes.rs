@@ -160,6 +160,55 @@ fn an_imported_home_is_not_signalled_backwards() {
     line.signal(101).unwrap();
 }
 
+/// T1: an imported port that is not the home may stand further than the home, too.
+#[test]
+fn an_imported_second_port_is_not_signalled_backwards() {
+    let home = Shared::default();
+    let second = Shared::default();
+    second.0[COUNTER].store(100, Ordering::Relaxed);
+    let host = syncline_core::host::Device::new();
+    let ports = || {
+        [
+            Attachment::new(DeviceId::new(), 0, Home(home.clone())),
+            Attachment::imported(host.id(), Home(second.clone())),
+        ]
+    };
+    let line = Timeline::new("line", 0, |_| Ok(ports().into_iter().collect())).unwrap();
+    let queue = host.queue(QueueKind::Compute, "queue").unwrap();
+    for value in [1, 100] {
+        let refused = queue.submit(&[], |_| Ok(()), &[line.signal_at(value)]);
+        assert!(
+            matches!(refused, Err(Error::SignalOverlapsClaim { upto: 100, .. })),
+            "{refused:?}"
+        );
+        line.signal(value).unwrap_err();
+    }
+    assert_eq!(second.0[COUNTER].load(Ordering::Relaxed), 100);
+    assert!(line.at(100).is_pending().unwrap());
+    // The home shows the same counter in the end, and then the timeline goes on.
+    home.0[COUNTER].store(100, Ordering::Relaxed);
+    line.signal(101).unwrap();
+}
+
+/// T1: a timeline begins at no value that its imported home has yet to reach.
+#[test]
+fn an_imported_home_below_the_first_value_is_refused() {
+    let shared = Shared::default();
+    shared.0[COUNTER].store(3, Ordering::Relaxed);
+    let make = |initial| {
+        let home = Attachment::imported(DeviceId::new(), Home(shared.clone()));
+        Timeline::new("line", initial, |_| Ok([home].into_iter().collect()))
+    };
+    for initial in [4, 5] {
+        let Err(Error::Unsupported { asked, reason, .. }) = make(initial) else {
+            panic!("it begins at {initial}");
+        };
+        assert_eq!(asked, format!("start at {initial}"));
+        assert!(reason.ends_with("stands at 3"), "{reason}");
+    }
+    make(3).unwrap().signal(4).unwrap();
+}
+
 /// An attachment by itself goes forwards only, and not at all where others signal.
 #[test]
 fn an_attachment_is_not_signalled_backwards() {
