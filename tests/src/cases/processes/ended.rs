@@ -17,20 +17,20 @@ equipped_cases! {
 const LINES: usize = 6;
 
 fn killed(world: &World<Equipped>) -> Verdict {
-    ends(world, "kill")
+    ends(world, "kill", &["idle", "wait", "reached"])
 }
 
 fn exited(world: &World<Equipped>) -> Verdict {
-    ends(world, "exit")
+    ends(world, "exit", &["idle"])
 }
 
 fn returned(world: &World<Equipped>) -> Verdict {
-    ends(world, "return")
+    ends(world, "return", &["idle"])
 }
 
-/// What each kind of report said to be reached is reached in the survivor.
-fn ends(world: &World<Equipped>, way: &str) -> Verdict {
-    for report in ["idle", "wait", "reached"] {
+/// What each of these kinds of report said to be reached is reached in the survivor.
+fn ends(world: &World<Equipped>, way: &str, reports: &[&str]) -> Verdict {
+    for report in reports {
         Scene::each_peer(world, Side::Waiter, |scene, besides| {
             let lines: Vec<_> = (0..LINES).map(|line| format!("line{line}")).collect();
             for line in &lines {
