@@ -27,7 +27,7 @@ use crate::{Error, Fence, Object, Point, Result, Signal};
 #[derive(Clone, Debug)]
 pub struct Queue {
     device: Device,
-    lane: Arc<Lane<Worker>>,
+    pub(crate) lane: Arc<Lane<Worker>>,
 }
 
 impl Queue {

@@ -43,8 +43,10 @@ pub(super) struct State<E: Enqueue> {
     pub(super) kept: VecDeque<(u64, Keep)>,
     /// The room that submissions in flight have taken.
     pub(super) taken: VecDeque<(u64, u64)>,
-    /// Signals that the host makes for submissions, in order. Those that were made go when others come.
+    /// Signals that the host makes for submissions, in order. Those that have come are forgotten once there are as many as
+    /// `look_at_relays`.
     pub(super) relays: VecDeque<Relayed>,
+    pub(super) look_at_relays: usize,
 }
 
 impl<E: Enqueue> Default for State<E> {
@@ -62,6 +64,7 @@ impl<E: Enqueue> Default for State<E> {
             kept: VecDeque::new(),
             taken: VecDeque::new(),
             relays: VecDeque::new(),
+            look_at_relays: 0,
         }
     }
 }

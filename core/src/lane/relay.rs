@@ -47,6 +47,9 @@ impl Wake for Relay {
     }
 }
 
+/// With so many signals that the host is to make it is asked which have come, and with twice what that leaves.
+const LOOK_AT: usize = 64;
+
 /// A signal that the host is to make for the submission `number`.
 #[derive(Clone)]
 pub(super) struct Relayed {
@@ -64,21 +67,29 @@ impl Relayed {
 impl<E: Enqueue> Lane<E> {
     /// Notes which signals the host is to make for the submission `number`, before the driver has it.
     pub(super) fn note_relays(&self, number: u64, claims: &[Taken<'_>]) {
-        let has_come = |point: Point<'_>| {
-            let hopeless = |of: &Arc<Shared>| of.hopeless(point.value()).is_some();
-            Ok(point
-                .of
-                .is_none_or(|of| of.reached() >= point.value() || hopeless(of)))
-        };
-        // What was made before is forgotten.
-        let _ = self.settle_relays(number, has_come);
         let relayed = claims.iter().filter(|claim| claim.port.is_none());
         let relayed = relayed.map(|claim| Relayed {
             number,
             of: Arc::downgrade(claim.of),
             value: claim.claim.upto,
         });
-        self.state.lock().relays.extend(relayed);
+        // Perhaps the last that keep their timelines: to be dropped without the lock.
+        let mut looked_at = Vec::new();
+        let mut state = self.state.lock();
+        state.relays.extend(relayed);
+        if state.relays.len() >= state.look_at_relays.max(LOOK_AT) {
+            state.relays.retain(|relayed| {
+                let Some(of) = relayed.of.upgrade() else {
+                    return false;
+                };
+                let standing = of.standing(relayed.value);
+                looked_at.push(of);
+                matches!(standing, Standing::Open | Standing::Pending)
+            });
+            state.look_at_relays = 2 * state.relays.len();
+        }
+        drop(state);
+        drop(looked_at);
     }
 
     /// The submission `number` was refused, and its claims are withdrawn.
@@ -135,5 +146,51 @@ impl<E: Enqueue> Lane<E> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+    use crate::backend::{Device as _, Queue as _};
+    use crate::{QueueKind, host};
+
+    /// Memory follows what is outstanding, also behind a signal that waits for its predecessor.
+    #[test]
+    fn relayed_signals_that_have_come_are_forgotten() {
+        let device = host::Device::new();
+        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+        let other = host::Device::new();
+        for is_stuck in [false, true] {
+            let first = other.timeline("first").unwrap();
+            let predecessor = first.shared().claim(1, 0).unwrap();
+            if is_stuck {
+                let signals = [first.signal_at(2)];
+                queue.submit(&[], |_| Ok(()), &signals).unwrap();
+            }
+            let mut kept = Vec::new();
+            for number in 0..10 * LOOK_AT {
+                let line = other.timeline("line").unwrap();
+                let signals = [line.signal_at(1)];
+                queue.submit(&[], |_| Ok(()), &signals).unwrap();
+                line.at(1).wait(Duration::from_secs(20)).unwrap();
+                let state = queue.lane.state.lock();
+                let (length, room) = (state.relays.len(), state.relays.capacity());
+                assert!(length <= 2 * LOOK_AT, "{length}");
+                assert!(room <= 4 * LOOK_AT, "room for {room}");
+                drop(state);
+                if number % 2 == 0 {
+                    kept.push(line);
+                }
+            }
+            // What is still to come is remembered.
+            let idle = queue.idle(Duration::ZERO);
+            assert_eq!(idle.is_err(), is_stuck, "{idle:?}");
+            first.shared().withdraw(predecessor);
+            first.signal(1).unwrap();
+            queue.idle(Duration::from_secs(20)).unwrap();
+        }
     }
 }
