@@ -248,6 +248,9 @@ pub trait Queue: Clone + Send + Sync + 'static {
     ///
     /// Inside a call of the engine's (work, a waker, or the drop of what a submission kept) it does not wait for signals that the host makes.
     ///
+    /// Such a signal may wait for a predecessor that the application makes only later. Then a call with an endless
+    /// timeout does not end before that.
+    ///
     /// # Errors
     /// [`Error::TimedOut`](crate::Error::TimedOut), or the queue's failure.
     fn idle(&self, timeout: Duration) -> Result<()>;

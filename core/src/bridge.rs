@@ -18,6 +18,8 @@ use crate::waiters::Stage;
 pub(crate) struct Sides {
     sides: SmallVec<[Side; 2]>,
     turn: Mutex<Turn>,
+    /// The id of the side that other processes have; 0 for none.
+    published: AtomicU64,
     /// The last handle of any of them has gone.
     orphaned: AtomicBool,
 }
@@ -191,6 +193,27 @@ impl Sides {
         Ok(value)
     }
 
+    /// Makes `of` the side that other processes have: the other sides tell it of each value first.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if they have another side. Each of the two would have to be told first.
+    pub(crate) fn publish(&self, of: &Shared) -> Result<()> {
+        let (id, order) = (of.object.id(), Ordering::SeqCst);
+        let published = self.published.compare_exchange(0, id, order, order);
+        if published.is_err_and(|other| other != id) {
+            return Err(Error::Unsupported {
+                object: of.object.clone(),
+                asked: "be published".into(),
+                reason: "other processes have another side of its bridge".into(),
+            });
+        }
+        let others = self.sides.iter().map(|side| &side.of);
+        for other in others.filter(|other| !std::ptr::eq(&raw const ***other, of)) {
+            other.tell_ahead_from_now_on();
+        }
+        Ok(())
+    }
+
     /// Signals `value`, which the side `from` is about to show, on the sides that other processes have: what this process reports has to
     /// count there, whatever becomes of this process. Only while the sides have not gone on without each other, which [`Sides::carry`] tells.
     pub(crate) fn carry_ahead(&self, from: &Shared, value: u64) {
@@ -325,6 +348,7 @@ impl Timeline {
         let sides = Arc::new(Sides {
             sides: made.iter().map(side).collect(),
             turn: Mutex::new(Turn::At(initial)),
+            published: AtomicU64::new(0),
             orphaned: AtomicBool::new(false),
         });
         for side in &sides.sides {
@@ -334,11 +358,6 @@ impl Timeline {
         let made: Vec<_> = made.into_iter().map(|line| line.joined(&joined)).collect();
         for (at, side) in made.iter().enumerate() {
             prepare(at, side)?;
-        }
-        if sides.sides.iter().any(|side| side.of.is_published()) {
-            for side in sides.sides.iter().filter(|side| !side.of.is_published()) {
-                side.of.tell_ahead_from_now_on();
-            }
         }
         sides.carry();
         Ok(made)

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use crate::counter::Counter;
-use crate::error::{Error, Failure};
+use crate::error::{Error, Failure, Result};
 use crate::point::{KeptPoint, Point, Signal};
 use crate::run::Wake;
 use crate::state::{Shared, Survivors, Tell};
@@ -237,7 +237,10 @@ impl Timeline {
     /// it; that it has failed, and why; and that its last handle has gone, once all that was claimed by then is reached. For the one process that signals it.
     ///
     /// To be called once for a timeline. Does not keep it open. A process that is forked from this one tells nothing, and its last handle closes nothing. Who promotes a claim, or notices that a value is reached, writes to the page: a system call if somebody sleeps there.
-    pub fn publish(&self, counter: Arc<Counter>, page: Page) {
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if another side of its [bridge](Timeline::bridged) is published.
+    pub fn publish(&self, counter: Arc<Counter>, page: Page) -> Result<()> {
         let publisher = Arc::new_cyclic(|publisher| Publisher {
             of: Arc::downgrade(self.shared()),
             counter,
@@ -249,8 +252,9 @@ impl Timeline {
         });
         // It stays as long as the timeline does, which it does not keep.
         let ahead = page == Page::Beside;
-        self.shared().keep_publisher(publisher.clone(), ahead);
+        self.shared().keep_publisher(publisher.clone(), ahead)?;
         publisher.publish();
+        Ok(())
     }
 
     /// For a timeline that another process signals: the last handle here is not the last, so that it closes nothing. `kept` is let go with the timeline, which points and

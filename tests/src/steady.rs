@@ -110,7 +110,7 @@ fn times_out(point: Point<'_>) -> Result<()> {
 fn published(device: &Device) -> Result<Timeline> {
     let (_, page) = host::Device::new().exportable_port(0)?;
     let line = device.timeline("published")?;
-    line.publish(page.counter().clone(), Page::Beside);
+    line.publish(page.counter().clone(), Page::Beside)?;
     Ok(line)
 }
 
@@ -170,7 +170,7 @@ fn told_elsewhere(device: &Device) -> Result<(Timeline, Timeline)> {
         told.tell_times(times.clone())?;
         heard = heard.clocked_elsewhere(times)?;
     }
-    told.publish(exporter.counter().clone(), Page::Beside);
+    told.publish(exporter.counter().clone(), Page::Beside)?;
     Ok((told, heard))
 }
 

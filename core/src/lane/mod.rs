@@ -65,7 +65,7 @@ impl<'q> Submitted<'q> {
         self.end
     }
 
-    /// Blocks until the driver has the submission, or is known never to get it.
+    /// Blocks until the driver has the submission, or the submission is known never to run.
     ///
     /// To be asked before anything that relies on its work alone: to present an image that it draws, or to wait for a
     /// binary semaphore that it signals. A submission that went to the driver at once costs a few loads here.

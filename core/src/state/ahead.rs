@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use super::{Shared, Standing};
+use crate::error::Result;
 use crate::run::Wake;
 use crate::sync::{AtomicU64, Brief, Mutex, Ordering, yield_now};
 use crate::waiters::Stage;
@@ -116,11 +117,18 @@ const LOOKS: u32 = 20;
 
 impl Shared {
     /// Keeps `publisher`, which also hears when the last handle has gone. The first one stays. `ahead`: other processes learn values from it alone.
-    pub(crate) fn keep_publisher(&self, publisher: Arc<dyn Tell>, ahead: bool) {
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if another side of its bridge is published.
+    pub(crate) fn keep_publisher(&self, publisher: Arc<dyn Tell>, ahead: bool) -> Result<()> {
+        if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
+            sides.publish(self)?;
+        }
         let _ = self.publisher.set(publisher);
         if ahead {
             self.tell_ahead_from_now_on();
         }
+        Ok(())
     }
 
     /// True if other processes have it, or are told of it by a page.

@@ -8,7 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
+use syncline_core::backend::{
+    Attachment, ByEngine, Device as _, Page, Port, Queue as _, Watch, Watcher,
+};
 use syncline_core::host::{Device, Recorder};
 use syncline_core::{Claim, DeviceId, Error, QueueKind, Result, Timeline};
 
@@ -358,4 +360,56 @@ fn an_error_while_a_bridge_is_made_closes_its_sides() {
     for point in points {
         ends(&point.point().wait(LONG));
     }
+}
+
+/// Publishes a side with a page that is its counter.
+fn publish(side: &Timeline) -> Result<()> {
+    let (_, exporter) = Device::new().exportable_port(0)?;
+    side.publish(exporter.counter().clone(), Page::Own)
+}
+
+/// P4: each of two published sides would have to be signalled before the other one.
+#[test]
+fn a_second_published_side_is_refused() {
+    let refused = |error: &Error| match error {
+        Error::Unsupported { asked, .. } => assert_eq!(asked, "be published"),
+        other => panic!("{other}"),
+    };
+    let ports = (0..2).map(|_| Device::new().port(0));
+    let made = Timeline::bridged_as("bridge", 0, ports, |_, side| publish(side));
+    refused(&made.unwrap_err());
+    let sides = bridged::<3>();
+    publish(&sides[1]).unwrap();
+    // The same side once more is no other one.
+    publish(&sides[1]).unwrap();
+    for side in [&sides[0], &sides[2]] {
+        refused(&publish(side).unwrap_err());
+    }
+    for (value, side) in (1..).zip(&sides) {
+        side.signal(value).unwrap();
+        for side in &sides {
+            side.at(value).wait(LONG).unwrap();
+        }
+    }
+}
+
+/// P4, for a side that is published after the bridge is made.
+#[test]
+fn a_value_is_on_the_side_that_is_published_later_before_it_shows() {
+    let (page, exporter) = Device::new().exportable_port(0).unwrap();
+    let counter = exporter.counter().clone();
+    let sides = Timeline::bridged("bridge", 0, [Ok(page), Device::new().port(0)]).unwrap();
+    sides[0].publish(counter.clone(), Page::Own).unwrap();
+    let side = sides[1].clone();
+    let (tell, told) = channel();
+    // What a call wakes waits until the call is over, and so does the bridge.
+    let queue = Device::new().queue(QueueKind::Compute, "queue").unwrap();
+    let work = move |_: &mut Recorder<'_>| {
+        side.signal(1)?;
+        let _ = tell.send((side.value(), counter.value()));
+        Ok(())
+    };
+    queue.submit(&[], work, &[]).unwrap();
+    let (value, counted) = told.recv_timeout(LONG).unwrap();
+    assert_eq!((value.unwrap(), counted.unwrap()), (1, 1));
 }

@@ -158,7 +158,7 @@ fn a_position_is_reported_once_its_signals_are_told() {
             let line = words.timeline(device, label, Arc::default());
             let exporter = host::Device::new().exportable_port(0).unwrap().1;
             let counter = exporter.counter().clone();
-            line.publish(counter.clone(), Page::Beside);
+            line.publish(counter.clone(), Page::Beside).unwrap();
             (line, counter)
         })
         .collect();

@@ -21,7 +21,8 @@ const LONG: Duration = Duration::from_secs(20);
 /// A page beside `line`.
 fn page_beside(line: &Timeline) -> Arc<Counter> {
     let (_, exporter) = host::Device::new().exportable_port(0).unwrap();
-    line.publish(exporter.counter().clone(), Page::Beside);
+    line.publish(exporter.counter().clone(), Page::Beside)
+        .unwrap();
     exporter.counter().clone()
 }
 

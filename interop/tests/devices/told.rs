@@ -25,7 +25,9 @@ fn told(device: &Device) -> (Timeline, Timeline) {
     let signalled = device.clocked_timeline("signalled").unwrap();
     let times = SharedTimes::new().unwrap();
     signalled.tell_times(times.clone()).unwrap();
-    signalled.publish(exporter.counter().clone(), Page::Beside);
+    signalled
+        .publish(exporter.counter().clone(), Page::Beside)
+        .unwrap();
     let port = host.import_timeline(exporter.export().unwrap());
     let port = port.map_err(|rejected| rejected.error).unwrap();
     let heard = Timeline::new("heard", 0, |_| Ok([port].into_iter().collect())).unwrap();

@@ -13,7 +13,7 @@ use crate::{A_WHILE, interrupted, planted};
 fn published(line: Timeline) -> (Timeline, Arc<Counter>) {
     let (_, exporter) = host::Device::new().exportable_port(0).unwrap();
     let counter = exporter.counter().clone();
-    line.publish(counter.clone(), Page::Beside);
+    line.publish(counter.clone(), Page::Beside).unwrap();
     (line, counter)
 }
 
@@ -124,7 +124,7 @@ fn a_look_against_a_signal_that_is_carried() {
         let counter = exporter.counter();
         let sides = Timeline::bridged_as("bridge", 0, [Ok(page), host.port(0)], |at, side| {
             if at == 0 {
-                side.publish(counter.clone(), Page::Own);
+                side.publish(counter.clone(), Page::Own).unwrap();
             }
             Ok(())
         });

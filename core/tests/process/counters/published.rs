@@ -18,7 +18,9 @@ fn beside(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     let device = host::Device::new();
     let (_, exporter) = device.exportable_port(initial).unwrap();
     let signalled = device.timeline_from("signalled", initial).unwrap();
-    signalled.publish(exporter.counter().clone(), Page::Beside);
+    signalled
+        .publish(exporter.counter().clone(), Page::Beside)
+        .unwrap();
     let heard = imported_at(exporter.export().unwrap(), initial);
     (signalled, heard, exporter.counter().clone())
 }
@@ -28,7 +30,9 @@ fn own(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     let (port, exporter) = host::Device::new().exportable_port(initial).unwrap();
     let signalled = Timeline::new("signalled", initial, |_| Ok([port].into_iter().collect()));
     let signalled = signalled.unwrap();
-    signalled.publish(exporter.counter().clone(), Page::Own);
+    signalled
+        .publish(exporter.counter().clone(), Page::Own)
+        .unwrap();
     let heard = imported_at(exporter.export().unwrap(), initial);
     (signalled, heard, exporter.counter().clone())
 }
@@ -89,7 +93,7 @@ fn a_bridge_tells_a_value_before_it_is_reported() {
     let sides = [Ok(page), host::Device::new().port(0), device.port(0)];
     let sides = Timeline::bridged_as("bridge", 0, sides, |at, side| {
         if at == 0 {
-            side.publish(counter.clone(), Page::Own);
+            side.publish(counter.clone(), Page::Own).unwrap();
         }
         Ok(())
     });
@@ -124,7 +128,7 @@ fn sides_that_part_fail_although_one_is_signalled_ahead() {
         let sides = [Ok(page), device.port(0), device.port(0)];
         let sides = Timeline::bridged_as("bridge", 0, sides, |at, side| {
             if at == 0 {
-                side.publish(counter.clone(), Page::Own);
+                side.publish(counter.clone(), Page::Own).unwrap();
             }
             Ok(())
         });
@@ -187,7 +191,9 @@ fn pending_and_reached_are_two_things() {
     let device = host::Device::new();
     let (_, exporter) = device.exportable_port(5).unwrap();
     let signalled = device.timeline_from("signalled", 5).unwrap();
-    signalled.publish(exporter.counter().clone(), Page::Beside);
+    signalled
+        .publish(exporter.counter().clone(), Page::Beside)
+        .unwrap();
     let heard = imported_at(exporter.export().unwrap(), 5);
     let queue = device.queue(QueueKind::Compute, "signals").unwrap();
     for value in (6..300).step_by(3) {
@@ -237,7 +243,9 @@ fn the_end_of_the_last_handle_is_told() {
     let device = host::Device::new();
     let (_, exporter) = device.exportable_port(0).unwrap();
     let signalled = device.timeline("signalled").unwrap();
-    signalled.publish(exporter.counter().clone(), Page::Beside);
+    signalled
+        .publish(exporter.counter().clone(), Page::Beside)
+        .unwrap();
     let heard = imported_at(exporter.export().unwrap(), 0);
     let queue = device.queue(QueueKind::Compute, "signals").unwrap();
     let first = gated(&queue, &signalled, 7);
@@ -468,7 +476,7 @@ fn a_lost_device_of_a_signaller_that_lives_is_told() {
     let signalled = Timeline::new("signalled", 0, |_| Ok([port, device].into_iter().collect()));
     let signalled = signalled.unwrap();
     let counter = exporter.counter();
-    signalled.publish(counter.clone(), Page::Own);
+    signalled.publish(counter.clone(), Page::Own).unwrap();
     let heard = imported_at(exporter.export().unwrap(), 0);
     // As a stream that signals 4 does.
     let mut claim = signalled.claim(4, 0).unwrap();

@@ -21,7 +21,7 @@ fn told(page: Page, initial: u64) -> (host::Device, Timeline, Timeline) {
     let signalled = signalled.clocked([clock]).unwrap();
     let times = SharedTimes::new().unwrap();
     signalled.tell_times(times.clone()).unwrap();
-    signalled.publish(exporter.counter().clone(), page);
+    signalled.publish(exporter.counter().clone(), page).unwrap();
     let port = host::Device::new().import_timeline(exporter.export().unwrap());
     let port = port.map_err(|rejected| rejected.error).unwrap();
     let heard = Timeline::new("heard", initial, |_| Ok([port].into_iter().collect())).unwrap();

@@ -357,7 +357,7 @@ impl Ports {
             if let Some(times) = times {
                 line.tell_times(times)?;
             }
-            line.publish(counter.clone(), page);
+            line.publish(counter.clone(), page)?;
             Ok(line)
         };
         let label = across.label;
