@@ -130,10 +130,6 @@ enum Found {
 
 impl Publisher {
     fn publish(self: &Arc<Self>) {
-        if self.is_forked() {
-            // The page is the other process's to write.
-            return;
-        }
         let before = {
             let mut turn = self.turn.lock();
             match &mut *turn {
@@ -236,7 +232,8 @@ impl Timeline {
     /// Tells whoever has `counter`'s page how this timeline stands, from now on: what is pending; what is reached, if the page lies [beside](Page::Beside)
     /// it; that it has failed, and why; and that its last handle has gone, once all that was claimed by then is reached. For the one process that signals it.
     ///
-    /// To be called once for a timeline. Does not keep it open. A process that is forked from this one tells nothing, and its last handle closes nothing. Who promotes a claim, or notices that a value is reached, writes to the page: a system call if somebody sleeps there.
+    /// To be called once for a timeline. Does not keep it open. A forked child that drops its copies tells nothing.
+    /// Promoting a claim, or noticing that a value is reached, writes to the page. That is a system call if a thread sleeps there.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if another side of its [bridge](Timeline::bridged) is published.
