@@ -32,7 +32,7 @@ pub fn render_then_compute(
         .signal_semaphores(&semaphores)
         .push_next(&mut timeline);
     let guard = queue.lock();                               // the VkQueue, under the lock that both sides take
-    // SAFETY: all of this device, finished before anything of it is destroyed, and nobody else has the VkQueue now.
+    // SAFETY: all of this device, finished before anything of it is destroyed, and no other thread uses the VkQueue now.
     unsafe { device.raw().queue_submit(guard.raw(), &[submit], vk::Fence::null()) }
         .map_err(Error::work)?;
     drop(guard);

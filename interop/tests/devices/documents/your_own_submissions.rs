@@ -33,7 +33,7 @@ pub fn submit(
         .signal_semaphores(&signals)
         .push_next(&mut values);
     let guard = queue.lock(); // the VkQueue, to this thread alone
-    // SAFETY: all of this device, finished before anything of it is destroyed, and nobody else has the VkQueue now.
+    // SAFETY: all of this device, finished before anything of it is destroyed, and no other thread uses the VkQueue now.
     unsafe { device.raw().queue_submit(guard.raw(), &[submit], vk::Fence::null()) }
         .map_err(Error::work)?;
     drop(guard);
