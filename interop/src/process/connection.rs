@@ -34,7 +34,7 @@ const OVERDUE: u32 = 1024;
 const NO_ROOM_NAP: Duration = Duration::from_millis(10);
 
 /// What the other side was to do while such a message is the next.
-const BEHIND_DESCRIPTORS: &str = "send what was waited for, which may be behind an object for whose descriptors there is no \
+pub(super) const BEHIND_DESCRIPTORS: &str = "send what was waited for, which may be behind an object for whose descriptors there is no \
      room (64 of one peer and 256 of all may be open here, and no more than this process may open),";
 
 /// What the other side was to do while its points fill the inbox.

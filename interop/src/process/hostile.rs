@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use syncline_core::{BackendKind, Error, HandleKind, Origin, Uuid};
 
 use super::Endpoint;
+use super::connection::BEHIND_DESCRIPTORS;
 use super::handover::{Handed, hand_over};
 use super::message::{Content, Extent, HEADER, Handle, MOST, Message, Offer};
 use super::parties::Agreed;
@@ -367,6 +368,11 @@ fn converse(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
     // What is there is read to its end.
     loop {
         let result = endpoint.receive_point_of(Duration::ZERO);
+        if is_behind_descriptors(&result) {
+            // Until threads have closed what earlier messages brought, of this script or of others.
+            std::thread::yield_now();
+            continue;
+        }
         let is_over = result.is_err();
         note(result.map(drop), endpoint, &mut broken);
         if is_over {
@@ -391,6 +397,10 @@ fn converse(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
         (Ok(()), None) => {}
         (Err(error), _) => assert!(is_typed(&error), "{error}"),
     }
+}
+
+fn is_behind_descriptors<T>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::PeerSilent { awaited, .. }) if awaited == BEHIND_DESCRIPTORS)
 }
 
 /// After the first thing that cannot be, every call has the same error.
