@@ -36,14 +36,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same under the Vulkan validation layer, which can stall a process for 10 s over its own book-keeping
-    /// (`UNASSIGNED-VkSemaphore-state-timeout`): a case must outwait that.
+    /// The same under the Vulkan validation layer. The layer can stall a call for 10 s over its own state of a semaphore
+    /// (`UNASSIGNED-VkSemaphore-state-timeout`), also several times in one case: a case must outwait that.
     #[must_use]
     pub fn with_validation(self) -> Self {
         Self {
-            patience: self.patience.max(Duration::from_secs(30)),
+            patience: self.patience.max(Duration::from_secs(60)),
+            case_limit: self.case_limit.max(Duration::from_secs(300)),
             validation: true,
-            ..self
         }
     }
 
