@@ -87,22 +87,22 @@ impl Device {
 
     /// A queue over cudarc's stream, which is kept. The legacy default stream keeps its barriers.
     ///
-    /// cudarc's own calls do not take the queue's [guard](Queue::stream). Begin and end captures
-    /// under it: drivers (580.159) have crashed where a capture ended while another thread asked
-    /// for it.
-    ///
     /// # Errors
     /// [`Error::WrongDevice`] for a stream of another context, [`Error::Unsupported`] for the per-thread
     /// default stream; a driver error.
-    pub fn adopt_stream(&self, stream: &Arc<CudaStream>, label: &str) -> Result<Queue> {
+    ///
+    /// # Safety
+    /// A capture of the stream begins and ends under the [guard](Queue::stream) of a queue over it:
+    /// cudarc's calls do not take that, and drivers (580.159) have crashed where a capture ended
+    /// while another thread asked for it.
+    pub unsafe fn adopt_stream(&self, stream: &Arc<CudaStream>, label: &str) -> Result<Queue> {
         let owner = stream.context().cu_ctx();
         if owner != self.raw_context() {
             let object = Object::new("stream", label);
             return Err(foreign(object, owner, self.object()));
         }
-        // SAFETY: cudarc's stream lives as long as its handle, which is kept. That captures keep to
-        // the guard cannot be enforced: cudarc begins and ends them by safe calls, and CUDA
-        // documents those as thread-safe.
+        // SAFETY: cudarc's stream lives as long as its handle, which is kept. The rest is the
+        // caller's promise.
         unsafe { self.adopt_raw_stream(stream.cu_stream(), Some(stream.clone()), label) }
     }
 

@@ -30,8 +30,10 @@ fn cudarcs_context_and_streams_are_adopted() {
     let device = Device::adopt(&context).unwrap();
     assert_eq!(device.raw_context(), context.cu_ctx());
     for stream in [context.new_stream().unwrap(), context.default_stream()] {
-        let queue = device.adopt_stream(&stream, "adopted").unwrap();
-        let twin = device.adopt_stream(&stream, "its twin").unwrap();
+        // SAFETY: the stream is not captured.
+        let queue = unsafe { device.adopt_stream(&stream, "adopted") }.unwrap();
+        // SAFETY: as above.
+        let twin = unsafe { device.adopt_stream(&stream, "its twin") }.unwrap();
         let buffer = device.host_buffer(16).unwrap();
         let timeline = device.timeline("adopted").unwrap();
         let filled = buffer.clone();
@@ -48,7 +50,8 @@ fn cudarcs_context_and_streams_are_adopted() {
         assert_eq!(buffer.read_words().unwrap(), [7; 4]);
         assert_eq!(twin.stream().held(), 0);
     }
-    let refused = device.adopt_stream(&context.per_thread_stream(), "per thread");
+    // SAFETY: it is not captured.
+    let refused = unsafe { device.adopt_stream(&context.per_thread_stream(), "per thread") };
     assert!(
         matches!(refused, Err(Error::Unsupported { .. })),
         "{refused:?}"
@@ -98,7 +101,8 @@ fn a_captured_stream_is_refused_and_not_harmed() {
     let context = cudarc::driver::CudaContext::new(0).unwrap();
     let device = Device::adopt(&context).unwrap();
     let stream = context.new_stream().unwrap();
-    let queue = device.adopt_stream(&stream, "captured").unwrap();
+    // SAFETY: no other thread asks for the capture.
+    let queue = unsafe { device.adopt_stream(&stream, "captured") }.unwrap();
     let other = gpu.queue("beside the capture");
     let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     stream.begin_capture(mode).unwrap();

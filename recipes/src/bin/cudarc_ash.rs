@@ -157,7 +157,8 @@ impl Compute {
         kernel: CudaFunction,
     ) -> Result<Self, Box<dyn Error>> {
         let device = cuda::Device::adopt(context)?;
-        let queue = device.adopt_stream(&stream, "the application's stream")?;
+        // SAFETY: the stream is never captured.
+        let queue = unsafe { device.adopt_stream(&stream, "the application's stream") }?;
         Ok(Self {
             stream,
             kernel,

@@ -285,7 +285,8 @@ fn a_queue_may_go_before_its_capture_ends() {
     let stream = context.new_stream().unwrap();
     let device = Device::adopt(&context).unwrap();
     let (queue, joins) = (
-        device.adopt_stream(&stream, "captured").unwrap(),
+        // SAFETY: no other thread asks for the capture.
+        unsafe { device.adopt_stream(&stream, "captured") }.unwrap(),
         device.queue(QueueKind::Compute, "joins").unwrap(),
     );
     let (place, back) = (device.fence("place"), device.fence("back"));
@@ -294,7 +295,8 @@ fn a_queue_may_go_before_its_capture_ends() {
     drop(queue);
     joins.wait(&place).unwrap();
     joins.record(&back).unwrap();
-    let again = device.adopt_stream(&stream, "captured").unwrap();
+    // SAFETY: as above.
+    let again = unsafe { device.adopt_stream(&stream, "captured") }.unwrap();
     again.wait(&back).unwrap();
     drop(recording.end());
 }

@@ -327,10 +327,12 @@ fn of_cudarc(world: &World<Equipped>) -> Verdict {
         adopted.info()
     );
     check_error!(
-        device.adopt_stream(&stream, "of another context"),
+        // SAFETY: the stream is not captured.
+        unsafe { device.adopt_stream(&stream, "of another context") },
         Error::WrongDevice { .. }
     );
-    let queue = adopted.adopt_stream(&stream, "theirs")?;
+    // SAFETY: as above.
+    let queue = unsafe { adopted.adopt_stream(&stream, "theirs") }?;
     check!(
         queue.stream().raw() == stream.cu_stream(),
         "another stream is given back than was adopted"
