@@ -247,7 +247,8 @@ pub(crate) fn wait_pending_or(
     let how = How {
         timeout,
         mode: WaitMode::Adaptive,
-        quantity,
+        // One of two things, and only the first takes the registration out.
+        quantity: Quantity::Any,
         usual: None,
     };
     let look = || {

@@ -219,6 +219,7 @@ mod tests {
             assert!(begin.elapsed() < LONG, "it does not wait");
             std::thread::yield_now();
         }
+        let waker = Arc::downgrade(&skipped.list.lock().waiting[0].1);
         skipped.add(2, &failure("of another"));
         skipped.add(3, &failure("of this one"));
         let told = told.recv_timeout(LONG);
@@ -228,6 +229,7 @@ mod tests {
         );
         waits.join().unwrap();
         assert!(skipped.list.lock().waiting.is_empty());
+        assert!(waker.upgrade().is_none(), "it is still registered");
         // Nothing of it for who asks about another submission.
         let open = skipped.wait(own.at(4), Duration::ZERO);
         assert!(matches!(open, Err(Error::TimedOut { .. })), "{open:?}");
