@@ -150,14 +150,10 @@ impl Sides {
         self.sides.iter().find_map(|side| side.of.failure())
     }
 
-    /// What `side` has reached by itself, if that is above `before`. What came after a value that was signalled ahead is no news until the side that brought
-    /// the value shows it.
-    fn news(&self, side: &Side, before: u64) -> Option<u64> {
-        let (reached, ahead) = (side.of.reached(), side.ahead());
-        let mut sides = self.sides.iter();
-        let is_news = reached > before.max(ahead)
-            && sides.any(|other| !other.of.is_published() && other.of.reached() >= ahead);
-        is_news.then_some(reached)
+    /// What `side` has reached by itself, if that is above `before`: a value that was signalled there ahead is news of the side that brought it.
+    fn news(side: &Side, before: u64) -> Option<u64> {
+        let reached = side.of.reached();
+        (reached > before.max(side.ahead())).then_some(reached)
     }
 
     /// Brings all sides, which were at `before`, to what one of them has reached since. Where they are then.
@@ -166,7 +162,7 @@ impl Sides {
     /// Two sides have gone on without each other.
     fn carry_from(&self, before: u64) -> Result<u64> {
         let mut sides = self.sides.iter();
-        let news = |side| Some((side, self.news(side, before)?));
+        let news = |side| Some((side, Self::news(side, before)?));
         let Some((from, value)) = sides.find_map(news) else {
             return Ok(before);
         };
@@ -222,8 +218,8 @@ impl Sides {
                 continue;
             }
             let in_step = || {
-                let known = from.reached().max(to.ahead());
-                to.of.reached() == known && known < value
+                // Otherwise it has gone on by itself, and the bridge fails.
+                to.of.reached() == from.reached().max(to.ahead())
             };
             if to.of.reached() < value {
                 let note = || to.ahead.store(value, Ordering::SeqCst);
@@ -235,15 +231,13 @@ impl Sides {
     /// Registers with each side for what comes there next above `at`, if anything may.
     fn listen(self: &Arc<Self>, at: u64) {
         for side in &self.sides {
-            let next = at.max(side.ahead());
             if !side.listener.begin(self) {
                 continue;
             }
             // Once it is closed, a value that nobody has claimed does not come, but one above it may.
             let claimed = || {
                 let claims = side.of.outstanding().into_iter();
-                let first =
-                    |claim: Interval| (claim.upto > next).then(|| claim.above.max(next) + 1);
+                let first = |claim: Interval| (claim.upto > at).then(|| claim.above.max(at) + 1);
                 claims.filter_map(first).min()
             };
             let registers = |value: u64| {
@@ -251,14 +245,14 @@ impl Sides {
                 let registered = side.of.register(value, Stage::Reached, listener);
                 registered.is_some()
             };
-            if registers(next.saturating_add(1))
+            if registers(at.saturating_add(1))
                 || (side.of.is_closed() && claimed().is_some_and(registers))
             {
                 continue;
             }
             // It has come meanwhile, or has failed, or nothing comes any more.
             side.listener.end();
-            if self.news(side, at).is_some() || side.of.is_failed() {
+            if Self::news(side, at).is_some() || side.of.is_failed() {
                 self.look_again();
             }
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use super::{Shared, Standing};
 use crate::error::Result;
 use crate::run::Wake;
-use crate::sync::{AtomicU64, Brief, Mutex, Ordering, yield_now};
+use crate::sync::{AtomicU64, Brief, Mutex, Ordering};
 use crate::waiters::Stage;
 
 /// Tells other processes of a timeline.
@@ -111,10 +111,6 @@ impl Signalled {
     }
 }
 
-/// How often a signal is looked for that its driver makes together with the position of the queue. The driver may make
-/// the two in any order. After that the position is looked at again once the signal has come.
-const LOOKS: u32 = 20;
-
 impl Shared {
     /// Keeps `publisher`, which also hears when the last handle has gone. The first one stays. `ahead`: other processes learn values from it alone.
     ///
@@ -207,14 +203,9 @@ impl Shared {
         }
     }
 
-    /// Looks whether `value` shows, which its driver makes at this moment, or has made. False if it is still to come.
+    /// Looks whether `value` shows. False if it is still to come.
     fn bring_to(&self, value: u64) -> bool {
-        for _ in 0..LOOKS {
-            if self.reached() >= value || self.is_failed() || self.refresh() >= value {
-                return true;
-            }
-            yield_now();
-        }
-        !matches!(self.standing(value), Standing::Open | Standing::Pending)
+        self.refresh() >= value
+            || !matches!(self.standing(value), Standing::Open | Standing::Pending)
     }
 }

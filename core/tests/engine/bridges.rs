@@ -413,3 +413,73 @@ fn a_value_is_on_the_side_that_is_published_later_before_it_shows() {
     let (value, counted) = told.recv_timeout(LONG).unwrap();
     assert_eq!((value.unwrap(), counted.unwrap()), (1, 1));
 }
+
+/// A side that other processes have, and one that they do not have.
+fn with_a_page() -> [Timeline; 2] {
+    let sides = bridged();
+    publish(&sides[0]).unwrap();
+    sides
+}
+
+/// Calls `act` inside a submission's work: what it wakes waits until it has returned, and so does the bridge.
+fn before_it_is_carried(act: impl FnOnce() -> Result<()> + Send + 'static) {
+    let queue = Device::new().queue(QueueKind::Compute, "queue").unwrap();
+    queue.submit(&[], move |_| act(), &[]).unwrap();
+}
+
+/// The published side was signalled ahead, and has gone on, when the bridge looks at both.
+#[test]
+fn a_published_side_goes_on_from_a_value_that_is_yet_to_be_carried() {
+    let sides = with_a_page();
+    let [page, side] = sides.clone();
+    before_it_is_carried(move || {
+        side.signal(1)?;
+        page.signal(2)
+    });
+    for side in &sides {
+        side.at(2).wait(LONG).unwrap();
+    }
+}
+
+/// The published side has gone on by itself: no signal ahead hides that.
+#[test]
+fn a_published_side_that_has_gone_on_by_itself_is_not_signalled_ahead() {
+    let sides = with_a_page();
+    let [page, side] = sides.clone();
+    before_it_is_carried(move || {
+        page.signal(3)?;
+        side.signal(5)
+    });
+    both_failed(&sides, 3, 5);
+}
+
+/// The driver of a published side has reached 3, which nothing has noticed, when the other side is signalled to 5.
+#[test]
+fn a_signal_ahead_that_meets_an_unnoticed_value_fails_both() {
+    let bridge = Unwatched::new();
+    let (_, exporter) = Device::new().exportable_port(0).unwrap();
+    let counter = exporter.counter().clone();
+    bridge.sides[0].publish(counter, Page::Beside).unwrap();
+    bridge.words[0].store(3, Ordering::SeqCst);
+    bridge.sides[1].signal(5).unwrap();
+    both_failed(&bridge.sides, 5, 3);
+}
+
+/// What waits for the published side is let go in the middle of a signal of the other side, and signals that side itself.
+#[test]
+fn work_that_a_signal_ahead_lets_go_may_signal_the_same_side() {
+    let sides = with_a_page();
+    let [page, side] = sides.clone();
+    let (queue, answers) = (
+        Device::new().queue(QueueKind::Compute, "queue").unwrap(),
+        side.clone(),
+    );
+    let work = move |_: &mut Recorder<'_>| answers.signal(2);
+    queue.submit(&[page.at(1)], work, &[]).unwrap();
+    let (tell, told) = channel();
+    thread::spawn(move || tell.send(side.signal(1)));
+    told.recv_timeout(LONG).unwrap().unwrap();
+    for side in &sides {
+        side.at(2).wait(LONG).unwrap();
+    }
+}

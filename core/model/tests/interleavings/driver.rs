@@ -85,6 +85,15 @@ impl Task {
         self.waits.len()
     }
 
+    /// The signal and the position of a submission with one signal and no wait, to be completed in any order.
+    pub(crate) fn parts(self) -> (Completion, Completion) {
+        let parts: [_; 2] = self
+            .signals
+            .try_into()
+            .unwrap_or_else(|_| panic!("one signal"));
+        parts.into()
+    }
+
     /// Every wait is for something that needs the host no more, so in a queue's order they all come.
     pub(crate) fn run(self) {
         for wait in &self.waits {

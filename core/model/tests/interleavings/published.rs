@@ -8,7 +8,7 @@ use syncline_model::backend::{Counter, Device as _, Page};
 use syncline_model::{DeviceId, Error, Timeline, host};
 
 use crate::driver::{Completes, queue, timeline};
-use crate::{A_WHILE, interrupted, planted};
+use crate::{A_WHILE, FOREVER, interrupted, planted};
 
 fn published(line: Timeline) -> (Timeline, Arc<Counter>) {
     let (_, exporter) = host::Device::new().exportable_port(0).unwrap();
@@ -119,18 +119,73 @@ fn a_look_against_a_signal() {
 #[test]
 fn a_look_against_a_signal_that_is_carried() {
     interrupted(2, || {
-        let host = host::Device::new();
-        let (page, exporter) = host.exportable_port(0).unwrap();
-        let counter = exporter.counter();
-        let sides = Timeline::bridged_as("bridge", 0, [Ok(page), host.port(0)], |at, side| {
-            if at == 0 {
-                side.publish(counter.clone(), Page::Own).unwrap();
-            }
-            Ok(())
-        });
-        let sides = sides.unwrap();
-        look_against_a_signal(&sides[1], counter);
-        assert_eq!(sides[0].value().unwrap(), 1);
+        let (page, side, counter) = bridged();
+        look_against_a_signal(&side, &counter);
+        assert_eq!(page.value().unwrap(), 1);
+    });
+}
+
+/// A bridge of a side that is a page, and one of the host.
+fn bridged() -> (Timeline, Timeline, Arc<Counter>) {
+    let host = host::Device::new();
+    let (page, exporter) = host.exportable_port(0).unwrap();
+    let counter = exporter.counter().clone();
+    let sides = Timeline::bridged("bridge", 0, [Ok(page), host.port(0)]).unwrap();
+    sides[0].publish(counter.clone(), Page::Own).unwrap();
+    let [page, side] = sides.try_into().unwrap();
+    (page, side, counter)
+}
+
+/// Whoever sees the value of a queue's submission on the published side goes on from there, before it shows on the side that brings it.
+fn an_answer(goes_on: fn(Timeline, Timeline) -> Timeline) {
+    interrupted(2, move || {
+        let (page, side, _) = bridged();
+        let queue = queue(DeviceId::new(), "queue", Completes::WhenRun);
+        let signals = [side.signal_at(1)];
+        queue.submit(&[], |_| Ok(()), &signals).unwrap();
+        let task = queue.driver().take().unwrap();
+        let completing = thread::spawn(move || task.run());
+        let sees = page.at(1).is_reached().unwrap();
+        if sees {
+            goes_on(page.clone(), side.clone()).signal(2).unwrap();
+        }
+        completing.join().unwrap();
+        let last = if sees { 2 } else { 1 };
+        for side in [page, side] {
+            side.at(last).wait(FOREVER).unwrap();
+            assert_eq!(side.value().unwrap(), last);
+        }
+    });
+}
+
+#[test]
+fn an_answer_on_the_side_that_brings_the_value() {
+    an_answer(|_, side| side);
+}
+
+#[test]
+fn an_answer_on_the_published_side() {
+    an_answer(|page, _| page);
+}
+
+/// Of a submission that signals a published timeline, the position shows first, in either of two threads; it waits until the page has the signal, and then shows.
+#[test]
+fn a_position_that_comes_before_its_signal() {
+    interrupted(2, || {
+        let device = DeviceId::new();
+        let (line, counter) = published(timeline(device, "line"));
+        let queue = queue(device, "queue", Completes::WhenRun);
+        let signals = [line.signal_at(1)];
+        let submitted = queue.submit(&[], |_| Ok(()), &signals).unwrap();
+        let (signal, position) = queue.driver().take().unwrap().parts();
+        let signalling = thread::spawn(move || signal.complete());
+        position.complete();
+        if submitted.end().is_reached().unwrap() {
+            assert_eq!(counter.value().unwrap(), 1);
+        }
+        submitted.end().wait(FOREVER).unwrap();
+        assert_eq!(counter.value().unwrap(), 1);
+        signalling.join().unwrap();
     });
 }
 

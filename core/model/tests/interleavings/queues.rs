@@ -405,3 +405,19 @@ fn a_failure_against_a_submission_that_signals() {
         second.idle(FOREVER).unwrap();
     });
 }
+
+/// The queue's position stays where it is, so nothing but the failure ends the wait.
+#[test]
+fn a_failure_against_a_wait_for_what_it_skips() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let gate = timeline(device, "gate");
+        let queue = queue(device, "queue", Completes::WhenRun);
+        let submitted = queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+        let failing = gate.clone();
+        let failing = thread::spawn(move || failing.fail(planted()));
+        let ended = submitted.wait_submitted(FOREVER).unwrap_err();
+        assert!(matches!(ended, Error::Skipped { .. }), "{ended}");
+        failing.join().unwrap();
+    });
+}

@@ -96,3 +96,24 @@ fn a_relay_against_a_submission_that_waits_for_it() {
         running.join().unwrap();
     });
 }
+
+/// Who sees a submission, and then finds the queue idle, finds the signal that the host makes for it.
+#[test]
+fn a_relay_against_an_idle_queue() {
+    interrupted(3, || {
+        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let line = timeline(near, "line");
+        let queue = queue(far, "far", Completes::InTheCall);
+        let (submitter, signalled) = (queue.clone(), line.clone());
+        let submitting = thread::spawn(move || {
+            let signals = [signalled.signal_at(1)];
+            submitter.submit(&[], |_| Ok(()), &signals).unwrap();
+        });
+        let seen = queue.position().value();
+        queue.idle(FOREVER).unwrap();
+        if seen > 0 {
+            assert_eq!(line.value().unwrap(), 1);
+        }
+        submitting.join().unwrap();
+    });
+}
