@@ -53,6 +53,10 @@
 //! | who has news of a timeline while another thread writes to its page leaves no word | `published::a_signal_against_another`, `published::a_failure_against_a_signal`, `published::the_last_drop_against_a_completion` |
 //! | the end of a published timeline is told by what was pending before its claims were looked at | `published::the_last_drop_against_a_promotion` |
 //! | a value shows before the page has it | `published::a_look_against_a_signal`, `published::a_look_against_a_signal_that_is_carried` |
+//! | a queue's completion on the host shows without the order of host signals, or what was signalled ahead is no value that a published side goes on from | `published::an_answer_on_the_published_side` |
+//! | a position that waits for its signals does not register for them, or forgets them too early, or forgets how far it is to show | `published::a_position_that_comes_before_its_signal`, `published::positions_against_their_signals` |
+//! | signals that the host is to make are not noted for who waits until the queue is idle | `relays::a_relay_against_an_idle_queue` |
+//! | a wait for a submission does not look whether it is skipped, or is not told | `queues::a_failure_against_a_wait_for_what_it_skips` |
 //! | a host queue's worker is not woken, or looks for ever for what it has taken already | `workers::submissions_against_a_worker` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]

@@ -406,13 +406,14 @@ fn a_failure_against_a_submission_that_signals() {
     });
 }
 
-/// The queue's position stays where it is, so nothing but the failure ends the wait.
+/// A submission behind a held one is skipped. The queue's position stays where it is, so nothing else ends the wait.
 #[test]
 fn a_failure_against_a_wait_for_what_it_skips() {
     interrupted(3, || {
         let device = DeviceId::new();
-        let gate = timeline(device, "gate");
+        let (shut, gate) = (timeline(device, "shut"), timeline(device, "gate"));
         let queue = queue(device, "queue", Completes::WhenRun);
+        queue.submit(&[shut.at(1)], |_| Ok(()), &[]).unwrap();
         let submitted = queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
         let failing = gate.clone();
         let failing = thread::spawn(move || failing.fail(planted()));
