@@ -32,7 +32,7 @@ fn the_last_drops_against_a_claim() {
 /// The same with a submission that is held until the last handle is gone.
 #[test]
 fn the_last_drop_against_a_held_claim() {
-    interrupted(4, || {
+    interrupted(3, || {
         let device = DeviceId::new();
         let (gate, line) = (timeline(device, "gate"), timeline(device, "line"));
         let queue = queue(device, "queue", Completes::InTheCall);
@@ -55,7 +55,7 @@ fn the_last_drop_against_a_held_claim() {
 /// A submission waits for a timeline that loses its last handle: it is skipped, once.
 #[test]
 fn the_last_drop_against_a_submission() {
-    interrupted(4, || {
+    interrupted(3, || {
         let device = DeviceId::new();
         let (gate, out) = (timeline(device, "gate"), timeline(device, "out"));
         let queue = queue(device, "queue", Completes::InTheCall);

@@ -31,7 +31,7 @@ fn a_signal_against_a_wait() {
 /// Who looks at the claims makes the signal that is being made, and wakes no wait: the signaller does, although it finds its work done.
 #[test]
 fn a_signal_that_another_thread_makes_against_a_wait() {
-    interrupted(3, || {
+    interrupted(2, || {
         let (line, _) = host_timeline("line");
         let signaller = line.clone();
         let signalling = thread::spawn(move || signaller.signal(1).unwrap());

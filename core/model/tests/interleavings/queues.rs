@@ -268,7 +268,7 @@ fn a_submission_that_takes_room_against_one_that_finds_none() {
 /// What a submission has taken is given back once, by the next one on its queue or by another thread that looks.
 #[test]
 fn submissions_that_take_room_against_who_gives_back() {
-    interrupted(3, || {
+    interrupted(2, || {
         let device = DeviceId::new();
         let room = Room::new(8);
         let queue = sharing_queue(device, "queue", &room);

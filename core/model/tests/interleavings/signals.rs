@@ -284,7 +284,7 @@ fn a_submission_that_ends_early_against_two_more() {
 /// it is reached.
 #[test]
 fn a_promotion_against_the_next_two_claims() {
-    interrupted(3, || {
+    interrupted(2, || {
         let device = DeviceId::new();
         let line = timeline(device, "line");
         let (left, right) = (
@@ -383,7 +383,7 @@ fn a_refusal_against_a_host_signal() {
 /// Two threads submit to one queue: the claims are decided in the queue's order.
 #[test]
 fn two_threads_signal_through_one_queue() {
-    interrupted(4, || {
+    interrupted(3, || {
         let device = DeviceId::new();
         let line = timeline(device, "line");
         let first = queue(device, "queue", Completes::InTheCall);
