@@ -27,14 +27,16 @@ pub(crate) fn run(
     arguments: &Arguments,
 ) -> bool {
     let tally = Arc::new(Mutex::new(Tally::default()));
-    let mut runners = Vec::new();
-    let mut trials = Vec::new();
-    for subject in suite.subjects() {
+    let runner = |subject: String| {
         let runner = Runner::new(&subject, settings).expecting(suite.expected(&subject));
-        let runner = Arc::new(Mutex::new(runner));
-        runners.push(runner.clone());
-        for case in suite.cases() {
-            let (runner, tally) = (runner.clone(), tally.clone());
+        (subject, Arc::new(Mutex::new(runner)))
+    };
+    let runners: Vec<_> = suite.subjects().into_iter().map(runner).collect();
+    let mut trials = Vec::new();
+    // A subject runs one case at a time, so trials that follow each other are of different subjects.
+    for case in suite.cases().into_iter().map(Arc::new) {
+        for (subject, runner) in &runners {
+            let (case, runner, tally) = (case.clone(), runner.clone(), tally.clone());
             let trial = Trial::ignorable_test(format!("{module}::{}", case.id), move || {
                 let record = lock(&runner).run(&case);
                 lock(&tally).count(record.outcome);
@@ -44,8 +46,7 @@ pub(crate) fn run(
         }
     }
     let mut arguments = arguments.clone();
-    // A subject runs one case at a time anyway; more subjects at once would share the cores that
-    // their software drivers need.
+    // More subjects at once would share the cores that their software drivers need.
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let conclusion = libtest_mimic::run(&arguments, trials);
     let mut passed = !conclusion.has_failed();
@@ -54,7 +55,7 @@ pub(crate) fn run(
     }
     println!("{}", lock(&tally));
     // Not trials: they come after all others, and trials have no order among themselves.
-    for runner in runners {
+    for (_, runner) in runners {
         let record = lock(&runner).finish();
         if record.outcome == Ending::Failed {
             let reason = record.reason.unwrap_or_default();
