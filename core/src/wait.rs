@@ -10,8 +10,7 @@ use crate::point::Point;
 use crate::run::{Wake, is_put_off};
 use crate::state::{Registered, Shared};
 use crate::sync::{
-    AtomicBool, CAN_SPIN, Instant, Mutex, Ordering, Thread, current, park, park_timeout,
-    per_thread, yield_now,
+    AtomicBool, CAN_SPIN, Instant, Mutex, Ordering, Thread, current, park, park_timeout, per_thread,
 };
 use crate::waiters::Stage;
 use crate::watch::{Lead, on_watcher_thread};
@@ -25,8 +24,7 @@ pub enum WaitMode {
     Block,
     /// Polls for so long, as [`WaitMode::Adaptive`] does for a time of its own choice; then parks.
     SpinFor(Duration),
-    /// Polls for [some microseconds](WaitMode::SPIN), the later of them only while nobody else wants the processor; then parks. Parks at
-    /// once to wait for a timeline for which waits have lasted much longer of late.
+    /// Polls for [some microseconds](WaitMode::SPIN); then parks. Parks at once to wait for a timeline for which waits have lasted much longer of late.
     #[default]
     Adaptive,
 }
@@ -34,17 +32,12 @@ pub enum WaitMode {
 impl WaitMode {
     /// How long [`WaitMode::Adaptive`] polls: about what waking a parked thread costs.
     pub const SPIN: Duration = Duration::from_micros(30);
-
-    /// For how long of that a thread keeps others off its processor: one of them may be who is waited for.
-    pub const ALONE: Duration = Duration::from_micros(3);
 }
 
 const SPIN: Duration = WaitMode::SPIN;
 
 /// Where waits have lasted longer than this of late, polling first would hardly ever save the parking.
 const LONG: Duration = Duration::from_micros(300);
-
-const ALONE: Duration = WaitMode::ALONE;
 
 /// How often a thread that polls looks for each time that it looks at the clock, which costs more than a look that asks no
 /// driver.
@@ -415,9 +408,6 @@ fn wait_until<'p, T>(
             }
             if spun > spin {
                 break;
-            }
-            if mode != WaitMode::Spin && spun > ALONE {
-                yield_now();
             }
             if spun > SPIN {
                 tend();

@@ -30,8 +30,6 @@ impl Patience {
     };
 }
 
-/// For how long of that it keeps others off its processor.
-const ALONE: Duration = WaitMode::ALONE;
 /// Looks for each look at the clock.
 const LOOKS: u32 = 8;
 
@@ -48,10 +46,6 @@ fn look<T>(spin: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let spun = start.elapsed();
         if spun > spin {
             return None;
-        }
-        if spun > ALONE {
-            // The other one may be waiting for this very processor.
-            std::thread::yield_now();
         }
         for _ in 0..LOOKS {
             std::hint::spin_loop();

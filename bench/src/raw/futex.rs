@@ -8,8 +8,6 @@ pub(crate) use rustix::thread::futex::Timespec;
 use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-/// So long a waiting thread spins without letting others run.
-const ALONE: Duration = syncline::WaitMode::ALONE;
 /// Looks for each look at the clock.
 const LOOKS: u32 = 4;
 
@@ -68,10 +66,6 @@ impl<'w> Futex<'w> {
             let start = Instant::now();
             let mut spun = Duration::ZERO;
             while spun < spin {
-                if spun > ALONE {
-                    // The other one may be waiting for this very processor.
-                    std::thread::yield_now();
-                }
                 for _ in 0..LOOKS {
                     std::hint::spin_loop();
                     if is_past(self.value.load(Ordering::SeqCst), value) {

@@ -88,7 +88,7 @@ impl Sleeper {
             }
             let waited = now.saturating_duration_since(started);
             if waited < SPIN {
-                std::thread::yield_now();
+                std::hint::spin_loop();
             } else {
                 self.nap(waited.clamp(NAPS.0, NAPS.1).min(until - now));
             }

@@ -285,7 +285,7 @@ impl Page {
                 // Each who writes has his time.
                 looks = if found == before { looks + 1 } else { 0 };
                 before = found;
-                std::thread::yield_now();
+                std::hint::spin_loop();
                 continue;
             }
             let own = Turn::behind(found);
@@ -308,7 +308,7 @@ impl Page {
                     let frozen = &self.record(written).frozen;
                     return Standing::Failed(frozen.load(Ordering::Relaxed));
                 }
-                _ => std::thread::yield_now(),
+                _ => std::hint::spin_loop(),
             }
         }
         Standing::Failing

@@ -18,7 +18,7 @@ use crate::once::{Job, LITTLE, Little, Small};
 use crate::point::{Completion, KeptPoint, NativePoint};
 use crate::run::quietly;
 use crate::state::Shared;
-use crate::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering, yield_now};
+use crate::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering};
 
 /// How long the worker looks for more before it sleeps: about what waking it costs.
 pub(super) const SPIN: Duration = Duration::from_micros(10);
@@ -27,9 +27,6 @@ pub(super) const SPIN: Duration = Duration::from_micros(10);
 const KEPT_USUAL: usize = 128;
 const KEPT_STEPS: usize = 512;
 const KEPT_CLOSURES: usize = 128;
-
-/// For how long of that it keeps others off its processor.
-const ALONE: Duration = crate::WaitMode::ALONE;
 
 /// How often it looks for each time that it looks at the clock.
 const LOOKS: u32 = 8;
@@ -363,9 +360,6 @@ impl Tasks {
             let spun = Instant::now().duration_since(start);
             if spun > SPIN {
                 return false;
-            }
-            if spun > ALONE {
-                yield_now();
             }
         }
     }
