@@ -96,11 +96,6 @@ fn the_thresholds_of_waits_are_those_of_the_code() {
             "more than 300 µs of late",
         ),
         (
-            "core/src/wait.rs",
-            "const ALONE: Duration = Duration::from_micros(3);",
-            "| to 3 µs |",
-        ),
-        (
             "backend-cuda/src/device.rs",
             "const SPIN: Duration = Duration::from_micros(20);",
             "20 µs without a pause",
