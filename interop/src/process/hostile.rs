@@ -369,9 +369,8 @@ fn converse(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
     loop {
         let result = endpoint.receive_point_of(Duration::ZERO);
         if is_behind_descriptors(&result) {
-            // Until threads have closed what earlier messages brought, of this script or of others.
-            std::thread::yield_now();
-            continue;
+            // What was received and not asked for keeps them, or threads are behind with closing those of earlier scripts.
+            return;
         }
         let is_over = result.is_err();
         note(result.map(drop), endpoint, &mut broken);
