@@ -146,7 +146,8 @@ const fn is_written(failed: u32) -> bool {
     failed != SOUND && failed & 1 == 0
 }
 
-/// How often one looks whether a failure is written down, which takes less than a microsecond: but he who does it may be dead.
+/// How often a thread looks, spinning, for a failure that another thread is writing. Writing takes less than a microsecond and these looks
+/// some ten. After them the writer counts as dead: if it only lost its processor, what it writes then goes into a record that is not read.
 const PATIENCE: u32 = 1000;
 
 /// How often one looks anew because somebody has come to an end with that meanwhile, who does so once.

@@ -398,18 +398,17 @@ fn a_second_published_side_is_refused() {
 fn a_value_is_on_the_side_that_is_published_later_before_it_shows() {
     let (page, exporter) = Device::new().exportable_port(0).unwrap();
     let counter = exporter.counter().clone();
-    let sides = Timeline::bridged("bridge", 0, [Ok(page), Device::new().port(0)]).unwrap();
-    sides[0].publish(counter.clone(), Page::Own).unwrap();
-    let side = sides[1].clone();
+    let [page, side] = Timeline::bridged("bridge", 0, [Ok(page), Device::new().port(0)])
+        .unwrap()
+        .try_into()
+        .unwrap();
+    page.publish(counter.clone(), Page::Own).unwrap();
     let (tell, told) = channel();
-    // What a call wakes waits until the call is over, and so does the bridge.
-    let queue = Device::new().queue(QueueKind::Compute, "queue").unwrap();
-    let work = move |_: &mut Recorder<'_>| {
+    before_it_is_carried(move || {
         side.signal(1)?;
         let _ = tell.send((side.value(), counter.value()));
         Ok(())
-    };
-    queue.submit(&[], work, &[]).unwrap();
+    });
     let (value, counted) = told.recv_timeout(LONG).unwrap();
     assert_eq!((value.unwrap(), counted.unwrap()), (1, 1));
 }
@@ -470,10 +469,8 @@ fn a_signal_ahead_that_meets_an_unnoticed_value_fails_both() {
 fn work_that_a_signal_ahead_lets_go_may_signal_the_same_side() {
     let sides = with_a_page();
     let [page, side] = sides.clone();
-    let (queue, answers) = (
-        Device::new().queue(QueueKind::Compute, "queue").unwrap(),
-        side.clone(),
-    );
+    let queue = Device::new().queue(QueueKind::Compute, "queue").unwrap();
+    let answers = side.clone();
     let work = move |_: &mut Recorder<'_>| answers.signal(2);
     queue.submit(&[page.at(1)], work, &[]).unwrap();
     let (tell, told) = channel();

@@ -21,7 +21,7 @@ use syncline_conformance::steady::{self, OPERATIONS, Operation, TIMES};
 
 use counter::{Calls, Thread, counted};
 
-/// What is ours to make: to park a thread, on one word or on two, to wake one, to let others have the processor.
+/// What is ours to make: to park a thread, on one word or on two, to wake one, to let other threads run (H1).
 const OURS: [i64; 3] = [
     libc::SYS_futex,
     libc::SYS_futex_waitv,

@@ -136,7 +136,7 @@ fn bridged() -> (Timeline, Timeline, Arc<Counter>, DeviceId) {
     (page, side, counter, host.id())
 }
 
-/// Whoever sees the value of a queue's submission on the published side goes on from there, before it shows on the side that brings it.
+/// A thread sees the value of a queue's submission on the published side and goes on from there, before that value shows on the other side.
 fn an_answer(goes_on: fn(Timeline, Timeline) -> Timeline) {
     interrupted(2, move || {
         let (page, side, _, device) = bridged();
