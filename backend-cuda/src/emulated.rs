@@ -15,7 +15,8 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::LocalKey;
 
 use cudarc::driver::sys;
-use syncline_core::{Info, Object, Origin, TimelineFd};
+use syncline_core::backend::{Attachment, Device as _};
+use syncline_core::{Info, Object, Origin, Result, TimelineFd};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -787,6 +788,21 @@ fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
 pub(crate) fn timeline_fd(info: &Info) -> TimelineFd {
     let (end, _) = std::io::pipe().unwrap();
     unsafe { TimelineFd::from_fd(end.into(), Origin::of(info)) }
+}
+
+/// This device's part in a timeline of another API.
+pub(crate) fn import_timeline(device: &Device) -> Result<Attachment> {
+    // SAFETY: this driver has no semaphores.
+    let imported = unsafe { device.import_timeline(timeline_fd(device.info())) };
+    imported.map_err(|rejected| rejected.error)
+}
+
+/// The same where this device alone signals.
+pub(crate) fn import_timeline_to_signal(device: &Device, initial: u64) -> Result<Attachment> {
+    let handle = timeline_fd(device.info());
+    // SAFETY: this driver has no semaphores.
+    let imported = unsafe { device.import_timeline_to_signal(handle, initial) };
+    imported.map_err(|rejected| rejected.error)
 }
 
 /// How much was put into the queue's stream.

@@ -1,4 +1,5 @@
 //! Timelines of other APIs, imported.
+#![allow(unsafe_code, reason = "callers vouch for the values of an import")]
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -167,14 +168,22 @@ impl Device {
     /// # use syncline_cuda::Device;
     /// # use syncline_core::BinaryFd;
     /// fn take(device: &Device, handle: BinaryFd) {
-    ///     let _ = device.import_timeline(handle);
+    ///     let _ = unsafe { device.import_timeline(handle) };
     /// }
     /// ```
+    ///
+    /// # Safety
+    /// The signals of this counter have ever greater values, whoever makes them: this process, another process, or work that uses the
+    /// semaphore itself. One timeline sees to that for its signals, on whichever of its devices. Two timelines over one counter know nothing
+    /// of each other. The exporter's specification asks for it (Vulkan: VUID-VkSemaphoreSignalInfo-value-03258), and no driver checks it.
     ///
     /// # Errors
     /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes no
     /// timelines, before any driver is asked; a driver error. The handle comes back with it, still open.
-    pub fn import_timeline(&self, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
+    pub unsafe fn import_timeline(
+        &self,
+        handle: TimelineFd,
+    ) -> Result<Attachment, Rejected<TimelineFd>> {
         let port = self.import_port(handle)?;
         Ok(Attachment::imported(self.id(), port))
     }
@@ -182,9 +191,12 @@ impl Device {
     /// As [`Device::import_timeline`], for a timeline at `initial` that nobody but this device signals: the exporter is in another process, and waits. The
     /// timeline has its home here then. The events behind its signals tell the host how far it is, and what the host signals goes through a stream.
     ///
+    /// # Safety
+    /// As there. It stands at `initial`, and nothing but the returned attachment signals it.
+    ///
     /// # Errors
     /// As there.
-    pub fn import_timeline_to_signal(
+    pub unsafe fn import_timeline_to_signal(
         &self,
         handle: TimelineFd,
         initial: u64,

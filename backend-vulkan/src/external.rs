@@ -81,15 +81,23 @@ impl Device {
     /// # use syncline_vulkan::Device;
     /// # use syncline_core::BinaryFd;
     /// fn take(device: &Device, handle: BinaryFd) {
-    ///     let _ = device.import_timeline(handle);
+    ///     let _ = unsafe { device.import_timeline(handle) };
     /// }
     /// ```
+    ///
+    /// # Safety
+    /// The signals of this counter have ever greater values, whoever makes them: this process, another process, or work that uses the
+    /// semaphore itself (VUID-VkSemaphoreSignalInfo-value-03258, VUID-VkSubmitInfo-pSignalSemaphores-03242). One timeline sees to that for its
+    /// signals, on whichever of its devices. Two timelines over one counter know nothing of each other.
     ///
     /// # Errors
     /// The handle, and: [`Error::CannotShare`], before the driver is asked, if it comes from another
     /// GPU or another driver; [`Error::Unsupported`] if the device does not import timelines;
     /// [`Error::Import`] if the driver refuses it.
-    pub fn import_timeline(&self, handle: TimelineFd) -> Result<Attachment, Rejected<TimelineFd>> {
+    pub unsafe fn import_timeline(
+        &self,
+        handle: TimelineFd,
+    ) -> Result<Attachment, Rejected<TimelineFd>> {
         let reject = |error, handle| Err(Rejected { handle, error });
         let semaphore = self
             .require_same("a timeline", handle.origin())

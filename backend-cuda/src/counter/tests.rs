@@ -8,8 +8,8 @@ use syncline_core::{QueueKind, Timeline, host};
 use super::*;
 use crate::driver::{Code, Optional};
 use crate::emulated::{
-    Call, device, device_with, external_calls, finish, memory_calls, put, refuse_writes,
-    timeline_fd, write,
+    Call, device, device_with, external_calls, finish, import_timeline, memory_calls, put,
+    refuse_writes, write,
 };
 use crate::queue::Queue;
 
@@ -133,9 +133,7 @@ fn semaphores_and_counters_go_together() {
     let (from, to) = (queue(&device, "from"), queue(&device, "to"));
     let (line, counter) = shared(&device, 0);
     let semaphore = Timeline::new("semaphore", 0, |initial| {
-        let here = device
-            .import_timeline(timeline_fd(device.info()))
-            .map_err(|r| r.error)?;
+        let here = import_timeline(&device)?;
         // Any home will do that the host can read.
         let (home, _) = host::Device::new().exportable_port(initial)?;
         Ok([home, here].into_iter().collect())

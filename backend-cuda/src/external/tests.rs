@@ -6,7 +6,10 @@ use syncline_core::backend::{Counter, Queue as _, Survivors};
 use syncline_core::{DeviceId, QueueKind, Timeline, host};
 
 use super::*;
-use crate::emulated::{device, external_calls, finish, put, semaphores_gone, timeline_fd};
+use crate::emulated::{
+    device, external_calls, finish, import_timeline, import_timeline_to_signal, put,
+    semaphores_gone, timeline_fd,
+};
 use crate::queue::Queue;
 
 /// The exporter's counter.
@@ -25,10 +28,7 @@ impl Port for Home {
 
 fn shared(device: &Device) -> (Timeline, Arc<AtomicU64>) {
     let counter = Arc::new(AtomicU64::new(0));
-    let fd = timeline_fd(device.info());
-    let imported = device
-        .import_timeline(fd)
-        .map_err(|rejected| rejected.error);
+    let imported = import_timeline(device);
     let home = Attachment::new(DeviceId::new(), 0, Home(counter.clone()));
     let timeline = Timeline::new("shared", 0, |_| Ok([home, imported?].into_iter().collect()));
     (timeline.unwrap(), counter)
@@ -91,12 +91,9 @@ fn a_semaphore_of_another_context_is_refused() {
 fn what_only_this_device_signals_is_read_by_events() {
     let device = device();
     let queue = device.queue(QueueKind::Compute, "signals").unwrap();
-    let fd = timeline_fd(device.info());
     let line = Timeline::new("alone", 7, |initial| {
-        let port = device.import_timeline_to_signal(fd, initial);
-        Ok([port.map_err(|rejected| rejected.error)?]
-            .into_iter()
-            .collect())
+        let port = import_timeline_to_signal(&device, initial)?;
+        Ok([port].into_iter().collect())
     });
     let line = line.unwrap();
     assert_eq!(line.value().unwrap(), 7);
@@ -133,10 +130,8 @@ fn a_semaphore_outlives_what_the_host_has_signalled() {
     let device = device();
     let alone = || {
         let line = Timeline::new("alone", 0, |initial| {
-            let port = device.import_timeline_to_signal(timeline_fd(device.info()), initial);
-            Ok([port.map_err(|rejected| rejected.error)?]
-                .into_iter()
-                .collect())
+            let port = import_timeline_to_signal(&device, initial)?;
+            Ok([port].into_iter().collect())
         });
         line.unwrap()
     };
@@ -162,10 +157,8 @@ fn a_semaphore_outlives_what_the_host_has_signalled() {
 fn from_afar(device: &Device) -> (Timeline, Arc<Counter>) {
     let exporter = host::Device::new().exportable_port(0).unwrap().1;
     let line = Timeline::new("from afar", 0, |_| {
-        let home = host::Device::new().import_timeline(exporter.export()?);
-        let here = device.import_timeline(timeline_fd(device.info()));
-        let (home, here) = (home.map_err(|r| r.error)?, here.map_err(|r| r.error)?);
-        Ok([home, here].into_iter().collect())
+        let home = host::Device::new().import_timeline(exporter.export()?)?;
+        Ok([home, import_timeline(device)?].into_iter().collect())
     });
     (line.unwrap(), exporter.counter().clone())
 }

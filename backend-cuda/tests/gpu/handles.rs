@@ -84,11 +84,11 @@ fn hostile_handles_stay_with_the_caller() {
     let origin = Origin::of(gpu.device.info());
     for (index, fd) in hostile().into_iter().enumerate() {
         // SAFETY: it is not, which is the point: drivers refuse these kinds.
-        let handle = unsafe { TimelineFd::from_fd(fd, origin.clone()) };
-        let rejected = gpu
-            .device
-            .import_timeline(handle)
-            .expect_err("no semaphore");
+        let imported = unsafe {
+            let handle = TimelineFd::from_fd(fd, origin.clone());
+            gpu.device.import_timeline(handle)
+        };
+        let rejected = imported.expect_err("no semaphore");
         eprintln!("timeline {index}: {}", rejected.error);
         still_the_callers(index, rejected.handle.into_fd());
     }
@@ -112,11 +112,11 @@ fn another_gpus_handles_are_refused_unasked() {
     };
     let (pipe, _) = rustix::pipe::pipe().unwrap();
     // SAFETY: refused before anything looks at it.
-    let handle = unsafe { TimelineFd::from_fd(pipe, origin) };
-    let rejected = gpu
-        .device
-        .import_timeline(handle)
-        .expect_err("another GPU's");
+    let imported = unsafe {
+        gpu.device
+            .import_timeline(TimelineFd::from_fd(pipe, origin))
+    };
+    let rejected = imported.expect_err("another GPU's");
     let text = rejected.error.to_string();
     assert!(
         matches!(rejected.error, Error::CannotShare { .. }),

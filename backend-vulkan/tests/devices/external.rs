@@ -75,7 +75,8 @@ fn handles_of_others_are_refused_before_the_driver_is_asked() {
         for origin in [elsewhere, other_driver, nowhere] {
             let handle = junk(origin);
             let number = handle.as_fd().as_raw_fd();
-            let rejected = device.import_timeline(handle).unwrap_err();
+            // SAFETY: refused before anything looks at it.
+            let rejected = unsafe { device.import_timeline(handle) }.unwrap_err();
             println!("{rejected}");
             assert!(matches!(rejected.error, Error::CannotShare { .. }));
             // Still open, and the caller's.
@@ -87,9 +88,9 @@ fn handles_of_others_are_refused_before_the_driver_is_asked() {
 
 fn a_handle_that_is_none_comes_back() {
     on_each_device(|device| {
-        let rejected = device
-            .import_timeline(junk(Origin::of(device.info())))
-            .unwrap_err();
+        let handle = junk(Origin::of(device.info()));
+        // SAFETY: it holds no counter.
+        let rejected = unsafe { device.import_timeline(handle) }.unwrap_err();
         println!("{rejected}");
         let can = device
             .info()
@@ -122,8 +123,9 @@ fn an_exported_timeline_is_one_counter() {
         }
         let (attachment, exporter) = device.exportable_port(5).unwrap();
         let ours = timeline("ours", attachment);
-        let first = device.import_timeline(exporter.export().unwrap()).unwrap();
-        let second = device.import_timeline(exporter.export().unwrap()).unwrap();
+        // SAFETY: nothing signals by it.
+        let import = || unsafe { device.import_timeline(exporter.export().unwrap()) }.unwrap();
+        let (first, second) = (import(), import());
         for port in [&first, &second] {
             assert_eq!(port.value().unwrap(), Some(5));
         }

@@ -332,8 +332,9 @@ impl Endpoint {
     /// Takes opaque handles from the other process from now on: descriptors of semaphores and memory, and CUDA's events.
     ///
     /// # Safety
-    /// The other process is trusted: each opaque descriptor that it sends, and each handle of an event, holds what its message says, exported by the driver that the message names. Drivers do not
-    /// check it: one of another kind leads to undefined behaviour. That is so for a program that exports by this library and that no attacker controls, for example this program itself, started by the same
+    /// The other process is trusted: each opaque descriptor that it sends, and each handle of an event, holds what its message says, exported by the driver that the message names. A
+    /// semaphore in it has signals of ever greater values, from that process and from all to which it gives the semaphore. Drivers check neither:
+    /// what is otherwise leads to undefined behaviour. That is so for a program that exports by this library and that no attacker controls, for example this program itself, started by the same
     /// application. It is not so for a process that is sandboxed because it may be taken over.
     #[allow(
         unsafe_code,

@@ -275,10 +275,13 @@ fn import(
 ) -> Result<Option<Attachment>> {
     Ok(match device {
         Device::Host(_) => None,
+        // SAFETY: one process signals a plan's timeline, by one timeline. Of other processes that have the handle, `trust_handles`
+        // is the caller's promise.
         #[cfg(feature = "cuda")]
-        Device::Cuda(cuda) => Some(cuda.import_timeline(handle()?)?),
+        Device::Cuda(cuda) => Some(unsafe { cuda.import_timeline(handle()?) }?),
+        // SAFETY: as above.
         #[cfg(feature = "vulkan")]
-        Device::Vulkan(vulkan) => Some(vulkan.import_timeline(handle()?)?),
+        Device::Vulkan(vulkan) => Some(unsafe { vulkan.import_timeline(handle()?) }?),
     })
 }
 
@@ -319,7 +322,8 @@ impl Ports {
             };
             #[cfg(feature = "cuda")]
             if let (true, Device::Cuda(cuda)) = (alone, device) {
-                let port = cuda.import_timeline_to_signal(handle, initial)?;
+                // SAFETY: as in `import`; and no other device here has it, as found above.
+                let port = unsafe { cuda.import_timeline_to_signal(handle, initial) }?;
                 self.natives.push(port);
                 continue;
             }

@@ -1,5 +1,7 @@
 //! What the cases of handles have in common: who exports, who imports, and one counter seen through an import.
 
+#![allow(unsafe_code, reason = "imports what it exports")]
+
 use std::os::fd::RawFd;
 
 use syncline::backend::{Attachment, Attachments, Device as _};
@@ -61,9 +63,11 @@ pub(super) fn import(
             let error = Error::NothingToWaitFor;
             Err(Rejected { handle, error })
         }
+        // SAFETY: a case signals its counter with one value after the other.
         #[cfg(feature = "cuda")]
-        Device::Cuda(device) => device.import_timeline(handle),
-        Device::Vulkan(device) => device.import_timeline(handle),
+        Device::Cuda(device) => unsafe { device.import_timeline(handle) },
+        // SAFETY: as above.
+        Device::Vulkan(device) => unsafe { device.import_timeline(handle) },
     }
 }
 
@@ -105,7 +109,8 @@ pub(super) fn view(
         ports.push(import(importer, handle).map_err(|rejected| rejected.error)?);
     } else {
         // What the host reads the counter through; the handle itself goes to the importer.
-        let home = exporter.import_timeline(source.export()?);
+        // SAFETY: as in `import`.
+        let home = unsafe { exporter.import_timeline(source.export()?) };
         ports.push(home.map_err(|rejected| rejected.error)?);
         ports.push(import(importer, handle).map_err(|rejected| rejected.error)?);
     }
