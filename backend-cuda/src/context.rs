@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::is_letting_go;
+use syncline_core::backend::{TakingDown, is_letting_go};
 use syncline_core::{Error, Object, Result};
 
 use crate::counter::Word;
@@ -223,6 +223,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        let Some(_going) = TakingDown::begin() else {
+            return;
+        };
         if self.put_by.is_any()
             && let Ok(_bound) = self.bind_apart()
         {

@@ -2,9 +2,10 @@
 #![allow(unsafe_code, reason = "talks to the Vulkan loader")]
 
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ash::{ext, vk};
+use syncline_core::backend::TakingDown;
 use syncline_core::{Error, Result};
 
 use crate::device::Device;
@@ -195,12 +196,18 @@ impl Instance {
 /// # Errors
 /// [`Error::Unavailable`], if there is none.
 pub(crate) fn loader() -> Result<ash::Entry> {
+    // Never unloaded: a thread may let go of it while the process exits (`TakingDown`).
+    static LOADER: OnceLock<ash::Entry> = OnceLock::new();
+    if let Some(loader) = LOADER.get() {
+        return Ok(loader.clone());
+    }
     // SAFETY: the loader's initialisers are trusted, as they are by every Vulkan program.
-    unsafe { ash::Entry::load() }.map_err(|error| {
+    let loaded = unsafe { ash::Entry::load() }.map_err(|error| {
         unavailable(format!(
             "the Vulkan loader cannot be used ({error}); install it (Debian: libvulkan1) and a driver"
         ))
-    })
+    })?;
+    Ok(LOADER.get_or_init(|| loaded).clone())
 }
 
 /// What `vkCreateInstance` said, in words.
@@ -217,6 +224,11 @@ fn refused(code: vk::Result) -> Error {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let Some(_going) = TakingDown::begin() else {
+            // The layer stays, too, and may still have something to say.
+            std::mem::forget(self.messenger.take());
+            return;
+        };
         // SAFETY: devices and candidates hold an `Arc` of this, so nothing made from it is left.
         unsafe {
             if let Some(messenger) = &self.messenger {

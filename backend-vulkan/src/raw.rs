@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::{Attachment, Device as _};
+use syncline_core::backend::{Attachment, Device as _, TakingDown};
 use syncline_core::{Object, Point, Result, Timeline};
 
 use crate::device::Device;
@@ -48,7 +48,9 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        if matches!(self.ownership, Ownership::Ours(_)) {
+        if matches!(self.ownership, Ownership::Ours(_))
+            && let Some(_going) = TakingDown::begin()
+        {
             // SAFETY: ours, and everything made from it held it and is gone. No queue runs any more.
             unsafe { self.device.destroy_device(None) };
         }

@@ -34,6 +34,7 @@ use crate::clock::Clock;
 
 pub use crate::brief::{Brief, Briefly};
 pub use crate::counter::Counter;
+pub use crate::exiting::TakingDown;
 pub use crate::front::{Front, Look};
 pub use crate::gate::Gate;
 pub use crate::in_use::InUse;

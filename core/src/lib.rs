@@ -25,6 +25,7 @@ mod brief;
 mod claim;
 mod counter;
 mod error;
+mod exiting;
 mod fence;
 mod few;
 mod file_kind;

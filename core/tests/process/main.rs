@@ -4,6 +4,7 @@
 
 mod counters;
 mod descriptors;
+mod exits;
 mod no_thread;
 mod no_thread_not_now;
 #[path = "../engine/words/mod.rs"]

@@ -1,0 +1,76 @@
+//! What happens while the process exits.
+
+#![allow(unsafe_code, reason = "registers what runs at exit")]
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use syncline_core::backend::TakingDown;
+
+const CHILD: &str = "SYNCLINE_TEST_EXITS";
+
+static EXITS: AtomicBool = AtomicBool::new(false);
+
+/// Standard output may be gone by then.
+fn say(what: &str) {
+    // SAFETY: as many bytes as there are.
+    unsafe { libc::write(2, what.as_ptr().cast(), what.len()) };
+}
+
+extern "C" fn exit_begins() {
+    EXITS.store(true, Ordering::SeqCst);
+}
+
+/// Stands for the destructors of a driver.
+extern "C" fn destructors() {
+    say("destructors run, ");
+    match TakingDown::begin() {
+        Some(_) => say("and drivers are still taken down"),
+        None => say("and no driver is taken down any more"),
+    }
+}
+
+/// No test, but for the other process of the one below.
+#[test]
+fn the_process_that_exits() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    // SAFETY: a function that does not unwind.
+    unsafe { libc::atexit(destructors) };
+    let (begun, begins) = channel();
+    thread::spawn(move || {
+        let going = TakingDown::begin();
+        begun.send(()).unwrap();
+        while !EXITS.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        // An exit that does not wait gets ahead of this.
+        thread::sleep(Duration::from_millis(50));
+        say("a driver is taken down, ");
+        drop(going);
+    });
+    begins.recv().unwrap();
+    // What is registered last runs first.
+    // SAFETY: as above.
+    unsafe { libc::atexit(exit_begins) };
+    std::process::exit(0);
+}
+
+#[test]
+fn an_exit_waits_for_a_driver_that_is_taken_down() {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "exits::the_process_that_exits", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{}: {said}", child.status);
+    assert_eq!(
+        said,
+        "a driver is taken down, destructors run, and no driver is taken down any more"
+    );
+}
