@@ -10,6 +10,7 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use syncline::backend::{Device as _, Queue as _};
+use syncline::clock::{Map, Sample};
 use syncline::{Device, Inventory, ProbeOptions, QueueKind, Recorder, WaitMode};
 use syncline_conformance::steady::{self, OPERATIONS, Operation, TIMES};
 
@@ -72,6 +73,23 @@ fn the_first_park_of_a_worker(device: &Device) -> Result<(), Failed> {
     }
 }
 
+/// A clock is sampled for as long as a device lives, and no operation stands behind that.
+fn samples_of_a_clock() -> Result<(), Failed> {
+    let mut map = Map::default();
+    let mut take_in = |times: std::ops::Range<i64>| {
+        for at in times.map(|time| time * 100_000_000) {
+            map.add(Sample::between(at, at, at + 100));
+        }
+    };
+    take_in(0..100);
+    let before = so_far();
+    take_in(100..1000);
+    match so_far() - before {
+        0 => Ok(()),
+        some => Err(format!("{some} allocations").into()),
+    }
+}
+
 fn main() -> ExitCode {
     let inventory = Inventory::probe(&ProbeOptions::default());
     let mut trials = Vec::new();
@@ -91,6 +109,7 @@ fn main() -> ExitCode {
         {
             let test = move || the_first_park_of_a_worker(&host);
             trials.push(Trial::test("the_first_park_of_a_worker", test).with_kind(name));
+            trials.push(Trial::test("samples_of_a_clock", samples_of_a_clock));
         }
     }
     let mut arguments = Arguments::from_args();

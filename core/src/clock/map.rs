@@ -131,12 +131,17 @@ impl Map {
         self.samples.push_back(sample);
         if self.samples.len() > KEPT {
             // Of every two of the older half the better one stays, so that they lie the further apart the older they are.
-            let older: Vec<_> = self.samples.drain(..KEPT / 2).collect();
-            for pair in older.chunks(2).rev() {
-                if let Some(better) = pair.iter().min_by_key(|sample| sample.deviation) {
-                    self.samples.push_front(*better);
+            let samples = self.samples.make_contiguous();
+            for kept in 0..KEPT / 4 {
+                if let [first, second, ..] = samples[2 * kept..] {
+                    samples[kept] = if second.deviation < first.deviation {
+                        second
+                    } else {
+                        first
+                    };
                 }
             }
+            self.samples.drain(KEPT / 4..KEPT / 2);
         }
         self.drifts = self.allowed();
         while self.drifts.is_empty() && self.samples.pop_front().is_some() {
