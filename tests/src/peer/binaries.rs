@@ -5,19 +5,49 @@
     reason = "vouches for signals, which are counted once they are pending"
 )]
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use syncline::backend::Queue as _;
 use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
-use syncline::{KeptPoint, Recorder, Result};
+use syncline::{KeptPoint, Queue, Recorder, Result};
 
 use super::half::{Half, number};
-use crate::case::Stop;
+use crate::case::{Stop, check};
 use crate::workload::Equipped;
 use crate::{Subject as _, patience};
 
 /// Long enough for who does not wait to be there first.
 const LATE: Duration = Duration::from_millis(30);
+
+/// Word of a signal's count.
+type Next = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// What has waited for the count of a signal and not begun to wait for the signal itself.
+pub(super) struct Late {
+    semaphore: BinaryWaitOnly,
+    _next: Next,
+    /// What [`AtOnce`] has found.
+    told: Receiver<Result<()>>,
+}
+
+/// Waits for the semaphore in the very moment in which the next count fails.
+struct AtOnce {
+    semaphore: BinaryWaitOnly,
+    queue: Queue,
+    tell: Sender<Result<()>>,
+}
+
+impl Wake for AtOnce {
+    fn wake(self: Arc<Self>) {
+        // SAFETY: as above, as far as the one who is late knows.
+        let waited = unsafe { self.semaphore.wait_on(&self.queue) };
+        let _ = self.tell.send(waited);
+    }
+}
 
 impl Half {
     /// See [`Half::run`]. `None` if it is another word.
@@ -38,13 +68,7 @@ impl Half {
             "consume" => self.consume(rest).map(said),
             "expect" => self.expect(rest).map(said),
             "expected" => self.expected().map(said),
-            "dawdle" => match number(rest).and_then(|n| self.waits_binary(n)) {
-                Ok(semaphore) => {
-                    self.late = Some(semaphore);
-                    Ok(String::new())
-                }
-                Err(stop) => Err(stop),
-            },
+            "dawdle" => self.dawdle(rest).map(said),
             "late" => self.late(label).map(said),
             "abandon" => {
                 self.abandon();
@@ -166,13 +190,38 @@ impl Half {
         }
     }
 
+    fn dawdle(&mut self, n: &str) -> Result<(), Stop> {
+        let n = number(n)?;
+        let semaphore = self.waits_binary(n)?;
+        let counts = semaphore.clone();
+        let mut next: Next = Box::pin(async move { counts.count().at(n + 1).await });
+        let (tell, told) = channel();
+        let at_once = Waker::from(Arc::new(AtOnce {
+            semaphore: semaphore.clone(),
+            queue: self.queue()?,
+            tell,
+        }));
+        let polled = next.as_mut().poll(&mut Context::from_waker(&at_once));
+        check!(polled.is_pending(), "{polled:?} before the next signal");
+        self.late = Some(Late {
+            semaphore,
+            _next: next,
+            told,
+        });
+        Ok(())
+    }
+
     /// What began before a death, and comes to its wait after that.
     fn late(&mut self, how: &str) -> Result<(), Stop> {
-        let Some(semaphore) = self.late.clone() else {
+        let queue = self.queue()?;
+        let Some(Late {
+            semaphore, told, ..
+        }) = &self.late
+        else {
             return Stop::fail("nobody is late");
         };
-        let queue = self.queue()?;
         let waited = match how {
+            "waker" => told.recv_timeout(patience()).unwrap_or_else(|_| Ok(())),
             // SAFETY: as above, as far as the one who is late knows.
             "queue" => unsafe { semaphore.wait_on(&queue) },
             // SAFETY: as above.

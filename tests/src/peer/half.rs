@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::negotiate::{
-    BinaryWaitOnly, Granted, Made, MadeBinary, Mechanism, Needs, Party, Plan,
-};
+use syncline::negotiate::{Granted, Made, MadeBinary, Mechanism, Needs, Party, Plan};
 use syncline::process::{Disagreement, Endpoint};
 use syncline::{
     Device, Error, Fence, KeptPoint, Memory, Point, Queue, QueueKind, SharedWords, Signal, Timeline,
 };
 
+use super::binaries::Late;
 use crate::case::Stop;
 use crate::footprint::Footprint;
 use crate::workload::{Equipped, Latch};
@@ -33,7 +32,7 @@ pub struct Half {
     plan: Option<Plan>,
     pub(super) lines: Vec<(String, Made)>,
     pub(super) binary: Option<MadeBinary>,
-    pub(super) late: Option<BinaryWaitOnly>,
+    pub(super) late: Option<Late>,
     pub(super) expected: Option<Fence>,
     words: Option<SharedWords>,
     memory: Option<Memory>,
@@ -129,7 +128,7 @@ impl Half {
     /// | `look`, `glance LABEL N` | does that, or waits for the count alone, and looks what is in the memory | `right` or `wrong` |
     /// | `consume LABEL N` | waits for it on the host, by a fence | |
     /// | `expect LABEL N`, `expected` | makes such a fence; waits for that | |
-    /// | `dawdle LABEL N`, `late queue`, `late fence` | waits for the count and no more; does what comes after that | |
+    /// | `dawdle LABEL N`, `late queue`, `late fence`, `late waker` | waits for the count and no more; does what comes after that, by a waker in the moment in which the next count fails | |
     /// | `abandon` | lets go of every handle | |
     /// | `miscount signal`, `miscount wait` | asks for what the plan does not grant | the refusal |
     ///

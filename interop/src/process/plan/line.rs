@@ -41,12 +41,12 @@ impl Survivor for Line {
             process: self.peer.id,
             how: *how,
         };
-        // What it had said to be pending does not come any more.
-        self.timeline
-            .lose(&self.counter, cause.clone(), self.survivors);
+        // First: a thread that hears of the count's failure may go on to wait for the semaphore.
         for waits in &self.waits {
             waits.lose(&cause);
         }
+        // What it had said to be pending does not come any more.
+        self.timeline.lose(&self.counter, cause, self.survivors);
     }
 }
 

@@ -142,6 +142,7 @@ fn killed(world: &World<Equipped>) -> Verdict {
         if waits == "late" {
             dead(scene.by(Side::Waiter, "late queue"))?;
             dead(scene.by(Side::Waiter, "late fence"))?;
+            dead(scene.by(Side::Waiter, "late waker"))?;
         }
         if waits == "by a fence" {
             dead(scene.by(Side::Waiter, "expected"))?;
