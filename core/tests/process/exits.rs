@@ -62,6 +62,7 @@ fn the_process_that_exits() {
 
 #[test]
 fn an_exit_waits_for_a_driver_that_is_taken_down() {
+    let _alone = crate::alone();
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "exits::the_process_that_exits", "--nocapture"])
         .env(CHILD, "1")

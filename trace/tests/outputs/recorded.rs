@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::trace::{Outcome, Recording, Trace};
@@ -22,6 +22,7 @@ fn recording() -> Recording {
     let (draw, encode) = (queue("draw"), queue("encode"));
     let timeline = |label| device.timeline(label).unwrap();
     let (gate, drawn) = (timeline("gate"), timeline("drawn"));
+    let begun = Instant::now();
     let trace = Trace::new();
     trace.follow(&draw).unwrap();
     trace.follow(&encode).unwrap();
@@ -48,7 +49,8 @@ fn recording() -> Recording {
         Ok(())
     };
     let _ = encode.submit(&[], waits, &[]).unwrap();
-    std::thread::sleep(Duration::from_millis(2));
+    // Wide enough for a picture of the whole, however long the rest has taken.
+    std::thread::sleep(begun.elapsed() / 4 + Duration::from_millis(2));
     let recording = trace.finish(Duration::ZERO);
     drop(release);
     encode.idle(LONG).unwrap();
