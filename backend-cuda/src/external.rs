@@ -173,7 +173,7 @@ impl Device {
     /// ```
     ///
     /// # Safety
-    /// The signals of this counter have ever greater values, whoever makes them: this process, another process, or work that uses the
+    /// The signals of this counter have ever greater values, from this process, from other processes and from work that uses the
     /// semaphore itself. One timeline sees to that for its signals, on whichever of its devices. Two timelines over one counter know nothing
     /// of each other. The exporter's specification asks for it (Vulkan: VUID-VkSemaphoreSignalInfo-value-03258), and no driver checks it.
     ///

@@ -86,7 +86,7 @@ impl Device {
     /// ```
     ///
     /// # Safety
-    /// The signals of this counter have ever greater values, whoever makes them: this process, another process, or work that uses the
+    /// The signals of this counter have ever greater values, from this process, from other processes and from work that uses the
     /// semaphore itself (VUID-VkSemaphoreSignalInfo-value-03258, VUID-VkSubmitInfo-pSignalSemaphores-03242). One timeline sees to that for its
     /// signals, on whichever of its devices. Two timelines over one counter know nothing of each other.
     ///

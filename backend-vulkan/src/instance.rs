@@ -103,6 +103,7 @@ impl Instance {
         // SAFETY: `info` and everything it points to is valid and lives beyond the call; the messages
         // outlive the instance, which `Inner` destroys before it drops them.
         let raw = unsafe { entry.create_instance(&info, None) }.map_err(refused)?;
+        TakingDown::prepare();
         let mut inner = Inner {
             entry,
             raw,

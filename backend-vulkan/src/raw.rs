@@ -36,6 +36,7 @@ impl Native {
         physical: vk::PhysicalDevice,
         device: ash::Device,
     ) -> Self {
+        TakingDown::prepare();
         Self {
             entry: instance.entry().clone(),
             instance: instance.raw().clone(),

@@ -24,12 +24,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct TakingDown(());
 
 impl TakingDown {
+    /// Called whenever libraries of a driver have been loaded, so that an exit is known of before their destructors run.
+    pub fn prepare() {
+        // What is registered last runs first.
+        // SAFETY: the function is valid for as long as this library is, and does not unwind.
+        unsafe { libc::atexit(wait_for_the_others) };
+    }
+
     /// `None` if the process exits already: the caller leaves the driver as it is then, and the system frees everything.
     #[must_use]
     pub fn begin() -> Option<Self> {
-        // Registered each time, as what is registered last runs first: before the destructors of drivers that were loaded since.
-        // SAFETY: the function is valid for as long as this library is, and does not unwind.
-        unsafe { libc::atexit(wait_for_the_others) };
+        // Others may have loaded drivers since.
+        Self::prepare();
         let own = Self(());
         let before = STATE.fetch_add(1, Ordering::SeqCst);
         (before & EXITS == 0).then_some(own)

@@ -36,11 +36,15 @@ extern "C" fn destructors() {
 /// No test, but for the other process of the one below.
 #[test]
 fn the_process_that_exits() {
-    if std::env::var_os(CHILD).is_none() {
+    let Ok(how) = std::env::var(CHILD) else {
         return;
-    }
+    };
     // SAFETY: a function that does not unwind.
     unsafe { libc::atexit(destructors) };
+    if how == "prepared" {
+        TakingDown::prepare();
+        std::process::exit(0);
+    }
     let (begun, begins) = channel();
     thread::spawn(move || {
         let going = TakingDown::begin();
@@ -60,18 +64,31 @@ fn the_process_that_exits() {
     std::process::exit(0);
 }
 
-#[test]
-fn an_exit_waits_for_a_driver_that_is_taken_down() {
+fn said(how: &str) -> String {
     let _alone = crate::alone();
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "exits::the_process_that_exits", "--nocapture"])
-        .env(CHILD, "1")
+        .env(CHILD, how)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&child.stderr);
+    let said = String::from_utf8_lossy(&child.stderr).into_owned();
     assert!(child.status.success(), "{}: {said}", child.status);
+    said
+}
+
+/// Where nothing was taken down before the exit.
+#[test]
+fn a_driver_that_is_loaded_is_not_taken_down_by_an_exit() {
     assert_eq!(
-        said,
+        said("prepared"),
+        "destructors run, and no driver is taken down any more"
+    );
+}
+
+#[test]
+fn an_exit_waits_for_a_driver_that_is_taken_down() {
+    assert_eq!(
+        said("taking down"),
         "a driver is taken down, destructors run, and no driver is taken down any more"
     );
 }
