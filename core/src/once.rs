@@ -1,5 +1,8 @@
 //! Closures that are called once, later, without an allocation if they capture little.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
 use smallbox::SmallBox;
 use smallbox::space::{S2, S4, S16};
 
@@ -36,4 +39,34 @@ impl<F: FnOnce() + Send> Job for Option<F> {
             job();
         }
     }
+}
+
+/// How many empty lists of closures a thread keeps: work that is recorded may itself submit to other queues.
+const SPARES: usize = 4;
+
+/// A list that has room for more than so many is not kept.
+const KEPT: usize = 128;
+
+// By the thread, because nothing is locked while work is recorded.
+std::thread_local! { static SPARE: RefCell<Vec<VecDeque<Small<dyn Job>>>> = const { RefCell::new(Vec::new()) } }
+
+/// An empty list of closures, with the room of an earlier one if the thread has kept one.
+pub(crate) fn take_list() -> VecDeque<Small<dyn Job>> {
+    let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
+    spare.ok().flatten().unwrap_or_default()
+}
+
+/// Keeps the room of an empty list for the thread's next one.
+pub(crate) fn give_back_list(list: VecDeque<Small<dyn Job>>) {
+    let _ = SPARE.try_with(|spare| {
+        let mut spare = spare.borrow_mut();
+        if spare.len() < SPARES && list.capacity() <= KEPT {
+            spare.push(list);
+        }
+    });
+}
+
+/// Allocates the list that this thread would otherwise allocate when it first records work for a host queue (H1).
+pub(crate) fn prepare_thread() {
+    give_back_list(VecDeque::with_capacity(4));
 }

@@ -476,10 +476,11 @@ fn wait_until<'p, T>(
     }
 }
 
-/// Allocates what this thread needs to wait and to wake others. Called by each thread of the engine when it starts, because the
-/// first wait that parks may come long after set-up (H1).
+/// Allocates what this thread needs to wait, to wake others, and to send what they have held. Called by each thread of the
+/// engine when it starts, because the first of these may come long after set-up (H1).
 pub(crate) fn prepare_thread() {
     drop(Parker::current());
+    crate::once::prepare_thread();
     crate::run::prepare_thread();
 }
 

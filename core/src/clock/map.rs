@@ -128,6 +128,9 @@ impl Map {
         if !self.samples.back().is_none_or(follows) {
             self.samples.clear();
         }
+        if self.samples.capacity() <= KEPT {
+            self.samples.reserve(KEPT + 1 - self.samples.len());
+        }
         self.samples.push_back(sample);
         if self.samples.len() > KEPT {
             // Of every two of the older half the better one stays, so that they lie the further apart the older they are.

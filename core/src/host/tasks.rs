@@ -5,7 +5,6 @@
 //! and closures beside them. So what waits behind a closure that takes long needs little memory, and little is moved: each step
 //! and each closure once, from who submits to where the worker finds it.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use smallbox::smallbox;
 
 use crate::backend::Batch;
 use crate::host::timing::Stamp;
-use crate::once::{Job, LITTLE, Little, Small};
+use crate::once::{self, Job, LITTLE, Little, Small};
 use crate::point::{Completion, KeptPoint, NativePoint};
 use crate::run::quietly;
 use crate::state::Shared;
@@ -27,6 +26,11 @@ pub(super) const SPIN: Duration = Duration::from_micros(10);
 const KEPT_USUAL: usize = 128;
 const KEPT_STEPS: usize = 512;
 const KEPT_CLOSURES: usize = 128;
+
+/// A list has room for so many from its first use on. Grown step by step, it would allocate in steady state: whenever more
+/// submissions than before come while the worker is busy.
+const ROOM: usize = 16;
+const ROOM_FOR_STEPS: usize = 64;
 
 /// How often it looks for each time that it looks at the clock.
 const LOOKS: u32 = 8;
@@ -71,6 +75,14 @@ impl Usual {
     }
 }
 
+/// Makes room for at least so many.
+#[inline]
+fn reserve<T>(list: &mut VecDeque<T>, room: usize) {
+    if list.capacity() < room {
+        list.reserve(room - list.len());
+    }
+}
+
 /// What a worker does next, of any other submission. They follow each other, each up to its [`Step::End`].
 pub(super) enum Step {
     /// Wait for a point whose signal is on its way; if that fails the submission does.
@@ -108,8 +120,7 @@ impl Closures {
             return;
         }
         if self.others.capacity() == 0 {
-            let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
-            self.others = spare.ok().flatten().unwrap_or_default();
+            self.others = once::take_list();
         }
         self.others.push_back(smallbox!(Some(job)));
     }
@@ -127,25 +138,13 @@ impl Closures {
 }
 
 impl Drop for Closures {
-    /// Keeps the room for others, if there are none left: by the thread, as nothing is to be locked then.
     #[inline]
     fn drop(&mut self) {
         if self.others.capacity() > 0 && self.others.is_empty() {
-            let others = std::mem::take(&mut self.others);
-            let _ = SPARE.try_with(|spare| {
-                let mut spare = spare.borrow_mut();
-                if spare.len() < SPARES && others.capacity() <= KEPT_CLOSURES {
-                    spare.push(others);
-                }
-            });
+            once::give_back_list(std::mem::take(&mut self.others));
         }
     }
 }
-
-/// How many lists a thread keeps: work that is recorded may itself submit to other queues.
-const SPARES: usize = 4;
-
-std::thread_local! { static SPARE: RefCell<Vec<VecDeque<Small<dyn Job>>>> = const { RefCell::new(Vec::new()) } }
 
 /// Submissions on their way, and in the worker's hands. In this order, so that with those that are as most are nobody needs
 /// more than one cache line of it.
@@ -169,6 +168,7 @@ impl Lot {
         if !self.stepped
             && let Some(usual) = Usual::new(batch, closures)
         {
+            reserve(&mut self.usual, ROOM);
             self.usual.push_back(usual);
         } else {
             self.add_steps(batch, closures);
@@ -178,6 +178,8 @@ impl Lot {
     #[inline(never)]
     fn add_steps(&mut self, batch: &Batch<'_>, closures: &mut Closures) {
         self.stepped = true;
+        reserve(&mut self.steps, ROOM_FOR_STEPS);
+        reserve(&mut self.little, ROOM);
         let steps = &mut self.steps;
         for wait in batch.waits {
             steps.push_back(Step::Wait(wait.keep()));
@@ -188,6 +190,7 @@ impl Lot {
         }
         if !closures.others.is_empty() {
             steps.push_back(Step::Call(closures.others.len()));
+            reserve(&mut self.closures, ROOM);
             self.closures.append(&mut closures.others);
         }
         for wait in batch.order {
