@@ -46,6 +46,8 @@ static REAL: Mutex<Option<Arc<Real>>> = Mutex::new(None);
 /// would lose one, which a copied payload does not.
 static LEAVING: Mutex<Vec<vk::Semaphore>> = Mutex::new(Vec::new());
 static LEFT: Condvar = Condvar::new();
+/// The semaphores that [`Bug::KeepsTheSignal`] has left signalled.
+static KEPT: Mutex<Vec<vk::Semaphore>> = Mutex::new(Vec::new());
 static BUG: Mutex<Option<Bug>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -120,6 +122,7 @@ impl Driver {
         };
         *lock(&REAL) = Some(Arc::new(real));
         *lock(&BUG) = bug;
+        lock(&KEPT).clear();
         Some(Self(instance))
     }
 
@@ -352,6 +355,16 @@ unsafe extern "system" fn get_semaphore_fd(
     }
 }
 
+/// Whether an earlier export has left the semaphore's payload signalled, so that the next one finds that signal.
+fn is_kept(semaphore: vk::Semaphore) -> bool {
+    let mut kept = lock(&KEPT);
+    let found = kept.contains(&semaphore);
+    if has(Bug::KeepsTheSignal) && !found {
+        kept.push(semaphore);
+    }
+    found
+}
+
 /// An eventfd for the pending signal behind an opaque descriptor, which the second device consumes.
 fn take_signal(real: &Arc<Real>, of: vk::Semaphore, shared: RawFd) -> Result<OwnedFd, vk::Result> {
     let helper = &real.helper;
@@ -361,12 +374,12 @@ fn take_signal(real: &Arc<Real>, of: vk::Semaphore, shared: RawFd) -> Result<Own
         .map_err(|_| vk::Result::ERROR_TOO_MANY_OBJECTS)?;
     let semaphore = helper.semaphore()?;
     helper.import(semaphore, shared)?;
-    let again = has(Bug::KeepsTheSignal).then_some(semaphore);
-    let fence = helper.submit(&[semaphore], again.as_slice())?;
+    let fence = helper.submit(&[semaphore], &[])?;
     let tell = |file: &OwnedFd| {
         rustix::io::write(file, &1_u64.to_ne_bytes()).expect("an eventfd");
     };
-    if has(Bug::SignalledAtOnce) {
+    // Told before the export returns: the case that looks must not depend on how soon a thread runs.
+    if has(Bug::SignalledAtOnce) || is_kept(of) {
         tell(&theirs);
     }
     lock(&LEAVING).push(of);
