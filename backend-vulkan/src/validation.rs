@@ -32,6 +32,26 @@ const FALSE_POSITIVES: &[(&str, &str)] = &[
         "as above, for signals from the host",
     ),
     (
+        "VUID-VkSubmitInfo-pSignalSemaphores-03242",
+        "as above, since 1.4 (KhronosGroup/Vulkan-ValidationLayers#10055)",
+    ),
+    (
+        "VUID-VkImportSemaphoreFdInfoKHR-handleType-03264",
+        "the layer knows an exported descriptor by its number, also after that was closed and has become another's",
+    ),
+    (
+        "VUID-VkMemoryAllocateInfo-allocationSize-01742",
+        "as above, for memory",
+    ),
+    (
+        "VUID-VkMemoryDedicatedAllocateInfo-buffer-01879",
+        "as above, for memory of one buffer",
+    ),
+    (
+        "INTERNAL-ERROR-VkSemaphore-state-timeout",
+        "the name since 1.4 of the next one",
+    ),
+    (
         "UNASSIGNED-VkSemaphore-state-timeout",
         "the layer waits 10 s for its own book-keeping when one thread sees what another is signalling \
          from the host; its text says itself that this is most likely a validation bug",

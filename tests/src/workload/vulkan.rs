@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "events are raw")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
@@ -10,13 +10,15 @@ use syncline::vulkan::ash::vk;
 use syncline::vulkan::{Buffer, Device, Recorder};
 use syncline::{Error, QueueKind, Result};
 
-/// The buffer that `busy` fills over and over, in bytes.
+/// A buffer that `busy` fills over and over, in bytes.
 const SCRATCH: u64 = 16 << 20;
 
 /// What keeps a device busy, and for how long one fill does.
 #[derive(Clone, Debug)]
 pub(super) struct Scratch {
-    buffer: Buffer,
+    device: Device,
+    /// Buffers that no submission fills. Two queues that filled one at the same time would have a data race.
+    free: Arc<Mutex<Vec<Buffer>>>,
     one_fill: Duration,
 }
 
@@ -75,14 +77,40 @@ pub(super) fn prepare(device: &Device) -> Result<Scratch> {
         shortest = shortest.min(run(fills)? / fills);
     }
     Ok(Scratch {
-        buffer: scratch,
+        device: device.clone(),
+        free: Arc::new(Mutex::new(vec![scratch])),
         one_fill: shortest.max(Duration::from_nanos(100)),
     })
 }
 
 pub(super) fn busy(scratch: &Scratch, recorder: &mut Recorder<'_>, time: Duration) -> Result<()> {
+    let free = lock(&scratch.free).pop();
+    let buffer = match free {
+        Some(buffer) => buffer,
+        None => scratch.device.device_buffer(SCRATCH, Default::default())?,
+    };
+    recorder.keep(Arc::new(Lent {
+        buffer: buffer.clone(),
+        to: scratch.free.clone(),
+    }));
     let fills = time.as_nanos().div_ceil(scratch.one_fill.as_nanos());
-    (0..fills).try_for_each(|word| recorder.fill_buffer(&scratch.buffer, word as u32))
+    (0..fills).try_for_each(|word| recorder.fill_buffer(&buffer, word as u32))
+}
+
+/// A buffer that goes back once the submission that fills it has finished.
+struct Lent {
+    buffer: Buffer,
+    to: Arc<Mutex<Vec<Buffer>>>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        lock(&self.to).push(self.buffer.clone());
+    }
+}
+
+fn lock(free: &Mutex<Vec<Buffer>>) -> MutexGuard<'_, Vec<Buffer>> {
+    free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn latch(device: &Device) -> Result<Latch> {
