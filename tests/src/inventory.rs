@@ -173,9 +173,8 @@ pub fn cases() -> Vec<Case<Equipped>> {
 /// - The latch of Vulkan work is a `VkEvent` that the host sets while a command buffer waits for it. The specification has
 ///   forbidden that since 2023, but no other command holds up a queue that only transfers, and every driver still does it.
 ///   The library itself uses no events.
-/// - The library waits on the device only for what the host has not seen reached. The layer takes a value that the host has
-///   seen for an end of the work on the queue that signalled it, and not of the work on other queues which that waited for
-///   ("TODO" in its `SyncValidator::WaitForSemaphore`), and reports races with it. Whether data arrives is what the cases check.
+/// - The layer does not follow an exported semaphore to where it is imported, so it takes what is ordered by one for a race
+///   between queues. Whether data arrives in order is what the cases check.
 fn is_known(complaint: &str) -> bool {
     complaint.starts_with("VUID-vkSetEvent-event-09543:")
         || (complaint.starts_with("SYNC-HAZARD-") && complaint.contains("-RACING-"))
