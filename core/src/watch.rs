@@ -146,9 +146,8 @@ impl Watcher {
     }
 
     /// Blocks until the watching thread holds nothing that nobody waits for, so that this thread, and
-    /// not that one, drops what the caller is about to let go: nobody joins that thread, and a driver
-    /// that it unloads while the process exits takes the process down. Gives up after a while, as the
-    /// thread may be running somebody's work that waits for this thread.
+    /// not that one, drops what the caller is about to let go: what the caller then looks for, such as descriptors or
+    /// memory of a device, is gone. Gives up after a while, as the thread may be running work that waits for this thread.
     pub(crate) fn let_go(&self, device: &dyn Watch) {
         if on_watcher_thread() {
             return;

@@ -546,13 +546,13 @@ impl<E: Enqueue> Lane<E> {
             job,
             mut places,
         } = entry;
-        // A number that cannot pass either is one of a queue that has failed: nobody counts on.
-        let passes = !matches!(job, Job::Pass(_));
-        if passes {
+        // A pass that fails is of a queue that has failed, whose numbers go on no more.
+        let is_work = !matches!(job, Job::Pass(_));
+        if is_work {
             self.skipped.add(number, cause);
         }
         fail_all(parts(&lists).1, cause);
-        if passes {
+        if is_work {
             places.keep_only_turn();
             let pass = Entry::pass(number, None, places);
             self.state.lock().push_front(pass);
