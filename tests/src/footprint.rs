@@ -136,8 +136,12 @@ impl Footprint {
     }
 
     /// That of now, once there are no more descriptors and threads than `before`: threads that have been
-    /// told to end need a moment for it. What is still there after a fifth of all patience, stays.
-    fn settled(before: &Self) -> Result<Self, Stop> {
+    /// told to end need a moment for it, and so do those that close what peers have sent. What is still there after a fifth
+    /// of all patience, stays.
+    ///
+    /// # Errors
+    /// As [`Footprint::now`].
+    pub fn settled(before: &Self) -> Result<Self, Stop> {
         let deadline = Instant::now() + patience() / 5;
         loop {
             let now = Self::now()?;

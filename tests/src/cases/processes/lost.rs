@@ -173,13 +173,16 @@ fn offered(world: &World<Equipped>) -> Verdict {
             scene.together(make, make)?;
             scene.by(is, "drop first")?;
             scene.by(other, "drop first")?;
-            let before = Footprint::now()?.descriptors;
+            let before = Footprint::now()?;
             scene.by(other, "offer frames 0")?;
             scene.peer().kill()?;
             dead(scene.by(is, "make frames 0"))?;
             // Nobody watches the dead any more.
-            let after = Footprint::now()?.descriptors;
-            check!(after <= before, "{before} descriptors became {after}");
+            let after = Footprint::settled(&before)?;
+            check!(
+                after.descriptors <= before.descriptors,
+                "{before} became {after}"
+            );
             Ok(())
         })?;
     }
