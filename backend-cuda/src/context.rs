@@ -77,6 +77,7 @@ impl Context {
         object: &Object,
         owner: Owner,
     ) -> Self {
+        TakingDown::prepare();
         Self {
             driver: driver.clone(),
             object: object.clone(),
@@ -224,6 +225,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let Some(_going) = TakingDown::begin() else {
+            std::mem::forget(self.owner.take());
             return;
         };
         if self.put_by.is_any()
@@ -238,6 +240,8 @@ impl Drop for Context {
             // says so.
             let _ = unsafe { self.driver.device_primary_ctx_release(device) };
         }
+        // The application's, and with it whatever that destroys.
+        self.owner = None;
     }
 }
 

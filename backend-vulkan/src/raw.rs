@@ -27,7 +27,7 @@ enum Ownership {
     /// The device is destroyed here, and then the instance with its last handle.
     Ours(#[allow(dead_code, reason = "kept alive")] Instance),
     /// Nothing is destroyed here; the owner, if given, is let go.
-    Theirs(#[allow(dead_code, reason = "kept alive")] Option<Arc<dyn Any + Send + Sync>>),
+    Theirs(Option<Arc<dyn Any + Send + Sync>>),
 }
 
 impl Native {
@@ -49,11 +49,18 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        if matches!(self.ownership, Ownership::Ours(_))
-            && let Some(_going) = TakingDown::begin()
-        {
-            // SAFETY: ours, and everything made from it held it and is gone. No queue runs any more.
-            unsafe { self.device.destroy_device(None) };
+        match &mut self.ownership {
+            Ownership::Ours(_) => {
+                if let Some(_going) = TakingDown::begin() {
+                    // SAFETY: ours, and everything made from it held it and is gone. No queue runs any more.
+                    unsafe { self.device.destroy_device(None) };
+                }
+            }
+            Ownership::Theirs(owner) => {
+                if let Some(owner) = owner.take() {
+                    TakingDown::let_go(owner);
+                }
+            }
         }
     }
 }
@@ -73,7 +80,9 @@ pub struct AdoptInfo {
     /// The queues to use: family, index within the family, and handle. None at all is fine for an application that submits
     /// by itself: timelines, semaphores and memory need no queue, and Syncline never touches a `VkQueue` then.
     pub queues: Vec<(u32, u32, vk::Queue)>,
-    /// Kept alive for as long as anything made from the adopted device; `None`: the caller sees to it.
+    /// Kept alive for as long as anything made from the adopted device; `None`: the caller sees to it. The last of these may
+    /// go on a thread of this library. An exit of the process waits while the owner is dropped, for two seconds at most;
+    /// once it has begun the owner is not dropped any more.
     pub owner: Option<Arc<dyn Any + Send + Sync>>,
     /// What the device was made with.
     pub enabled: Enabled,
@@ -118,6 +127,7 @@ impl Device {
         if let Some(reason) = probe.rejected {
             return Err(reason);
         }
+        TakingDown::prepare();
         let object = Object::new("device", &probe.info.name);
         let native = Native {
             entry: info.entry,

@@ -40,6 +40,14 @@ impl TakingDown {
         let before = STATE.fetch_add(1, Ordering::SeqCst);
         (before & EXITS == 0).then_some(own)
     }
+
+    /// Drops what an application has given to be kept, which may take a driver down. Forgets it if the process exits already.
+    pub fn let_go<T>(owner: T) {
+        match Self::begin() {
+            Some(_going) => drop(owner),
+            None => std::mem::forget(owner),
+        }
+    }
 }
 
 impl Drop for TakingDown {

@@ -3,17 +3,22 @@
 mod binary;
 mod clock;
 mod common;
+mod exits;
 mod external;
 mod raw;
 mod submissions;
 
 fn main() -> std::process::ExitCode {
+    if let Some(code) = exits::child() {
+        return code;
+    }
     let tests = [
         submissions::tests(),
         external::tests(),
         binary::tests(),
         raw::tests(),
         clock::tests(),
+        exits::tests(),
     ];
     common::run(tests.concat())
 }

@@ -24,9 +24,19 @@ extern "C" fn exit_begins() {
     EXITS.store(true, Ordering::SeqCst);
 }
 
+/// Something of an application that takes a driver down when it is dropped.
+struct Owner(&'static str);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        say(self.0);
+    }
+}
+
 /// Stands for the destructors of a driver.
 extern "C" fn destructors() {
     say("destructors run, ");
+    TakingDown::let_go(Owner("an owner is dropped, "));
     match TakingDown::begin() {
         Some(_) => say("and drivers are still taken down"),
         None => say("and no driver is taken down any more"),
