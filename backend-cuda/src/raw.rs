@@ -30,7 +30,8 @@ impl Device {
         unsafe { Self::adopt_raw(context.cu_ctx(), context.cu_device(), Some(context.clone())) }
     }
 
-    /// A device over a raw context of `device`. `owner` is kept as long as the context is used.
+    /// A device over a raw context of `device`. `owner` is kept as long as the context is used. An exit of
+    /// the process waits while it is dropped, for two seconds at most; once that has begun it is not dropped any more.
     ///
     /// # Errors
     /// As [`Device::adopt`].

@@ -183,7 +183,7 @@ impl LettingGo {
         Self
     }
 
-    /// True if this thread is to let go of nothing more for now: who is further up its stack does, or the next one.
+    /// True if this thread is to let go of nothing more for now: a caller further up its stack does that, or a later call.
     pub(crate) fn is_deep() -> bool {
         matches!(
             LETTING_GO.try_with(|depth| depth.get() >= DEEPEST),

@@ -170,9 +170,9 @@ pub fn cases() -> Vec<Case<Equipped>> {
 
 /// What newer layers than Debian 12's say of the suite, and what is no defect of the library.
 ///
-/// - The latch of Vulkan work is a `VkEvent` that the host sets while a command buffer waits for it. The specification has
-///   forbidden that since 2023, but no other command holds up a queue that only transfers, and every driver still does it.
-///   The library itself uses no events.
+/// - The latch of Vulkan work is a `VkEvent` that the host sets while a command buffer waits for it. The specification
+///   forbids that, but no other command holds up a queue that only transfers, and lavapipe, SwiftShader and NVIDIA's driver
+///   do it. The library itself uses no events.
 /// - The layer does not follow an exported semaphore to where it is imported, so it takes what is ordered by one for a race
 ///   between queues. Whether data arrives in order is what the cases check.
 fn is_known(complaint: &str) -> bool {

@@ -136,7 +136,7 @@ fn same_times<S: Subject>(world: &World<S>) -> Verdict {
     })?;
     let engine = if world.is_pair() { 20_000 } else { 200_000 };
     let mut lines = vec![(world.left.own(plain), engine)];
-    // The validation layer looks through every value of a semaphore that it has seen.
+    // Below a validation layer (1.4.309) each signal takes the longer the more there were: 1 µs after ten, 259 µs after 10 000.
     if !Settings::from_env().validation {
         lines.push((world.timeline("line")?, engine / 20));
     }
