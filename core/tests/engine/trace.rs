@@ -63,6 +63,8 @@ fn a_submissions_life_is_written_down() {
     trace.follow(&s.one).unwrap();
     trace.follow(&s.two).unwrap();
 
+    // Not held: nothing was held on this queue before, so no other thread can still be releasing it.
+    s.two.submit(&[], |_| Ok(()), &[]).unwrap();
     // Held until the host opens the gate; the second queue waits for what it signals.
     let first = s.one.submit(
         &[s.gate.at(1)],
@@ -82,8 +84,6 @@ fn a_submissions_life_is_written_down() {
     s.gate.signal(1).unwrap();
     let after = HostClock::Monotonic.now();
     s.two.idle(LONG).unwrap();
-    // Not held.
-    s.two.submit(&[], |_| Ok(()), &[]).unwrap();
     let recording = trace.finish(LONG);
 
     assert!(recording.begun < recording.ended);
@@ -93,7 +93,7 @@ fn a_submissions_life_is_written_down() {
         in_order(&recording, submission);
         assert_eq!(submission.outcome, Outcome::Finished);
     }
-    let (first, second) = (&one.submissions[0], &two.submissions[0]);
+    let (first, second) = (&one.submissions[0], &two.submissions[1]);
     assert_eq!(first.label.as_deref(), Some("opened by the host"));
     assert_eq!(second.label.as_deref(), Some("behind the first"));
     assert_eq!((first.number, first.held), (1, true));
@@ -101,8 +101,9 @@ fn a_submissions_life_is_written_down() {
         first.released.unwrap() >= before,
         "released before the gate opened"
     );
-    assert!(!two.submissions[1].held);
-    assert_eq!(two.submissions[1].label, None);
+    assert!(second.held);
+    assert!(!two.submissions[0].held);
+    assert_eq!(two.submissions[0].label, None);
     assert!(
         second.began.unwrap().nanoseconds >= first.ended.unwrap().nanoseconds,
         "{first:?} {second:?}"

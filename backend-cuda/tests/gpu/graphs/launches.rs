@@ -208,7 +208,7 @@ fn waits_for_a_graph_fence_do_not_wait_for_each_other() {
         let late = fence.point().unwrap();
         assert!(!late.point().is_reached().unwrap());
         latch.signal(1).unwrap();
-        late.point().wait(Duration::from_secs(2)).unwrap();
+        late.point().wait(LIMIT).unwrap();
         assert!(!early.point().is_reached().unwrap());
         gate.open();
         early.point().wait(LIMIT).unwrap();
