@@ -319,12 +319,13 @@ impl Timeline {
     /// once. From then on whoever publishes what is reached tells that first, and a signal of the host is told before it is made. A device that
     /// writes the page's counter itself is faster than that; then the time follows by itself.
     ///
-    /// What devices have written is converted to the host's clock as their clocks' samples so far have it. This takes a sample of each, and as long as that does; a
-    /// thread takes more as signals go on, so that nobody who tells waits for one.
+    /// What devices have written is converted to the host's clock as their clocks' samples so far have it. This call samples each clock,
+    /// and blocks for up to a second per clock while the device is busy. A thread takes later samples.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a timeline without timestamps, or that tells others already; a driver error; [`Error::Native`] if the system gives no
-    /// thread.
+    /// [`Error::Unsupported`] for a timeline without timestamps, or that tells others already; [`Error::ClockSilent`] if a
+    /// clock that has no sample yet could not be read in that second; a driver error; [`Error::Native`] if the system
+    /// gives no thread.
     pub fn tell_times(&self, times: SharedTimes) -> Result<()> {
         let shared = self.shared();
         let refuse = |reason: &str| Error::Unsupported {

@@ -2,14 +2,21 @@
 //! watching thread.
 
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::{Error, Object, Result};
 use crate::sync::{Condvar, Instant, Mutex, contain, spawn};
 
+/// Between two attempts at the first sample. An attempt blocks for some 20 ms as a rule.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// How long it is waited at the end for a sample that is being taken: see [`Watcher::let_go`](crate::Watcher).
 const LETTING_GO: Duration = Duration::from_millis(50);
+
+/// How long the first sample of a clock is tried for while its device is busy.
+const FIRST: Duration = Duration::from_secs(1);
 
 /// The thread, which sleeps until somebody asks for a sample, and ends with this.
 pub(super) struct Sampling(Arc<Inner>);
@@ -29,16 +36,17 @@ struct State {
 }
 
 impl Sampling {
-    /// For these clocks, none of which keeps its device; nothing if there are none. Samples each of them.
+    /// For these clocks, none of which keeps its device; nothing if there are none. Samples each of them, for up to a second
+    /// each.
     ///
     /// # Errors
-    /// A driver error; [`Error::Native`] if the system gives no thread.
+    /// [`Error::ClockSilent`] if a clock without any sample could not be read in that time; a driver error; [`Error::Native`] if the system gives no thread.
     pub(super) fn of(clocks: Vec<Clock>) -> Result<Option<Self>> {
         let Some(first) = clocks.first() else {
             return Ok(None);
         };
         for clock in &clocks {
-            clock.sample()?;
+            first_sample(clock)?;
         }
         let object = first.object().clone();
         let inner = Arc::new(Inner {
@@ -61,6 +69,18 @@ impl Sampling {
         drop(state);
         if !wanted {
             self.0.changed.notify_all();
+        }
+    }
+}
+
+/// Samples the clock, so that its times can be converted. Where the device is busy an earlier sample does, too.
+fn first_sample(clock: &Clock) -> Result<()> {
+    let until = Instant::now() + FIRST;
+    loop {
+        match clock.sample() {
+            Err(Error::ClockSilent { .. }) if clock.on_every_host(0).is_some() => return Ok(()),
+            Err(Error::ClockSilent { .. }) if Instant::now() < until => sleep(PAUSE),
+            sampled => return sampled.map(drop),
         }
     }
 }
@@ -115,5 +135,61 @@ impl Drop for Sampling {
             }
             state = self.0.changed.wait_timeout(state, left);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::clock::{HostClock, Sample, Sampler};
+
+    /// A clock that is silent for so many attempts before each sample.
+    struct Busy {
+        attempts: u32,
+        left: AtomicU32,
+    }
+
+    impl Sampler for Busy {
+        fn sample(&self) -> Result<Sample> {
+            if self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
+                return Err(Error::ClockSilent {
+                    clock: Object::new("clock", "busy"),
+                    waited: Duration::ZERO,
+                    reason: "other work stands before it".into(),
+                });
+            }
+            self.left.store(self.attempts, Ordering::Relaxed);
+            let now = HostClock::Monotonic.now();
+            Ok(Sample {
+                device: now,
+                host: now,
+                deviation: 1,
+            })
+        }
+    }
+
+    fn clock(attempts: u32) -> Clock {
+        let left = attempts.into();
+        Clock::new(Object::new("clock", "busy"), Busy { attempts, left })
+    }
+
+    #[test]
+    fn a_busy_device_gets_more_than_one_chance() {
+        let clock = clock(3);
+        assert!(Sampling::of(vec![clock.clone()]).unwrap().is_some());
+        assert!(clock.on_every_host(0).is_some());
+        // There is a sample now, which does.
+        assert!(Sampling::of(vec![clock]).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_clock_that_stays_silent_is_refused() {
+        let refused = Sampling::of(vec![clock(u32::MAX)]).map(drop);
+        assert!(
+            matches!(refused, Err(Error::ClockSilent { .. })),
+            "{refused:?}"
+        );
     }
 }

@@ -288,17 +288,21 @@ fn the_host_makes_none(device: &Device) -> Result<Completion, Failed> {
     told(outcome)
 }
 
-/// Waits until `thread` has gone to sleep so often: that counts before it does, when it can be woken already.
-fn has_slept(calls: &Calls, thread: Thread, times: u64) -> Result<(), Failed> {
+/// Waits until `thread` has made more than `before` calls to sleep, and returns how many it has made. A call counts before the
+/// thread sleeps, when it can be woken already. A call that returns at once counts, too.
+fn sleeps(calls: &Calls, thread: Thread, before: u64) -> Result<u64, Failed> {
     let begun = Instant::now();
     let futex = |by, call| by == thread && i64::from(call) == libc::SYS_futex;
-    while calls.count(futex) < times {
+    loop {
+        let made = calls.count(futex);
+        if made > before {
+            return Ok(made);
+        }
         if begun.elapsed() > PATIENCE {
             return Err("a thread with nothing to do does not sleep".into());
         }
         std::thread::sleep(Duration::from_micros(100));
     }
-    Ok(())
 }
 
 /// What this thread makes each time that it wakes another: one call, and none where that is awake after all.
@@ -318,9 +322,9 @@ fn one_call_wakes(device: &Device) -> Result<Completion, Failed> {
         let queue = device.queue(QueueKind::Compute, "sleeps")?;
         let worker = thread_named("syncline-sleeps")?;
         let done = device.timeline("done")?;
-        let mut made = Vec::new();
+        let (mut made, mut slept) = (Vec::new(), 0);
         for value in 1..=ROUNDS {
-            has_slept(calls, worker, value)?;
+            slept = sleeps(calls, worker, slept)?;
             let before = all();
             queue.submit(&[], |_| Ok(()), &[done.signal_at(value)])?;
             made.push(all() - before);
@@ -341,9 +345,9 @@ fn one_call_wakes(device: &Device) -> Result<Completion, Failed> {
                 Ok(())
             });
             let waiter = told.recv()?;
-            let mut made = Vec::new();
+            let (mut made, mut slept) = (Vec::new(), 0);
             for value in 1..=ROUNDS {
-                has_slept(calls, waiter, value)?;
+                slept = sleeps(calls, waiter, slept)?;
                 let before = all();
                 line.signal(value)?;
                 made.push(all() - before);

@@ -156,11 +156,12 @@ fn in_order(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Waiter, &format!("wait frames {last}"))?;
         // On a bridge several may be carried at once.
         let first = last - 2 * (kept - 1);
+        let order = scene.by(Side::Waiter, &format!("times frames {first} 1 {last}"))?;
+        check!(order == "in order", "{order}");
+        // Not before: a device that writes the counter itself is ahead of the process that tells its times.
         if scene.here().mechanism()?.is_native() {
             tells(scene, 12, "forgotten")?;
         }
-        let order = scene.by(Side::Waiter, &format!("times frames {first} 1 {last}"))?;
-        check!(order == "in order", "{order}");
         tells(scene, 10, "nobody wrote it")
     })
 }
