@@ -1,0 +1,247 @@
+//! The payload of a semaphore: a page of memory that every process with a handle has mapped.
+#![allow(unsafe_code, reason = "maps memory that other processes have, too")]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::futex;
+
+const MAGIC: u64 = u64::from_ne_bytes(*b"SLsema01");
+const BYTES: usize = 4096;
+
+/// What kind of semaphore a payload is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// A counter of 64 bits that grows.
+    Timeline = 1,
+    /// Signalled or not. The payload counts signals and waits.
+    Binary = 2,
+}
+
+/// Why a descriptor is no semaphore of the software drivers.
+#[derive(Debug, thiserror::Error)]
+pub enum SemaphoreError {
+    /// Another kind of file, or one that another program made.
+    #[error("the descriptor holds no semaphore of the software drivers")]
+    Foreign,
+    /// A system call failed.
+    #[error("{0}")]
+    System(#[from] Errno),
+}
+
+/// The page. All words are atomics, because any process may write any of them at any time.
+#[repr(C)]
+struct Page {
+    magic: AtomicU64,
+    kind: AtomicU32,
+    /// Changes with every news, and is what threads sleep on.
+    news: AtomicU32,
+    /// Timeline: the value that has been reached. Binary: how many signals have executed.
+    value: AtomicU64,
+    /// Binary: how many signal operations have been submitted.
+    signals: AtomicU64,
+    /// Binary: how many wait operations have been submitted.
+    waits: AtomicU64,
+}
+
+/// A semaphore's payload, mapped for as long as this lives. It holds values that were reached, and nothing that is to come: a
+/// process that dies just stops signalling.
+#[derive(Debug)]
+pub struct Semaphore {
+    page: NonNull<Page>,
+    kind: Kind,
+}
+
+// SAFETY: the page is nothing but atomics, and the mapping belongs to the process.
+unsafe impl Send for Semaphore {}
+// SAFETY: as for sending.
+unsafe impl Sync for Semaphore {}
+
+impl Semaphore {
+    /// A new payload, with the descriptor by which others open it.
+    ///
+    /// # Errors
+    /// The system's, where it gives no memory or no descriptor.
+    pub fn create(kind: Kind, value: u64) -> Result<(Self, OwnedFd), SemaphoreError> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("syncline-software-semaphore", flags)?;
+        rustix::fs::ftruncate(&file, BYTES as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let created = Self {
+            page: Self::map(file.as_fd())?,
+            kind,
+        };
+        let page = created.page();
+        page.kind.store(kind as u32, Ordering::Relaxed);
+        page.value.store(value, Ordering::Relaxed);
+        page.magic.store(MAGIC, Ordering::Release);
+        Ok((created, file))
+    }
+
+    /// The payload that a descriptor holds. The descriptor stays the caller's, and need not stay open.
+    ///
+    /// # Errors
+    /// [`SemaphoreError::Foreign`] if it is none of these; the system's.
+    pub fn open(fd: BorrowedFd<'_>) -> Result<Self, SemaphoreError> {
+        let sealed = SealFlags::SHRINK | SealFlags::GROW;
+        // Only files of memory have seals. Without them the page could vanish under a reader.
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| SemaphoreError::Foreign)?;
+        let bytes = rustix::fs::fstat(fd)?.st_size;
+        if !seals.contains(sealed) || bytes != BYTES as i64 {
+            return Err(SemaphoreError::Foreign);
+        }
+        let mut opened = Self {
+            page: Self::map(fd)?,
+            kind: Kind::Timeline,
+        };
+        if opened.page().magic.load(Ordering::Acquire) != MAGIC {
+            return Err(SemaphoreError::Foreign);
+        }
+        opened.kind = match opened.page().kind.load(Ordering::Relaxed) {
+            1 => Kind::Timeline,
+            2 => Kind::Binary,
+            _ => return Err(SemaphoreError::Foreign),
+        };
+        Ok(opened)
+    }
+
+    fn map(fd: BorrowedFd<'_>) -> Result<NonNull<Page>, SemaphoreError> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
+        let at = unsafe { mmap(null_mut(), BYTES, access, MapFlags::SHARED, fd, 0) }?;
+        Ok(NonNull::new(at.cast()).ok_or(Errno::FAULT)?)
+    }
+
+    const fn page(&self) -> &Page {
+        // SAFETY: mapped with room for it until `drop`, and seals keep the file from shrinking. Any bytes are atomics.
+        unsafe { self.page.as_ref() }
+    }
+
+    /// What kind it is of.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The value that has been reached; of a binary semaphore, how many signals have executed.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.page().value.load(Ordering::Acquire)
+    }
+
+    /// Lets the value be at least `value`, and wakes who waits. What was written before is visible behind it.
+    pub fn reach(&self, value: u64) {
+        self.page().value.fetch_max(value, Ordering::AcqRel);
+        self.wake();
+    }
+
+    /// Numbers a signal operation of a binary semaphore: 1 for the first. [`Semaphore::reach`] that number executes it.
+    #[must_use]
+    pub fn number_signal(&self) -> u64 {
+        self.page().signals.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Numbers a wait operation of a binary semaphore: 1 for the first. It ends once as many signals have executed.
+    #[must_use]
+    pub fn number_wait(&self) -> u64 {
+        self.page().waits.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Takes a number back, of a submission that was refused.
+    pub fn withdraw_signal(&self) {
+        self.page().signals.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Takes a number back, of a submission that was refused.
+    pub fn withdraw_wait(&self) {
+        self.page().waits.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// What to compare before [`Semaphore::sleep`]. Read it before the value.
+    #[must_use]
+    pub fn news(&self) -> u32 {
+        self.page().news.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until there is news, but not if there was some since `seen`. May return for no reason.
+    pub fn sleep(&self, seen: u32, timeout: Option<Duration>) {
+        let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
+        // Any result means to look again: news, a signal, or the timeout.
+        let _ = futex::wait(
+            &self.page().news,
+            futex::Flags::empty(),
+            seen,
+            timeout.as_ref(),
+        );
+    }
+
+    /// Wakes all threads that sleep on this semaphore, in all processes.
+    pub fn wake(&self) {
+        self.page().news.fetch_add(1, Ordering::AcqRel);
+        let _ = futex::wake(&self.page().news, futex::Flags::empty(), i32::MAX as u32);
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and unmapped here alone.
+        let _ = unsafe { munmap(self.page.as_ptr().cast(), BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_seen_by_each_who_has_the_descriptor_and_never_falls() {
+        let (one, file) = Semaphore::create(Kind::Timeline, 3).unwrap();
+        let other = Semaphore::open(file.as_fd()).unwrap();
+        assert_eq!((other.kind(), other.value()), (Kind::Timeline, 3));
+        one.reach(9);
+        one.reach(5);
+        assert_eq!(other.value(), 9);
+    }
+
+    #[test]
+    fn a_sleeper_wakes_for_news() {
+        let (one, file) = Semaphore::create(Kind::Binary, 0).unwrap();
+        let other = Semaphore::open(file.as_fd()).unwrap();
+        let waiter = std::thread::spawn(move || {
+            loop {
+                let seen = other.news();
+                if other.value() >= 1 {
+                    return;
+                }
+                other.sleep(seen, None);
+            }
+        });
+        assert_eq!((one.number_signal(), one.number_wait()), (1, 1));
+        one.reach(1);
+        waiter.join().unwrap();
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(matches!(
+            Semaphore::open(file.as_fd()),
+            Err(SemaphoreError::Foreign)
+        ));
+        let plain =
+            rustix::fs::memfd_create("plain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .unwrap();
+        rustix::fs::ftruncate(&plain, BYTES as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&plain, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        assert!(matches!(
+            Semaphore::open(plain.as_fd()),
+            Err(SemaphoreError::Foreign)
+        ));
+    }
+}

@@ -1,0 +1,3 @@
+//! Prints how a CUDA driver behaves, a line for each question.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! A parser and an interpreter of PTX, for kernels of integers.
