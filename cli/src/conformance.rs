@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use syncline_conformance::inventory::{Devices, cases};
-use syncline_conformance::report::{Ending, Record, Report};
+use syncline_conformance::report::{Ending, Exception, Record, Report, exceptions};
 use syncline_conformance::{Runner, Settings, Suite as _};
 
 use crate::failure::Failure;
@@ -36,6 +36,12 @@ pub(crate) struct Args {
     /// Print a recorded JSON outcome as a page of rules by subjects, and run nothing
     #[arg(long, value_name = "FILE", exclusive = true)]
     matrix: Option<PathBuf>,
+    /// Fail where a case that passed in this recorded JSON outcome, on a subject of the same backends, does not pass
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Cases that need not pass for --baseline: lines of `case | backends | reason`
+    #[arg(long, value_name = "FILE", requires = "baseline")]
+    exceptions: Option<PathBuf>,
     /// Load the Vulkan validation layer; what it complains about fails the case
     #[arg(long)]
     validation: bool,
@@ -45,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.matrix {
         return page(path);
     }
+    let baseline = Baseline::read(args)?;
     let suite = Devices::new(crate::probe(args.validation)?);
     for reason in suite.left_out() {
         say!("skipped: {reason}");
@@ -172,17 +179,77 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         1 => say!("{tally}"),
         times => say!("{tally}; what passed did so {times} times"),
     }
-    Ok(if tally.failed == 0 {
+    let behind = baseline.map_or_else(Vec::new, |baseline| baseline.compare(&report, args));
+    if !behind.is_empty() {
+        say!("\nbehind the recorded run, {} times:", behind.len());
+        behind.iter().for_each(|line| say!("  {line}"));
+    }
+    Ok(if tally.failed == 0 && behind.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(1)
     })
 }
 
+/// A recorded run to compare with.
+struct Baseline {
+    recorded: Report,
+    exceptions: Vec<Exception>,
+}
+
+impl Baseline {
+    /// `None` if the command line names none.
+    fn read(args: &Args) -> Result<Option<Self>, Failure> {
+        let Some(path) = &args.baseline else {
+            return Ok(None);
+        };
+        if args.device.as_deref().is_some_and(is_index) {
+            let words = "--baseline compares subjects by name: --device must be part of a name";
+            return Err(Failure::Words(words.into()));
+        }
+        let recorded = recorded(path)?;
+        let mut listed = Vec::new();
+        if let Some(path) = &args.exceptions {
+            let text = std::fs::read_to_string(path).map_err(Failure::read(path))?;
+            listed = exceptions(&text).map_err(|(line, text)| {
+                let path = path.display();
+                Failure::Words(format!(
+                    "{path}:{line}: \"{text}\" is not of the form case | backends | reason"
+                ))
+            })?;
+        }
+        Ok(Some(Self {
+            recorded,
+            exceptions: listed,
+        }))
+    }
+
+    /// What the run lacks, among the subjects and cases that the command line chooses.
+    fn compare(&self, report: &Report, args: &Args) -> Vec<String> {
+        let device = args.device.as_deref().unwrap_or_default().to_lowercase();
+        report.behind(&self.recorded, &self.exceptions, |subject, id, rules| {
+            subject.to_lowercase().contains(&device)
+                && args.filter.as_deref().is_none_or(|wanted| {
+                    id.contains(wanted) || rules.iter().any(|rule| rule == wanted)
+                })
+        })
+    }
+}
+
+/// True if `--device` gives the index of a device.
+fn is_index(wanted: &str) -> bool {
+    wanted.parse::<usize>().is_ok()
+}
+
+/// A run that --json has written.
+fn recorded(path: &Path) -> Result<Report, Failure> {
+    let text = std::fs::read_to_string(path).map_err(Failure::read(path))?;
+    Report::from_json(&text).map_err(Failure::read(path))
+}
+
 /// Prints a recorded run as a page.
 fn page(path: &Path) -> Result<ExitCode, Failure> {
-    let text = std::fs::read_to_string(path).map_err(Failure::read(path))?;
-    let report = Report::from_json(&text).map_err(Failure::read(path))?;
+    let report = recorded(path)?;
     crate::output::text(&report.page(&path.display().to_string()));
     Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,14 @@
 //! What a run of the suite found: for people, as JSON, as JUnit XML.
 
+mod baseline;
 mod grid;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+
+pub use baseline::{Exception, exceptions};
 
 use crate::COMMIT;
 

@@ -1,0 +1,162 @@
+//! Compares a run with a recorded one: what passed there has to pass here.
+
+use super::{Ending, Record, Report};
+
+/// A case that is known not to pass here, although it passed in the recorded run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exception {
+    /// The case.
+    pub case: String,
+    /// The backends of the subject, such as `cuda -> host`.
+    pub backends: String,
+    /// Why it cannot pass here.
+    pub why: String,
+}
+
+/// Reads a list of exceptions: lines of `case | backends | reason`. Empty lines and lines that begin with `#` are passed over.
+///
+/// # Errors
+/// The number of the first line of another form, and the line.
+pub fn exceptions(text: &str) -> Result<Vec<Exception>, (usize, String)> {
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(number, line)| {
+            let mut words = line.splitn(3, '|').map(str::trim);
+            match (words.next(), words.next(), words.next()) {
+                (Some(case), Some(backends), Some(why)) if !why.is_empty() => Ok(Exception {
+                    case: case.into(),
+                    backends: backends.into(),
+                    why: why.into(),
+                }),
+                _ => Err((number + 1, line.into())),
+            }
+        })
+        .collect()
+}
+
+/// The backends of a subject by its name: `cuda -> host` for `cuda NVIDIA H200 -> host`.
+///
+/// Names of devices differ between machines, backends do not.
+fn backends(subject: &str) -> String {
+    let sides = subject.split(" -> ");
+    let words = sides.map(|side| side.split(' ').next().unwrap_or_default());
+    words.collect::<Vec<_>>().join(" -> ")
+}
+
+impl Report {
+    /// What passed in `recorded` and did not pass in this run, one line for each case and kind of subject, in the recorded
+    /// order. Also the exceptions that are out of date, because their case passed.
+    ///
+    /// Subjects are compared by their backends. A case counts as passed where it passed on one subject of these backends and
+    /// failed on none. `chosen` says of a recorded subject, case and its rules whether it is compared.
+    #[must_use]
+    pub fn behind(
+        &self,
+        recorded: &Self,
+        exceptions: &[Exception],
+        chosen: impl Fn(&str, &str, &[String]) -> bool,
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
+        let recorded = recorded.cases.iter();
+        for before in recorded.filter(|record| record.outcome == Ending::Passed) {
+            if !chosen(&before.subject, &before.id, &before.rules) {
+                continue;
+            }
+            let kind = backends(&before.subject);
+            let now: Vec<&Record> = self
+                .cases
+                .iter()
+                .filter(|record| record.id == before.id && backends(&record.subject) == kind)
+                .collect();
+            let passed = now.iter().any(|record| record.outcome == Ending::Passed)
+                && now.iter().all(|record| record.outcome != Ending::Failed);
+            let excepted = exceptions
+                .iter()
+                .find(|known| known.case == before.id && known.backends == kind);
+            let line = match (passed, excepted) {
+                (true, None) | (false, Some(_)) => continue,
+                (true, Some(_)) => "passes although it is an exception".into(),
+                (false, None) => now.first().map_or_else(
+                    || "was not run".to_owned(),
+                    |record| {
+                        record
+                            .reason
+                            .clone()
+                            .unwrap_or_else(|| "did not pass".into())
+                    },
+                ),
+            };
+            let line = format!("{} on {kind}: {line}", before.id);
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(cases: &[(&str, &str, Ending)]) -> Report {
+        let mut report = Report::new(Vec::new());
+        report.cases = cases
+            .iter()
+            .map(|&(id, subject, outcome)| Record {
+                id: id.into(),
+                rules: Vec::new(),
+                subject: subject.into(),
+                outcome,
+                reason: (outcome != Ending::Passed).then(|| "a reason".into()),
+                lost: false,
+                seconds: 0.0,
+            })
+            .collect();
+        report
+    }
+
+    #[test]
+    fn what_passed_before_must_pass() {
+        let recorded = run(&[
+            ("passes", "cuda Big -> host", Ending::Passed),
+            ("skipped", "cuda Big", Ending::Passed),
+            ("failed.on.one", "cuda Big", Ending::Passed),
+            ("not.there", "cuda Big", Ending::Passed),
+            ("excepted", "cuda Big", Ending::Passed),
+            ("out.of.date", "cuda Big", Ending::Passed),
+            ("never.passed", "cuda Big", Ending::Skipped),
+            ("another", "host", Ending::Passed),
+        ]);
+        let now = run(&[
+            ("passes", "cuda Small 1 -> host", Ending::Passed),
+            ("passes", "cuda Small 2 -> host", Ending::Skipped),
+            ("skipped", "cuda Small 1", Ending::Skipped),
+            ("failed.on.one", "cuda Small 1", Ending::Failed),
+            ("failed.on.one", "cuda Small 2", Ending::Passed),
+            ("excepted", "cuda Small 1", Ending::Skipped),
+            ("out.of.date", "cuda Small 1", Ending::Passed),
+        ]);
+        let exceptions =
+            exceptions("# a comment\n\nexcepted | cuda | why\nout.of.date | cuda | why").unwrap();
+        let behind = now.behind(&recorded, &exceptions, |subject, _, _| {
+            subject.contains("cuda")
+        });
+        assert_eq!(
+            behind,
+            [
+                "skipped on cuda: a reason",
+                "failed.on.one on cuda: a reason",
+                "not.there on cuda: was not run",
+                "out.of.date on cuda: passes although it is an exception",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_exception_needs_a_reason() {
+        assert_eq!(exceptions("a | b | c\na | b").unwrap_err().0, 2);
+        assert_eq!(exceptions("a | b | ").unwrap_err().0, 1);
+    }
+}
