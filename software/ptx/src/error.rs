@@ -24,6 +24,20 @@ pub enum Refusal {
         /// What the text has in this place.
         found: String,
     },
+    /// The text is written in a version of PTX that the reader does not know.
+    ///
+    /// A CUDA driver answers `CUDA_ERROR_UNSUPPORTED_PTX_VERSION`, and for all other refusals
+    /// `CUDA_ERROR_INVALID_PTX`.
+    #[error("PTX {}.{} is not known", .0.0, .0.1)]
+    Version((u32, u32)),
+    /// The target is not known, or the version of PTX is older than the target.
+    #[error("PTX {}.{} has no target sm_{target}", version.0, version.1)]
+    Target {
+        /// The version of the text.
+        version: (u32, u32),
+        /// The target of the text.
+        target: u32,
+    },
     /// The interpreter does not have this instruction, or not with these modifiers.
     #[error("the instruction `{0}` is not supported")]
     Instruction(String),

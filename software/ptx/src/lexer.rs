@@ -94,7 +94,10 @@ impl<'t> Words<'t> {
     }
 
     pub(crate) fn name(&mut self, expected: &'static str) -> Result<&'t str, ParseError> {
-        if let Word::Name(name) = self.peek() {
+        // These begin a name and are none alone.
+        if let Word::Name(name) = self.peek()
+            && !matches!(name, "%" | "_" | "$")
+        {
             self.at += 1;
             Ok(name)
         } else {

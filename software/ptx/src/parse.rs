@@ -3,6 +3,7 @@
 mod body;
 mod declare;
 mod instruction;
+mod level;
 mod memory;
 mod operands;
 mod suffixes;
@@ -13,16 +14,7 @@ use crate::lexer::{Word, Words};
 use crate::{Entry, Module, Param, ParseError, Refusal};
 
 use body::Body;
-
-/// Bytes that the parameters of a kernel may have: the limit of PTX 8.1.
-const MAX_PARAMS: usize = 32_764;
-
-/// The version and the target of a module.
-#[derive(Debug, Clone, Copy)]
-struct Level {
-    version: (u32, u32),
-    target: u32,
-}
+use level::Level;
 
 /// A parameter with its name.
 #[derive(Debug, Clone, Copy)]
@@ -90,8 +82,11 @@ fn header(words: &mut Words<'_>) -> Result<Level, ParseError> {
     let (Ok(major), Ok(minor)) = (u32::try_from(major), minor.parse()) else {
         return Err(words.unexpected(expected));
     };
+    let version = (major, minor);
+    Level::check_version(version).map_err(|refusal| words.error(refusal))?;
     words.next();
 
+    let line = words.line();
     if !words.accept_dot("target") {
         return Err(words.unexpected("`.target`"));
     }
@@ -120,16 +115,17 @@ fn header(words: &mut Words<'_>) -> Result<Level, ParseError> {
     let Some(target) = target else {
         return Err(words.unexpected("a target, as sm_60"));
     };
+    let level = Level { version, target };
+    level
+        .check_target()
+        .map_err(|refusal| ParseError { line, refusal })?;
     if words.accept_dot("address_size") {
         if words.peek() != Word::Integer(64) {
             return Err(words.unexpected("64"));
         }
         words.next();
     }
-    Ok(Level {
-        version: (major, minor),
-        target,
-    })
+    Ok(level)
 }
 
 /// `.pragma "text", ...;` Pragmas advise a compiler.
@@ -147,7 +143,7 @@ fn entry(words: &mut Words<'_>, level: Level) -> Result<Entry, ParseError> {
     let mut params = Vec::new();
     if words.accept('(') && !words.accept(')') {
         loop {
-            declare::param(words, &mut params)?;
+            declare::param(words, level, &mut params)?;
             if words.accept(')') {
                 break;
             }

@@ -60,10 +60,10 @@ impl Type {
         Self::new(self.kind, self.bytes * 2)
     }
 
-    /// The low bits of `value` that the type has room for.
+    /// The low bits of `value` that the type has room for. Of a predicate: whether it is not zero.
     pub(crate) fn truncate(self, value: u64) -> u64 {
         if self.is_predicate() {
-            value & 1
+            u64::from(value != 0)
         } else {
             extend(value, self.bytes, false)
         }

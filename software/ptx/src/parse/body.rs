@@ -7,8 +7,9 @@ use crate::op::{Guard, Instruction, Op, Slot, Source};
 use crate::types::Type;
 use crate::{Param, ParseError, Refusal};
 
+use super::NamedParam;
 use super::declare::{self, Registers};
-use super::{Level, NamedParam};
+use super::level::Level;
 
 /// Blocks within blocks. Every name is looked for in all of them.
 const MAX_DEPTH: usize = 64;
@@ -109,9 +110,6 @@ impl<'t> Body<'t> {
                 self.depth -= 1;
                 self.scope = parent;
             }
-            Word::Sign(';') => {
-                words.next();
-            }
             Word::Dot("reg") => {
                 words.next();
                 declare::registers(words, |words, ty, registers| {
@@ -121,15 +119,17 @@ impl<'t> Body<'t> {
             Word::Dot("pragma") => super::pragma(words)?,
             Word::Dot("loc") => words.skip_line(),
             Word::Dot(_) => return Err(super::directive(words)),
-            Word::Name(label) if words.peek_second() == Word::Sign(':') => {
+            Word::Name(_) if words.peek_second() == Word::Sign(':') => {
                 let at = u32::try_from(self.code.len()).unwrap_or(u32::MAX);
+                let line = words.line();
+                let label = words.name("a label")?;
                 if self.is_declared_here(label) {
-                    return Err(words.error(Refusal::Duplicate(label.to_owned())));
+                    let refusal = Refusal::Duplicate(label.to_owned());
+                    return Err(ParseError { line, refusal });
                 }
                 if let Some(scope) = self.scopes.get_mut(self.scope) {
                     scope.labels.insert(label, at);
                 }
-                words.next();
                 words.next();
             }
             Word::Sign('@') => {
@@ -143,9 +143,13 @@ impl<'t> Body<'t> {
         Ok(true)
     }
 
+    /// Whether the current block has this name. The outermost block has the parameters' names.
     fn is_declared_here(&self, name: &str) -> bool {
         self.scopes.get(self.scope).is_some_and(|scope| {
-            scope.registers.contains_key(name) || scope.labels.contains_key(name)
+            scope.registers.contains_key(name)
+                || scope.labels.contains_key(name)
+                || in_range(scope, name).is_some()
+                || scope.parent.is_none() && self.params.contains_key(name)
         })
     }
 

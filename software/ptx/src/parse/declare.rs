@@ -4,7 +4,8 @@ use crate::lexer::{Word, Words};
 use crate::types::Type;
 use crate::{Param, ParseError, Refusal};
 
-use super::{MAX_PARAMS, NamedParam};
+use super::NamedParam;
+use super::level::Level;
 
 /// A type, with its dot.
 fn ty(words: &mut Words<'_>) -> Result<Type, ParseError> {
@@ -21,6 +22,7 @@ fn ty(words: &mut Words<'_>) -> Result<Type, ParseError> {
 /// `.param .u64 name`, `.param .u64 .ptr .global .align 8 name` or `.param .align 4 .b8 name[12]`.
 pub(super) fn param<'t>(
     words: &mut Words<'t>,
+    level: Level,
     params: &mut Vec<NamedParam<'t>>,
 ) -> Result<(), ParseError> {
     if !words.accept_dot("param") {
@@ -62,7 +64,7 @@ pub(super) fn param<'t>(
         .last()
         .map_or(0, |last| last.place.offset + last.place.size);
     let offset = end.next_multiple_of(align);
-    if offset.saturating_add(size) > MAX_PARAMS {
+    if offset.saturating_add(size) > level.max_params() {
         return Err(words.error(too_large));
     }
     params.push(NamedParam {

@@ -59,7 +59,7 @@ impl<'t> Body<'t> {
         version: (u32, u32),
         target: u32,
     ) -> Result<(), ParseError> {
-        if self.level.version >= version && self.level.target >= target {
+        if self.level.has(version, target) {
             return Ok(());
         }
         let instruction = s.text();

@@ -106,6 +106,9 @@ impl<'t> Body<'t> {
                 _ => return None,
             })
         });
+        if order == Some(Order::Weak) {
+            self.require(s, (6, 0), 70)?;
+        }
         let order = order.unwrap_or(Order::Weak);
         if !matches!(order, Order::Weak | Order::Volatile) {
             self.require(s, (6, 0), 70)?;
@@ -123,13 +126,15 @@ impl<'t> Body<'t> {
             "acq_rel" if returns => Some(Order::Both),
             _ => None,
         });
-        let scope = s.accept_any(scope);
+        let before = s.accept_any(scope);
+        s.accept("global");
+        // NVIDIA's driver takes the scope behind the space, too.
+        let scope = before.or_else(|| s.accept_any(scope));
         if order.is_some() {
             self.require(s, (6, 0), 70)?;
         } else if scope.is_some() {
             self.require(s, (5, 0), 60)?;
         }
-        s.accept("global");
         let op = s.any(|name| {
             Some(match name {
                 "add" => Atomic::Add,
@@ -148,7 +153,7 @@ impl<'t> Body<'t> {
         let ty = s.any(|name| Type::named(name).filter(|&ty| has(op, ty)))?;
         s.end()?;
         let mut o = Operands::new(words, self, s);
-        let d = if returns { Some(o.d(ty)?) } else { None };
+        let d = if returns { o.d_or_sink(ty)? } else { None };
         let at = o.address()?;
         let a = o.a(ty)?;
         let b: Slot = match op {

@@ -80,6 +80,16 @@ impl<'a, 't> Operands<'a, 't> {
         Ok(self.register(ty, Fit::Exact)?.0)
     }
 
+    /// A register of exactly this type, or `_` for a result that is not needed.
+    pub(super) fn d_or_sink(&mut self, ty: Type) -> Result<Option<Slot>, ParseError> {
+        self.separate()?;
+        if self.words.peek() == Word::Name("_") {
+            self.words.next();
+            return Ok(None);
+        }
+        Ok(Some(self.register_here(ty, Fit::Exact)?.0))
+    }
+
     /// A register or a constant.
     pub(super) fn a(&mut self, ty: Type) -> Result<Slot, ParseError> {
         self.source(ty, Fit::Exact)
@@ -145,32 +155,28 @@ impl<'a, 't> Operands<'a, 't> {
         }
     }
 
-    /// The offset behind the base of an address: `+4`, `+-4`, `-4` or none. Then `]`.
+    /// The offset behind the base of an address: `+4`, `+-4` or none. Then `]`. NVIDIA's driver
+    /// refuses `-4`.
     pub(super) fn offset(&mut self) -> Result<i64, ParseError> {
-        let plus = self.words.accept('+');
-        let minus = self.words.accept('-');
         let mut offset = 0;
-        if plus || minus {
+        if self.words.accept('+') {
+            let minus = self.words.accept('-');
             let value = self.words.integer("an offset")?;
-            offset = i64::from(i32::try_from(value).map_err(|_| {
+            let value = i32::try_from(value).map_err(|_| {
                 self.suffixes
                     .operand("the offset of an address has more than 32 bits")
-            })?);
+            })?;
+            offset = i64::from(if minus { -value } else { value });
         }
         self.words.expect(']', "`]`")?;
-        Ok(if minus { -offset } else { offset })
+        Ok(offset)
     }
 
-    /// An address in global memory.
+    /// An address in global memory. NVIDIA's driver refuses a constant as its base.
     pub(super) fn address(&mut self) -> Result<Address, ParseError> {
         self.separate()?;
         self.words.expect('[', "`[`")?;
-        let base = match self.constant()? {
-            Some(value) => self
-                .body
-                .fixed(Source::Constant(value), self.suffixes.line)?,
-            None => self.register_here(Type::U64, Fit::Exact)?.0,
-        };
+        let base = self.register_here(Type::U64, Fit::Exact)?.0;
         let offset = self.offset()?;
         Ok(Address { base, offset })
     }

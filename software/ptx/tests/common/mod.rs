@@ -1,5 +1,6 @@
 //! A machine of plain memory.
 #![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -147,7 +148,25 @@ pub(crate) fn run(
     values: &[u64],
     memory: &Memory,
 ) -> Result<(), Fault> {
-    let module = Module::parse(text).unwrap();
+    run_entry(
+        &Module::parse(text).unwrap(),
+        name,
+        grid,
+        block,
+        values,
+        memory,
+    )
+}
+
+/// Runs a kernel of a module.
+pub(crate) fn run_entry(
+    module: &Module,
+    name: &str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    values: &[u64],
+    memory: &Memory,
+) -> Result<(), Fault> {
     let entry = module.entry(name).unwrap();
     let params = params(&entry, values);
     entry.run(
