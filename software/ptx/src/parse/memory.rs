@@ -43,10 +43,8 @@ impl<'t> Body<'t> {
 
     fn load(&mut self, words: &mut Words<'t>, s: &mut Suffixes<'t>) -> Result<Op, ParseError> {
         let order = self.order(s, Order::Acquire)?;
-        let plain = matches!(order, Order::Weak | Order::Volatile);
-        let parameter = plain
-            && s.accept_any(|name| matches!(name, "param" | "param::entry").then_some(()))
-                .is_some();
+        let plain = order == Order::Weak;
+        let parameter = plain && s.accept("param");
         if !parameter {
             let global = s.accept("global");
             if order == Order::Weak {

@@ -12,7 +12,7 @@ use super::warp::{Event, LANES, Pace, Warp};
 const RESIDENT: usize = 256;
 
 /// Instructions until another warp continues.
-const SLICE: u32 = 4096;
+const SLICE: u32 = 1024;
 
 /// A warp of a grid: its block, and its number in it.
 #[derive(Debug, Clone, Copy)]

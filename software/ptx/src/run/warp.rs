@@ -29,8 +29,10 @@ pub(super) struct Warp<const W: usize> {
     pub(super) rows: Rows<W>,
     /// The next instruction of each thread.
     next: [u32; W],
-    /// How many slices have begun.
-    slices: usize,
+    /// How often a group was chosen that is not furthest behind.
+    turns: usize,
+    /// Instructions since then.
+    since_turn: u32,
     /// Whether the warp has executed `griddepcontrol.launch_dependents`.
     pub(super) has_launched: bool,
 }
@@ -53,6 +55,9 @@ pub(super) struct Pace {
 /// Instructions between two pauses.
 const PAUSE: u32 = 256;
 
+/// Instructions after which a group that is not furthest behind continues.
+const TURN: u32 = 256;
+
 impl Pace {
     pub(super) const fn new() -> Self {
         Self { left: PAUSE }
@@ -73,7 +78,8 @@ impl<const W: usize> Warp<W> {
         Self {
             rows: Rows::new(entry.slots.len()),
             next: [ENDED; W],
-            slices: 0,
+            turns: 0,
+            since_turn: 0,
             has_launched: false,
         }
     }
@@ -85,7 +91,8 @@ impl<const W: usize> Warp<W> {
             .iter_mut()
             .take(threads)
             .for_each(|next| *next = 0);
-        self.slices = 0;
+        self.turns = 0;
+        self.since_turn = 0;
         self.has_launched = false;
     }
 
@@ -98,7 +105,7 @@ impl<const W: usize> Warp<W> {
         }
         let mut at = lowest;
         if fair {
-            let lanes = (0..W).map(|lane| self.next[(lane + self.slices) % W]);
+            let lanes = (0..W).map(|lane| self.next[(lane + self.turns) % W]);
             at = lanes
                 .into_iter()
                 .find(|&next| next != lowest && next != ENDED)
@@ -130,17 +137,23 @@ impl<const W: usize> Warp<W> {
         budget: &mut u32,
         pace: &mut Pace,
     ) -> Result<Event, Fault> {
-        self.slices = self.slices.wrapping_add(1);
-        let mut fair = self.slices.is_multiple_of(2);
         loop {
+            let fair = self.since_turn >= TURN;
+            if fair {
+                self.turns = self.turns.wrapping_add(1);
+                self.since_turn = 0;
+            }
             let Some(group) = self.group(fair) else {
                 return Ok(Event::Ended);
             };
-            fair = false;
             if *budget == 0 {
                 return Ok(Event::Slice);
             }
-            if let Some(event) = self.run_group(code, machine, group, budget, pace)? {
+            let mut turn = TURN.min(*budget);
+            *budget -= turn;
+            let event = self.run_group(code, machine, group, &mut turn, pace);
+            *budget += turn;
+            if let Some(event) = event? {
                 return Ok(event);
             }
         }
@@ -158,6 +171,7 @@ impl<const W: usize> Warp<W> {
         let Group { mut at, mask, meet } = group;
         while *budget > 0 && at < meet {
             *budget -= 1;
+            self.since_turn = self.since_turn.saturating_add(1);
             pace.left -= 1;
             if pace.left == 0 {
                 pace.pause(machine)?;
