@@ -6,9 +6,9 @@ use crate::LaunchError;
 
 /// The memory and the clock that a kernel sees.
 ///
-/// Several threads call these methods at the same time, and the host and other kernels access the
-/// same memory. So an implementation accesses memory with atomic operations, and one access of an
-/// aligned value of `bytes` (1, 2, 4 or 8) is never torn. The interpreter has checked the alignment.
+/// The host and other kernels access the same memory at the same time. So an implementation uses
+/// atomic operations, and an access of an aligned value of `bytes` (1, 2, 4 or 8) is never torn.
+/// The interpreter has checked the alignment.
 pub trait Machine: Sync {
     /// Loads a value of `bytes` bytes. The bits above are zero.
     ///
@@ -44,8 +44,8 @@ pub trait Machine: Sync {
 
     /// Lets other threads run. Returns true to stop the kernel.
     ///
-    /// Called every few hundred instructions and for `nanosleep`. The kernel must stop when its
-    /// process or its context ends.
+    /// Called every few thousand instructions of a warp, after about a hundred rounds of a loop,
+    /// and for `nanosleep`. The kernel must stop when its process or its context ends.
     fn pause(&self) -> bool;
 
     /// Orders all memory accesses before it and after it.
@@ -61,7 +61,8 @@ pub trait Machine: Sync {
 
     /// Waits until the kernels before this kernel have ended: `griddepcontrol.wait`.
     ///
-    /// The interpreter calls [`pause`](Self::pause) behind it, so a machine that ends may just return.
+    /// The interpreter calls [`pause`](Self::pause) behind it. A machine whose process or context
+    /// ends may therefore just return.
     fn wait_for_dependencies(&self) {}
 }
 

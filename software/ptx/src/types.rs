@@ -47,10 +47,12 @@ impl Type {
         Some(Self::new(kind, bytes))
     }
 
+    #[inline(always)]
     pub(crate) fn is_signed(self) -> bool {
         self.kind == Kind::Signed
     }
 
+    #[inline(always)]
     pub(crate) fn is_predicate(self) -> bool {
         self.kind == Kind::Predicate
     }

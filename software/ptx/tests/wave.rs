@@ -82,8 +82,8 @@ fn shade(heights: &[i32]) -> Vec<u32> {
             let sheen = (facing - 48).max(0);
             let colours = palette[usize::from(shade >= 128)];
             let [red, green, blue] = colours.map(|(from, to)| {
-                let base = from + ((to - from) * (shade & 127) >> 7);
-                ((base * (208 + facing) >> 8) + (sheen * sheen >> 6))
+                let base = from + (((to - from) * (shade & 127)) >> 7);
+                (((base * (208 + facing)) >> 8) + ((sheen * sheen) >> 6))
                     .min(255)
                     .cast_unsigned()
             });

@@ -161,13 +161,10 @@ fn prepare<const W: usize>(
             Source::Special(special) => {
                 for (lane, value) in (0..).zip(row) {
                     let thread = first + lane;
-                    let tid = [
-                        thread % width,
-                        thread / width % height,
-                        thread / width / height,
-                    ];
                     *value = u64::from(match special {
-                        Special::Tid(dimension) => tid[usize::from(dimension)],
+                        Special::Tid(0) => thread % width,
+                        Special::Tid(1) => thread / width % height,
+                        Special::Tid(_) => thread / width / height,
                         Special::Ntid(dimension) => launch.block[usize::from(dimension)],
                         Special::Ctaid(dimension) => place.block[usize::from(dimension)],
                         Special::Nctaid(dimension) => launch.grid[usize::from(dimension)],

@@ -48,12 +48,15 @@ struct Group<const W: usize> {
 /// Counts instructions, and calls [`Machine::pause`] now and then.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Instructions until the next pause.
+    /// Instructions until the next pause, in which a branch backwards counts as [`LOOP`].
     left: u32,
 }
 
 /// Instructions between two pauses.
-const PAUSE: u32 = 256;
+const PAUSE: u32 = 4096;
+
+/// What a branch backwards counts: a loop may wait for another thread.
+const LOOP: u32 = 32;
 
 /// Instructions after which a group that is not furthest behind continues.
 const TURN: u32 = 256;
@@ -61,6 +64,16 @@ const TURN: u32 = 256;
 impl Pace {
     pub(super) const fn new() -> Self {
         Self { left: PAUSE }
+    }
+
+    #[inline(always)]
+    fn spend(&mut self, instructions: u32, machine: &impl Machine) -> Result<(), Fault> {
+        self.left = self.left.saturating_sub(instructions);
+        if self.left == 0 {
+            self.pause(machine)
+        } else {
+            Ok(())
+        }
     }
 
     fn pause(&mut self, machine: &impl Machine) -> Result<(), Fault> {
@@ -172,10 +185,7 @@ impl<const W: usize> Warp<W> {
         while *budget > 0 && at < meet {
             *budget -= 1;
             self.since_turn = self.since_turn.saturating_add(1);
-            pace.left -= 1;
-            if pace.left == 0 {
-                pace.pause(machine)?;
-            }
+            pace.spend(1, machine)?;
             let Instruction { guard, op } = code[at as usize];
             let guarded;
             let active = match guard {
@@ -189,6 +199,9 @@ impl<const W: usize> Warp<W> {
             match op {
                 Op::Compute(compute) => alu::compute(&mut self.rows, active, compute),
                 Op::Branch { target } => {
+                    if target < at {
+                        pace.spend(LOOP, machine)?;
+                    }
                     if guard.is_none() || active == &mask {
                         at = target;
                     } else if any(active) {
@@ -335,8 +348,10 @@ impl<const W: usize> Warp<W> {
     }
 }
 
+#[inline(always)]
 fn aligned(address: u64, bytes: u32, write: bool) -> Result<(), Fault> {
-    if address.is_multiple_of(u64::from(bytes)) {
+    // The size is a power of two. A division would be slow.
+    if address & u64::from(bytes - 1) == 0 {
         Ok(())
     } else {
         Err(Fault::Misaligned {
