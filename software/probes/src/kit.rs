@@ -125,6 +125,17 @@ impl Words {
         Ok(words)
     }
 
+    /// Words with the value 0, in memory that outlives the context.
+    pub(crate) fn registered() -> Result<Self, String> {
+        let (host, mut device) = (Box::leak(vec![0_u64; Self::COUNT].into_boxed_slice()), 0);
+        let host = host.as_ptr() as usize;
+        let code = cu().mem_host_register(host, Self::COUNT * 8, 3);
+        check("cuMemHostRegister", code)?;
+        let code = cu().mem_host_get_device_pointer(&mut device, host, 0);
+        check("cuMemHostGetDevicePointer", code)?;
+        Ok(Self { host, device })
+    }
+
     /// The device's address of a word.
     pub(crate) fn at(self, index: usize) -> u64 {
         self.device + 8 * index as u64
@@ -140,7 +151,7 @@ impl Words {
 
     fn word(self, index: usize) -> &'static AtomicU64 {
         let index = index % Self::COUNT;
-        // SAFETY: aligned, inside memory of `COUNT` words that is never freed, and read and written
+        // SAFETY: aligned, inside memory of `COUNT` words that is never used after it has been freed, and read and written
         // through atomics only.
         unsafe { &*(self.host as *const AtomicU64).add(index) }
     }

@@ -298,9 +298,7 @@ fn held_up_by(streams: &[Handle], first: usize, work: Work) -> Answer {
             Err(reason) => return Ok(reason),
         };
     }
-    let events = (0..streams.len())
-        .map(|_| event(NO_TIMING))
-        .collect::<Result<Vec<_>, _>>()?;
+    let event = event(NO_TIMING)?;
     park(streams[first], words, 0)?;
     // One after the other, so that a stream is held up by the first only.
     let mut held_up = Vec::new();
@@ -314,24 +312,21 @@ fn held_up_by(streams: &[Handle], first: usize, work: Work) -> Answer {
             Work::Launch => launch(put, stream, &[word, 1]),
             Work::Memset => cu().memset_d32_async(word, 1, 1, stream),
             Work::Copy => cu().memcpy_htod_async(memory, words.host, 8, stream),
-            Work::Record => 0,
+            Work::Record => cu().event_record(event, stream),
             Work::External => match &vulkan {
                 Some((_, semaphore)) => semaphore.signal_code(index as u64 + 1, stream),
                 None => 0,
             },
         };
         check("the work of a stream", code)?;
-        record(events[index], stream)?;
-        if !within(150, || cu().event_query(events[index]) == 0) {
+        if !within(150, || cu().stream_query(stream) == 0) {
             held_up.push(index);
         }
     }
     words.store(0, 1);
-    let all = events.iter().enumerate();
-    let all = all.filter(|(index, _)| *index != first);
-    let finish = all
-        .clone()
-        .all(|(_, event)| within(3000, || cu().event_query(*event) == 0));
+    let finish = streams
+        .iter()
+        .all(|stream| within(3000, || cu().stream_query(*stream) == 0));
     if !finish {
         line("finish_afterwards", yes(finish));
     }

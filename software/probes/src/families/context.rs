@@ -4,25 +4,14 @@ use crate::cuda::{Handle, cu};
 use crate::harness::{Probe, family, line};
 use crate::kit::{
     Answer, NO_TIMING, Words, another_context, check, context, current, elsewhere, event, finishes,
-    kernel_of, launch, marked, module, name, names, park, record, stream, within, yes,
+    kernel_of, launch, mark, marked, module, name, names, park, record, stream, within, yes,
 };
 
 pub(crate) fn list() -> Vec<Probe> {
-    let mut list = family!["context"; primary_twice, primary_state, release_too_often, stack_empty,
+    family!["context"; primary_twice, primary_state, release_too_often, stack_empty,
         stack, none_current, work_without_current, stream_get_ctx, record_in_other, wait_for_other,
         elapsed_of_other, memory_of_other, set_garbage, push_destroyed, destroy_current, destroy_pushed,
-        destroy_primary, destroy_with_work, release_with_work, reset_with_work, create_after_release];
-    for (name, call) in AFTER {
-        list.push(Probe::new(
-            format!("context.after_destroy.{name}"),
-            move || after_destroy(*call),
-        ));
-        list.push(Probe::new(
-            format!("context.after_release.{name}"),
-            move || after_release(*call),
-        ));
-    }
-    list
+        destroy_primary, destroy_with_work, release_with_work, reset_with_work, create_after_release]
 }
 
 fn primary_twice() -> Answer {
@@ -354,10 +343,12 @@ fn destroy_primary() -> Answer {
 }
 
 /// Whether a call returns while work is parked. The gate is opened after a second.
+///
+/// The gate is memory that outlives the context.
 fn with_work(call: impl FnOnce() -> u32) -> Answer {
-    let (words, stream) = (Words::new()?, stream()?);
+    let (words, stream) = (Words::registered()?, stream()?);
     park(stream, words, 0)?;
-    mark_behind(stream, words)?;
+    mark(stream, words, 1)?;
     let opened = std::sync::atomic::AtomicBool::new(false);
     let (code, early) = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -375,14 +366,9 @@ fn with_work(call: impl FnOnce() -> u32) -> Answer {
     ))
 }
 
-fn mark_behind(stream: Handle, words: Words) -> Result<(), String> {
-    crate::kit::mark(stream, words, 1)
-}
-
 fn destroy_with_work() -> Answer {
-    let primary = context()?;
+    context()?;
     let other = another_context()?;
-    let _ = primary;
     with_work(|| cu().ctx_destroy(other))
 }
 
@@ -410,95 +396,11 @@ fn create_after_release() -> Answer {
     let again = context()?;
     line("same_handle", yes(first == again));
     let (words, stream) = (Words::new()?, stream()?);
-    crate::kit::mark(stream, words, 0)?;
+    mark(stream, words, 0)?;
     line("works", yes(marked(words, 0)));
     line(
         "from_other_thread",
         elsewhere(again, || name(cu().event_create(&mut 0, 0)))?,
     );
     Ok(String::new())
-}
-
-/// Objects of a context that is gone.
-#[derive(Clone, Copy)]
-struct Left {
-    stream: Handle,
-    event: Handle,
-    recorded: Handle,
-    memory: u64,
-    host: usize,
-    module: Handle,
-    function: Handle,
-}
-
-type Call = fn(Left) -> u32;
-
-const AFTER: &[(&str, Call)] = &[
-    ("event_query", |left| cu().event_query(left.recorded)),
-    ("event_synchronize", |left| {
-        cu().event_synchronize(left.recorded)
-    }),
-    ("event_record", |left| {
-        cu().event_record(left.event, left.stream)
-    }),
-    ("event_elapsed", |left| {
-        cu().event_elapsed_time(&mut 0.0, left.recorded, left.recorded)
-    }),
-    ("event_destroy", |left| cu().event_destroy(left.recorded)),
-    ("stream_query", |left| cu().stream_query(left.stream)),
-    ("stream_synchronize", |left| {
-        cu().stream_synchronize(left.stream)
-    }),
-    ("stream_get_ctx", |left| {
-        cu().stream_get_ctx(left.stream, &mut 0)
-    }),
-    ("stream_destroy", |left| cu().stream_destroy(left.stream)),
-    ("stream_wait_event", |left| {
-        cu().stream_wait_event(left.stream, left.recorded, 0)
-    }),
-    ("mem_free", |left| cu().mem_free(left.memory)),
-    ("mem_free_host", |left| cu().mem_free_host(left.host)),
-    ("memcpy_dtoh", |left| {
-        let mut value = 0_u64;
-        cu().memcpy_dtoh(&raw mut value as usize, left.memory, 8)
-    }),
-    ("get_function", |left| {
-        cu().module_get_function(&mut 0, left.module, c"nop".as_ptr() as usize)
-    }),
-    ("module_unload", |left| cu().module_unload(left.module)),
-    ("launch", |left| launch(left.function, left.stream, &[])),
-];
-
-fn left() -> Result<Left, String> {
-    let module = module()?;
-    let stream = stream()?;
-    let left = Left {
-        stream,
-        event: event(0)?,
-        recorded: event(0)?,
-        memory: crate::kit::alloc(64)?,
-        host: Words::new()?.host,
-        module,
-        function: kernel_of(module, c"nop")?,
-    };
-    record(left.recorded, stream)?;
-    check("cuStreamSynchronize", cu().stream_synchronize(stream))?;
-    Ok(left)
-}
-
-/// The primary context is current afterwards.
-fn after_destroy(call: Call) -> Answer {
-    let primary = context()?;
-    let other = another_context()?;
-    let left = left()?;
-    current(primary)?;
-    check("cuCtxDestroy", cu().ctx_destroy(other))?;
-    Ok(name(call(left)))
-}
-
-fn after_release(call: Call) -> Answer {
-    context()?;
-    let left = left()?;
-    check("cuDevicePrimaryCtxRelease", cu().primary_release(0))?;
-    Ok(name(call(left)))
 }

@@ -173,13 +173,20 @@ fn priorities() -> Answer {
     let (mut least, mut greatest) = (-99, -99);
     let code = cu().ctx_priority_range(&mut least, &mut greatest);
     line("range", format!("{} {least} {greatest}", name(code)));
-    for priority in [greatest - 1, greatest, 0, least, least + 1] {
+    let priorities = [
+        ("above_greatest", greatest - 1),
+        ("greatest", greatest),
+        ("0", 0),
+        ("least", least),
+        ("below_least", least + 1),
+    ];
+    for (which, priority) in priorities {
         let (mut stream, mut is) = (0, -99);
         let code = cu().stream_create_with_priority(&mut stream, 1, priority);
         if code == 0 {
             let _ = cu().stream_get_priority(stream, &mut is);
         }
-        line(format!("ask_{priority}"), format!("{} {is}", name(code)));
+        line(format!("ask_{which}"), format!("{} {is}", name(code)));
     }
     for flags in [0, 1, 2, 3, 4, u32::MAX] {
         let (mut stream, mut is) = (0, 99);
