@@ -205,9 +205,9 @@ functions! {
     ) = "cuLaunchKernel";
     import_semaphore(semaphore: &mut Handle, desc: &SemaphoreDesc) = "cuImportExternalSemaphore";
     destroy_semaphore(semaphore: Handle) = "cuDestroyExternalSemaphore";
-    wait_semaphores(semaphores: &Handle, params: &SemaphoreParams, count: u32, stream: Handle)
+    wait_semaphores(semaphores: *const Handle, params: *const SemaphoreParams, count: u32, stream: Handle)
         = "cuWaitExternalSemaphoresAsync";
-    signal_semaphores(semaphores: &Handle, params: &SemaphoreParams, count: u32, stream: Handle)
+    signal_semaphores(semaphores: *const Handle, params: *const SemaphoreParams, count: u32, stream: Handle)
         = "cuSignalExternalSemaphoresAsync";
     import_memory(memory: &mut Handle, desc: &MemoryDesc) = "cuImportExternalMemory";
     mapped_buffer(pointer: &mut u64, memory: Handle, desc: &BufferDesc)

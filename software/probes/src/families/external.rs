@@ -42,7 +42,8 @@ pub(super) fn fds() -> Vec<(&'static str, i32)> {
         let file = libc::memfd_create(c"probe".as_ptr(), 0);
         libc::ftruncate(file, 65536);
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-        let closed = libc::dup(null);
+        // No later descriptor gets a number that is so high.
+        let closed = libc::fcntl(null, libc::F_DUPFD, 500);
         libc::close(closed);
         let mut sockets = [-1; 2];
         libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, sockets.as_mut_ptr());
@@ -156,7 +157,7 @@ fn binary() -> Answer {
     let device = Vulkan::open()?;
     let (stream, vulkan) = (stream()?, device.semaphore(false)?);
     let (code, cuda) = import(OPAQUE_FD, device.export(vulkan)?);
-    line("import", name(code));
+    line("import_signalled", name(code));
     device.signal_binary(vulkan)?;
     let wait = cu().wait_semaphores(&cuda, &params(0), 1, stream);
     line("wait_signalled", names(&[wait, outcome(stream)]));
@@ -287,14 +288,14 @@ fn counts() -> Answer {
         name(cu().wait_semaphores(&first.cuda, &params(1), 0, stream)),
     );
     let (both, values) = ([first.cuda, second.cuda], [params(3), params(4)]);
-    let code = cu().signal_semaphores(&both[0], &values[0], 2, stream);
+    let code = cu().signal_semaphores(both.as_ptr(), values.as_ptr(), 2, stream);
     line("signal_2", names(&[code, outcome(stream)]));
     let read = |semaphore: &Imported| device.value(semaphore.vulkan());
     line("values", format!("{} {}", read(&first)?, read(&second)?));
     line(
         "wait_2",
         names(&[
-            cu().wait_semaphores(&both[0], &values[0], 2, stream),
+            cu().wait_semaphores(both.as_ptr(), values.as_ptr(), 2, stream),
             outcome(stream),
         ]),
     );
