@@ -327,6 +327,7 @@ fn record_outside_during() -> Answer {
     begin(first, 2)?;
     record(event, first)?;
     line("record", name(cu().event_record(event, second)));
+    crate::kit::within(1000, || cu().event_query(event) != crate::kit::NOT_READY);
     line("query", name(cu().event_query(event)));
     line("status", status(first));
     line("wait", name(cu().stream_wait_event(first, event, 0)));

@@ -89,8 +89,13 @@ fn kind(fault: Fault) -> Answer {
     let (stream, event, before) = (stream()?, event(NO_TIMING)?, event(NO_TIMING)?);
     record(before, stream)?;
     let _ = cu().stream_synchronize(stream);
+    kernel(c"put")?;
+    // The fault happens once everything is enqueued.
+    let words = Words::new()?;
+    park(stream, words, 0)?;
     let launched = cause(fault, stream)?;
     let recorded = cu().event_record(event, stream);
+    words.store(0, 1);
     let synchronized = cu().stream_synchronize(stream);
     let codes = [
         launched,
