@@ -60,28 +60,34 @@ pub(crate) fn list() -> Vec<Probe> {
     list
 }
 
-fn cause(fault: Fault, stream: Handle) -> Result<u32, String> {
+/// The kernel and the parameters that cause a fault.
+fn prepare(fault: Fault) -> Result<(Handle, Vec<u64>), String> {
     let (put, copy) = (kernel(c"put")?, kernel(c"copy")?);
     let memory = alloc(4096)?;
     Ok(match fault {
-        Fault::Address16 => launch(put, stream, &[16, 1]),
-        Fault::Null => launch(put, stream, &[0, 1]),
-        Fault::Read16 => launch(copy, stream, &[memory, 16]),
-        Fault::PastEnd(more) => launch(put, stream, &[memory + 4096 + more, 1]),
-        Fault::ReadPastEnd => launch(copy, stream, &[memory, memory + (1 << 40)]),
+        Fault::Address16 => (put, vec![16, 1]),
+        Fault::Null => (put, vec![0, 1]),
+        Fault::Read16 => (copy, vec![memory, 16]),
+        Fault::PastEnd(more) => (put, vec![memory + 4096 + more, 1]),
+        Fault::ReadPastEnd => (copy, vec![memory, memory + (1 << 40)]),
         Fault::Freed => {
             let large = alloc(64 << 20)?;
             check("cuMemFree", cu().mem_free(large))?;
-            launch(put, stream, &[large, 1])
+            (put, vec![large, 1])
         }
-        Fault::Misaligned => launch(put, stream, &[memory + 1, 1]),
-        Fault::Trap => launch(kernel(c"stop")?, stream, &[]),
+        Fault::Misaligned => (put, vec![memory + 1, 1]),
+        Fault::Trap => (kernel(c"stop")?, Vec::new()),
         Fault::Pageable => {
             let host = Box::leak(Box::new([0_u64; 1024])).as_ptr() as u64;
-            launch(put, stream, &[host, 1])
+            (put, vec![host, 1])
         }
-        Fault::TooFewBytes => launch(put, stream, &[alloc(12)? + 8, 1]),
+        Fault::TooFewBytes => (put, vec![alloc(12)? + 8, 1]),
     })
+}
+
+fn cause(fault: Fault, stream: Handle) -> Result<u32, String> {
+    let (function, params) = prepare(fault)?;
+    Ok(launch(function, stream, &params))
 }
 
 fn kind(fault: Fault) -> Answer {
@@ -89,11 +95,11 @@ fn kind(fault: Fault) -> Answer {
     let (stream, event, before) = (stream()?, event(NO_TIMING)?, event(NO_TIMING)?);
     record(before, stream)?;
     let _ = cu().stream_synchronize(stream);
-    kernel(c"put")?;
+    let (function, params) = prepare(fault)?;
     // The fault happens once everything is enqueued.
     let words = Words::new()?;
     park(stream, words, 0)?;
-    let launched = cause(fault, stream)?;
+    let launched = launch(function, stream, &params);
     let recorded = cu().event_record(event, stream);
     words.store(0, 1);
     let synchronized = cu().stream_synchronize(stream);
@@ -117,11 +123,11 @@ fn pending() -> Answer {
     let (complete, behind) = (event(NO_TIMING)?, event(NO_TIMING)?);
     record(complete, parked)?;
     let _ = cu().stream_synchronize(parked);
-    kernel(c"put")?;
+    let (function, params) = prepare(Fault::Address16)?;
     park(parked, words, 0)?;
     record(behind, parked)?;
     mark(parked, words, 1)?;
-    cause(Fault::Address16, faulty)?;
+    launch(function, faulty, &params);
     line("synchronize", name(cu().stream_synchronize(faulty)));
     line("parked_event", name(cu().event_query(behind)));
     line("parked_stream", name(cu().stream_query(parked)));
