@@ -1,3 +1,101 @@
 //! Prints how a CUDA driver behaves, a line for each question.
+#![allow(unsafe_code, reason = "calls a driver and the system as C programs do")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command")]
 
-fn main() {}
+mod compare;
+mod cuda;
+mod families;
+mod harness;
+mod kit;
+mod vulkan;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Prints how a CUDA driver behaves, a line for each question.
+
+Usage: probes [--driver PATH] [--jobs N] [--list] [FILTER...]
+       probes compare OLD NEW
+
+A filter is a part of a question's name. `compare` prints the lines in which two records differ,
+without those whose answer begins with `~`, and ends with 1 if there are any.";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let mut driver = "libcuda.so.1".to_owned();
+    let mut filters = Vec::new();
+    let (mut list, mut jobs) = (false, 1);
+    let (mut asked, mut part) = (None, None);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "compare" => return compare(&arguments.collect::<Vec<_>>()),
+            "--list" => list = true,
+            "--driver" => driver = arguments.next().unwrap_or_default(),
+            "--jobs" => {
+                jobs = arguments
+                    .next()
+                    .and_then(|jobs| jobs.parse().ok())
+                    .unwrap_or(1);
+            }
+            // How this command starts itself.
+            "--answer" => asked = arguments.next(),
+            "--peer" => part = arguments.next(),
+            _ if argument.starts_with('-') => {
+                println!("{USAGE}");
+                return ExitCode::from(if argument == "--help" { 0 } else { 2 });
+            }
+            _ => filters.push(argument),
+        }
+    }
+    let probes = families::all();
+    if list {
+        for probe in probes.iter().filter(|probe| chosen(&probe.name, &filters)) {
+            println!("{}", probe.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    if let Err(error) = cuda::load(&driver) {
+        eprintln!("{driver} cannot be loaded: {error}");
+        return ExitCode::from(2);
+    }
+    harness::keep_driver(&driver);
+    if let Some(part) = part {
+        harness::die_with_parent();
+        families::ipc::peer(&part);
+        harness::leave();
+    }
+    if let Some(asked) = asked {
+        return match probes.iter().find(|probe| probe.name == asked) {
+            Some(probe) => harness::answer(probe),
+            None => ExitCode::from(2),
+        };
+    }
+    let chosen: Vec<_> = probes
+        .into_iter()
+        .filter(|probe| chosen(&probe.name, &filters))
+        .collect();
+    harness::run(&chosen, &driver, jobs);
+    ExitCode::SUCCESS
+}
+
+fn chosen(name: &str, filters: &[String]) -> bool {
+    filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()))
+}
+
+fn compare(files: &[String]) -> ExitCode {
+    let [old, new] = files else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let read = |file: &String| {
+        std::fs::read_to_string(file).map_err(|error| eprintln!("{file} cannot be read: {error}"))
+    };
+    let (Ok(old), Ok(new)) = (read(old), read(new)) else {
+        return ExitCode::from(2);
+    };
+    let differences = compare::differences(&old, &new);
+    for difference in &differences {
+        println!("{difference}");
+    }
+    ExitCode::from(u8::from(!differences.is_empty()))
+}

@@ -1,0 +1,257 @@
+//! The driver's functions, with results as plain integers.
+//!
+//! A probe passes wrong arguments on purpose. So these functions are safe to call in this program
+//! only because each probe has a process of its own: where a driver crashes, that is the answer.
+
+use std::ffi::{CStr, c_char};
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+/// An object of the driver, or 0.
+pub(crate) type Handle = usize;
+
+/// A function that the driver calls, with its argument.
+pub(crate) type HostFunction = unsafe extern "C" fn(usize);
+
+/// The result of a function that this driver does not have.
+pub(crate) const MISSING: u32 = u32::MAX;
+
+/// `CUipcEventHandle`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct EventHandle(pub(crate) [u8; 64]);
+
+/// `CUstreamBatchMemOpParams`, of a wait or a write.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct MemOp {
+    pub(crate) operation: u32,
+    pub(crate) padding: u32,
+    pub(crate) address: u64,
+    pub(crate) value: u64,
+    pub(crate) flags: u32,
+    pub(crate) padding_too: u32,
+    pub(crate) unused: [u64; 2],
+}
+
+/// `CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC`, of a file descriptor.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SemaphoreDesc {
+    pub(crate) kind: u32,
+    pub(crate) padding: u32,
+    pub(crate) fd: i32,
+    pub(crate) rest: [u32; 3],
+    pub(crate) flags: u32,
+    pub(crate) reserved: [u32; 17],
+}
+
+/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `..._WAIT_PARAMS`, of a fence.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct SemaphoreParams {
+    pub(crate) value: u64,
+    pub(crate) rest: [u64; 17],
+}
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, of a file descriptor.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct MemoryDesc {
+    pub(crate) kind: u32,
+    pub(crate) padding: u32,
+    pub(crate) fd: i32,
+    pub(crate) rest: [u32; 3],
+    pub(crate) size: u64,
+    pub(crate) flags: u32,
+    pub(crate) reserved: [u32; 17],
+}
+
+/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BufferDesc {
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) flags: u32,
+    pub(crate) reserved: [u32; 17],
+}
+
+const _: () = assert!(size_of::<MemOp>() == 48, "as cuda.h has it");
+const _: () = assert!(size_of::<SemaphoreDesc>() == 96, "as cuda.h has it");
+const _: () = assert!(size_of::<SemaphoreParams>() == 144, "as cuda.h has it");
+const _: () = assert!(size_of::<MemoryDesc>() == 104, "as cuda.h has it");
+const _: () = assert!(size_of::<BufferDesc>() == 88, "as cuda.h has it");
+
+macro_rules! functions {
+    ($($name:ident($($arg:ident: $type:ty),*) = $symbol:literal;)*) => {
+        /// The functions that the library has.
+        pub(crate) struct Driver {
+            $($name: Option<unsafe extern "system" fn($($type),*) -> u32>,)*
+        }
+
+        impl Driver {
+            fn resolve(library: &Library) -> Self {
+                Self {
+                    $(
+                        // SAFETY: cuda.h declares the function with these arguments.
+                        $name: unsafe { library.get($symbol.as_bytes()) }.ok().map(|symbol| *symbol),
+                    )*
+                }
+            }
+
+            $(
+                #[allow(clippy::too_many_arguments, reason = "as the driver has it")]
+                pub(crate) fn $name(&self, $($arg: $type),*) -> u32 {
+                    // SAFETY: results go to references. What else is passed is judged by the driver, or
+                    // ends this process, as the head of the file says.
+                    self.$name.map_or(MISSING, |call| unsafe { call($($arg),*) })
+                }
+            )*
+        }
+    };
+}
+
+functions! {
+    init(flags: u32) = "cuInit";
+    driver_get_version(version: &mut i32) = "cuDriverGetVersion";
+    get_error_name(code: u32, name: &mut usize) = "cuGetErrorName";
+    get_error_string(code: u32, text: &mut usize) = "cuGetErrorString";
+    device_get_count(count: &mut i32) = "cuDeviceGetCount";
+    device_get(device: &mut i32, ordinal: i32) = "cuDeviceGet";
+    device_get_name(name: &mut [u8; 256], length: i32, device: i32) = "cuDeviceGetName";
+    device_get_uuid_v1(uuid: &mut [u8; 16], device: i32) = "cuDeviceGetUuid";
+    device_get_uuid(uuid: &mut [u8; 16], device: i32) = "cuDeviceGetUuid_v2";
+    device_get_luid(luid: &mut [u8; 8], mask: &mut u32, device: i32) = "cuDeviceGetLuid";
+    device_get_attribute(value: &mut i32, attribute: u32, device: i32) = "cuDeviceGetAttribute";
+    primary_retain(context: &mut Handle, device: i32) = "cuDevicePrimaryCtxRetain";
+    primary_release(device: i32) = "cuDevicePrimaryCtxRelease_v2";
+    primary_reset(device: i32) = "cuDevicePrimaryCtxReset_v2";
+    primary_get_state(device: i32, flags: &mut u32, active: &mut i32)
+        = "cuDevicePrimaryCtxGetState";
+    ctx_create(context: &mut Handle, flags: u32, device: i32) = "cuCtxCreate_v2";
+    ctx_destroy(context: Handle) = "cuCtxDestroy_v2";
+    ctx_synchronize() = "cuCtxSynchronize";
+    ctx_get_device(device: &mut i32) = "cuCtxGetDevice";
+    ctx_get_current(context: &mut Handle) = "cuCtxGetCurrent";
+    ctx_set_current(context: Handle) = "cuCtxSetCurrent";
+    ctx_push_current(context: Handle) = "cuCtxPushCurrent_v2";
+    ctx_pop_current(context: &mut Handle) = "cuCtxPopCurrent_v2";
+    ctx_priority_range(least: &mut i32, greatest: &mut i32) = "cuCtxGetStreamPriorityRange";
+    thread_exchange(mode: &mut u32) = "cuThreadExchangeStreamCaptureMode";
+    event_create(event: &mut Handle, flags: u32) = "cuEventCreate";
+    event_destroy(event: Handle) = "cuEventDestroy_v2";
+    event_record(event: Handle, stream: Handle) = "cuEventRecord";
+    event_record_with_flags(event: Handle, stream: Handle, flags: u32) = "cuEventRecordWithFlags";
+    event_query(event: Handle) = "cuEventQuery";
+    event_synchronize(event: Handle) = "cuEventSynchronize";
+    event_elapsed_time(milliseconds: &mut f32, start: Handle, end: Handle) = "cuEventElapsedTime";
+    stream_create(stream: &mut Handle, flags: u32) = "cuStreamCreate";
+    stream_create_with_priority(stream: &mut Handle, flags: u32, priority: i32)
+        = "cuStreamCreateWithPriority";
+    stream_get_priority(stream: Handle, priority: &mut i32) = "cuStreamGetPriority";
+    stream_get_flags(stream: Handle, flags: &mut u32) = "cuStreamGetFlags";
+    stream_destroy(stream: Handle) = "cuStreamDestroy_v2";
+    stream_query(stream: Handle) = "cuStreamQuery";
+    stream_synchronize(stream: Handle) = "cuStreamSynchronize";
+    stream_wait_event(stream: Handle, event: Handle, flags: u32) = "cuStreamWaitEvent";
+    stream_get_ctx(stream: Handle, context: &mut Handle) = "cuStreamGetCtx";
+    stream_begin_capture(stream: Handle, mode: u32) = "cuStreamBeginCapture_v2";
+    stream_end_capture(stream: Handle, graph: &mut Handle) = "cuStreamEndCapture";
+    stream_is_capturing(stream: Handle, status: &mut u32) = "cuStreamIsCapturing";
+    stream_get_capture_info(
+        stream: Handle, status: &mut u32, id: &mut u64, graph: &mut Handle,
+        dependencies: usize, count: usize
+    ) = "cuStreamGetCaptureInfo_v2";
+    launch_host_func(stream: Handle, function: HostFunction, data: usize) = "cuLaunchHostFunc";
+    user_object_create(
+        object: &mut Handle, data: usize, destroy: HostFunction, references: u32, flags: u32
+    ) = "cuUserObjectCreate";
+    user_object_release(object: Handle, references: u32) = "cuUserObjectRelease";
+    graph_retain_user_object(graph: Handle, object: Handle, references: u32, flags: u32)
+        = "cuGraphRetainUserObject";
+    graph_create(graph: &mut Handle, flags: u32) = "cuGraphCreate";
+    graph_destroy(graph: Handle) = "cuGraphDestroy";
+    graph_get_nodes(graph: Handle, nodes: usize, count: &mut usize) = "cuGraphGetNodes";
+    graph_node_get_type(node: Handle, kind: &mut u32) = "cuGraphNodeGetType";
+    graph_instantiate(exec: &mut Handle, graph: Handle, flags: u64) = "cuGraphInstantiateWithFlags";
+    graph_launch(exec: Handle, stream: Handle) = "cuGraphLaunch";
+    graph_exec_destroy(exec: Handle) = "cuGraphExecDestroy";
+    mem_alloc(pointer: &mut u64, bytes: usize) = "cuMemAlloc_v2";
+    mem_free(pointer: u64) = "cuMemFree_v2";
+    mem_host_alloc(pointer: &mut usize, bytes: usize, flags: u32) = "cuMemHostAlloc";
+    mem_free_host(pointer: usize) = "cuMemFreeHost";
+    mem_host_register(memory: usize, bytes: usize, flags: u32) = "cuMemHostRegister_v2";
+    mem_host_unregister(memory: usize) = "cuMemHostUnregister";
+    mem_host_get_device_pointer(to: &mut u64, of: usize, flags: u32)
+        = "cuMemHostGetDevicePointer_v2";
+    memcpy_dtoh(to: usize, from: u64, bytes: usize) = "cuMemcpyDtoH_v2";
+    memcpy_htod(to: u64, from: usize, bytes: usize) = "cuMemcpyHtoD_v2";
+    memcpy_htod_async(to: u64, from: usize, bytes: usize, stream: Handle)
+        = "cuMemcpyHtoDAsync_v2";
+    memcpy_dtod_async(to: u64, from: u64, bytes: usize, stream: Handle) = "cuMemcpyDtoDAsync_v2";
+    memset_d8_async(to: u64, value: u8, bytes: usize, stream: Handle) = "cuMemsetD8Async";
+    memset_d32_async(to: u64, value: u32, words: usize, stream: Handle) = "cuMemsetD32Async";
+    module_load_data(module: &mut Handle, image: usize) = "cuModuleLoadData";
+    module_unload(module: Handle) = "cuModuleUnload";
+    module_get_function(function: &mut Handle, module: Handle, name: usize)
+        = "cuModuleGetFunction";
+    func_load(function: Handle) = "cuFuncLoad";
+    launch_kernel(
+        function: Handle, grid_x: u32, grid_y: u32, grid_z: u32,
+        block_x: u32, block_y: u32, block_z: u32, shared_bytes: u32,
+        stream: Handle, params: usize, extra: usize
+    ) = "cuLaunchKernel";
+    import_semaphore(semaphore: &mut Handle, desc: &SemaphoreDesc) = "cuImportExternalSemaphore";
+    destroy_semaphore(semaphore: Handle) = "cuDestroyExternalSemaphore";
+    wait_semaphores(semaphores: *const Handle, params: *const SemaphoreParams, count: u32, stream: Handle)
+        = "cuWaitExternalSemaphoresAsync";
+    signal_semaphores(semaphores: *const Handle, params: *const SemaphoreParams, count: u32, stream: Handle)
+        = "cuSignalExternalSemaphoresAsync";
+    import_memory(memory: &mut Handle, desc: &MemoryDesc) = "cuImportExternalMemory";
+    mapped_buffer(pointer: &mut u64, memory: Handle, desc: &BufferDesc)
+        = "cuExternalMemoryGetMappedBuffer";
+    destroy_memory(memory: Handle) = "cuDestroyExternalMemory";
+    stream_wait_value32(stream: Handle, address: u64, value: u32, flags: u32)
+        = "cuStreamWaitValue32_v2";
+    stream_wait_value64(stream: Handle, address: u64, value: u64, flags: u32)
+        = "cuStreamWaitValue64_v2";
+    stream_write_value32(stream: Handle, address: u64, value: u32, flags: u32)
+        = "cuStreamWriteValue32_v2";
+    stream_write_value64(stream: Handle, address: u64, value: u64, flags: u32)
+        = "cuStreamWriteValue64_v2";
+    stream_batch_mem_op(stream: Handle, count: u32, ops: usize, flags: u32)
+        = "cuStreamBatchMemOp_v2";
+    ipc_get_event_handle(handle: &mut EventHandle, event: Handle) = "cuIpcGetEventHandle";
+    ipc_open_event_handle(event: &mut Handle, handle: EventHandle) = "cuIpcOpenEventHandle";
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+
+/// Loads the driver that [`cu`] returns.
+pub(crate) fn load(path: &str) -> Result<(), String> {
+    // SAFETY: the path of a CUDA driver, whose initializers only prepare its state.
+    let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
+    let driver = Driver::resolve(&library);
+    // Never unloaded: the driver has threads of its own.
+    std::mem::forget(library);
+    let _ = DRIVER.set(driver);
+    Ok(())
+}
+
+/// The loaded driver. Without one every function is missing.
+pub(crate) fn cu() -> &'static Driver {
+    DRIVER.get_or_init(|| Driver::resolve(&Library::from(libloading::os::unix::Library::this())))
+}
+
+/// A string of the driver.
+pub(crate) fn text(pointer: usize) -> String {
+    if pointer == 0 {
+        return "(null)".into();
+    }
+    // SAFETY: not null, so a static string of the driver.
+    unsafe { CStr::from_ptr(pointer as *const c_char) }
+        .to_string_lossy()
+        .into_owned()
+}

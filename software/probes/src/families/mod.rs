@@ -1,0 +1,57 @@
+//! The questions, a file for each family.
+
+mod capacity;
+mod capture;
+mod clock;
+mod connections;
+mod context;
+mod defaults;
+mod event;
+mod external;
+mod external_memory;
+mod fault;
+mod forbidden;
+mod gone;
+mod graph;
+mod host;
+mod host_memory;
+pub(crate) mod ipc;
+mod joining;
+mod kernels;
+mod memory;
+mod memory_ops;
+mod user_objects;
+mod version;
+
+use crate::harness::Probe;
+
+/// All questions.
+pub(crate) fn all() -> Vec<Probe> {
+    [
+        version::list(),
+        context::list(),
+        gone::list(),
+        event::list(),
+        connections::list(),
+        capacity::list(),
+        memory::list(),
+        host_memory::list(),
+        kernels::list(),
+        fault::list(),
+        memory_ops::list(),
+        defaults::list(),
+        host::list(),
+        capture::list(),
+        joining::list(),
+        forbidden::list(),
+        graph::list(),
+        user_objects::list(),
+        ipc::list(),
+        external::list(),
+        external_memory::list(),
+        clock::list(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,213 @@
+//! Runs each question in a process of its own.
+
+use std::fmt::Display;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::kit::Answer;
+
+/// How long a question may take.
+const LIMIT: Duration = Duration::from_secs(20);
+/// How long a killed process may take to end. A driver may have to stop the GPU first.
+const LAST: Duration = Duration::from_secs(20);
+
+/// A question.
+pub(crate) struct Probe {
+    /// `family.name`.
+    pub(crate) name: String,
+    /// A variable of the process's environment.
+    pub(crate) variable: Option<(&'static str, &'static str)>,
+    /// Answers the question. More answers are given through [`line`].
+    pub(crate) ask: Box<dyn Fn() -> Answer + Send + Sync>,
+}
+
+impl Probe {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        ask: impl Fn() -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            variable: None,
+            ask: Box::new(ask),
+        }
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.variable = Some((name, value));
+        self
+    }
+}
+
+/// The questions of a family, each named like its function.
+macro_rules! family {
+    ($family:literal; $($ask:ident),* $(,)?) => {
+        vec![$($crate::harness::Probe::new(
+            concat!($family, ".", stringify!($ask)).replace("r#", ""),
+            $ask,
+        )),*]
+    };
+}
+pub(crate) use family;
+
+static ASKED: OnceLock<String> = OnceLock::new();
+
+/// Prints one of several answers to the question of this process.
+pub(crate) fn line(part: impl Display, answer: impl Display) {
+    if let Some(name) = ASKED.get() {
+        print(&format!("{name}.{part}: {answer}"));
+    }
+}
+
+fn print(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}");
+    let _ = out.flush();
+}
+
+/// Answers a question in this process, and ends the process.
+pub(crate) fn answer(probe: &Probe) -> ! {
+    die_with_parent();
+    let _ = ASKED.set(probe.name.clone());
+    match (probe.ask)() {
+        Ok(answer) if answer.is_empty() => {}
+        Ok(answer) => print(&format!("{}: {answer}", probe.name)),
+        Err(reason) => print(&format!("{}: not asked: {reason}", probe.name)),
+    }
+    leave()
+}
+
+/// Ends this process without the driver's handlers, which may wait for parked work.
+pub(crate) fn leave() -> ! {
+    // SAFETY: has no conditions.
+    unsafe { libc::_exit(0) }
+}
+
+/// Lets the kernel kill this process when its parent ends.
+pub(crate) fn die_with_parent() {
+    // SAFETY: takes two integers, and the others are not read for this operation.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// Runs all of them, some at the same time, and prints the answers in the order of the questions.
+pub(crate) fn run(probes: &[Probe], driver: &str, jobs: usize) {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<(usize, Vec<Option<String>>)> = Mutex::new((0, vec![None; probes.len()]));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(probe) = probes.get(index) else {
+                        return;
+                    };
+                    let answer = ask(probe, driver);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (printed, answers) = &mut *done;
+                    answers[index] = Some(answer);
+                    while let Some(Some(answer)) = answers.get_mut(*printed).map(Option::take) {
+                        print(&answer);
+                        *printed += 1;
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Lets a new process answer the question. Returns its lines.
+fn ask(probe: &Probe, driver: &str) -> String {
+    let name = &probe.name;
+    let mut command = match own(driver) {
+        Ok(command) => command,
+        Err(error) => return format!("{name}: not asked: {error}"),
+    };
+    command.arg("--answer").arg(name).stdin(Stdio::null());
+    // A question about connections sets it itself.
+    command.env_remove("CUDA_DEVICE_MAX_CONNECTIONS");
+    command.envs(probe.variable);
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return format!("{name}: not asked: {error}"),
+    };
+    let mut lines = String::new();
+    let out = child.stdout.take();
+    let ended = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut bytes = Vec::new();
+            let _ = out.map(|mut out| out.read_to_end(&mut bytes));
+            bytes
+        });
+        let ended = end(&mut child);
+        if let Ok(bytes) = reader.join() {
+            lines = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        }
+        ended
+    });
+    let how = match ended {
+        Ok(status) => match (status.signal(), status.code()) {
+            (Some(signal), _) => format!("died by signal {signal}"),
+            (_, Some(0)) if lines.is_empty() => "ended without an answer".into(),
+            (_, Some(0)) => return lines,
+            (_, code) => format!("ended with code {}", code.unwrap_or(-1)),
+        },
+        Err(how) => how,
+    };
+    if lines.is_empty() {
+        format!("{name}: {how}")
+    } else {
+        format!("{lines}\n{name}: {how}")
+    }
+}
+
+/// Waits until the process has ended, and kills it after some time.
+fn end(child: &mut Child) -> Result<ExitStatus, String> {
+    if let Some(status) = wait(child, LIMIT)? {
+        return Ok(status);
+    }
+    let _ = child.kill();
+    match wait(child, LAST)? {
+        Some(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+        None => Err(format!(
+            "no answer within {} s, and cannot be killed",
+            LIMIT.as_secs()
+        )),
+    }
+}
+
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, String> {
+    let end = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
+            Ok(status) => return Ok(status),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+static DRIVER: OnceLock<String> = OnceLock::new();
+
+/// Keeps the driver's path for the processes that a question starts.
+pub(crate) fn keep_driver(driver: &str) {
+    let _ = DRIVER.set(driver.into());
+}
+
+/// Starts another process that plays a part in a question, with pipes to it.
+pub(crate) fn peer(part: &str) -> Result<Child, String> {
+    let driver = DRIVER.get().map_or("libcuda.so.1", String::as_str);
+    let mut command = own(driver).map_err(|error| error.to_string())?;
+    command.arg("--peer").arg(part).stdin(Stdio::piped());
+    command.spawn().map_err(|error| error.to_string())
+}
+
+fn own(driver: &str) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--driver").arg(driver);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    Ok(command)
+}

@@ -1,0 +1,278 @@
+//! Vulkan's side of external semaphores and memory.
+
+use ash::{Device, Entry, Instance, khr, vk};
+
+use crate::cuda::{Handle, SemaphoreDesc, SemaphoreParams, cu};
+use crate::kit::check;
+
+/// The answer where Vulkan cannot export anything to the CUDA device.
+pub(crate) const NONE: &str = "no Vulkan";
+
+/// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD`, and the type of memory.
+pub(crate) const OPAQUE_FD: u32 = 1;
+/// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD`.
+pub(crate) const TIMELINE_FD: u32 = 9;
+
+/// The Vulkan device that is CUDA device 0.
+pub(crate) struct Vulkan {
+    _entry: Entry,
+    instance: Instance,
+    physical: vk::PhysicalDevice,
+    device: Device,
+    queue: vk::Queue,
+    semaphores: khr::external_semaphore_fd::Device,
+    memory: khr::external_memory_fd::Device,
+}
+
+/// Memory that Vulkan has exported.
+pub(crate) struct Exported {
+    pub(crate) fd: i32,
+    pub(crate) size: u64,
+    pub(crate) memory: vk::DeviceMemory,
+}
+
+/// A semaphore of Vulkan's that CUDA has imported.
+pub(crate) struct Imported {
+    vulkan: vk::Semaphore,
+    pub(crate) cuda: Handle,
+}
+
+impl Imported {
+    pub(crate) fn vulkan(&self) -> vk::Semaphore {
+        self.vulkan
+    }
+
+    pub(crate) fn signal_code(&self, value: u64, stream: Handle) -> u32 {
+        cu().signal_semaphores(&self.cuda, &params(value), 1, stream)
+    }
+
+    pub(crate) fn wait_code(&self, value: u64, stream: Handle) -> u32 {
+        cu().wait_semaphores(&self.cuda, &params(value), 1, stream)
+    }
+
+    pub(crate) fn signal(&self, value: u64, stream: Handle) -> Result<(), String> {
+        check(
+            "cuSignalExternalSemaphoresAsync",
+            self.signal_code(value, stream),
+        )
+    }
+
+    pub(crate) fn wait(&self, value: u64, stream: Handle) -> Result<(), String> {
+        check(
+            "cuWaitExternalSemaphoresAsync",
+            self.wait_code(value, stream),
+        )
+    }
+}
+
+pub(crate) fn params(value: u64) -> SemaphoreParams {
+    SemaphoreParams {
+        value,
+        rest: [0; 17],
+    }
+}
+
+/// Imports a descriptor, which CUDA owns afterwards if the result is 0.
+pub(crate) fn import(kind: u32, fd: i32) -> (u32, Handle) {
+    let mut semaphore = 0;
+    let desc = SemaphoreDesc {
+        kind,
+        fd,
+        ..Default::default()
+    };
+    (cu().import_semaphore(&mut semaphore, &desc), semaphore)
+}
+
+fn failed(call: &str, result: vk::Result) -> String {
+    format!("{call} returned {}", result.as_raw())
+}
+
+impl Vulkan {
+    /// [`NONE`], if no device is the CUDA device, or the device exports nothing.
+    pub(crate) fn open() -> Result<Self, String> {
+        Self::try_open().ok_or_else(|| NONE.into())
+    }
+
+    fn try_open() -> Option<Self> {
+        let mut uuid = [0; 16];
+        if cu().device_get_uuid(&mut uuid, 0) != 0 {
+            return None;
+        }
+        // SAFETY: the system's Vulkan loader, whose initializers have no conditions.
+        let entry = unsafe { Entry::load() }.ok()?;
+        let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);
+        let info = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: a valid description. Lives as long as this process.
+        let instance = unsafe { entry.create_instance(&info, None) }.ok()?;
+        // SAFETY: a live instance.
+        let physical = unsafe { instance.enumerate_physical_devices() }.ok()?;
+        let physical = physical.into_iter().find(|physical| {
+            let mut id = vk::PhysicalDeviceIDProperties::default();
+            let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut id);
+            // SAFETY: a device of this instance.
+            unsafe { instance.get_physical_device_properties2(*physical, &mut properties) };
+            id.device_uuid == uuid
+        })?;
+        let priorities = [1.0];
+        let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&priorities)];
+        let extensions = [
+            khr::external_semaphore_fd::NAME.as_ptr(),
+            khr::external_memory_fd::NAME.as_ptr(),
+        ];
+        let mut features = vk::PhysicalDeviceVulkan12Features::default().timeline_semaphore(true);
+        let info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_extension_names(&extensions)
+            .push_next(&mut features);
+        // SAFETY: a valid description. A device without the extensions refuses it.
+        let device = unsafe { instance.create_device(physical, &info, None) }.ok()?;
+        Some(Self {
+            // SAFETY: the device has one queue of this family.
+            queue: unsafe { device.get_device_queue(0, 0) },
+            semaphores: khr::external_semaphore_fd::Device::new(&instance, &device),
+            memory: khr::external_memory_fd::Device::new(&instance, &device),
+            _entry: entry,
+            instance,
+            physical,
+            device,
+        })
+    }
+
+    /// A semaphore that can be exported, with the value 0 if it is a timeline.
+    pub(crate) fn semaphore(&self, timeline: bool) -> Result<vk::Semaphore, String> {
+        let kind = if timeline {
+            vk::SemaphoreType::TIMELINE
+        } else {
+            vk::SemaphoreType::BINARY
+        };
+        let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(kind);
+        let mut export = vk::ExportSemaphoreCreateInfo::default()
+            .handle_types(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
+        let info = vk::SemaphoreCreateInfo::default()
+            .push_next(&mut kind)
+            .push_next(&mut export);
+        // SAFETY: a valid description.
+        unsafe { self.device.create_semaphore(&info, None) }
+            .map_err(|result| failed("vkCreateSemaphore", result))
+    }
+
+    pub(crate) fn export(&self, semaphore: vk::Semaphore) -> Result<i32, String> {
+        let info = vk::SemaphoreGetFdInfoKHR::default()
+            .semaphore(semaphore)
+            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
+        // SAFETY: a live semaphore that was made for this.
+        unsafe { self.semaphores.get_semaphore_fd(&info) }
+            .map_err(|result| failed("vkGetSemaphoreFdKHR", result))
+    }
+
+    /// A timeline that CUDA has imported as one.
+    pub(crate) fn imported_timeline(&self) -> Result<Imported, String> {
+        let vulkan = self.semaphore(true)?;
+        let (code, cuda) = import(TIMELINE_FD, self.export(vulkan)?);
+        check("cuImportExternalSemaphore", code)?;
+        Ok(Imported { vulkan, cuda })
+    }
+
+    pub(crate) fn destroy(&self, semaphore: vk::Semaphore) {
+        // SAFETY: of this device, and not used by a queue of it.
+        unsafe { self.device.destroy_semaphore(semaphore, None) };
+    }
+
+    pub(crate) fn value(&self, semaphore: vk::Semaphore) -> Result<u64, String> {
+        // SAFETY: a live timeline of this device.
+        unsafe { self.device.get_semaphore_counter_value(semaphore) }
+            .map_err(|result| failed("vkGetSemaphoreCounterValue", result))
+    }
+
+    pub(crate) fn signal_host(&self, semaphore: vk::Semaphore, value: u64) -> Result<(), String> {
+        let info = vk::SemaphoreSignalInfo::default()
+            .semaphore(semaphore)
+            .value(value);
+        // SAFETY: a live timeline of this device.
+        unsafe { self.device.signal_semaphore(&info) }
+            .map_err(|result| failed("vkSignalSemaphore", result))
+    }
+
+    /// Waits on the host for at most a second.
+    pub(crate) fn wait_host(&self, semaphore: vk::Semaphore, value: u64) -> i32 {
+        let (semaphores, values) = ([semaphore], [value]);
+        let info = vk::SemaphoreWaitInfo::default()
+            .semaphores(&semaphores)
+            .values(&values);
+        // SAFETY: live timelines of this device.
+        match unsafe { self.device.wait_semaphores(&info, 1_000_000_000) } {
+            Ok(()) => 0,
+            Err(result) => result.as_raw(),
+        }
+    }
+
+    /// Submits a signal of a binary semaphore and waits until it is done.
+    pub(crate) fn signal_binary(&self, semaphore: vk::Semaphore) -> Result<(), String> {
+        let semaphores = [semaphore];
+        let info = [vk::SubmitInfo::default().signal_semaphores(&semaphores)];
+        // SAFETY: a live semaphore of this device, and the only use of the queue.
+        unsafe {
+            self.device
+                .queue_submit(self.queue, &info, vk::Fence::null())
+        }
+        .map_err(|result| failed("vkQueueSubmit", result))?;
+        // SAFETY: the only use of the queue.
+        unsafe { self.device.queue_wait_idle(self.queue) }
+            .map_err(|result| failed("vkQueueWaitIdle", result))
+    }
+
+    /// Exports the memory of a buffer of at least this size.
+    pub(crate) fn exported_memory(&self, bytes: u64, dedicated: bool) -> Result<Exported, String> {
+        let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handle);
+        let info = vk::BufferCreateInfo::default()
+            .size(bytes)
+            .usage(vk::BufferUsageFlags::TRANSFER_DST | vk::BufferUsageFlags::TRANSFER_SRC)
+            .push_next(&mut external);
+        // SAFETY: a valid description.
+        let buffer = unsafe { self.device.create_buffer(&info, None) }
+            .map_err(|result| failed("vkCreateBuffer", result))?;
+        // SAFETY: a live buffer of this device.
+        let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
+        // SAFETY: a device of this instance.
+        let types = unsafe {
+            self.instance
+                .get_physical_device_memory_properties(self.physical)
+        };
+        let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
+        let index = (0..types.memory_type_count).find(|index| {
+            let flags = types.memory_types[*index as usize].property_flags;
+            needs.memory_type_bits & (1 << index) != 0 && flags.contains(local)
+        });
+        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
+        let mut own = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
+        let mut info = vk::MemoryAllocateInfo::default()
+            .allocation_size(needs.size)
+            .memory_type_index(index.ok_or("no memory for the buffer")?)
+            .push_next(&mut export);
+        if dedicated {
+            info = info.push_next(&mut own);
+        }
+        // SAFETY: a valid description.
+        let memory = unsafe { self.device.allocate_memory(&info, None) }
+            .map_err(|result| failed("vkAllocateMemory", result))?;
+        // SAFETY: memory of a type and a size that the buffer takes.
+        unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }
+            .map_err(|result| failed("vkBindBufferMemory", result))?;
+        let fd = self.export_memory(memory)?;
+        Ok(Exported {
+            fd,
+            size: needs.size,
+            memory,
+        })
+    }
+
+    pub(crate) fn export_memory(&self, memory: vk::DeviceMemory) -> Result<i32, String> {
+        let info = vk::MemoryGetFdInfoKHR::default()
+            .memory(memory)
+            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        // SAFETY: live memory that was made for this.
+        unsafe { self.memory.get_memory_fd(&info) }
+            .map_err(|result| failed("vkGetMemoryFdKHR", result))
+    }
+}
