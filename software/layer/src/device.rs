@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use ash::vk::{self, Handle};
 
@@ -12,7 +12,7 @@ use crate::instance::{INSTANCES, next};
 use crate::line::Line;
 use crate::loader::take_link;
 use crate::semaphore::Semaphore;
-use crate::table::Table;
+use crate::table::{Table, lock};
 use crate::{chain, physical};
 
 /// All devices of the process that were made through this layer.
@@ -152,6 +152,9 @@ pub(crate) struct Device {
     shared: AtomicUsize,
     /// Queues that have signalled or waited for shared semaphores.
     lines: RwLock<HashMap<vk::Queue, Arc<Line>>>,
+    /// The last submission of shared semaphores that each fence was given with: its queue's line, and
+    /// its last number there.
+    fences: Mutex<HashMap<vk::Fence, (Arc<Line>, u64)>>,
 }
 
 impl Device {
@@ -245,12 +248,28 @@ impl Device {
         }
     }
 
+    pub(crate) fn note_fence(&self, fence: vk::Fence, line: Arc<Line>, number: u64) {
+        lock(&self.fences).insert(fence, (line, number));
+    }
+
+    /// Stores the signals of the submission that `fence` was given with, once the fence is signalled.
+    /// Lavapipe shows a fence a moment before the timelines of the same submission.
+    pub(crate) fn fence_is_signalled(&self, fence: vk::Fence) {
+        let known = lock(&self.fences).remove(&fence);
+        if let Some((line, number)) = known {
+            line.complete(number);
+        }
+    }
+
     /// Ends the device's threads, and destroys what the layer has made.
     fn end(&self) {
         let lines =
             std::mem::take(&mut *self.lines.write().unwrap_or_else(PoisonError::into_inner));
         // If a submission still waits, the driver uses the semaphores. They stay as they are.
-        let idle = lines.values().fold(true, |idle, line| line.stop() && idle);
+        let mut idle = true;
+        for line in lines.values() {
+            idle &= line.stop();
+        }
         if idle {
             // Lavapipe's thread uses semaphores for a moment after they are signalled.
             // SAFETY: valid usage: the device is used no more. Its loss changes nothing here.
@@ -353,6 +372,7 @@ pub(crate) unsafe extern "system" fn create_device(
                 semaphores: RwLock::default(),
                 shared: AtomicUsize::new(0),
                 lines: RwLock::default(),
+                fences: Mutex::default(),
             })
         });
         let registered = Registered {

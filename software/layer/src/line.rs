@@ -141,6 +141,14 @@ impl Line {
         }
     }
 
+    /// Stores the signals of the batches up to `number`, which the driver is just completing.
+    pub(crate) fn complete(&self, number: u64) {
+        let none = vk::SemaphoreWaitFlags::empty();
+        // SAFETY: lives until the end of the device. An error is the loss of the device.
+        let _ = unsafe { self.driver.wait(&[self.count], &[number], none, u64::MAX) };
+        self.catch_up();
+    }
+
     fn run(&self) {
         while let Some(number) = self.next() {
             // SAFETY: lives until the end of the device, which waits for this thread.

@@ -109,6 +109,7 @@ impl Submission<'_> {
 fn make<T>(
     device: &Device,
     queue: vk::Queue,
+    fence: vk::Fence,
     translate: impl FnOnce(&mut Submission<'_>) -> Result<T, vk::Result>,
     submit: impl FnOnce(T) -> vk::Result,
 ) -> vk::Result {
@@ -136,6 +137,9 @@ fn make<T>(
     let result = submit(translated);
     if result == vk::Result::SUCCESS {
         *numbers = submission.number;
+        if fence != vk::Fence::null() {
+            device.note_fence(fence, line.clone(), submission.number);
+        }
     } else {
         line.refused(*numbers);
         submission.take_back();
@@ -218,6 +222,7 @@ pub(crate) unsafe extern "system" fn queue_submit(
     make(
         &device,
         queue,
+        fence,
         |submission| {
             let translate = |batch| {
                 // SAFETY: valid usage.
@@ -296,8 +301,10 @@ unsafe fn translate(
     let Some(number) = submission.end_batch() else {
         return Ok(None);
     };
-    translated.signals.push(submission.line.count);
-    translated.signal_values.push(number);
+    // First, because lavapipe shows the signals of a batch in their order. A thread that has seen
+    // another signal of the batch then finds the count.
+    translated.signals.insert(0, submission.line.count);
+    translated.signal_values.insert(0, number);
     Ok(Some(translated))
 }
 
@@ -334,6 +341,7 @@ pub(crate) unsafe extern "system" fn queue_submit2(
     make(
         &device,
         queue,
+        fence,
         |submission| {
             let translate = |batch| {
                 // SAFETY: valid usage.
@@ -420,7 +428,8 @@ unsafe fn translate2<'b>(
             .semaphore(submission.line.count)
             .value(number)
             .stage_mask(stages);
-        kept.push(count);
+        // First, as in `translate`.
+        kept.insert(0, count);
     }
     Ok((waits, kept))
 }
