@@ -89,7 +89,7 @@ fn parameters(
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: the application says that the buffer has `size` bytes, which are no fewer.
-        bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(buffer, bytes.len()) });
+        bytes = unsafe { std::slice::from_raw_parts(buffer, bytes.len()) }.to_vec();
     } else if !bytes.is_empty() {
         return Err(Code::INVALID_VALUE);
     }
