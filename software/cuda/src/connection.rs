@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::code::{Answer, Code};
 use crate::context::Life;
@@ -15,6 +15,10 @@ use crate::{lock, news};
 
 /// So many commands a connection takes. The next one blocks the calling thread.
 const ROOM: usize = 1021;
+/// So much time passes between a fault and the first call that reports it.
+const FAULT_NOTICE: Duration = Duration::from_millis(145);
+/// How often a connection that has faulted looks whether its context is over.
+const FAULT_LOOK: Duration = Duration::from_millis(5);
 
 /// One of a context's connections. Its thread starts with the first command.
 pub(crate) struct Connection {
@@ -70,7 +74,10 @@ impl Connection {
         let mut queue = self.queue();
         while room > 0 && queue.used > 0 && queue.used + room > ROOM {
             self.life.check()?;
-            queue = self.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self
+                .room
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         queue.used += room;
         self.life.check()
@@ -141,7 +148,10 @@ impl Connection {
         let mut queue = self.queue();
         while !self.life.is_over() {
             let Some(command) = queue.commands.pop_front() else {
-                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self
+                    .work
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             drop(queue);
@@ -189,7 +199,18 @@ impl Connection {
                 complete();
             }
             Ok(()) => {}
-            Err(code) => self.life.fail(code),
+            Err(code) => {
+                self.notice_late();
+                self.life.fail(code);
+            }
+        }
+    }
+
+    /// A GPU reports a fault late. Other connections go on until then.
+    fn notice_late(&self) {
+        let start = Instant::now();
+        while start.elapsed() < FAULT_NOTICE && !self.life.is_over() {
+            std::thread::sleep(FAULT_LOOK);
         }
     }
 

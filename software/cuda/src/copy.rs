@@ -66,7 +66,7 @@ impl Side {
 
 /// Where a side's bytes are, and what keeps them.
 enum Found<'s> {
-    Device(Arc<Allocation>, *mut u8),
+    Device { at: *mut u8, _kept: Arc<Allocation> },
     Host(*mut u8),
     Staged(std::sync::MutexGuard<'s, Vec<u8>>),
 }
@@ -77,7 +77,7 @@ impl Found<'_> {
             Side::Device(address) => {
                 let found = space::find(context, *address, bytes);
                 let (kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
-                Found::Device(kept, at)
+                Found::Device { at, _kept: kept }
             }
             Side::Host(pointer) => Found::Host(pointer.0),
             Side::Staged(staged) => Found::Staged(lock(staged)),
@@ -86,7 +86,7 @@ impl Found<'_> {
 
     fn pointer(&mut self) -> *mut u8 {
         match self {
-            Found::Device(_, at) | Found::Host(at) => *at,
+            Found::Device { at, .. } | Found::Host(at) => *at,
             Found::Staged(bytes) => bytes.as_mut_ptr(),
         }
     }

@@ -163,9 +163,12 @@ const ATTRIBUTES: u32 = 144;
 
 /// The value of an attribute. Attributes that are not listed are 0: the device cannot do it.
 pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
+    if attribute == 0 || attribute > ATTRIBUTES {
+        return Err(Code::INVALID_VALUE);
+    }
     Ok(match attribute {
         // Threads of a block, block dimensions, grid dimensions.
-        1 | 2 | 3 => MAX_THREADS as i32,
+        1..=3 => MAX_THREADS as i32,
         4 => 64,
         5 => i32::MAX,
         6 | 7 => 65_535,
@@ -178,25 +181,22 @@ pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
         // Clock rate in kHz, texture alignment, overlap of copies, multiprocessors.
         13 => 1_000_000,
         14 => 512,
-        15 => 1,
-        16 => 1,
+        15 | 16 => 1,
         // Mapped host memory, concurrent kernels, copy engines, unified addressing.
         19 | 31 | 40 | 41 => 1,
         // Threads of a multiprocessor.
         39 => 2048,
-        // Compute capability 9.0.
+        // Compute capability 9.0; its minor number is 0.
         75 => 9,
-        76 => 0,
         // Stream priorities.
         78 => 1,
         // Registered memory has the host's address; memory operations of streams, the first version.
-        91 | 92 | 93 | 94 => 1,
+        91..=94 => 1,
         // Host memory can be registered, timeline semaphores can be imported.
         99 | 114 => 1,
         // Memory operations of 64 bits and with NOR, events of other processes.
         122 | 123 | 125 => 1,
-        1..=ATTRIBUTES => 0,
-        _ => return Err(Code::INVALID_VALUE),
+        _ => 0,
     })
 }
 

@@ -101,26 +101,27 @@ impl Word {
         })
     }
 
+    const fn narrow(&self) -> &AtomicU32 {
+        // SAFETY: found, kept and aligned. Any bytes are an atomic.
+        unsafe { AtomicU32::from_ptr(self.at.cast()) }
+    }
+
+    const fn wide(&self) -> &AtomicU64 {
+        // SAFETY: as above; only for 64 bits.
+        unsafe { AtomicU64::from_ptr(self.at.cast()) }
+    }
+
     fn load(&self) -> u64 {
         match self.width {
-            // SAFETY: found, kept and aligned.
-            Width::Bits32 => {
-                u64::from(unsafe { AtomicU32::from_ptr(self.at.cast()) }.load(Ordering::Acquire))
-            }
-            // SAFETY: as above.
-            Width::Bits64 => unsafe { AtomicU64::from_ptr(self.at.cast()) }.load(Ordering::Acquire),
+            Width::Bits32 => self.narrow().load(Ordering::Acquire).into(),
+            Width::Bits64 => self.wide().load(Ordering::Acquire),
         }
     }
 
     fn store(&self, value: u64) {
         match self.width {
-            // SAFETY: found, kept and aligned.
-            Width::Bits32 => unsafe { AtomicU32::from_ptr(self.at.cast()) }
-                .store(value as u32, Ordering::Release),
-            // SAFETY: as above.
-            Width::Bits64 => {
-                unsafe { AtomicU64::from_ptr(self.at.cast()) }.store(value, Ordering::Release);
-            }
+            Width::Bits32 => self.narrow().store(value as u32, Ordering::Release),
+            Width::Bits64 => self.wide().store(value, Ordering::Release),
         }
     }
 }

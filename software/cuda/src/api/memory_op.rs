@@ -1,5 +1,9 @@
 //! Memory operations of streams.
-#![allow(non_snake_case, unsafe_code, reason = "exports functions of the driver API")]
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
 
 use super::Handle;
 use crate::abi::{In, api};
@@ -16,7 +20,7 @@ const MOST: u32 = 256;
 /// `CUstreamBatchMemOpParams`, in the layout that waits and writes have.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Params {
+pub(super) struct Params {
     operation: u32,
     _padding: u32,
     address: u64,
