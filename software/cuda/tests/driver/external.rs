@@ -31,11 +31,15 @@ fn wait(semaphore: Handle, number: u64, stream: Handle) -> u32 {
     cuWaitExternalSemaphoresAsync(&semaphore, &value(number), 1, stream)
 }
 
-/// A file of memory, as a software Vulkan driver exports it.
+/// A file of memory, as SwiftShader exports it.
 pub(crate) fn memory_file(bytes: u64) -> OwnedFd {
+    named_file(c"SwiftShader.Memory.1", bytes)
+}
+
+fn named_file(name: &std::ffi::CStr, bytes: u64) -> OwnedFd {
     // SAFETY: makes a file that nothing else has.
     let file = unsafe {
-        let fd = libc::memfd_create(c"memory".as_ptr(), libc::MFD_CLOEXEC);
+        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0);
         OwnedFd::from_raw_fd(fd)
     };
@@ -89,7 +93,8 @@ fn descriptors_that_are_no_semaphores_stay_open() {
     let _context = Context::new();
     let file: OwnedFd = std::fs::File::open("/proc/self/exe").unwrap().into();
     let socket: OwnedFd = std::os::unix::net::UnixStream::pair().unwrap().0.into();
-    for refused in [&file, &socket] {
+    let others = named_file(c"memory", 65_536);
+    for refused in [&file, &socket, &others] {
         let descriptor = refused.as_raw_fd();
         for kind in [BINARY, TIMELINE] {
             assert_eq!(import(kind, descriptor), Err(999));
