@@ -1,0 +1,105 @@
+//! What a kernel sees of the machine, and how a kernel fails.
+
+use thiserror::Error;
+
+use crate::LaunchError;
+
+/// The memory and the clock that a kernel sees.
+///
+/// Several threads call these methods at the same time, and the host and other kernels access the
+/// same memory. So an implementation accesses memory with atomic operations, and one access of an
+/// aligned value of `bytes` (1, 2, 4 or 8) is never torn. The interpreter has checked the alignment.
+pub trait Machine: Sync {
+    /// Loads a value of `bytes` bytes. The bits above are zero.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Address`] if the kernel may not read there.
+    fn load(&self, address: u64, bytes: u32) -> Result<u64, Fault>;
+
+    /// Stores the low `bytes` bytes of `value`.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Address`] if the kernel may not write there.
+    fn store(&self, address: u64, bytes: u32, value: u64) -> Result<(), Fault>;
+
+    /// Replaces a value of 4 or 8 bytes by `change` of it, in one atomic operation, and returns the
+    /// value before.
+    ///
+    /// `change` may be called several times. The operation orders memory as acquire and release.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Address`] if the kernel may not write there.
+    fn update(
+        &self,
+        address: u64,
+        bytes: u32,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, Fault>;
+
+    /// The time of `%globaltimer`, in nanoseconds. `%clock64` shows the same.
+    fn global_timer(&self) -> u64;
+
+    /// Lets other threads run. Returns true to stop the kernel.
+    ///
+    /// Called every few hundred instructions and for `nanosleep`. The kernel must stop when its
+    /// process or its context ends.
+    fn pause(&self) -> bool;
+
+    /// Orders all memory accesses before it and after it.
+    ///
+    /// Called for `fence` and `membar`, behind loads that acquire and before stores that release.
+    fn fence(&self);
+
+    /// Lets the kernels behind this kernel begin: `griddepcontrol.launch_dependents`.
+    ///
+    /// Called once, when every warp of the grid has made the instruction or has ended, and at
+    /// least one warp has made it.
+    fn launch_dependents(&self) {}
+
+    /// Waits until the kernels before this kernel have ended: `griddepcontrol.wait`.
+    ///
+    /// The interpreter calls [`pause`](Self::pause) behind it, so a machine that ends may just return.
+    fn wait_for_dependencies(&self) {}
+}
+
+/// Why a kernel did not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The kernel may not access this memory.
+    #[error("{} of {bytes} bytes at {address:#x}, where the kernel has no memory", access(*.write))]
+    Address {
+        /// The address.
+        address: u64,
+        /// The size of the access.
+        bytes: u32,
+        /// Whether the access is a store or an atomic operation.
+        write: bool,
+    },
+    /// The address is no multiple of the size of the access.
+    #[error("misaligned {} of {bytes} bytes at {address:#x}", access(*.write))]
+    Misaligned {
+        /// The address.
+        address: u64,
+        /// The size of the access.
+        bytes: u32,
+        /// Whether the access is a store or an atomic operation.
+        write: bool,
+    },
+    /// The kernel has executed `trap`.
+    #[error("the kernel executed `trap`")]
+    Trap,
+    /// The machine has stopped the kernel: [`Machine::pause`].
+    #[error("the kernel was stopped")]
+    Stopped,
+    /// The launch does not fit the kernel: [`Entry::check`](crate::Entry::check).
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+const fn access(write: bool) -> &'static str {
+    if write { "store" } else { "load" }
+}
