@@ -1,1 +1,40 @@
 //! A CUDA driver in software.
+//!
+//! The dynamic library takes the place of `libcuda.so.1`. Its exported functions are in `api`, one file
+//! for each chapter of the driver API. `README.md` beside the sources says how faithful it is.
+
+mod abi;
+mod allocation;
+mod api;
+mod backoff;
+mod capture;
+mod code;
+mod connection;
+mod context;
+mod copy;
+mod current;
+mod device;
+mod event;
+mod external;
+mod faults;
+mod fill;
+mod graph;
+mod kernel;
+mod mark;
+mod memory_op;
+mod news;
+mod operation;
+mod progress;
+mod settings;
+mod shared_event;
+mod space;
+mod stream;
+mod table;
+mod user_object;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex. A panic elsewhere is answered where it happened, so a poisoned lock is used on.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,126 @@
+//! What every exported function has in common: its arguments, its result, and no panic past it.
+#![allow(unsafe_code, reason = "follows the pointers that applications pass")]
+
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::code::{Answer, Code};
+use crate::faults;
+
+/// A pointer to a place for a result. The API demands that it is null or valid for a write.
+#[repr(transparent)]
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// Writes the result. A null pointer is an invalid value.
+    pub(crate) fn set(&self, value: T) -> Answer {
+        if self.0.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.set_if_wanted(value);
+        Ok(())
+    }
+
+    /// Writes the result, unless the pointer is null.
+    pub(crate) fn set_if_wanted(&self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: the API demands a valid pointer, and it is not null. Applications may pack
+            // their structures.
+            unsafe { self.0.write_unaligned(value) };
+        }
+    }
+
+    /// An invalid value if the pointer is null. For functions that make something first.
+    pub(crate) const fn require(&self) -> Answer {
+        if self.0.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// The elements behind the pointer, of which the application says how many there is room for.
+    pub(crate) const fn pointer(&self) -> *mut T {
+        self.0
+    }
+}
+
+impl<T: Copy> Out<T> {
+    /// What is there now, for arguments that go in and out.
+    pub(crate) fn get(&self) -> Answer<T> {
+        In(self.0.cast_const()).get()
+    }
+}
+
+/// A pointer to arguments. The API demands that it is null or valid for reads.
+#[repr(transparent)]
+pub(crate) struct In<T>(*const T);
+
+impl<T: Copy> In<T> {
+    /// The argument. A null pointer is an invalid value.
+    pub(crate) fn get(&self) -> Answer<T> {
+        if self.0.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the API demands a valid pointer, and it is not null.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+
+    /// `count` arguments in a row.
+    pub(crate) fn list(&self, count: usize) -> Answer<Vec<T>> {
+        if count > 0 && self.0.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the API demands a pointer to so many arguments, and it is not null.
+        let at = |index| unsafe { self.0.add(index).read_unaligned() };
+        Ok((0..count).map(at).collect())
+    }
+
+    pub(crate) const fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    pub(crate) const fn pointer(&self) -> *const T {
+        self.0
+    }
+}
+
+impl In<c_char> {
+    /// The string that ends with 0.
+    pub(crate) fn string(&self) -> Answer<&CStr> {
+        if self.0.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the API demands a string that ends with 0, and the pointer is not null.
+        Ok(unsafe { CStr::from_ptr(self.0) })
+    }
+}
+
+/// Runs the body of an exported function.
+pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
+    let run = || match faults::before(name) {
+        faults::Verdict::Runs => body(),
+        faults::Verdict::Fails(code) => Err(code),
+        faults::Verdict::RunsAndFails(code) => body().and(Err(code)),
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => Code::SUCCESS.number(),
+        Ok(Err(code)) => code.number(),
+        Err(_) => Code::UNKNOWN.number(),
+    }
+}
+
+/// Exports functions of the driver API.
+macro_rules! api {
+    ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {
+        $(
+            $(#[$attribute])*
+            #[allow(clippy::too_many_arguments, reason = "the driver API's own")]
+            // SAFETY: the name and the arguments are those of cuda.h.
+            #[unsafe(no_mangle)]
+            pub(super) extern "C" fn $name($($argument: $type),*) -> u32 {
+                $crate::abi::call(stringify!($name), move || -> $crate::code::Answer { $body })
+            }
+        )*
+    };
+}
+pub(crate) use api;

@@ -1,0 +1,105 @@
+//! Graphs and user objects.
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::Handle;
+use crate::abi::{Out, api};
+use crate::code::Code;
+use crate::graph::{EXECUTABLES, GRAPHS, executable, graph};
+use crate::stream::Stream;
+use crate::user_object::{Kept, USER_OBJECTS, UserObject};
+
+/// All flags of `CUgraphInstantiate_flags`. Here they change nothing.
+const INSTANTIATE_FLAGS: u64 = 15;
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which is required.
+const NO_DESTRUCTOR_SYNC: u32 = 1;
+/// `CU_GRAPH_USER_OBJECT_MOVE`.
+const MOVE: u32 = 1;
+
+api! {
+    fn cuGraphInstantiateWithFlags(to: Out<Handle>, of: Handle, flags: u64) {
+        to.require()?;
+        if flags & !INSTANTIATE_FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        to.set(EXECUTABLES.add(Arc::new(graph(of)?.instantiate())))
+    }
+
+    fn cuGraphLaunch(graph: Handle, stream: Handle) {
+        executable(graph)?.launch(&Stream::find(stream)?)
+    }
+
+    fn cuGraphUpload(graph: Handle, stream: Handle) {
+        executable(graph)?;
+        Stream::find(stream).map(drop)
+    }
+
+    fn cuGraphGetNodes(of: Handle, nodes: Out<Handle>, count: Out<usize>) {
+        let known = graph(of)?.len();
+        if nodes.pointer().is_null() {
+            return count.set(known);
+        }
+        let room = count.get()?;
+        for index in 0..room {
+            // The number of a node in its graph is its handle. Handles of what is not there are null.
+            let handle = if index < known { of + index + 1 } else { 0 };
+            // SAFETY: the application says that there is room for so many handles.
+            unsafe { nodes.pointer().add(index).write_unaligned(handle) };
+        }
+        count.set(room.min(known))
+    }
+
+    fn cuGraphDestroy(of: Handle) {
+        graph(of)?;
+        GRAPHS.remove(of).map(drop)
+    }
+
+    fn cuGraphExecDestroy(graph: Handle) {
+        executable(graph)?;
+        EXECUTABLES.remove(graph).map(drop)
+    }
+
+    fn cuUserObjectCreate(
+        to: Out<Handle>,
+        pointer: *mut c_void,
+        destroy: Option<extern "C" fn(*mut c_void)>,
+        references: u32,
+        flags: u32,
+    ) {
+        to.require()?;
+        let destroy = destroy.ok_or(Code::INVALID_VALUE)?;
+        if flags != NO_DESTRUCTOR_SYNC || references == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        to.set(USER_OBJECTS.add(UserObject::new(pointer, destroy, references)))
+    }
+
+    fn cuUserObjectRetain(object: Handle, count: u32) {
+        let object = USER_OBJECTS.get(object).map_err(|_| Code::INVALID_VALUE)?;
+        object.retain(count);
+        Ok(())
+    }
+
+    fn cuUserObjectRelease(handle: Handle, count: u32) {
+        let object = USER_OBJECTS.get(handle).map_err(|_| Code::INVALID_VALUE)?;
+        object.release(handle, count)
+    }
+
+    fn cuGraphRetainUserObject(of: Handle, handle: Handle, count: u32, flags: u32) {
+        let graph = graph(of)?;
+        let object = USER_OBJECTS.get(handle).map_err(|_| Code::INVALID_VALUE)?;
+        let kept = match flags {
+            0 => Kept::new(object, count),
+            MOVE => Kept::moved(object, handle, count)?,
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        graph.keep(kept);
+        Ok(())
+    }
+}

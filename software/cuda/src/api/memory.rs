@@ -1,0 +1,101 @@
+//! Memory: allocating it, registering it, freeing it.
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
+
+use super::Handle;
+use crate::abi::{Out, api};
+use crate::allocation::Kind;
+use crate::capture;
+use crate::code::{Answer, Code};
+use crate::context;
+use crate::current;
+use crate::device;
+use crate::space;
+
+/// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTREGISTER_PORTABLE`.
+const PORTABLE: u32 = 1;
+/// Portable, mapped to devices, write-combined.
+const ALLOC_FLAGS: u32 = 7;
+/// Portable, mapped to devices. Memory of devices (4) cannot be registered here, and 8 is for reading only.
+const REGISTER_FLAGS: u32 = 3 | 8;
+
+/// Waits for all work of the context whose memory is freed, then frees it.
+fn free(address: u64, is_right: fn(Kind) -> bool, missing: Code) -> Answer {
+    let own = current::context()?;
+    capture::permit()?;
+    let owner = space::owner(address).ok_or(missing)?;
+    if owner == own.id {
+        own.synchronize()?;
+    } else if let Some(owner) = context::by_id(owner) {
+        owner.synchronize()?;
+    }
+    space::free(address, is_right, missing)
+}
+
+api! {
+    fn cuMemAlloc_v2(to: Out<u64>, bytes: usize) {
+        to.require()?;
+        let context = current::context()?;
+        capture::permit()?;
+        to.set(space::allocate(&context, bytes as u64)?)
+    }
+
+    fn cuMemFree_v2(address: u64) {
+        if address == 0 {
+            return current::context().map(|_| ());
+        }
+        free(address, |kind| kind == Kind::Device, Code::INVALID_VALUE)
+    }
+
+    fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
+        let used = current::context()?.device.used.load(std::sync::atomic::Ordering::Acquire);
+        free.set((device::MEMORY - used) as usize)?;
+        total.set(device::MEMORY as usize)
+    }
+
+    fn cuMemHostAlloc(to: Out<Handle>, bytes: usize, flags: u32) {
+        to.require()?;
+        let context = current::context()?;
+        capture::permit()?;
+        if flags & !ALLOC_FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let address = space::pin(&context, bytes as u64, flags & PORTABLE != 0)?;
+        to.set(address as usize)
+    }
+
+    fn cuMemFreeHost(address: Handle) {
+        if address == 0 {
+            return current::context().map(|_| ());
+        }
+        let is_pinned = |kind| matches!(kind, Kind::Pinned { .. });
+        free(address as u64, is_pinned, Code::INVALID_VALUE)
+    }
+
+    fn cuMemHostRegister_v2(address: *mut u8, bytes: usize, flags: u32) {
+        let context = current::context()?;
+        capture::permit()?;
+        if flags & !REGISTER_FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        space::register(&context, address, bytes as u64, flags & PORTABLE != 0)
+    }
+
+    fn cuMemHostUnregister(address: Handle) {
+        let is_registered = |kind| matches!(kind, Kind::Registered { .. });
+        free(address as u64, is_registered, Code::HOST_MEMORY_NOT_REGISTERED)
+    }
+
+    fn cuMemHostGetDevicePointer_v2(to: Out<u64>, address: Handle, flags: u32) {
+        let context = current::context()?;
+        if flags != 0 || space::is_device_address(address as u64) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let found = space::find(context.id, address as u64, 1);
+        found.ok_or(Code::INVALID_VALUE)?;
+        to.set(address as u64)
+    }
+}

@@ -1,0 +1,195 @@
+//! Modules and launches.
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
+
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+
+use syncline_software_ptx::{Entry, Launch};
+
+use super::Handle;
+use crate::abi::{In, Out, api};
+use crate::capture;
+use crate::code::{Answer, Code};
+use crate::current;
+use crate::kernel::{FUNCTIONS, Function, KernelLaunch, MODULES, Module};
+use crate::operation::Operation;
+use crate::stream::Stream;
+
+/// How an ELF file begins: a kernel that was compiled for one kind of GPU.
+const ELF: [u8; 4] = [0x7f, b'E', b'L', b'F'];
+/// How a fat binary begins: its container, and the wrapper that compilers put around it.
+const FAT: [[u8; 4]; 2] = [0xba55_ed50_u32.to_le_bytes(), 0x4662_43b1_u32.to_le_bytes()];
+/// Shared memory of a block, at most.
+const SHARED_BYTES: u32 = 48 << 10;
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`. Null ends the list.
+const BUFFER_POINTER: usize = 1;
+const BUFFER_SIZE: usize = 2;
+
+/// The beginning of `CUlaunchConfig`, which has the attributes behind it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Config {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    stream: Handle,
+    /// Attributes say what may run at the same time. Here a kernel begins when the one before it has ended.
+    _attributes: *const c_void,
+    _count: u32,
+}
+
+fn load(to: &Out<Handle>, image: &In<c_char>) -> Answer {
+    to.require()?;
+    let context = current::context()?;
+    capture::permit()?;
+    let image = image.string()?.to_bytes();
+    if image.starts_with(&ELF) || FAT.iter().any(|magic| image.starts_with(magic)) {
+        return Err(Code::NO_BINARY_FOR_GPU);
+    }
+    let text = std::str::from_utf8(image).map_err(|_| Code::INVALID_IMAGE)?;
+    to.set(Module::load(context, text)?)
+}
+
+/// Copies the parameters: from one pointer for each, or from a buffer in the list `extra`.
+fn parameters(entry: &Entry, params: &In<*const u8>, extra: &In<*const c_void>) -> Answer<Vec<u8>> {
+    let mut bytes = vec![0; entry.params_size()];
+    if !params.is_null() {
+        let pointers = params.list(entry.params().len())?;
+        for (param, pointer) in entry.params().iter().zip(pointers) {
+            if pointer.is_null() {
+                return Err(Code::INVALID_VALUE);
+            }
+            let to = &mut bytes[param.offset..param.offset + param.size];
+            // SAFETY: the API demands a pointer to a parameter of the size that the kernel declares.
+            to.copy_from_slice(unsafe { std::slice::from_raw_parts(pointer, param.size) });
+        }
+    } else if !extra.is_null() {
+        let (mut buffer, mut size) = (None, None);
+        // Two pairs and the end.
+        let mut at = extra.pointer();
+        // SAFETY: the API demands a list of keys with values that ends with null. No more is read.
+        unsafe {
+            while !(*at).is_null() {
+                match (*at).addr() {
+                    BUFFER_POINTER => buffer = Some((*at.add(1)).cast::<u8>()),
+                    BUFFER_SIZE => size = Some((*at.add(1)).cast::<usize>().read_unaligned()),
+                    _ => return Err(Code::INVALID_VALUE),
+                }
+                at = at.add(2);
+            }
+        }
+        let (Some(buffer), Some(size)) = (buffer, size) else {
+            return Err(Code::INVALID_VALUE);
+        };
+        if buffer.is_null() || size < bytes.len() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the application says that the buffer has `size` bytes, which are no fewer.
+        bytes = unsafe { std::slice::from_raw_parts(buffer, bytes.len()) }.to_vec();
+    } else if !bytes.is_empty() {
+        return Err(Code::INVALID_VALUE);
+    }
+    Ok(bytes)
+}
+
+fn launch(
+    function: Handle,
+    config: &Config,
+    params: &In<*const u8>,
+    extra: &In<*const c_void>,
+) -> Answer {
+    let function = find(function)?;
+    let stream = Stream::find(config.stream)?;
+    if function.context.id != stream.context.id {
+        return Err(Code::INVALID_HANDLE);
+    }
+    if config.shared_bytes > SHARED_BYTES || !params.is_null() && !extra.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    let launch = Launch {
+        grid: config.grid,
+        block: config.block,
+        params: parameters(&function.entry, params, extra)?,
+    };
+    let launch = KernelLaunch::new(function.entry.clone(), launch)?;
+    stream.submit(Operation::Kernel(Arc::new(launch)))
+}
+
+fn find(function: Handle) -> Answer<Arc<Function>> {
+    let function = FUNCTIONS.get(function)?;
+    function.context.check()?;
+    Ok(function)
+}
+
+api! {
+    fn cuModuleLoadData(to: Out<Handle>, image: In<c_char>) {
+        load(&to, &image)
+    }
+
+    fn cuModuleLoadDataEx(
+        to: Out<Handle>,
+        image: In<c_char>,
+        _count: u32,
+        _options: *const u32,
+        _values: *const *const c_void,
+    ) {
+        load(&to, &image)
+    }
+
+    fn cuModuleUnload(module: Handle) {
+        let found = MODULES.get(module)?;
+        found.context.check()?;
+        capture::permit()?;
+        MODULES.remove(module)?;
+        found.unload();
+        Ok(())
+    }
+
+    fn cuModuleGetFunction(to: Out<Handle>, module: Handle, name: In<c_char>) {
+        let module = MODULES.get(module)?;
+        module.context.check()?;
+        let name = name.string()?.to_str().map_err(|_| Code::NOT_FOUND)?;
+        to.set(module.function(name)?)
+    }
+
+    fn cuFuncLoad(function: Handle) {
+        find(function).map(drop)
+    }
+
+    fn cuLaunchKernel(
+        function: Handle,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        shared_bytes: u32,
+        stream: Handle,
+        params: In<*const u8>,
+        extra: In<*const c_void>,
+    ) {
+        let config = Config {
+            grid: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
+            shared_bytes,
+            stream,
+            _attributes: std::ptr::null(),
+            _count: 0,
+        };
+        launch(function, &config, &params, &extra)
+    }
+
+    fn cuLaunchKernelEx(
+        config: In<Config>,
+        function: Handle,
+        params: In<*const u8>,
+        extra: In<*const c_void>,
+    ) {
+        launch(function, &config.get()?, &params, &extra)
+    }
+}

@@ -1,0 +1,129 @@
+//! Streams, and their capture.
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
+
+use std::ffi::c_void;
+
+use super::Handle;
+use crate::abi::{Out, api};
+use crate::capture::{self, Mode};
+use crate::code::{Answer, Code};
+use crate::current;
+use crate::device::GREATEST_PRIORITY;
+use crate::operation::{HostFunction, Operation};
+use crate::stream::{Kind, STREAMS, Stream};
+
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+
+fn create(to: &Out<Handle>, flags: u32, priority: i32) -> Answer {
+    to.require()?;
+    let context = current::context()?;
+    let kind = match flags {
+        0 => Kind::Blocking,
+        NON_BLOCKING => Kind::NonBlocking,
+        _ => return Err(Code::INVALID_VALUE),
+    };
+    // Priorities beyond the range are taken for its ends.
+    let priority = priority.clamp(GREATEST_PRIORITY, 0);
+    to.set(STREAMS.add(Stream::new(&context, kind, priority)))
+}
+
+/// The state of a stream's capture, to where the caller wants it.
+fn tell_capture(stream: Handle, status: &Out<u32>, id: &Out<u64>, graph: &Out<Handle>) -> Answer {
+    status.require()?;
+    let info = capture::info(&*Stream::find(stream)?)?;
+    status.set(info.status)?;
+    if info.status == 1 {
+        id.set_if_wanted(info.id);
+        graph.set_if_wanted(info.graph);
+    }
+    Ok(())
+}
+
+api! {
+    fn cuStreamCreate(to: Out<Handle>, flags: u32) {
+        create(&to, flags, 0)
+    }
+
+    fn cuStreamCreateWithPriority(to: Out<Handle>, flags: u32, priority: i32) {
+        create(&to, flags, priority)
+    }
+
+    fn cuStreamDestroy_v2(stream: Handle) {
+        let found = STREAMS.get(stream)?;
+        found.context.check()?;
+        STREAMS.remove(stream)?;
+        capture::abandon(&found);
+        Ok(())
+    }
+
+    fn cuStreamQuery(stream: Handle) {
+        Stream::find(stream)?.query()
+    }
+
+    fn cuStreamSynchronize(stream: Handle) {
+        Stream::find(stream)?.synchronize()
+    }
+
+    fn cuStreamGetCtx(stream: Handle, context: Out<Handle>) {
+        context.set(Stream::find(stream)?.context.handle)
+    }
+
+    fn cuStreamGetPriority(stream: Handle, priority: Out<i32>) {
+        priority.set(Stream::find(stream)?.priority)
+    }
+
+    fn cuStreamGetFlags(stream: Handle, flags: Out<u32>) {
+        let kind = Stream::find(stream)?.kind;
+        flags.set(if kind == Kind::NonBlocking { NON_BLOCKING } else { 0 })
+    }
+
+    fn cuLaunchHostFunc(
+        stream: Handle,
+        function: Option<extern "C" fn(*mut c_void)>,
+        data: *mut c_void,
+    ) {
+        let function = function.ok_or(Code::INVALID_VALUE)?;
+        let host = HostFunction { function, data };
+        Stream::find(stream)?.submit(Operation::HostFunction(host))
+    }
+
+    fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) {
+        let mode = Mode::from_number(mode)?;
+        capture::begin(&Stream::find(stream)?, mode)
+    }
+
+    fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) {
+        graph.set(0)?;
+        let ended = capture::end(&Stream::find(stream)?)?;
+        graph.set(ended)
+    }
+
+    fn cuStreamIsCapturing(stream: Handle, status: Out<u32>) {
+        status.set(capture::info(&*Stream::find(stream)?)?.status)
+    }
+
+    fn cuStreamGetCaptureInfo_v2(
+        stream: Handle,
+        status: Out<u32>,
+        id: Out<u64>,
+        graph: Out<Handle>,
+        nodes: Out<Handle>,
+        count: Out<usize>,
+    ) {
+        tell_capture(stream, &status, &id, &graph)?;
+        // Nodes have no handles here.
+        nodes.set_if_wanted(0);
+        count.set_if_wanted(0);
+        Ok(())
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
+        let asked = Mode::from_number(mode.get()?)?;
+        mode.set(capture::exchange_mode(asked) as u32)
+    }
+}

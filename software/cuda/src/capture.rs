@@ -1,0 +1,338 @@
+//! Capture of streams into graphs.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::code::{Answer, Code};
+use crate::context::Context;
+use crate::graph::{GRAPHS, Graph};
+use crate::operation::Operation;
+use crate::stream::{Kind, Stream};
+use crate::{current, lock};
+
+/// All captures that have not ended. Held where streams begin, join and end one.
+static CAPTURES: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
+/// How many there are, for a quick answer.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// What a capture forbids to other calls that may synchronize, and what a thread asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// To all threads.
+    Global,
+    /// To the thread that began it.
+    ThreadLocal,
+    /// Nothing.
+    Relaxed,
+}
+
+impl Mode {
+    pub(crate) const fn from_number(number: u32) -> Answer<Self> {
+        Ok(match number {
+            0 => Self::Global,
+            1 => Self::ThreadLocal,
+            2 => Self::Relaxed,
+            _ => return Err(Code::INVALID_VALUE),
+        })
+    }
+}
+
+std::thread_local! {
+    static MODE: Cell<Mode> = const { Cell::new(Mode::Global) };
+}
+
+/// Sets the capture mode of the calling thread and returns the one before.
+pub(crate) fn exchange_mode(mode: Mode) -> Mode {
+    MODE.replace(mode)
+}
+
+const ACTIVE: u8 = 1;
+const INVALIDATED: u8 = 2;
+const ENDED: u8 = 3;
+
+/// One capture, of one stream and those that join it.
+pub(crate) struct Capture {
+    pub(crate) id: u64,
+    mode: Mode,
+    /// The thread that began it.
+    thread: u64,
+    context: u64,
+    origin: Weak<Stream>,
+    graph: Arc<Graph>,
+    graph_handle: usize,
+    state: AtomicU8,
+    /// All streams that are captured, the origin among them.
+    streams: Mutex<Vec<Weak<Stream>>>,
+}
+
+/// A place in a graph that is being captured.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) capture: Arc<Capture>,
+    /// The nodes that something at this place comes behind.
+    behind: Vec<usize>,
+}
+
+impl Capture {
+    /// True until it has ended, also if it is invalid.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(Ordering::Acquire) != ENDED
+    }
+
+    fn is_active(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ACTIVE
+    }
+
+    /// Nothing comes of it any more, but it must still be ended.
+    pub(crate) fn invalidate(&self) {
+        let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.state.compare_exchange(ACTIVE, INVALIDATED, set, get);
+    }
+
+    fn check(&self) -> Answer {
+        if self.is_active() {
+            Ok(())
+        } else {
+            Err(Code::STREAM_CAPTURE_INVALIDATED)
+        }
+    }
+}
+
+/// `cuStreamBeginCapture`.
+pub(crate) fn begin(stream: &Arc<Stream>, mode: Mode) -> Answer {
+    static IDS: AtomicU64 = AtomicU64::new(1);
+    if stream.kind == Kind::Legacy {
+        return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let mut captures = lock(&CAPTURES);
+    let mut captured = lock(&stream.captured);
+    if captured.is_some() {
+        return Err(Code::ILLEGAL_STATE);
+    }
+    let graph = Arc::new(Graph::default());
+    let capture = Arc::new(Capture {
+        id: IDS.fetch_add(1, Ordering::Relaxed),
+        mode,
+        thread: current::thread(),
+        context: stream.context.id,
+        origin: Arc::downgrade(stream),
+        graph_handle: GRAPHS.add(graph.clone()),
+        graph,
+        state: AtomicU8::new(ACTIVE),
+        streams: Mutex::new(vec![Arc::downgrade(stream)]),
+    });
+    captures.push(capture.clone());
+    COUNT.store(captures.len(), Ordering::Release);
+    *captured = Some(Place {
+        capture,
+        behind: Vec::new(),
+    });
+    stream.is_captured.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// `cuStreamEndCapture`: the handle of the graph.
+pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
+    let mut captures = lock(&CAPTURES);
+    let place = lock(&stream.captured).clone();
+    let Place { capture, behind } = place.ok_or(Code::ILLEGAL_STATE)?;
+    if !std::ptr::eq(capture.origin.as_ptr(), Arc::as_ptr(stream)) {
+        return Err(Code::STREAM_CAPTURE_UNMATCHED);
+    }
+    if capture.mode != Mode::Relaxed && capture.thread != current::thread() {
+        return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
+    }
+    let mut is_joined = true;
+    for joined in std::mem::take(&mut *lock(&capture.streams)) {
+        let Some(joined) = joined.upgrade() else {
+            continue;
+        };
+        joined.is_captured.store(false, Ordering::Release);
+        let last = lock(&joined.captured).take();
+        is_joined &= last.is_none_or(|last| capture.graph.are_before(&last.behind, &behind));
+    }
+    forget(&mut captures, &capture);
+    let state = capture.state.swap(ENDED, Ordering::AcqRel);
+    let ended = match state {
+        ACTIVE if is_joined => return Ok(capture.graph_handle),
+        ACTIVE => Code::STREAM_CAPTURE_UNJOINED,
+        _ => Code::STREAM_CAPTURE_INVALIDATED,
+    };
+    let _ = GRAPHS.remove(capture.graph_handle);
+    Err(ended)
+}
+
+fn forget(captures: &mut Vec<Arc<Capture>>, capture: &Arc<Capture>) {
+    captures.retain(|known| !Arc::ptr_eq(known, capture));
+    COUNT.store(captures.len(), Ordering::Release);
+}
+
+/// A stream is destroyed. Its capture comes to nothing, and ends if the stream began it.
+pub(crate) fn abandon(stream: &Arc<Stream>) {
+    let mut captures = lock(&CAPTURES);
+    let Some(place) = lock(&stream.captured).take() else {
+        return;
+    };
+    stream.is_captured.store(false, Ordering::Release);
+    let capture = place.capture;
+    capture.invalidate();
+    if !std::ptr::eq(capture.origin.as_ptr(), Arc::as_ptr(stream)) {
+        return;
+    }
+    for joined in std::mem::take(&mut *lock(&capture.streams)) {
+        if let Some(joined) = joined.upgrade() {
+            joined.is_captured.store(false, Ordering::Release);
+            *lock(&joined.captured) = None;
+        }
+    }
+    capture.state.store(ENDED, Ordering::Release);
+    forget(&mut captures, &capture);
+    let _ = GRAPHS.remove(capture.graph_handle);
+}
+
+/// Adds a node if the stream is captured. False if it is not.
+pub(crate) fn add(stream: &Stream, operation: &Operation) -> Answer<bool> {
+    let mut captured = lock(&stream.captured);
+    let Some(place) = &mut *captured else {
+        return Ok(false);
+    };
+    place.capture.check()?;
+    let behind = std::mem::take(&mut place.behind);
+    place.behind = vec![place.capture.graph.add(operation.clone(), behind)];
+    Ok(true)
+}
+
+/// Where the stream is in a graph. `None` if it is not captured. The legacy default stream must not be used beside
+/// captured streams that synchronize with it.
+pub(crate) fn place(stream: &Stream) -> Answer<Option<Place>> {
+    if stream.kind == Kind::Legacy {
+        touch_legacy(&stream.context)?;
+        return Ok(None);
+    }
+    if !stream.is_captured.load(Ordering::Acquire) {
+        return Ok(None);
+    }
+    let place = lock(&stream.captured).clone();
+    if let Some(place) = &place {
+        place.capture.check()?;
+    }
+    Ok(place)
+}
+
+/// The stream comes behind a place in a graph, and becomes part of its capture.
+pub(crate) fn join(stream: &Arc<Stream>, place: &Place) -> Answer {
+    let _captures = lock(&CAPTURES);
+    if !place.capture.is_open() {
+        return Err(Code::INVALID_VALUE);
+    }
+    place.capture.check()?;
+    if stream.kind == Kind::Legacy {
+        place.capture.invalidate();
+        return Err(Code::STREAM_CAPTURE_IMPLICIT);
+    }
+    let mut captured = lock(&stream.captured);
+    match &mut *captured {
+        None => {
+            lock(&place.capture.streams).push(Arc::downgrade(stream));
+            *captured = Some(place.clone());
+            stream.is_captured.store(true, Ordering::Release);
+        }
+        Some(own) if own.capture.id == place.capture.id => {
+            let new = place
+                .behind
+                .iter()
+                .filter(|node| !own.behind.contains(node));
+            let new: Vec<_> = new.copied().collect();
+            own.behind.extend(new);
+        }
+        Some(own) => {
+            own.capture.invalidate();
+            place.capture.invalidate();
+            return Err(Code::STREAM_CAPTURE_MERGE);
+        }
+    }
+    Ok(())
+}
+
+/// The host asks for the progress of a captured stream, which invalidates the capture.
+pub(crate) fn refuse(stream: &Stream) -> Answer {
+    match &*lock(&stream.captured) {
+        None => Ok(()),
+        Some(place) => {
+            place.capture.invalidate();
+            Err(Code::STREAM_CAPTURE_UNSUPPORTED)
+        }
+    }
+}
+
+/// An error if the calling thread must not make a call now that may synchronize. The captures that forbid it are
+/// invalidated by the attempt.
+pub(crate) fn permit() -> Answer {
+    if COUNT.load(Ordering::Acquire) == 0 || MODE.get() == Mode::Relaxed {
+        return Ok(());
+    }
+    let (mode, thread) = (MODE.get(), current::thread());
+    let forbids = |capture: &&Arc<Capture>| match capture.mode {
+        Mode::Relaxed => false,
+        Mode::ThreadLocal => capture.thread == thread,
+        Mode::Global => capture.thread == thread || mode == Mode::Global,
+    };
+    invalidate_all(forbids, Code::STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// An error if the legacy default stream must not be used now: it synchronizes with a stream that is captured.
+pub(crate) fn touch_legacy(context: &Context) -> Answer {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return Ok(());
+    }
+    let forbids = |capture: &&Arc<Capture>| forbids_legacy(capture, context);
+    invalidate_all(forbids, Code::STREAM_CAPTURE_IMPLICIT)
+}
+
+fn forbids_legacy(capture: &Capture, context: &Context) -> bool {
+    let streams = lock(&capture.streams);
+    let mut streams = streams.iter().filter_map(Weak::upgrade);
+    capture.context == context.id && streams.any(|stream| stream.kind == Kind::Blocking)
+}
+
+fn invalidate_all(forbids: impl Fn(&&Arc<Capture>) -> bool, code: Code) -> Answer {
+    let captures = lock(&CAPTURES);
+    let mut answer = Ok(());
+    for capture in captures.iter().filter(forbids) {
+        capture.invalidate();
+        answer = Err(code);
+    }
+    answer
+}
+
+/// What `cuStreamGetCaptureInfo` tells.
+pub(crate) struct Info {
+    /// `CU_STREAM_CAPTURE_STATUS_NONE`, `…_ACTIVE` or `…_INVALIDATED`.
+    pub(crate) status: u32,
+    pub(crate) id: u64,
+    pub(crate) graph: usize,
+}
+
+/// Whether a stream is captured. Harms no capture.
+pub(crate) fn info(stream: &Stream) -> Answer<Info> {
+    if stream.kind == Kind::Legacy && COUNT.load(Ordering::Acquire) > 0 {
+        let captures = lock(&CAPTURES);
+        let mut captures = captures.iter();
+        if captures.any(|capture| forbids_legacy(capture, &stream.context)) {
+            return Err(Code::STREAM_CAPTURE_IMPLICIT);
+        }
+    }
+    Ok(match &*lock(&stream.captured) {
+        None => Info {
+            status: 0,
+            id: 0,
+            graph: 0,
+        },
+        Some(Place { capture, .. }) => Info {
+            status: if capture.is_active() { 1 } else { 2 },
+            id: capture.id,
+            graph: capture.graph_handle,
+        },
+    })
+}

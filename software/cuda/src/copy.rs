@@ -1,0 +1,118 @@
+//! Copies between devices and the host.
+#![allow(unsafe_code, reason = "copies memory that devices reach")]
+
+use std::sync::{Arc, Mutex};
+
+use crate::allocation::Allocation;
+use crate::code::{Answer, Code};
+use crate::operation::Place;
+use crate::{lock, space};
+
+/// Copies `bytes` bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Copy {
+    pub(crate) from: Side,
+    pub(crate) to: Side,
+    pub(crate) bytes: u64,
+}
+
+/// One side of a copy.
+#[derive(Debug, Clone)]
+pub(crate) enum Side {
+    /// An address that the context can reach.
+    Device(u64),
+    /// Memory of the host that no device reaches. The application keeps it until the copy has ended.
+    Host(HostPointer),
+    /// Bytes of the driver, which a call has taken from the host or will give to it.
+    Staged(Arc<Mutex<Vec<u8>>>),
+}
+
+/// An address of the host.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostPointer(pub(crate) *mut u8);
+
+// SAFETY: an address; the application keeps what it points to.
+unsafe impl Send for HostPointer {}
+// SAFETY: as for sending.
+unsafe impl Sync for HostPointer {}
+
+impl Side {
+    /// The side that a host pointer of an application stands for: memory that devices reach, or other memory.
+    pub(crate) fn of_host(pointer: *mut u8) -> Self {
+        let address = pointer.addr() as u64;
+        if space::is_device_address(address) {
+            Self::Device(address)
+        } else {
+            Self::Host(HostPointer(pointer))
+        }
+    }
+
+    /// Bytes that are copied from the host now.
+    pub(crate) fn staged_from(pointer: *const u8, bytes: usize) -> Self {
+        // SAFETY: the application has given `bytes` bytes of memory of the host to be read by this call.
+        let bytes = unsafe { std::slice::from_raw_parts(pointer, bytes) }.to_vec();
+        Self::Staged(Arc::new(Mutex::new(bytes)))
+    }
+
+    /// True if the context can reach it, or it is the host's.
+    fn is_there(&self, context: u64, bytes: u64) -> bool {
+        match self {
+            Self::Device(address) => space::find(context, *address, bytes).is_some(),
+            Self::Host(pointer) => !pointer.0.is_null(),
+            Self::Staged(_) => true,
+        }
+    }
+}
+
+/// Where a side's bytes are, and what keeps them.
+enum Found<'s> {
+    Device { at: *mut u8, _kept: Arc<Allocation> },
+    Host(*mut u8),
+    Staged(std::sync::MutexGuard<'s, Vec<u8>>),
+}
+
+impl Found<'_> {
+    fn of<'s>(side: &'s Side, context: u64, bytes: u64) -> Answer<Found<'s>> {
+        Ok(match side {
+            Side::Device(address) => {
+                let found = space::find(context, *address, bytes);
+                let (kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
+                Found::Device { at, _kept: kept }
+            }
+            Side::Host(pointer) => Found::Host(pointer.0),
+            Side::Staged(staged) => Found::Staged(lock(staged)),
+        })
+    }
+
+    fn pointer(&mut self) -> *mut u8 {
+        match self {
+            Found::Device { at, .. } | Found::Host(at) => *at,
+            Found::Staged(bytes) => bytes.as_mut_ptr(),
+        }
+    }
+}
+
+impl Copy {
+    /// An invalid value if one side is not there now.
+    pub(crate) fn check(&self, context: u64) -> Answer {
+        let there = |side: &Side| side.is_there(context, self.bytes);
+        if self.bytes == 0 || there(&self.from) && there(&self.to) {
+            Ok(())
+        } else {
+            Err(Code::INVALID_VALUE)
+        }
+    }
+
+    pub(crate) fn run(&self, place: &Place<'_>) -> Answer {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        let mut from = Found::of(&self.from, place.context, self.bytes)?;
+        let mut to = Found::of(&self.to, place.context, self.bytes)?;
+        let (from, to) = (from.pointer(), to.pointer());
+        // SAFETY: both sides have so many bytes: `find` has found them, the application has promised
+        // them, or they were staged. They are kept meanwhile.
+        unsafe { std::ptr::copy(from, to, self.bytes as usize) };
+        Ok(())
+    }
+}

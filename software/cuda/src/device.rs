@@ -1,0 +1,219 @@
+//! The devices: one for each twin that the settings name.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex};
+
+use syncline_software_payload::Twin;
+
+use crate::code::{Answer, Code};
+use crate::context::{CONTEXTS, Context};
+use crate::lock;
+use crate::settings::settings;
+use crate::table::new_handle;
+
+/// The version of the driver API, as `cuDriverGetVersion` tells it.
+pub(crate) const VERSION: i32 = 13_000;
+/// The greatest stream priority. The least is 0.
+pub(crate) const GREATEST_PRIORITY: i32 = -5;
+/// Threads of a block.
+pub(crate) const MAX_THREADS: u32 = 1024;
+/// Memory of a device.
+pub(crate) const MEMORY: u64 = 8 << 30;
+
+/// A device.
+pub(crate) struct Device {
+    pub(crate) twin: Twin,
+    /// Bytes that are allocated.
+    pub(crate) used: AtomicU64,
+    /// The handle of its primary context, which stays the same.
+    primary_handle: usize,
+    primary: Mutex<Primary>,
+}
+
+#[derive(Default)]
+struct Primary {
+    context: Option<Arc<Context>>,
+    retained: u64,
+}
+
+static INITIALIZED: AtomicBool = AtomicBool::new(false);
+
+/// `cuInit`.
+pub(crate) fn initialize() -> Answer {
+    match settings() {
+        Ok(settings) => {
+            if !INITIALIZED.swap(true, Ordering::AcqRel)
+                && let Some(seed) = settings.seed
+            {
+                eprintln!("software CUDA driver: random delays from seed {seed}");
+            }
+            Ok(())
+        }
+        Err(reason) => {
+            eprintln!("software CUDA driver: {reason}");
+            Err(Code::INVALID_VALUE)
+        }
+    }
+}
+
+/// All devices, once the driver is initialized.
+pub(crate) fn devices() -> Answer<&'static [Device]> {
+    static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
+        let twins = settings().map_or(&[][..], |settings| &settings.devices);
+        twins.iter().copied().map(Device::new).collect()
+    });
+    if !INITIALIZED.load(Ordering::Acquire) {
+        return Err(Code::NOT_INITIALIZED);
+    }
+    Ok(&DEVICES)
+}
+
+/// The device that a `CUdevice` names.
+pub(crate) fn device(ordinal: i32) -> Answer<&'static Device> {
+    let index = usize::try_from(ordinal).map_err(|_| Code::INVALID_DEVICE)?;
+    devices()?.get(index).ok_or(Code::INVALID_DEVICE)
+}
+
+impl Device {
+    fn new(twin: Twin) -> Self {
+        Self {
+            twin,
+            used: AtomicU64::new(0),
+            primary_handle: new_handle(),
+            primary: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("Software CUDA ({})", self.twin.name())
+    }
+
+    /// Takes memory of the device. [`Device::give_back`] returns it.
+    pub(crate) fn take(&self, bytes: u64) -> Answer {
+        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= MEMORY);
+        self.used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+            .map(|_| ())
+            .map_err(|_| Code::OUT_OF_MEMORY)
+    }
+
+    pub(crate) fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// The handle of the primary context, which is made if there is none.
+    pub(crate) fn retain_primary(&'static self, ordinal: i32) -> Answer<usize> {
+        let mut primary = lock(&self.primary);
+        if primary.context.is_none() {
+            let context = Context::new(self, ordinal, self.primary_handle);
+            CONTEXTS.put(self.primary_handle, context.clone());
+            primary.context = Some(context);
+        }
+        primary.retained += 1;
+        Ok(self.primary_handle)
+    }
+
+    /// Destroys the primary context with its last reference.
+    pub(crate) fn release_primary(&self) -> Answer {
+        let gone = {
+            let mut primary = lock(&self.primary);
+            if primary.retained == 0 {
+                return Err(Code::INVALID_CONTEXT);
+            }
+            primary.retained -= 1;
+            if primary.retained > 0 {
+                return Ok(());
+            }
+            primary.context.take()
+        };
+        self.end_primary(gone);
+        Ok(())
+    }
+
+    /// Destroys the primary context with all that is in it, whatever retains it.
+    pub(crate) fn reset_primary(&self) {
+        let gone = {
+            let mut primary = lock(&self.primary);
+            primary.retained = 0;
+            primary.context.take()
+        };
+        self.end_primary(gone);
+    }
+
+    fn end_primary(&self, context: Option<Arc<Context>>) {
+        if let Some(context) = context {
+            let _ = CONTEXTS.remove(self.primary_handle);
+            context.end();
+        }
+    }
+
+    /// True if the primary context exists.
+    pub(crate) fn has_primary(&self) -> bool {
+        lock(&self.primary).context.is_some()
+    }
+
+    pub(crate) const fn is_primary(&self, handle: usize) -> bool {
+        self.primary_handle == handle
+    }
+}
+
+/// The number of attributes that CUDA 13 has.
+const ATTRIBUTES: u32 = 144;
+
+/// The value of an attribute. Attributes that are not listed are 0: the device cannot do it.
+pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
+    if attribute == 0 || attribute > ATTRIBUTES {
+        return Err(Code::INVALID_VALUE);
+    }
+    Ok(match attribute {
+        // Threads of a block, block dimensions, grid dimensions.
+        1..=3 => MAX_THREADS as i32,
+        4 => 64,
+        5 => i32::MAX,
+        6 | 7 => 65_535,
+        // Shared and constant memory, warp, pitch, registers.
+        8 => 48 << 10,
+        9 => 64 << 10,
+        10 => 32,
+        11 => i32::MAX,
+        12 => 65_536,
+        // Clock rate in kHz, texture alignment, overlap of copies, multiprocessors.
+        13 => 1_000_000,
+        14 => 512,
+        15 | 16 => 1,
+        // Mapped host memory, concurrent kernels, copy engines, unified addressing.
+        19 | 31 | 40 | 41 => 1,
+        // Threads of a multiprocessor.
+        39 => 2048,
+        // Compute capability 9.0; its minor number is 0.
+        75 => 9,
+        // Stream priorities.
+        78 => 1,
+        // Registered memory has the host's address; memory operations of streams, the first version.
+        91..=94 => 1,
+        // Host memory can be registered, timeline semaphores can be imported.
+        99 | 114 => 1,
+        // Memory operations of 64 bits and with NOR, events of other processes.
+        122 | 123 | 125 => 1,
+        _ => 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_those_that_the_backend_asks_for() {
+        for asked in [19, 41, 114, 122, 125] {
+            assert_eq!(attribute(asked), Ok(1), "{asked}");
+        }
+        // No prohibited compute mode, no flush of remote writes, no memory pools.
+        for asked in [20, 98, 115] {
+            assert_eq!(attribute(asked), Ok(0), "{asked}");
+        }
+        assert_eq!(attribute(0), Err(Code::INVALID_VALUE));
+        assert_eq!(attribute(100_000), Err(Code::INVALID_VALUE));
+    }
+}

@@ -1,0 +1,215 @@
+//! Events.
+
+use std::sync::{Arc, Mutex};
+
+use crate::capture::{self, Place};
+use crate::code::{Answer, Code};
+use crate::context::Context;
+use crate::lock;
+use crate::mark::Mark;
+use crate::operation::Operation;
+use crate::shared_event::SharedEvent;
+use crate::stream::Stream;
+use crate::table::Table;
+
+/// All live events.
+pub(crate) static EVENTS: Table<Event> = Table::new();
+
+/// `CU_EVENT_DISABLE_TIMING`.
+pub(crate) const DISABLE_TIMING: u32 = 2;
+/// `CU_EVENT_INTERPROCESS`.
+pub(crate) const INTERPROCESS: u32 = 4;
+/// All flags that there are, `CU_EVENT_BLOCKING_SYNC` among them.
+const FLAGS: u32 = 1 | DISABLE_TIMING | INTERPROCESS;
+/// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`.
+const EXTERNAL: u32 = 1;
+/// Times are multiples of this, in nanoseconds.
+const RESOLUTION: u64 = 500;
+
+/// An event.
+pub(crate) struct Event {
+    pub(crate) context: Arc<Context>,
+    flags: u32,
+    state: Mutex<State>,
+    shared: Option<Arc<SharedEvent>>,
+}
+
+/// What an event stands for.
+enum State {
+    /// Nothing yet. It counts as complete.
+    Unrecorded,
+    Recorded(Mark),
+    Captured(Place),
+}
+
+impl Event {
+    pub(crate) fn create(context: Arc<Context>, flags: u32) -> Answer<Arc<Self>> {
+        let is_shared = flags & INTERPROCESS != 0;
+        if flags & !FLAGS != 0 || is_shared && flags & DISABLE_TIMING == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let shared = if is_shared {
+            Some(Arc::new(SharedEvent::create()?))
+        } else {
+            None
+        };
+        Ok(Arc::new(Self::new(context, flags, shared)))
+    }
+
+    /// The event of another process.
+    pub(crate) fn opened(context: Arc<Context>, shared: SharedEvent) -> Arc<Self> {
+        let flags = INTERPROCESS | DISABLE_TIMING;
+        Arc::new(Self::new(context, flags, Some(Arc::new(shared))))
+    }
+
+    const fn new(context: Arc<Context>, flags: u32, shared: Option<Arc<SharedEvent>>) -> Self {
+        Self {
+            context,
+            flags,
+            state: Mutex::new(State::Unrecorded),
+            shared,
+        }
+    }
+
+    /// The event that a handle names, in a sound context.
+    pub(crate) fn find(handle: usize) -> Answer<Arc<Self>> {
+        let event = EVENTS.get(handle)?;
+        event.context.check()?;
+        Ok(event)
+    }
+
+    pub(crate) const fn shared(&self) -> Option<&Arc<SharedEvent>> {
+        self.shared.as_ref()
+    }
+
+    /// A new record, which the event stands for from now on.
+    pub(crate) fn new_record(&self) -> Mark {
+        let mark = match &self.shared {
+            Some(shared) => Mark::Shared(shared.clone(), shared.number_record()),
+            None => Mark::new(),
+        };
+        *lock(&self.state) = State::Recorded(mark.clone());
+        mark
+    }
+
+    /// The latest record, if there is one. A place in a graph is none.
+    fn latest(&self) -> Option<Mark> {
+        if let Some(shared) = &self.shared {
+            return Some(Mark::Shared(shared.clone(), shared.latest()));
+        }
+        match &*lock(&self.state) {
+            State::Recorded(mark) => Some(mark.clone()),
+            State::Unrecorded | State::Captured(_) => None,
+        }
+    }
+
+    /// The latest record, or one that is reached already.
+    pub(crate) fn latest_or_reached(&self) -> Mark {
+        self.latest().unwrap_or_else(|| {
+            let reached = Mark::new();
+            reached.complete();
+            reached
+        })
+    }
+
+    /// The place in a graph that the event stands for.
+    fn place(&self) -> Option<Place> {
+        match &*lock(&self.state) {
+            State::Captured(place) => Some(place.clone()),
+            State::Unrecorded | State::Recorded(_) => None,
+        }
+    }
+
+    /// `cuEventRecordWithFlags`.
+    pub(crate) fn record(self: &Arc<Self>, stream: &Arc<Stream>, flags: u32) -> Answer {
+        if self.context.id != stream.context.id {
+            return Err(Code::INVALID_HANDLE);
+        }
+        let captured = capture::place(stream)?;
+        match (flags, captured) {
+            (0, None) => {
+                let mark = self.new_record();
+                stream.enqueue(Operation::Record(mark)).map(|_| ())
+            }
+            (0, Some(place)) => {
+                *lock(&self.state) = State::Captured(place);
+                Ok(())
+            }
+            (EXTERNAL, Some(_)) => stream.submit(Operation::RecordAtLaunch(self.clone())),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    /// `cuStreamWaitEvent`.
+    pub(crate) fn waited_for_by(self: &Arc<Self>, stream: &Arc<Stream>, flags: u32) -> Answer {
+        let captured = capture::place(stream)?;
+        match flags {
+            0 => {}
+            EXTERNAL if captured.is_some() => {
+                return stream.submit(Operation::WaitAtLaunch(self.clone()));
+            }
+            _ => return Err(Code::INVALID_VALUE),
+        }
+        if let Some(place) = self.place() {
+            return capture::join(stream, &place);
+        }
+        match (self.latest(), captured) {
+            // An event that was never recorded orders nothing.
+            (None, _) => Ok(()),
+            (Some(_), Some(captured)) => {
+                captured.capture.invalidate();
+                Err(Code::STREAM_CAPTURE_ISOLATION)
+            }
+            (Some(mark), None) if mark.is_reached() => Ok(()),
+            (Some(mark), None) => stream.enqueue(Operation::Wait(mark)).map(|_| ()),
+        }
+    }
+
+    /// The latest record, of which a host may ask. A place in a graph is an error, and asking for it invalidates
+    /// the capture.
+    fn asked(&self) -> Answer<Option<Mark>> {
+        if let Some(place) = self.place() {
+            if !place.capture.is_open() {
+                return Err(Code::INVALID_VALUE);
+            }
+            place.capture.invalidate();
+            return Err(Code::CAPTURED_EVENT);
+        }
+        capture::permit()?;
+        Ok(self.latest())
+    }
+
+    /// `cuEventQuery`.
+    pub(crate) fn query(&self) -> Answer {
+        match self.asked()? {
+            Some(mark) if !mark.is_reached() => Err(Code::NOT_READY),
+            _ => Ok(()),
+        }
+    }
+
+    /// `cuEventSynchronize`.
+    pub(crate) fn synchronize(&self) -> Answer {
+        if let Some(mark) = self.asked()? {
+            mark.wait(&self.context.life);
+        }
+        self.context.check()
+    }
+
+    /// `cuEventElapsedTime`, in milliseconds.
+    pub(crate) fn elapsed(start: &Self, end: &Self) -> Answer<f32> {
+        if (start.flags | end.flags) & DISABLE_TIMING != 0 {
+            return Err(Code::INVALID_HANDLE);
+        }
+        let time = |event: &Self| match event.place() {
+            Some(_) => Err(Code::INVALID_VALUE),
+            None => {
+                let mark = event.latest().ok_or(Code::INVALID_HANDLE)?;
+                mark.time().ok_or(Code::NOT_READY)
+            }
+        };
+        let steps = |event| Ok(time(event)? / RESOLUTION);
+        let (start, end) = (steps(start)?, steps(end)?);
+        let passed = end as i64 - start as i64;
+        Ok((passed as f64 * RESOLUTION as f64 / 1e6) as f32)
+    }
+}

@@ -1,0 +1,40 @@
+//! Calls that fail because a setting says so.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::code::Code;
+use crate::settings::{Effect, settings};
+
+/// What becomes of a call.
+pub(crate) enum Verdict {
+    Runs,
+    /// It fails and has no effect.
+    Fails(Code),
+    /// It fails although it took effect.
+    RunsAndFails(Code),
+}
+
+/// How often the function that is to fail has been called.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a call of the function `name`, and says whether it fails.
+pub(crate) fn before(name: &str) -> Verdict {
+    let Some(fail) = settings().ok().and_then(|settings| settings.fail.as_ref()) else {
+        return Verdict::Runs;
+    };
+    if fail.function != name {
+        return Verdict::Runs;
+    }
+    let call = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
+    match fail.effect {
+        Effect::None if call == fail.call => Verdict::Fails(fail.code),
+        Effect::NoneFromThere if call >= fail.call => Verdict::Fails(fail.code),
+        Effect::Full if call == fail.call => Verdict::RunsAndFails(fail.code),
+        _ => Verdict::Runs,
+    }
+}
+
+/// How many calls of the function that is to fail have been made.
+pub(crate) fn calls() -> u64 {
+    CALLS.load(Ordering::Relaxed)
+}

@@ -1,0 +1,210 @@
+//! Modules, their kernels, and launches.
+#![allow(unsafe_code, reason = "kernels access memory that devices reach")]
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex};
+
+use syncline_software_ptx::{Entry, Fault, Launch, Machine, Module as Ptx};
+
+use crate::allocation::Allocation;
+use crate::code::{Answer, Code};
+use crate::context::Context;
+use crate::operation::Place;
+use crate::table::Table;
+use crate::{lock, mark, space};
+
+/// All loaded modules.
+pub(crate) static MODULES: Table<Module> = Table::new();
+/// All functions of loaded modules that the application has asked for.
+pub(crate) static FUNCTIONS: Table<Function> = Table::new();
+
+/// A loaded module.
+pub(crate) struct Module {
+    pub(crate) context: Arc<Context>,
+    ptx: Ptx,
+    /// The handles of its functions, with their names: each function has one handle.
+    functions: Mutex<Vec<(String, usize)>>,
+}
+
+/// A kernel of a module.
+pub(crate) struct Function {
+    pub(crate) context: Arc<Context>,
+    pub(crate) entry: Arc<Entry>,
+}
+
+impl Module {
+    /// Reads a text in PTX.
+    pub(crate) fn load(context: Arc<Context>, text: &str) -> Answer<usize> {
+        let ptx = Ptx::parse(text).map_err(|error| {
+            // The driver API has no place for it but the log of a compiler.
+            if std::env::var_os("SYNCLINE_SOFTWARE_CUDA_VERBOSE").is_some() {
+                eprintln!("software CUDA driver: {error}");
+            }
+            Code::INVALID_PTX
+        })?;
+        Ok(MODULES.add(Arc::new(Self {
+            context,
+            ptx,
+            functions: Mutex::default(),
+        })))
+    }
+
+    /// The handle of a function.
+    pub(crate) fn function(&self, name: &str) -> Answer<usize> {
+        let entry = self.ptx.entry(name).ok_or(Code::NOT_FOUND)?;
+        let mut functions = lock(&self.functions);
+        if let Some((_, handle)) = functions.iter().find(|(known, _)| known == name) {
+            return Ok(*handle);
+        }
+        let handle = FUNCTIONS.add(Arc::new(Function {
+            context: self.context.clone(),
+            entry,
+        }));
+        functions.push((name.into(), handle));
+        Ok(handle)
+    }
+
+    /// Its functions become invalid.
+    pub(crate) fn unload(&self) {
+        for (_, handle) in lock(&self.functions).drain(..) {
+            let _ = FUNCTIONS.remove(handle);
+        }
+    }
+}
+
+/// A launch of a kernel, with its parameters.
+pub(crate) struct KernelLaunch {
+    entry: Arc<Entry>,
+    launch: Launch,
+}
+
+impl KernelLaunch {
+    /// Checks the launch.
+    pub(crate) fn new(entry: Arc<Entry>, launch: Launch) -> Answer<Self> {
+        entry.check(&launch).map_err(|_| Code::INVALID_VALUE)?;
+        Ok(Self { entry, launch })
+    }
+
+    pub(crate) fn run(&self, place: &Place<'_>) -> Answer {
+        let device = DeviceMachine {
+            place,
+            last: Mutex::new(None),
+        };
+        match self.entry.run(&self.launch, &device) {
+            Ok(()) => Ok(()),
+            // The context is over, so this is no error of the kernel.
+            Err(Fault::Stopped) => Ok(()),
+            Err(Fault::Misaligned { .. }) => Err(Code::MISALIGNED_ADDRESS),
+            Err(Fault::Trap) => Err(Code::LAUNCH_FAILED),
+            Err(_) => Err(Code::ILLEGAL_ADDRESS),
+        }
+    }
+}
+
+/// What a kernel sees: the memory of its context, and the clock.
+struct DeviceMachine<'p> {
+    place: &'p Place<'p>,
+    /// The allocation of the last access. Nothing is freed while a kernel runs.
+    last: Mutex<Option<Arc<Allocation>>>,
+}
+
+impl DeviceMachine<'_> {
+    /// Where this process finds the bytes.
+    fn find(&self, address: u64, bytes: u32, write: bool) -> Result<*mut u8, Fault> {
+        let length = u64::from(bytes);
+        let mut last = lock(&self.last);
+        let known = last.as_ref().and_then(|last| last.alias(address, length));
+        if let Some(alias) = known {
+            return Ok(alias);
+        }
+        let found = space::find(self.place.context, address, length);
+        let (allocation, alias) = found.ok_or(Fault::Address {
+            address,
+            bytes,
+            write,
+        })?;
+        *last = Some(allocation);
+        Ok(alias)
+    }
+
+    fn word<W>(&self, address: u64, write: bool) -> Result<*mut W, Fault> {
+        let bytes = size_of::<W>() as u32;
+        if !address.is_multiple_of(u64::from(bytes)) {
+            return Err(Fault::Misaligned {
+                address,
+                bytes,
+                write,
+            });
+        }
+        Ok(self.find(address, bytes, write)?.cast())
+    }
+}
+
+impl Machine for DeviceMachine<'_> {
+    fn load(&self, address: u64, bytes: u32) -> Result<u64, Fault> {
+        let order = Ordering::Relaxed;
+        // SAFETY: `word` has found so many aligned bytes, which are kept while the kernel runs. Any bytes are
+        // atomics.
+        Ok(unsafe {
+            match bytes {
+                1 => AtomicU8::from_ptr(self.word(address, false)?)
+                    .load(order)
+                    .into(),
+                2 => AtomicU16::from_ptr(self.word(address, false)?)
+                    .load(order)
+                    .into(),
+                4 => AtomicU32::from_ptr(self.word(address, false)?)
+                    .load(order)
+                    .into(),
+                _ => AtomicU64::from_ptr(self.word(address, false)?).load(order),
+            }
+        })
+    }
+
+    fn store(&self, address: u64, bytes: u32, value: u64) -> Result<(), Fault> {
+        let order = Ordering::Relaxed;
+        // SAFETY: as for `load`.
+        unsafe {
+            match bytes {
+                1 => AtomicU8::from_ptr(self.word(address, true)?).store(value as u8, order),
+                2 => AtomicU16::from_ptr(self.word(address, true)?).store(value as u16, order),
+                4 => AtomicU32::from_ptr(self.word(address, true)?).store(value as u32, order),
+                _ => AtomicU64::from_ptr(self.word(address, true)?).store(value, order),
+            }
+        }
+        Ok(())
+    }
+
+    fn update(
+        &self,
+        address: u64,
+        bytes: u32,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, Fault> {
+        let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: as for `load`.
+        unsafe {
+            if bytes == 4 {
+                let word = AtomicU32::from_ptr(self.word(address, true)?);
+                let changed = word.fetch_update(set, get, |old| Some(change(old.into()) as u32));
+                return Ok(changed.unwrap_or_else(|old| old).into());
+            }
+            let word = AtomicU64::from_ptr(self.word(address, true)?);
+            let changed = word.fetch_update(set, get, |old| Some(change(old)));
+            Ok(changed.unwrap_or_else(|old| old))
+        }
+    }
+
+    fn global_timer(&self) -> u64 {
+        mark::now()
+    }
+
+    fn pause(&self) -> bool {
+        std::thread::yield_now();
+        self.place.life.is_over()
+    }
+
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,197 @@
+//! Memory operations of streams: waits for values in memory, and writes of them.
+#![allow(unsafe_code, reason = "accesses memory that devices reach")]
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::allocation::Allocation;
+use crate::backoff::Backoff;
+use crate::code::{Answer, Code};
+use crate::operation::Place;
+use crate::space;
+
+/// One operation on 32 or 64 bits of memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum MemoryOp {
+    Wait {
+        address: u64,
+        value: u64,
+        width: Width,
+        until: Until,
+    },
+    Write {
+        address: u64,
+        value: u64,
+        width: Width,
+    },
+    /// Orders what is before it and what is behind it. Commands of a stream are always in order here.
+    Barrier,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    Bits32,
+    Bits64,
+}
+
+/// When a wait ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The value is reached or passed, in a counter that wraps around.
+    Reached,
+    Equal,
+    /// A common bit is set.
+    And,
+    /// Some bit is set in neither.
+    Nor,
+}
+
+impl Width {
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Bits32 => 4,
+            Self::Bits64 => 8,
+        }
+    }
+}
+
+impl Until {
+    /// From the flags of a wait, without `CU_STREAM_WAIT_VALUE_FLUSH`, which the devices do not offer.
+    pub(crate) const fn from_flags(flags: u32) -> Answer<Self> {
+        Ok(match flags {
+            0 => Self::Reached,
+            1 => Self::Equal,
+            2 => Self::And,
+            3 => Self::Nor,
+            _ => return Err(Code::INVALID_VALUE),
+        })
+    }
+
+    /// True if a wait for `value` ends at `now`.
+    pub(crate) const fn is_met(self, now: u64, value: u64, width: Width) -> bool {
+        match (self, width) {
+            (Self::Reached, Width::Bits64) => now.wrapping_sub(value) as i64 >= 0,
+            (Self::Reached, Width::Bits32) => (now as u32).wrapping_sub(value as u32) as i32 >= 0,
+            (Self::Equal, Width::Bits64) => now == value,
+            (Self::Equal, Width::Bits32) => now as u32 == value as u32,
+            (Self::And, Width::Bits64) => now & value != 0,
+            (Self::And, Width::Bits32) => (now & value) as u32 != 0,
+            (Self::Nor, Width::Bits64) => !(now | value) != 0,
+            (Self::Nor, Width::Bits32) => !(now | value) as u32 != 0,
+        }
+    }
+}
+
+/// A word that devices reach, and what keeps it.
+struct Word {
+    at: *mut u8,
+    width: Width,
+    _kept: std::sync::Arc<Allocation>,
+}
+
+impl Word {
+    fn find(context: u64, address: u64, width: Width) -> Option<Self> {
+        if !address.is_multiple_of(width.bytes()) {
+            return None;
+        }
+        let (kept, at) = space::find(context, address, width.bytes())?;
+        Some(Self {
+            at,
+            width,
+            _kept: kept,
+        })
+    }
+
+    const fn narrow(&self) -> &AtomicU32 {
+        // SAFETY: found, kept and aligned. Any bytes are an atomic.
+        unsafe { AtomicU32::from_ptr(self.at.cast()) }
+    }
+
+    const fn wide(&self) -> &AtomicU64 {
+        // SAFETY: as above; only for 64 bits.
+        unsafe { AtomicU64::from_ptr(self.at.cast()) }
+    }
+
+    fn load(&self) -> u64 {
+        match self.width {
+            Width::Bits32 => self.narrow().load(Ordering::Acquire).into(),
+            Width::Bits64 => self.wide().load(Ordering::Acquire),
+        }
+    }
+
+    fn store(&self, value: u64) {
+        match self.width {
+            Width::Bits32 => self.narrow().store(value as u32, Ordering::Release),
+            Width::Bits64 => self.wide().store(value, Ordering::Release),
+        }
+    }
+}
+
+impl MemoryOp {
+    /// An invalid value if the word is not there now.
+    pub(crate) fn check(&self, context: u64) -> Answer {
+        match *self {
+            Self::Barrier => Ok(()),
+            Self::Wait { address, width, .. } | Self::Write { address, width, .. } => {
+                let found = Word::find(context, address, width);
+                found.map(|_| ()).ok_or(Code::INVALID_VALUE)
+            }
+        }
+    }
+
+    pub(crate) fn run(&self, place: &Place<'_>) -> Answer {
+        match *self {
+            Self::Barrier => {}
+            Self::Write {
+                address,
+                value,
+                width,
+            } => {
+                let word = Word::find(place.context, address, width);
+                word.ok_or(Code::ILLEGAL_ADDRESS)?.store(value);
+                crate::news::tell();
+            }
+            Self::Wait {
+                address,
+                value,
+                width,
+                until,
+            } => {
+                let word = Word::find(place.context, address, width);
+                let word = word.ok_or(Code::ILLEGAL_ADDRESS)?;
+                // The host and other processes write without notice.
+                let mut backoff = Backoff::new();
+                while !until.is_met(word.load(), value, width) && !place.life.is_over() {
+                    backoff.rest();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_compares_in_a_circle() {
+        for (now, value, met) in [
+            (5, 5, true),
+            (4, 5, false),
+            (6, 5, true),
+            (3, u64::MAX, true),
+            (u64::MAX, 3, false),
+            (5 + (1 << 63), 5, false),
+        ] {
+            let is_met = Until::Reached.is_met(now, value, Width::Bits64);
+            assert_eq!(is_met, met, "{now} {value}");
+        }
+        assert!(Until::Reached.is_met(3, u64::from(u32::MAX), Width::Bits32));
+        assert!(!Until::Equal.is_met(6, 5, Width::Bits64));
+        assert!(Until::And.is_met(6, 2, Width::Bits64));
+        assert!(!Until::And.is_met(4, 3, Width::Bits64));
+        assert!(Until::Nor.is_met(1, 2, Width::Bits64));
+        assert!(!Until::Nor.is_met(u64::MAX, 0, Width::Bits64));
+        assert!(!Until::Nor.is_met(0xffff_ffff, 0, Width::Bits32));
+    }
+}

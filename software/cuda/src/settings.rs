@@ -1,0 +1,200 @@
+//! Settings from the environment.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use syncline_software_payload::Twin;
+
+use crate::code::Code;
+
+/// What the environment says, read once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// The devices, in the order of their ordinals.
+    pub(crate) devices: Vec<Twin>,
+    /// Hardware connections of a context, for each stream priority.
+    pub(crate) connections: usize,
+    /// Connections make random delays from this seed.
+    pub(crate) seed: Option<u64>,
+    /// Each command takes so much longer.
+    pub(crate) slow: Duration,
+    /// Imports of the wrong kind are refused.
+    pub(crate) strict: bool,
+    /// One function that fails.
+    pub(crate) fail: Option<Fail>,
+}
+
+/// A function that fails at one of its calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fail {
+    pub(crate) function: String,
+    /// 1 for the first call.
+    pub(crate) call: u64,
+    pub(crate) code: Code,
+    pub(crate) effect: Effect,
+}
+
+/// What a call that fails does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    None,
+    /// Nothing, and later calls fail too.
+    NoneFromThere,
+    /// What it does when it succeeds.
+    Full,
+}
+
+/// The settings, or what is wrong with the environment.
+pub(crate) fn settings() -> Result<&'static Settings, &'static str> {
+    static SETTINGS: LazyLock<Result<Settings, String>> =
+        LazyLock::new(|| Settings::read(|name| std::env::var(name).ok()));
+    SETTINGS.as_ref().map_err(String::as_str)
+}
+
+impl Settings {
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let of = |name: &str| {
+            let name = format!("SYNCLINE_SOFTWARE_CUDA_{name}");
+            let value = variable(&name).filter(|value| !value.is_empty());
+            value.map(|value| (name, value))
+        };
+        let number = |given: Option<(String, String)>| match given {
+            None => Ok(None),
+            Some((name, value)) => match value.parse::<u64>() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => Err(format!("{name}={value}: not a whole number")),
+            },
+        };
+        Ok(Self {
+            devices: of("DEVICES").map_or(Ok(Twin::ALL.to_vec()), |(name, value)| {
+                devices(&value).map_err(|reason| format!("{name}={value}: {reason}"))
+            })?,
+            connections: connections(variable("CUDA_DEVICE_MAX_CONNECTIONS").as_deref()),
+            seed: number(of("SEED"))?,
+            slow: Duration::from_micros(number(of("SLOW"))?.unwrap_or(0)),
+            strict: match of("STRICT") {
+                None => false,
+                Some((_, value)) if value == "0" => false,
+                Some((_, value)) if value == "1" => true,
+                Some((name, value)) => return Err(format!("{name}={value}: neither 0 nor 1")),
+            },
+            fail: of("FAIL")
+                .map(|(name, value)| {
+                    fail(&value).ok_or_else(|| {
+                        format!("{name}={value}: not FUNCTION:CALL:CODE or FUNCTION:CALL:CODE:MODE")
+                    })
+                })
+                .transpose()?,
+        })
+    }
+}
+
+/// Names with commas between them. A device may be named once.
+fn devices(names: &str) -> Result<Vec<Twin>, String> {
+    let mut devices = Vec::new();
+    for name in names.split(',').map(str::trim) {
+        let known = Twin::ALL.into_iter().find(|twin| twin.name() == name);
+        match known {
+            None => return Err(format!("there is no device {name:?}")),
+            Some(twin) if devices.contains(&twin) => return Err(format!("{name:?} twice")),
+            Some(twin) => devices.push(twin),
+        }
+    }
+    Ok(devices)
+}
+
+/// As NVIDIA documents it: 1 to 32, and 8 if the variable says nothing useful.
+fn connections(value: Option<&str>) -> usize {
+    const DEFAULT: usize = 8;
+    let given = value.and_then(|value| value.parse().ok());
+    given
+        .filter(|count| (1..=32).contains(count))
+        .unwrap_or(DEFAULT)
+}
+
+fn fail(value: &str) -> Option<Fail> {
+    let mut parts = value.split(':');
+    let (function, call, code) = (parts.next()?, parts.next()?, parts.next()?);
+    let effect = match parts.next() {
+        None => Effect::None,
+        Some("always") => Effect::NoneFromThere,
+        Some("after") => Effect::Full,
+        Some(_) => return None,
+    };
+    let code = Code::from_number(code.parse().ok()?);
+    let fail = Fail {
+        function: function.into(),
+        call: call.parse().ok().filter(|call| *call > 0)?,
+        code,
+        effect,
+    };
+    let known = function.starts_with("cu") && code != Code::SUCCESS && code.name().is_some();
+    (known && parts.next().is_none()).then_some(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use super::*;
+
+    fn read(name: &str, value: &str) -> Result<Settings, String> {
+        Settings::read(|asked| (asked == name).then(|| value.into()))
+    }
+
+    #[test]
+    fn nothing_set_gives_both_devices() {
+        let settings = Settings::read(|_| None).unwrap();
+        assert_eq!(settings.devices, Twin::ALL);
+        assert_eq!((settings.connections, settings.strict), (8, false));
+    }
+
+    #[test]
+    fn senseless_values_are_refused() {
+        for (name, value) in [
+            ("SYNCLINE_SOFTWARE_CUDA_DEVICES", "lavapipe,none"),
+            ("SYNCLINE_SOFTWARE_CUDA_DEVICES", "lavapipe,lavapipe"),
+            ("SYNCLINE_SOFTWARE_CUDA_SEED", "many"),
+            ("SYNCLINE_SOFTWARE_CUDA_SLOW", "-1"),
+            ("SYNCLINE_SOFTWARE_CUDA_STRICT", "yes"),
+            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord"),
+            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:0:2"),
+            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:0"),
+            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:12345"),
+            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:2:never"),
+        ] {
+            let refused = read(name, value).unwrap_err();
+            assert!(
+                refused.contains(name) && refused.contains(value),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_function_can_fail_in_three_ways() {
+        for (text, effect) in [
+            ("cuEventRecord:3:2", Effect::None),
+            ("cuEventRecord:3:2:always", Effect::NoneFromThere),
+            ("cuEventRecord:3:2:after", Effect::Full),
+        ] {
+            let fail = read("SYNCLINE_SOFTWARE_CUDA_FAIL", text).unwrap().fail;
+            let expected = Fail {
+                function: "cuEventRecord".into(),
+                call: 3,
+                code: Code::OUT_OF_MEMORY,
+                effect,
+            };
+            assert_eq!(fail, Some(expected));
+        }
+    }
+
+    #[test]
+    fn one_device_can_be_chosen() {
+        let settings = read("SYNCLINE_SOFTWARE_CUDA_DEVICES", "swiftshader").unwrap();
+        assert_eq!(settings.devices, [Twin::SwiftShader]);
+        let settings = read("CUDA_DEVICE_MAX_CONNECTIONS", "2").unwrap();
+        assert_eq!(settings.connections, 2);
+    }
+}

@@ -1,0 +1,213 @@
+//! What is behind an event that several processes have: a page of memory.
+#![allow(unsafe_code, reason = "maps memory that other processes have, too")]
+
+use std::fs::OpenOptions;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::code::{Answer, Code};
+
+const MAGIC: u64 = u64::from_ne_bytes(*b"SLevent1");
+const BYTES: usize = 8192;
+/// So many records may be pending at a time.
+const SLOTS: usize = 1000;
+
+/// All words are atomics, because any process may write any of them at any time.
+#[repr(C)]
+struct Page {
+    magic: AtomicU64,
+    /// Tells events of one process apart, which may have the same descriptor one after another.
+    id: AtomicU64,
+    /// How many records have been submitted.
+    records: AtomicU64,
+    /// Record `n` writes `n` into slot `n % SLOTS` when a stream reaches it. Records of two streams may be
+    /// reached in any order, so a single number would not do.
+    reached: [AtomicU64; SLOTS],
+}
+
+/// The page of one event, and its file if the event is of this process.
+#[derive(Debug)]
+pub(crate) struct SharedEvent {
+    page: NonNull<Page>,
+    file: Option<OwnedFd>,
+}
+
+// SAFETY: the page is nothing but atomics, and the mapping belongs to the process.
+unsafe impl Send for SharedEvent {}
+// SAFETY: as for sending.
+unsafe impl Sync for SharedEvent {}
+
+/// The 64 bytes that one process gives another: where the file is.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Handle {
+    magic: u64,
+    process: u32,
+    descriptor: i32,
+    /// When the process started: process ids come again.
+    started: u64,
+    id: u64,
+    rest: [u64; 4],
+}
+
+const _: () = assert!(size_of::<Handle>() == 64 && size_of::<Page>() <= BYTES);
+
+impl SharedEvent {
+    /// A new event of this process.
+    pub(crate) fn create() -> Answer<Self> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let make = || -> rustix::io::Result<Self> {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create("syncline-software-event", flags)?;
+            rustix::fs::ftruncate(&file, BYTES as u64)?;
+            let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+            rustix::fs::fcntl_add_seals(&file, seals)?;
+            Ok(Self {
+                page: Self::map(file.as_fd())?,
+                file: Some(file),
+            })
+        };
+        let event = make().map_err(|_| Code::OPERATING_SYSTEM)?;
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        event.page().id.store(id, Ordering::Relaxed);
+        event.page().magic.store(MAGIC, Ordering::Release);
+        Ok(event)
+    }
+
+    /// The name for other processes. `None` for an event of another process.
+    pub(crate) fn handle(&self) -> Option<Handle> {
+        let process = std::process::id();
+        Some(Handle {
+            magic: MAGIC,
+            process,
+            descriptor: self.file.as_ref()?.as_raw_fd(),
+            started: started(process)?,
+            id: self.page().id.load(Ordering::Relaxed),
+            rest: [0; 4],
+        })
+    }
+
+    /// The event of another process.
+    ///
+    /// The file is reached through the exporter's descriptor, so nothing is left behind when it dies.
+    pub(crate) fn open(handle: &Handle) -> Answer<Self> {
+        if handle.magic != MAGIC {
+            return Err(Code::INVALID_HANDLE);
+        }
+        if handle.process == std::process::id() {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        if started(handle.process) != Some(handle.started) {
+            return Err(Code::MAP_FAILED);
+        }
+        let path = format!("/proc/{}/fd/{}", handle.process, handle.descriptor);
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = OwnedFd::from(file.map_err(|_| Code::MAP_FAILED)?);
+        let sealed = SealFlags::SHRINK | SealFlags::GROW;
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| Code::INVALID_HANDLE)?;
+        let status = rustix::fs::fstat(&file).map_err(|_| Code::INVALID_HANDLE)?;
+        if !seals.contains(sealed) || status.st_size != BYTES as i64 {
+            return Err(Code::INVALID_HANDLE);
+        }
+        let page = Self::map(file.as_fd()).map_err(|_| Code::MAP_FAILED)?;
+        let event = Self { page, file: None };
+        let known = event.page().magic.load(Ordering::Acquire) == MAGIC
+            && event.page().id.load(Ordering::Relaxed) == handle.id;
+        if known {
+            Ok(event)
+        } else {
+            Err(Code::INVALID_HANDLE)
+        }
+    }
+
+    fn map(file: BorrowedFd<'_>) -> rustix::io::Result<NonNull<Page>> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
+        let at = unsafe { mmap(null_mut(), BYTES, access, MapFlags::SHARED, file, 0) }?;
+        NonNull::new(at.cast()).ok_or(rustix::io::Errno::FAULT)
+    }
+
+    const fn page(&self) -> &Page {
+        // SAFETY: mapped until `drop`, and seals keep the file from shrinking. Any bytes are atomics.
+        unsafe { self.page.as_ref() }
+    }
+
+    fn slot(&self, number: u64) -> &AtomicU64 {
+        &self.page().reached[(number % SLOTS as u64) as usize]
+    }
+
+    /// Numbers a record: 1 for the first.
+    pub(crate) fn number_record(&self) -> u64 {
+        self.page().records.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The number of the latest record. 0 if there is none.
+    pub(crate) fn latest(&self) -> u64 {
+        self.page().records.load(Ordering::Acquire)
+    }
+
+    /// A stream has reached the record.
+    pub(crate) fn reach(&self, number: u64) {
+        self.slot(number).fetch_max(number, Ordering::AcqRel);
+    }
+
+    pub(crate) fn has_reached(&self, number: u64) -> bool {
+        self.slot(number).load(Ordering::Acquire) >= number
+    }
+}
+
+impl Drop for SharedEvent {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and unmapped here alone.
+        let _ = unsafe { munmap(self.page.as_ptr().cast(), BYTES) };
+    }
+}
+
+/// When a process started, in clock ticks since the system did. `None` if it has ended.
+fn started(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name of the program, in parentheses, may have spaces in it.
+    let (_, behind_name) = status.rsplit_once(')')?;
+    behind_name.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use super::*;
+
+    #[test]
+    fn records_are_reached_in_any_order() {
+        let event = SharedEvent::create().unwrap();
+        let (first, second) = (event.number_record(), event.number_record());
+        event.reach(second);
+        assert!(!event.has_reached(first) && event.has_reached(second));
+        event.reach(first);
+        assert!(event.has_reached(first));
+        assert_eq!(event.latest(), second);
+    }
+
+    #[test]
+    fn the_own_process_and_no_process_are_refused() {
+        let event = SharedEvent::create().unwrap();
+        let own = event.handle().unwrap();
+        let opened = SharedEvent::open(&own);
+        assert_eq!(opened.err(), Some(Code::INVALID_CONTEXT));
+        // No process has this number.
+        let gone = Handle {
+            process: u32::MAX,
+            ..own
+        };
+        assert_eq!(SharedEvent::open(&gone).err(), Some(Code::MAP_FAILED));
+        let foreign = Handle { magic: 0, ..own };
+        assert_eq!(
+            SharedEvent::open(&foreign).err(),
+            Some(Code::INVALID_HANDLE)
+        );
+    }
+}

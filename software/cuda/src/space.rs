@@ -1,0 +1,279 @@
+//! The address space of the devices.
+//!
+//! A device address is no host address: it lies in a range of this process that has no access rights, so
+//! that an access of the host faults. Each allocation has a second address, its alias, which only checked accesses
+//! of the driver use. Pinned and registered memory has one address for both sides.
+#![allow(unsafe_code, reason = "reserves addresses")]
+
+use std::collections::BTreeMap;
+use std::ptr::null_mut;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+use crate::allocation::{Allocation, Kind};
+use crate::code::{Answer, Code};
+use crate::context::Context;
+
+/// Sizes of the reserved range, of which the first that the system grants is used.
+const RANGES: [usize; 4] = [1 << 40, 1 << 36, 1 << 33, 1 << 30];
+/// Allocations begin at multiples of this, as they do on a GPU.
+const ALIGNMENT: u64 = 512;
+/// Addresses behind an allocation that belong to none.
+const GUARD: u64 = 4096;
+
+static SPACE: LazyLock<RwLock<Space>> = LazyLock::new(|| RwLock::new(Space::reserve()));
+
+struct Space {
+    begin: u64,
+    end: u64,
+    /// Where the next allocation begins. Addresses come again only when the range is used up, so that
+    /// an access after the free is found.
+    next: u64,
+    allocations: BTreeMap<u64, Arc<Allocation>>,
+}
+
+impl Space {
+    fn reserve() -> Self {
+        let reserved = RANGES.into_iter().find_map(|length| {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
+            let at = unsafe { mmap_anonymous(null_mut(), length, ProtFlags::empty(), flags) };
+            at.ok().map(|at| (at.addr() as u64, length as u64))
+        });
+        let (begin, length) = reserved.unwrap_or_default();
+        Self {
+            begin,
+            end: begin + length,
+            next: begin,
+            allocations: BTreeMap::new(),
+        }
+    }
+
+    /// A free range of addresses.
+    fn place(&mut self, size: u64) -> Answer<u64> {
+        let needed = size
+            .checked_add(GUARD)
+            .and_then(|size| size.checked_next_multiple_of(ALIGNMENT))
+            .ok_or(Code::OUT_OF_MEMORY)?;
+        let mut at = self.next;
+        let mut from_begin = false;
+        loop {
+            let end = at.checked_add(needed).filter(|end| *end <= self.end);
+            let Some(end) = end else {
+                if from_begin || needed > self.end - self.begin {
+                    return Err(Code::OUT_OF_MEMORY);
+                }
+                (at, from_begin) = (self.begin, true);
+                continue;
+            };
+            let before = self.allocations.range(..end).next_back();
+            match before.map(|(_, known)| known.address + known.size + GUARD) {
+                Some(taken) if taken > at => at = taken.next_multiple_of(ALIGNMENT),
+                _ => {
+                    self.next = end;
+                    return Ok(at);
+                }
+            }
+        }
+    }
+
+    /// The allocation that has the address.
+    fn at(&self, address: u64) -> Option<&Arc<Allocation>> {
+        let (_, allocation) = self.allocations.range(..=address).next_back()?;
+        (address - allocation.address < allocation.size).then_some(allocation)
+    }
+
+    fn add(&mut self, allocation: Allocation) {
+        self.allocations
+            .insert(allocation.address, Arc::new(allocation));
+    }
+}
+
+fn read<T>(question: impl FnOnce(&Space) -> T) -> T {
+    question(&SPACE.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn change<T>(change: impl FnOnce(&mut Space) -> T) -> T {
+    change(&mut SPACE.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Allocates device memory.
+pub(crate) fn allocate(context: &Context, size: u64) -> Answer<u64> {
+    if size == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    if size > crate::device::MEMORY {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    change(|space| {
+        let address = space.place(size)?;
+        space.add(Allocation::device(
+            address,
+            size,
+            context.id,
+            context.device,
+        )?);
+        Ok(address)
+    })
+}
+
+/// Gives memory of another API an address.
+pub(crate) fn map(
+    context: &Context,
+    size: u64,
+    memory: Arc<syncline_software_payload::Memory>,
+    offset: usize,
+) -> Answer<u64> {
+    change(|space| {
+        let address = space.place(size)?;
+        let mapped = Allocation::external(address, size, context.id, memory, offset);
+        space.add(mapped);
+        Ok(address)
+    })
+}
+
+/// Allocates memory of the host.
+pub(crate) fn pin(context: &Context, size: u64, portable: bool) -> Answer<u64> {
+    if size == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let pinned = Allocation::pinned(size, context.id, portable)?;
+    let address = pinned.address;
+    change(|space| space.add(pinned));
+    Ok(address)
+}
+
+/// Makes memory of the application reachable.
+pub(crate) fn register(context: &Context, at: *mut u8, size: u64, portable: bool) -> Answer {
+    let begin = at.addr() as u64;
+    let end = begin.checked_add(size).ok_or(Code::INVALID_VALUE)?;
+    if size == 0 || at.is_null() || !is_mapped(begin, end) {
+        return Err(Code::INVALID_VALUE);
+    }
+    change(|space| {
+        let before = space.allocations.range(..end).next_back();
+        if before.is_some_and(|(_, known)| known.address + known.size > begin) {
+            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let registered = Allocation::registered(at, size, context.id, portable);
+        space.add(registered);
+        Ok(())
+    })
+}
+
+/// True if the process has something mapped at all these addresses, and not the devices' range.
+fn is_mapped(begin: u64, end: u64) -> bool {
+    if read(|space| begin < space.end && end > space.begin) {
+        return false;
+    }
+    let page = rustix::param::page_size() as u64;
+    let first = begin / page * page;
+    let length = usize::try_from(end - first).unwrap_or(usize::MAX);
+    let at = std::ptr::with_exposed_provenance_mut(first as usize);
+    // SAFETY: schedules the write-back of dirty pages, and fails where nothing is mapped.
+    unsafe { rustix::mm::msync(at, length, rustix::mm::MsyncFlags::ASYNC) }.is_ok()
+}
+
+/// Forgets the allocation that begins at the address, if it is of the right kind. The caller has waited for
+/// the work that uses it.
+pub(crate) fn free(address: u64, is_right: impl Fn(Kind) -> bool, missing: Code) -> Answer {
+    let freed = change(|space| {
+        let known = space.allocations.get(&address);
+        if known.is_none_or(|known| !is_right(known.kind)) {
+            return Err(missing);
+        }
+        space.allocations.remove(&address).ok_or(missing)
+    });
+    // Unmapped outside of the lock.
+    freed.map(drop)
+}
+
+/// The context whose allocation begins at the address.
+pub(crate) fn owner(address: u64) -> Option<u64> {
+    read(|space| space.allocations.get(&address).map(|known| known.context))
+}
+
+/// The allocation that has all `length` bytes from the address on, if the context can reach it, and where
+/// this process finds them.
+pub(crate) fn find(context: u64, address: u64, length: u64) -> Option<(Arc<Allocation>, *mut u8)> {
+    read(|space| {
+        let allocation = space.at(address)?;
+        let alias = allocation.alias(address, length)?;
+        let reachable = allocation.is_reachable(context);
+        reachable.then(|| (allocation.clone(), alias))
+    })
+}
+
+/// True if devices have the address, and the host does not.
+pub(crate) fn is_device_address(address: u64) -> bool {
+    read(|space| (space.begin..space.end).contains(&address))
+}
+
+/// Forgets all allocations of a context.
+pub(crate) fn forget(context: u64) {
+    let gone: Vec<_> = change(|space| {
+        let of_context: Vec<u64> = space
+            .allocations
+            .values()
+            .filter(|known| known.context == context)
+            .map(|known| known.address)
+            .collect();
+        of_context
+            .into_iter()
+            .filter_map(|address| space.allocations.remove(&address))
+            .collect()
+    });
+    drop(gone);
+}
+
+/// How many allocations there are.
+pub(crate) fn count() -> usize {
+    read(|space| space.allocations.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small(begin: u64, end: u64) -> Space {
+        Space {
+            begin,
+            end,
+            next: begin,
+            allocations: BTreeMap::new(),
+        }
+    }
+
+    fn add(space: &mut Space, size: u64) -> Answer<u64> {
+        let address = space.place(size)?;
+        let at = std::ptr::without_provenance_mut(address as usize);
+        space.add(Allocation::registered(at, size, 1, false));
+        Ok(address)
+    }
+
+    #[test]
+    fn addresses_come_again_only_when_all_are_used() {
+        let mut space = small(0x1_0000, 0x1_8000);
+        assert_eq!(add(&mut space, 100), Ok(0x1_0000));
+        assert_eq!(add(&mut space, 0x2000), Ok(0x1_1200));
+        space.allocations.remove(&0x1_0000);
+        let third = add(&mut space, 0x1000);
+        assert_eq!(third, Ok(0x1_4200));
+        assert_eq!(add(&mut space, 16), Ok(0x1_6200));
+        assert_eq!(add(&mut space, 16), Ok(0x1_0000));
+        assert_eq!(add(&mut space, 16), Err(Code::OUT_OF_MEMORY));
+        assert_eq!(add(&mut space, u64::MAX), Err(Code::OUT_OF_MEMORY));
+    }
+
+    #[test]
+    fn only_whole_ranges_are_found() {
+        let mut space = small(0x1_0000, 0x2_0000);
+        assert_eq!(add(&mut space, 100), Ok(0x1_0000));
+        assert!(space.at(0x1_0063).is_some());
+        assert!(space.at(0x1_0064).is_none());
+        assert!(space.at(0xffff).is_none());
+        let known = space.at(0x1_0000).map(|known| known.alias(0x1_0060, 5));
+        assert_eq!(known, Some(None));
+    }
+}
