@@ -15,10 +15,11 @@ const USAGE: &str = "\
 Prints how a CUDA driver behaves, a line for each question.
 
 Usage: probes [--driver PATH] [--jobs N] [--list] [FILTER...]
-       probes compare OLD NEW
+       probes compare OLD NEW [KNOWN]
 
 A filter is a part of a question's name. `compare` prints the lines in which two records differ,
-without those whose answer begins with `~`, and ends with 1 if there are any.";
+without those whose answer begins with `~`, and ends with 1 if there are any. KNOWN lists differences
+with their reasons, in lines of `NAME | REASON`. They are left out, and each has to be one.";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -83,17 +84,29 @@ fn chosen(name: &str, filters: &[String]) -> bool {
 }
 
 fn compare(files: &[String]) -> ExitCode {
-    let [old, new] = files else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
+    let (old, new, known) = match files {
+        [old, new] => (old, new, None),
+        [old, new, known] => (old, new, Some(known)),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
     };
     let read = |file: &String| {
         std::fs::read_to_string(file).map_err(|error| eprintln!("{file} cannot be read: {error}"))
     };
-    let (Ok(old), Ok(new)) = (read(old), read(new)) else {
+    let known = known.map_or_else(|| Ok(String::new()), read);
+    let (Ok(old), Ok(new), Ok(known)) = (read(old), read(new), known) else {
         return ExitCode::from(2);
     };
-    let differences = compare::differences(&old, &new);
+    let known = match compare::Known::read(&known) {
+        Ok(known) => known,
+        Err(line) => {
+            eprintln!("\"{line}\" is not of the form NAME | REASON");
+            return ExitCode::from(2);
+        }
+    };
+    let differences = known.check(&compare::differences(&old, &new));
     for difference in &differences {
         println!("{difference}");
     }
