@@ -15,13 +15,10 @@ use syncline::backend::Queue as _;
 use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
 use syncline::{KeptPoint, Queue, Recorder, Result};
 
-use super::half::{Half, number};
+use super::half::{Half, LATE, number};
 use crate::case::{Stop, check};
 use crate::workload::Equipped;
 use crate::{Subject as _, patience};
-
-/// Long enough for who does not wait to be there first.
-const LATE: Duration = Duration::from_millis(30);
 
 /// Word of a signal's count.
 type Next = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -62,6 +59,7 @@ impl Half {
             "binary" => self.make_binary(label).map(said),
             "draw" => self.draw(rest).map(said),
             "paint" => self.paint(rest).map(said),
+            "paint_closed" => self.paint_closed(rest).map(said),
             "shade" => self.shade(rest).map(|number| number.to_string()),
             "look" => self.look(rest),
             "glance" => self.glance(rest),
@@ -138,6 +136,15 @@ impl Half {
         let (device, memory) = (self.device.clone(), self.memory()?);
         self.signal_behind(n, move |r| {
             device.busy(r, LATE)?;
+            Equipped::fill(r, &memory, n as u32)
+        })
+    }
+
+    fn paint_closed(&mut self, n: &str) -> Result<(), Stop> {
+        let n = number(n)?;
+        let (latch, memory) = (self.latch()?, self.memory()?);
+        self.signal_behind(n, move |r| {
+            Equipped::block(r, &latch)?;
             Equipped::fill(r, &memory, n as u32)
         })
     }

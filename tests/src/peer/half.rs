@@ -19,6 +19,9 @@ use crate::{Subject as _, patience};
 
 /// For so long a wait that should not end is watched.
 pub(super) const WATCHED: Duration = Duration::from_millis(50);
+
+/// How long work takes that a wait has to outlast.
+pub(super) const LATE: Duration = Duration::from_millis(30);
 /// For so long what does not fit together is tried.
 pub(super) const SOON: Duration = Duration::from_millis(300);
 
@@ -329,7 +332,15 @@ impl Half {
                 self.memory = made.into_iter().next().map(|(_, memory)| memory);
                 done
             }
-            "fill" => self.fill(label, value()?),
+            "fill" => {
+                let device = self.device.clone();
+                let late = move |r: &mut syncline::Recorder<'_>| device.busy(r, LATE);
+                self.fill(label, value()?, late)
+            }
+            "fill_closed" => {
+                let latch = self.latch()?;
+                self.fill(label, value()?, move |r| Equipped::block(r, &latch))
+            }
             "check" => {
                 let value = value()?;
                 self.check(label, value, value)
@@ -349,7 +360,7 @@ impl Half {
             }
             "descriptors" => {
                 closed();
-                Ok(Footprint::now()?.descriptors.to_string())
+                Ok(lasting_descriptors()?.to_string())
             }
             other => {
                 let answer = self.run_with_binaries(other, label, rest);
@@ -462,13 +473,17 @@ impl Half {
         word.map_or_else(|| Stop::fail(format!("there is no word {at}")), Ok)
     }
 
-    /// Late, so that who does not wait finds what was there before.
-    fn fill(&mut self, label: &str, value: u64) -> Result<String, Stop> {
+    /// Fills the memory behind `before`, and signals.
+    fn fill(
+        &mut self,
+        label: &str,
+        value: u64,
+        before: impl FnOnce(&mut syncline::Recorder<'_>) -> syncline::Result<()> + Send + 'static,
+    ) -> Result<String, Stop> {
         let line = self.signals(label)?;
         let memory = self.memory()?;
-        let device = self.device.clone();
         let work = move |recorder: &mut syncline::Recorder<'_>| {
-            device.busy(recorder, Duration::from_millis(30))?;
+            before(recorder)?;
             Equipped::fill(recorder, &memory, value as u32)
         };
         let queue = self.queue()?;
@@ -507,6 +522,17 @@ impl Half {
 pub(super) fn number(text: &str) -> Result<u64, Stop> {
     text.parse()
         .map_err(|_| Stop::Failed(format!("{text:?} is no number")))
+}
+
+/// Open descriptors without files of /proc: threads that look at a process have those open for a moment.
+fn lasting_descriptors() -> Result<usize, Stop> {
+    let missing = |error: std::io::Error| Stop::Skipped(format!("no /proc to count in: {error}"));
+    let open = std::fs::read_dir("/proc/self/fd").map_err(missing)?;
+    // The listing itself is a file of /proc, too. A descriptor that is gone by now did not last.
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    Ok(targets
+        .filter(|target| !target.starts_with("/proc"))
+        .count())
 }
 
 /// Waits until the threads that close descriptors of peers have nothing to do: they sleep then, and not before. No longer

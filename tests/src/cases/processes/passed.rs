@@ -110,13 +110,14 @@ fn memory(world: &World<Equipped>) -> Verdict {
             let read = scene.by(Side::Waiter, &format!("check frames {value}"))?;
             check!(read == "right", "what was written before {value} is {read}");
         }
-        // The control: written late, looked at without a wait.
-        scene.by(Side::Signaller, "fill frames 6")?;
+        // The control: nothing is written until the latch opens, and no wait stands before the look.
+        scene.by(Side::Signaller, "fill_closed frames 6")?;
         let unwaited = scene.by(Side::Waiter, "peek frames 6")?;
         check!(
             unwaited == "wrong",
             "the wait is not what orders the two: {unwaited} without it"
         );
+        scene.by(Side::Signaller, "open")?;
         scene.by(Side::Waiter, "check frames 6").map(|_| ())
     })
 }
