@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Wake, Waker};
-use std::time::Duration;
 
 use syncline::backend::Queue as _;
 use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};

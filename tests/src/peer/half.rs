@@ -13,7 +13,6 @@ use syncline::{
 
 use super::binaries::Late;
 use crate::case::Stop;
-use crate::footprint::Footprint;
 use crate::workload::{Equipped, Latch};
 use crate::{Subject as _, patience};
 
