@@ -275,15 +275,16 @@ impl Device {
             // SAFETY: valid usage: the device is used no more. Its loss changes nothing here.
             let _ = unsafe { (self.driver.device_wait_idle)(self.driver.device) };
         }
-        for line in lines.values() {
-            line.end(idle);
-        }
         let mut all = self
             .semaphores
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         for (_, semaphore) in all.drain() {
             semaphore.end(idle);
+        }
+        drop(all);
+        for line in lines.values() {
+            line.end(idle);
         }
     }
 }
@@ -362,9 +363,22 @@ pub(crate) unsafe extern "system" fn create_device(
             return created;
         }
         let raw = *device;
+        let destroy_device = next!(
+            get_device_proc_addr,
+            raw,
+            PFN_vkDestroyDevice,
+            c"vkDestroyDevice"
+        );
         let driver = software
             .then(|| Driver::load(get_device_proc_addr, raw))
             .flatten();
+        if software && driver.is_none() {
+            // The application would find an extension without its functions.
+            if let Some(destroy) = destroy_device {
+                destroy(raw, allocator);
+            }
+            return failed;
+        }
         let software = driver.map(|driver| {
             Arc::new(Device {
                 driver: Arc::new(driver),
@@ -377,12 +391,7 @@ pub(crate) unsafe extern "system" fn create_device(
         });
         let registered = Registered {
             get_device_proc_addr,
-            destroy_device: next!(
-                get_device_proc_addr,
-                raw,
-                PFN_vkDestroyDevice,
-                c"vkDestroyDevice"
-            ),
+            destroy_device,
             software,
         };
         DEVICES.insert(raw, Arc::new(registered));

@@ -10,6 +10,7 @@ use ash::vk;
 use syncline_software_payload as software;
 
 use crate::device::{Device, Driver};
+use crate::line::Line;
 use crate::table::lock;
 
 /// How long a thread sleeps at most before it looks at a page again. A process that is killed between
@@ -25,6 +26,8 @@ pub(crate) struct Payload {
     /// The thread that follows the page, once there is one.
     watcher: Mutex<Option<JoinHandle<()>>>,
     ends: AtomicBool,
+    /// The last batch that waits for the follower: its queue's line, and its number there.
+    waited_by: Mutex<Option<(Arc<Line>, u64)>>,
 }
 
 /// The timeline semaphore of the driver that queues wait for.
@@ -48,6 +51,7 @@ impl Payload {
             follower: Mutex::new(Follower { semaphore, value }),
             watcher: Mutex::new(None),
             ends: AtomicBool::new(false),
+            waited_by: Mutex::new(None),
         }))
     }
 
@@ -91,6 +95,11 @@ impl Payload {
             }
         }
         Ok(lock(&self.follower).semaphore)
+    }
+
+    /// A batch waits for the follower.
+    pub(crate) fn note_wait(&self, line: Arc<Line>, number: u64) {
+        *lock(&self.waited_by) = Some((line, number));
     }
 
     fn watch(&self) {
@@ -154,10 +163,16 @@ impl Payload {
         }
         let mut follower = lock(&self.follower);
         let semaphore = std::mem::take(&mut follower.semaphore);
-        if unused && semaphore != vk::Semaphore::null() {
-            // SAFETY: of this device. The caller knows that no queue uses it, the thread has ended, and
-            // other threads find null from here on.
-            unsafe { self.driver.destroy(semaphore) };
+        drop(follower);
+        let waited_by = lock(&self.waited_by).take();
+        if !unused || semaphore == vk::Semaphore::null() {
+            return;
+        }
+        match waited_by {
+            Some((line, number)) => line.destroy_behind(number, semaphore),
+            // SAFETY: of this device. No queue has used it, the thread has ended, and other threads
+            // find null from here on.
+            None => unsafe { self.driver.destroy(semaphore) },
         }
     }
 }

@@ -25,7 +25,7 @@ enum Undo {
 /// A submission that is being made.
 struct Submission<'l> {
     device: &'l Device,
-    line: &'l Line,
+    line: &'l Arc<Line>,
     /// The last number given to a batch.
     number: u64,
     undo: Vec<Undo>,
@@ -60,6 +60,8 @@ impl Submission<'_> {
                 payload.page.number_wait()
             }
         };
+        // A batch that is refused leaves its number to a later one: too late is late enough.
+        payload.note_wait(self.line.clone(), self.number + 1);
         Ok((payload.follower_for(value)?, value))
     }
 
