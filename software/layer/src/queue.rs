@@ -17,7 +17,7 @@ use crate::table::lock;
 const ROUND: u64 = 20_000_000;
 
 /// The batches of one queue that wait for shared semaphores or signal them.
-pub(crate) struct Line {
+pub(crate) struct QueueState {
     driver: Arc<Driver>,
     /// A timeline semaphore of the driver, which only this queue signals: the count of batches that
     /// use shared semaphores.
@@ -53,9 +53,9 @@ pub(crate) struct Batch {
     pub(crate) spent: Vec<Arc<Payload>>,
 }
 
-impl Line {
+impl QueueState {
     pub(crate) fn start(driver: Arc<Driver>) -> Result<Arc<Self>, vk::Result> {
-        let line = Arc::new(Self {
+        let state = Arc::new(Self {
             count: driver.timeline(0)?,
             driver,
             numbers: Mutex::new(0),
@@ -65,17 +65,17 @@ impl Line {
             ends: AtomicBool::new(false),
             thread: Mutex::new(None),
         });
-        let runs = line.clone();
+        let runs = state.clone();
         let thread = std::thread::Builder::new().name("syncline-queue".into());
         match thread.spawn(move || runs.run()) {
-            Ok(thread) => *lock(&line.thread) = Some(thread),
+            Ok(thread) => *lock(&state.thread) = Some(thread),
             Err(_) => {
                 // SAFETY: just made, and nothing uses it.
-                unsafe { line.driver.destroy(line.count) };
+                unsafe { state.driver.destroy(state.count) };
                 return Err(vk::Result::ERROR_OUT_OF_HOST_MEMORY);
             }
         }
-        Ok(line)
+        Ok(state)
     }
 
     /// Holds the numbers of this queue for as long as a submission is made.
@@ -132,7 +132,8 @@ impl Line {
                 payload.reach(value);
             }
             spent.extend(batch.spent);
-            // After the stores: a thread that finds nothing behind reads the pages without the lock.
+            // After the stores: a thread that finds nothing behind reads the pages without the
+            // lock.
             self.behind.fetch_sub(1, Ordering::AcqRel);
         }
         pending.executed = pending.executed.max(executed);
@@ -154,7 +155,8 @@ impl Line {
     /// wait for it, and the application takes it for complete.
     ///
     /// Lavapipe's thread signals what a batch signals, and only then lets go of what the batch has
-    /// waited for. In Mesa 22.3.6 that is a use after free, if the semaphore is destroyed in between.
+    /// waited for. In Mesa 22.3.6 that is a use after free, if the semaphore is destroyed in
+    /// between.
     pub(crate) fn destroy_behind(&self, number: u64, semaphore: vk::Semaphore) {
         let mut pending = lock(&self.pending);
         if pending.executed <= number {
@@ -207,7 +209,8 @@ impl Line {
         }
     }
 
-    /// Ends the thread. False if a batch has not been executed, so that it may still use semaphores.
+    /// Ends the thread. False if a batch has not been executed, so that it may still use
+    /// semaphores.
     pub(crate) fn stop(&self) -> bool {
         self.catch_up();
         {
@@ -223,7 +226,8 @@ impl Line {
         lock(&self.pending).batches.is_empty()
     }
 
-    /// Destroys what the layer has made, behind [`Line::stop`]. `unused`: no queue can be using it.
+    /// Destroys what the layer has made, behind [`QueueState::stop`]. `unused`: no queue can be
+    /// using it.
     pub(crate) fn end(&self, unused: bool) {
         let pending = std::mem::take(&mut *lock(&self.pending));
         for payload in pending.batches.into_iter().flat_map(|batch| batch.spent) {
