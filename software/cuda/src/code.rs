@@ -2,7 +2,8 @@
 
 use std::ffi::CStr;
 
-/// A result other than success. All values are in the `CUresult` of every toolkit since CUDA 11.4.
+/// A result other than success. The driver has names for all codes of CUDA 13.0, and returns by itself only codes
+/// that every toolkit since CUDA 11.4 has: Rust programs take results as values of an enum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(u32);
 
@@ -61,6 +62,8 @@ codes! {
     PROFILER_ALREADY_STARTED = 7, "CUDA_ERROR_PROFILER_ALREADY_STARTED", "profiler already started";
     PROFILER_ALREADY_STOPPED = 8, "CUDA_ERROR_PROFILER_ALREADY_STOPPED", "profiler already stopped";
     STUB_LIBRARY = 34, "CUDA_ERROR_STUB_LIBRARY", "stub library";
+    CALL_REQUIRES_NEWER_DRIVER = 36, "CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER", "call requires newer driver";
+    DEVICE_UNAVAILABLE = 46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "device unavailable";
     NO_DEVICE = 100, "CUDA_ERROR_NO_DEVICE", "no device";
     INVALID_DEVICE = 101, "CUDA_ERROR_INVALID_DEVICE", "invalid device";
     DEVICE_NOT_LICENSED = 102, "CUDA_ERROR_DEVICE_NOT_LICENSED", "device not licensed";
@@ -87,6 +90,8 @@ codes! {
     UNSUPPORTED_PTX_VERSION = 222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "unsupported ptx version";
     JIT_COMPILATION_DISABLED = 223, "CUDA_ERROR_JIT_COMPILATION_DISABLED", "jit compilation disabled";
     UNSUPPORTED_EXEC_AFFINITY = 224, "CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY", "unsupported exec affinity";
+    UNSUPPORTED_DEVSIDE_SYNC = 225, "CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC", "unsupported devside sync";
+    CONTAINED = 226, "CUDA_ERROR_CONTAINED", "contained";
     INVALID_SOURCE = 300, "CUDA_ERROR_INVALID_SOURCE", "invalid source";
     FILE_NOT_FOUND = 301, "CUDA_ERROR_FILE_NOT_FOUND", "file not found";
     SHARED_OBJECT_SYMBOL_NOT_FOUND = 302, "CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", "shared object symbol not found";
@@ -94,6 +99,7 @@ codes! {
     OPERATING_SYSTEM = 304, "CUDA_ERROR_OPERATING_SYSTEM", "operating system";
     INVALID_HANDLE = 400, "CUDA_ERROR_INVALID_HANDLE", "invalid handle";
     ILLEGAL_STATE = 401, "CUDA_ERROR_ILLEGAL_STATE", "illegal state";
+    LOSSY_QUERY = 402, "CUDA_ERROR_LOSSY_QUERY", "lossy query";
     NOT_FOUND = 500, "CUDA_ERROR_NOT_FOUND", "not found";
     NOT_READY = 600, "CUDA_ERROR_NOT_READY", "not ready";
     ILLEGAL_ADDRESS = 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "illegal address";
@@ -115,6 +121,7 @@ codes! {
     INVALID_PC = 718, "CUDA_ERROR_INVALID_PC", "invalid pc";
     LAUNCH_FAILED = 719, "CUDA_ERROR_LAUNCH_FAILED", "launch failed";
     COOPERATIVE_LAUNCH_TOO_LARGE = 720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "cooperative launch too large";
+    TENSOR_MEMORY_LEAK = 721, "CUDA_ERROR_TENSOR_MEMORY_LEAK", "tensor memory leak";
     NOT_PERMITTED = 800, "CUDA_ERROR_NOT_PERMITTED", "not permitted";
     NOT_SUPPORTED = 801, "CUDA_ERROR_NOT_SUPPORTED", "not supported";
     SYSTEM_NOT_READY = 802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not ready";
@@ -125,6 +132,9 @@ codes! {
     MPS_SERVER_NOT_READY = 807, "CUDA_ERROR_MPS_SERVER_NOT_READY", "mps server not ready";
     MPS_MAX_CLIENTS_REACHED = 808, "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED", "mps max clients reached";
     MPS_MAX_CONNECTIONS_REACHED = 809, "CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED", "mps max connections reached";
+    MPS_CLIENT_TERMINATED = 810, "CUDA_ERROR_MPS_CLIENT_TERMINATED", "mps client terminated";
+    CDP_NOT_SUPPORTED = 811, "CUDA_ERROR_CDP_NOT_SUPPORTED", "cdp not supported";
+    CDP_VERSION_MISMATCH = 812, "CUDA_ERROR_CDP_VERSION_MISMATCH", "cdp version mismatch";
     STREAM_CAPTURE_UNSUPPORTED = 900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "stream capture unsupported";
     STREAM_CAPTURE_INVALIDATED = 901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "stream capture invalidated";
     STREAM_CAPTURE_MERGE = 902, "CUDA_ERROR_STREAM_CAPTURE_MERGE", "stream capture merge";
@@ -137,6 +147,11 @@ codes! {
     TIMEOUT = 909, "CUDA_ERROR_TIMEOUT", "timeout";
     GRAPH_EXEC_UPDATE_FAILURE = 910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", "graph exec update failure";
     EXTERNAL_DEVICE = 911, "CUDA_ERROR_EXTERNAL_DEVICE", "external device";
+    INVALID_CLUSTER_SIZE = 912, "CUDA_ERROR_INVALID_CLUSTER_SIZE", "invalid cluster size";
+    FUNCTION_NOT_LOADED = 913, "CUDA_ERROR_FUNCTION_NOT_LOADED", "function not loaded";
+    INVALID_RESOURCE_TYPE = 914, "CUDA_ERROR_INVALID_RESOURCE_TYPE", "invalid resource type";
+    INVALID_RESOURCE_CONFIGURATION = 915, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION", "invalid resource configuration";
+    KEY_ROTATION = 916, "CUDA_ERROR_KEY_ROTATION", "key rotation";
     UNKNOWN = 999, "CUDA_ERROR_UNKNOWN", "unknown";
 }
 

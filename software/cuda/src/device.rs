@@ -125,9 +125,11 @@ impl Device {
             if primary.retained > 0 {
                 return Ok(());
             }
-            primary.context.take()
+            self.take_primary(&mut primary)
         };
-        self.end_primary(gone);
+        if let Some(gone) = gone {
+            gone.end();
+        }
         Ok(())
     }
 
@@ -136,16 +138,17 @@ impl Device {
         let gone = {
             let mut primary = lock(&self.primary);
             primary.retained = 0;
-            primary.context.take()
+            self.take_primary(&mut primary)
         };
-        self.end_primary(gone);
+        if let Some(gone) = gone {
+            gone.end();
+        }
     }
 
-    fn end_primary(&self, context: Option<Arc<Context>>) {
-        if let Some(context) = context {
-            let _ = CONTEXTS.remove(self.primary_handle);
-            context.end();
-        }
+    /// Makes the handle invalid, under the lock: the next primary context has the same.
+    fn take_primary(&self, primary: &mut Primary) -> Option<Arc<Context>> {
+        let _ = CONTEXTS.remove(self.primary_handle);
+        primary.context.take()
     }
 
     /// True if the primary context exists.

@@ -43,11 +43,18 @@ pub(crate) struct Stream {
     pub(crate) captured: Mutex<Option<Place>>,
 }
 
+/// Removes what nothing else has, because the stream is destroyed, and which has ended.
+fn forget_destroyed(blocking: &mut Vec<Arc<Progress>>) {
+    blocking.retain(|one| Arc::strong_count(one) > 1 || !one.is_idle());
+}
+
 impl Stream {
     pub(crate) fn new(context: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Self> {
         let progress = Arc::new(Progress::default());
         if kind == Kind::Blocking {
-            lock(&context.blocking).push(progress.clone());
+            let mut blocking = lock(&context.blocking);
+            forget_destroyed(&mut blocking);
+            blocking.push(progress.clone());
         }
         Arc::new(Self {
             context: context.clone(),
@@ -95,8 +102,7 @@ impl Stream {
         }
         let mut blocking = lock(&self.context.blocking);
         if self.kind == Kind::Legacy {
-            // What has ended can be forgotten if nothing else has it: the stream is destroyed.
-            blocking.retain(|other| Arc::strong_count(other) > 1 || !other.is_idle());
+            forget_destroyed(&mut blocking);
             for other in blocking.iter() {
                 self.wait_for(other)?;
             }
@@ -117,41 +123,47 @@ impl Stream {
 
     /// Waits until the command with this number has ended.
     pub(crate) fn wait(&self, number: u64) -> Answer {
+        self.wait_for_all(&[(self.progress.clone(), number)])
+    }
+
+    fn wait_for_all(&self, ends: &[End]) -> Answer {
         let life = &self.context.life;
-        news::wait_until(|| self.progress.has_reached(number) || life.is_over());
+        for (progress, number) in ends {
+            news::wait_until(|| progress.has_reached(*number) || life.is_over());
+        }
         life.check()
     }
 
     /// Waits until everything that is in the stream has ended.
     pub(crate) fn synchronize(&self) -> Answer {
-        self.wait(self.last()?)
+        self.wait_for_all(&self.ends()?)
     }
 
     /// `NOT_READY` if something in the stream has not ended.
     pub(crate) fn query(&self) -> Answer {
-        let number = self.last()?;
-        if self.progress.has_reached(number) {
+        let is_reached = |(progress, number): &End| progress.has_reached(*number);
+        if self.ends()?.iter().all(is_reached) {
             return self.context.check();
         }
         Err(Code::NOT_READY)
     }
 
-    /// The number of what must end before the stream counts as idle.
-    fn last(&self) -> Answer<u64> {
+    /// What must end before the stream counts as idle. The legacy default stream is idle when those that
+    /// synchronize with it are.
+    fn ends(&self) -> Answer<Vec<End>> {
         if self.is_captured.load(Ordering::Acquire) {
             capture::refuse(self)?;
         }
         capture::permit()?;
+        let end = |progress: &Arc<Progress>| (progress.clone(), progress.submitted());
+        let mut ends = vec![end(&self.progress)];
         if self.kind == Kind::Legacy {
             capture::touch_legacy(&self.context)?;
-            let waits = lock(&self.context.blocking)
-                .iter()
-                .any(|other| !other.is_idle());
-            if waits {
-                // The legacy default stream is idle when those that synchronize with it are.
-                return self.enqueue(Operation::MemoryOps([].into()));
-            }
+            ends.extend(lock(&self.context.blocking).iter().map(end));
         }
-        Ok(self.progress.submitted())
+        Ok(ends)
     }
 }
+
+/// A command: the progress of its stream, and its number there.
+type End = (Arc<Progress>, u64);

@@ -23,6 +23,14 @@ const NO_DESTRUCTOR_SYNC: u32 = 1;
 const MOVE: u32 = 1;
 
 api! {
+    fn cuGraphCreate(to: Out<Handle>, flags: u32) {
+        to.require()?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        to.set(GRAPHS.add(Arc::default()))
+    }
+
     fn cuGraphInstantiateWithFlags(to: Out<Handle>, of: Handle, flags: u64) {
         to.require()?;
         if flags & !INSTANTIATE_FLAGS != 0 {
