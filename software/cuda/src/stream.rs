@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::capture::{self, Place};
+use crate::channel::Channel;
 use crate::code::{Answer, Code};
-use crate::connection::Connection;
 use crate::context::Context;
 use crate::operation::Operation;
 use crate::progress::Progress;
@@ -35,8 +35,7 @@ pub(crate) struct Stream {
     pub(crate) context: Arc<Context>,
     pub(crate) kind: Kind,
     pub(crate) priority: i32,
-    pub(crate) progress: Arc<Progress>,
-    connection: Arc<Connection>,
+    channel: Arc<Channel>,
     /// A quick answer for streams that are not captured.
     pub(crate) is_captured: AtomicBool,
     /// Where the stream is in the graph that it is captured into.
@@ -50,18 +49,17 @@ fn forget_destroyed(blocking: &mut Vec<Arc<Progress>>) {
 
 impl Stream {
     pub(crate) fn new(context: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Self> {
-        let progress = Arc::new(Progress::default());
+        let channel = context.new_channel();
         if kind == Kind::Blocking {
             let mut blocking = lock(&context.blocking);
             forget_destroyed(&mut blocking);
-            blocking.push(progress.clone());
+            blocking.push(channel.progress.clone());
         }
         Arc::new(Self {
             context: context.clone(),
             kind,
             priority,
-            progress,
-            connection: context.next_connection(priority),
+            channel,
             is_captured: AtomicBool::new(false),
             captured: Mutex::default(),
         })
@@ -96,9 +94,9 @@ impl Stream {
         }
         let room = operation.room();
         // This may block, so no lock is held.
-        self.connection.reserve(room)?;
+        self.channel.reserve(room)?;
         if self.kind == Kind::NonBlocking {
-            return self.connection.push(operation, room, &self.progress);
+            return self.channel.push(operation, room);
         }
         let mut blocking = lock(&self.context.blocking);
         if self.kind == Kind::Legacy {
@@ -107,9 +105,9 @@ impl Stream {
                 self.wait_for(other)?;
             }
         } else if let Some(legacy) = self.context.known_legacy() {
-            self.wait_for(&legacy.progress)?;
+            self.wait_for(&legacy.channel.progress)?;
         }
-        self.connection.push(operation, room, &self.progress)
+        self.channel.push(operation, room)
     }
 
     /// An edge of the legacy default stream.
@@ -118,16 +116,16 @@ impl Stream {
         if other.has_reached(number) {
             return Ok(());
         }
-        self.connection.push_wait(other.clone(), number)
+        self.channel.push_wait(other.clone(), number)
     }
 
     /// Waits until the command with this number has ended.
     pub(crate) fn wait(&self, number: u64) -> Answer {
-        self.wait_for_all(&[(self.progress.clone(), number)])
+        self.wait_for_all(&[(self.channel.progress.clone(), number)])
     }
 
     fn wait_for_all(&self, ends: &[End]) -> Answer {
-        let life = &self.context.life;
+        let life = &self.context.engine.life;
         for (progress, number) in ends {
             news::wait_until(|| progress.has_reached(*number) || life.is_over());
         }
@@ -154,11 +152,13 @@ impl Stream {
         if self.is_captured.load(Ordering::Acquire) {
             capture::refuse(self)?;
         }
-        capture::permit()?;
-        let end = |progress: &Arc<Progress>| (progress.clone(), progress.submitted());
-        let mut ends = vec![end(&self.progress)];
         if self.kind == Kind::Legacy {
             capture::touch_legacy(&self.context)?;
+        }
+        capture::permit()?;
+        let end = |progress: &Arc<Progress>| (progress.clone(), progress.submitted());
+        let mut ends = vec![end(&self.channel.progress)];
+        if self.kind == Kind::Legacy {
             ends.extend(lock(&self.context.blocking).iter().map(end));
         }
         Ok(ends)
