@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::code::{Answer, Code};
-use crate::engine::Engine;
+use crate::engine::{Engine, Ticket};
 use crate::operation::Operation;
 use crate::progress::Progress;
 use crate::settings::settings;
@@ -40,6 +40,7 @@ struct Queue {
 struct Command {
     operation: Operation,
     room: usize,
+    ticket: Ticket,
     /// It is one of the stream's, and no wait that the driver has added.
     counts: bool,
 }
@@ -86,6 +87,7 @@ impl Channel {
         queue.commands.push_back(Command {
             operation,
             room,
+            ticket: self.engine.connections.ticket(),
             counts: true,
         });
         Ok(number)
@@ -98,6 +100,7 @@ impl Channel {
         queue.commands.push_back(Command {
             operation: Operation::WaitProgress(progress, number),
             room: 0,
+            ticket: self.engine.connections.ticket(),
             counts: false,
         });
         Ok(())
@@ -152,18 +155,18 @@ impl Channel {
         };
         if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation {
             // An event that is complete is behind a stream that is idle, and not the other way round.
-            if let Some(_connection) = engine.connections.take(&engine.life) {
+            if engine.connections.pass(command.ticket, &engine.life) {
                 complete(room);
                 mark.complete();
             }
             return;
         }
         if let Operation::Kernel(_) = &operation {
-            // The hardware has taken it over: it needs neither room nor a connection while it runs.
-            drop(engine.connections.take(&engine.life));
+            // The hardware has taken it over, so it needs no room while it runs.
+            engine.connections.pass(command.ticket, &engine.life);
             self.free(std::mem::take(&mut room));
         }
-        let run = AssertUnwindSafe(|| operation.run(engine));
+        let run = AssertUnwindSafe(|| operation.run(engine, command.ticket));
         match catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
             Ok(()) if !engine.life.is_over() => {
                 // Before the stream is idle: what the command kept may be freed then.

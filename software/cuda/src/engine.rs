@@ -1,6 +1,7 @@
 //! What the commands of a context run on.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -71,18 +72,27 @@ impl Life {
     }
 }
 
+/// The number of a command in the order in which a context's commands were submitted.
+pub(crate) type Ticket = u64;
+
 /// The hardware connections of a context.
 ///
-/// A command has one while the hardware handles it. A wait for memory or for an external semaphore keeps it until it
-/// ends, so with all connections in such waits nothing else goes on.
+/// A wait for memory or for an external semaphore keeps its connection until it ends. What is submitted while all
+/// connections are in such waits stands behind them. What was submitted before a wait is never held up by
+/// it: so nothing blocks its own signaller if each wait is submitted behind its signal.
 pub(crate) struct Connections {
     count: usize,
-    used: Mutex<usize>,
-    free: Condvar,
+    tickets: AtomicU64,
+    /// The waits that have a connection.
+    parked: Mutex<BTreeSet<Ticket>>,
+    changed: Condvar,
 }
 
-/// A connection that a command has.
-pub(crate) struct Connection<'c>(&'c Connections);
+/// The connection of a wait.
+pub(crate) struct Parked<'c> {
+    connections: &'c Connections,
+    ticket: Ticket,
+}
 
 impl Connections {
     /// A command that waits for a connection looks at its context after so much time.
@@ -91,29 +101,74 @@ impl Connections {
     fn new() -> Self {
         Self {
             count: settings().map_or(1, |settings| settings.connections),
-            used: Mutex::new(0),
-            free: Condvar::new(),
+            tickets: AtomicU64::new(0),
+            parked: Mutex::default(),
+            changed: Condvar::new(),
         }
     }
 
-    /// Waits for a free connection. `None` if the context is over.
-    pub(crate) fn take(&self, life: &Life) -> Option<Connection<'_>> {
-        let mut used = lock(&self.used);
-        while !life.is_over() {
-            if *used < self.count {
-                *used += 1;
-                return Some(Connection(self));
+    /// Numbers a command.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.tickets.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Waits until a connection is free for the command. False if the context is over.
+    pub(crate) fn pass(&self, ticket: Ticket, life: &Life) -> bool {
+        let mut parked = lock(&self.parked);
+        while parked.len() >= self.count && parked.range(..ticket).count() >= self.count {
+            if life.is_over() {
+                return false;
             }
-            let waited = self.free.wait_timeout(used, Self::LOOK);
-            used = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(parked, Self::LOOK);
+            parked = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        None
+        !life.is_over()
+    }
+
+    /// Keeps a connection for a wait that has [passed](Connections::pass).
+    pub(crate) fn park(&self, ticket: Ticket) -> Parked<'_> {
+        lock(&self.parked).insert(ticket);
+        Parked {
+            connections: self,
+            ticket,
+        }
     }
 }
 
-impl Drop for Connection<'_> {
+impl Drop for Parked<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.used) -= 1;
-        self.0.free.notify_one();
+        lock(&self.connections.parked).remove(&self.ticket);
+        self.connections.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_held_up_by_earlier_waits_alone() {
+        static FAULT: AtomicU32 = AtomicU32::new(0);
+        let life = Life {
+            fault: &FAULT,
+            ended: AtomicBool::new(false),
+        };
+        let connections = Connections {
+            count: 2,
+            ..Connections::new()
+        };
+        let tickets = [(); 4].map(|()| connections.ticket());
+        let _first = connections.park(tickets[1]);
+        let second = connections.park(tickets[2]);
+        // Submitted before both.
+        assert!(connections.pass(tickets[0], &life));
+        std::thread::scope(|scope| {
+            let behind = scope.spawn(|| connections.pass(tickets[3], &life));
+            drop(second);
+            assert!(behind.join().is_ok_and(|passed| passed));
+        });
+        // And nothing of a context that is over.
+        life.end();
+        assert!(!connections.pass(tickets[0], &life));
     }
 }

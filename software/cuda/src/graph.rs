@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::code::{Answer, Code};
-use crate::engine::Engine;
+use crate::engine::{Engine, Ticket};
 use crate::mark::Mark;
 use crate::operation::Operation;
 use crate::stream::Stream;
@@ -137,7 +137,7 @@ pub(crate) struct Launched {
 }
 
 impl Launched {
-    pub(crate) fn run(self: &Arc<Self>) -> Answer {
+    pub(crate) fn run(self: &Arc<Self>, ticket: Ticket) -> Answer {
         if let Some(before) = &self.before {
             before.wait(&self.engine.life);
         }
@@ -146,12 +146,12 @@ impl Launched {
             Some(before) => node.behind == [before],
         };
         if self.nodes.iter().enumerate().all(in_a_row) {
-            (0..self.nodes.len()).for_each(|index| self.run_node(index));
+            (0..self.nodes.len()).for_each(|index| self.run_node(index, ticket));
         } else {
             // Branches run beside each other, and one may wait for another.
             for index in 0..self.nodes.len() {
                 let launched = self.clone();
-                workers::run(move || launched.run_node(index))?;
+                workers::run(move || launched.run_node(index, ticket))?;
             }
         }
         let is_through = || {
@@ -165,13 +165,13 @@ impl Launched {
     }
 
     /// Runs a node behind those that it comes behind. Once one has faulted the others do nothing.
-    fn run_node(&self, index: usize) {
+    fn run_node(&self, index: usize, ticket: Ticket) {
         let node = &self.nodes[index];
         let has_ended = |index: &usize| self.has_ended[*index].load(Ordering::Acquire);
         let is_over = || self.engine.life.is_over();
         news::wait_until(|| node.behind.iter().all(has_ended) || is_over());
         if !is_over() && lock(&self.fault).is_ok() {
-            let run = AssertUnwindSafe(|| node.operation.run(&self.engine));
+            let run = AssertUnwindSafe(|| node.operation.run(&self.engine, ticket));
             if let Err(code) = catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
                 *lock(&self.fault) = Err(code);
             }

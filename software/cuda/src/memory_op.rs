@@ -128,6 +128,10 @@ impl Word {
 }
 
 impl MemoryOp {
+    pub(crate) const fn is_wait(&self) -> bool {
+        matches!(self, Self::Wait { .. })
+    }
+
     /// An invalid value if the word is not there now.
     pub(crate) fn check(&self, device: &Device) -> Answer {
         match *self {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::code::Answer;
 use crate::copy::Copy;
-use crate::engine::Engine;
+use crate::engine::{Engine, Ticket};
 use crate::event::Event;
 use crate::external::{SignalSemaphore, WaitSemaphore};
 use crate::fill::Fill;
@@ -87,7 +87,7 @@ impl Operation {
     }
 
     /// Runs the command. An error is the sticky error of the context.
-    pub(crate) fn run(&self, engine: &Arc<Engine>) -> Answer {
+    pub(crate) fn run(&self, engine: &Arc<Engine>, ticket: Ticket) -> Answer {
         let life = &engine.life;
         match self {
             Self::Wait(mark) => mark.wait(life),
@@ -95,18 +95,28 @@ impl Operation {
                 news::wait_until(|| progress.has_reached(*number) || life.is_over());
             }
             Self::HostFunction(host) => host.run(engine)?,
-            Self::Graph(launched) => launched.run()?,
+            Self::Graph(launched) => launched.run(ticket)?,
             Self::Kernel(launch) => launch.run(engine)?,
             // Only as what they are when submitted.
             Self::RecordAtLaunch(_) | Self::WaitAtLaunch(_) => {}
             other => {
-                let Some(_connection) = engine.connections.take(life) else {
+                if !engine.connections.pass(ticket, life) {
                     return Ok(());
-                };
+                }
+                let _parked = other.waits().then(|| engine.connections.park(ticket));
                 other.run_connected(engine)?;
             }
         }
         Ok(())
+    }
+
+    /// True if it keeps its connection, because it waits for what may be of another process.
+    fn waits(&self) -> bool {
+        match self {
+            Self::MemoryOps(ops) => ops.iter().any(MemoryOp::is_wait),
+            Self::WaitSemaphores(_) => true,
+            _ => false,
+        }
     }
 
     /// Runs a command that needs a hardware connection.
