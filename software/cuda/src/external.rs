@@ -7,7 +7,8 @@ use std::time::Duration;
 use syncline_software_payload as payload;
 
 use crate::code::{Answer, Code};
-use crate::context::{Context, Life};
+use crate::context::Context;
+use crate::engine::Life;
 use crate::settings::settings;
 use crate::space;
 use crate::table::Table;
