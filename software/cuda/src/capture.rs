@@ -239,7 +239,10 @@ pub(crate) fn join(stream: &Arc<Stream>, place: &Place) -> Answer {
             stream.is_captured.store(true, Ordering::Release);
         }
         Some(own) if own.capture.id == place.capture.id => {
-            let new = place.behind.iter().filter(|node| !own.behind.contains(node));
+            let new = place
+                .behind
+                .iter()
+                .filter(|node| !own.behind.contains(node));
             let new: Vec<_> = new.copied().collect();
             own.behind.extend(new);
         }

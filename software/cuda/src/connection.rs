@@ -70,7 +70,10 @@ impl Connection {
         let mut queue = self.queue();
         while room > 0 && queue.used > 0 && queue.used + room > ROOM {
             self.life.check()?;
-            queue = self.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self
+                .room
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         queue.used += room;
         self.life.check()
@@ -141,7 +144,10 @@ impl Connection {
         let mut queue = self.queue();
         while !self.life.is_over() {
             let Some(command) = queue.commands.pop_front() else {
-                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self
+                    .work
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             drop(queue);

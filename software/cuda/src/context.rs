@@ -46,7 +46,9 @@ impl Life {
     /// Makes `code` the sticky error, unless there is one.
     pub(crate) fn fail(&self, code: Code) {
         let (first, relaxed) = (Ordering::AcqRel, Ordering::Acquire);
-        let _ = self.fault.compare_exchange(0, code.number(), first, relaxed);
+        let _ = self
+            .fault
+            .compare_exchange(0, code.number(), first, relaxed);
         news::tell();
     }
 }

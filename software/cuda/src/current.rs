@@ -40,9 +40,7 @@ pub(crate) fn context_even_if_lost() -> Answer<Arc<Context>> {
     crate::device::devices()?;
     match handle() {
         0 => Err(Code::INVALID_CONTEXT),
-        handle => CONTEXTS
-            .get(handle)
-            .map_err(|_| Code::CONTEXT_IS_DESTROYED),
+        handle => CONTEXTS.get(handle).map_err(|_| Code::CONTEXT_IS_DESTROYED),
     }
 }
 

@@ -147,9 +147,15 @@ impl Machine for DeviceMachine<'_> {
         // atomics.
         Ok(unsafe {
             match bytes {
-                1 => AtomicU8::from_ptr(self.word(address, false)?).load(order).into(),
-                2 => AtomicU16::from_ptr(self.word(address, false)?).load(order).into(),
-                4 => AtomicU32::from_ptr(self.word(address, false)?).load(order).into(),
+                1 => AtomicU8::from_ptr(self.word(address, false)?)
+                    .load(order)
+                    .into(),
+                2 => AtomicU16::from_ptr(self.word(address, false)?)
+                    .load(order)
+                    .into(),
+                4 => AtomicU32::from_ptr(self.word(address, false)?)
+                    .load(order)
+                    .into(),
                 _ => AtomicU64::from_ptr(self.word(address, false)?).load(order),
             }
         })

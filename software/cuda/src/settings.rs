@@ -108,7 +108,9 @@ fn devices(names: &str) -> Result<Vec<Twin>, String> {
 fn connections(value: Option<&str>) -> usize {
     const DEFAULT: usize = 8;
     let given = value.and_then(|value| value.parse().ok());
-    given.filter(|count| (1..=32).contains(count)).unwrap_or(DEFAULT)
+    given
+        .filter(|count| (1..=32).contains(count))
+        .unwrap_or(DEFAULT)
 }
 
 fn fail(value: &str) -> Option<Fail> {
@@ -163,7 +165,10 @@ mod tests {
             ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:2:never"),
         ] {
             let refused = read(name, value).unwrap_err();
-            assert!(refused.contains(name) && refused.contains(value), "{refused}");
+            assert!(
+                refused.contains(name) && refused.contains(value),
+                "{refused}"
+            );
         }
     }
 

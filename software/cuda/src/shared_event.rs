@@ -205,6 +205,9 @@ mod tests {
         };
         assert_eq!(SharedEvent::open(&gone).err(), Some(Code::MAP_FAILED));
         let foreign = Handle { magic: 0, ..own };
-        assert_eq!(SharedEvent::open(&foreign).err(), Some(Code::INVALID_HANDLE));
+        assert_eq!(
+            SharedEvent::open(&foreign).err(),
+            Some(Code::INVALID_HANDLE)
+        );
     }
 }

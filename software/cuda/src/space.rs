@@ -85,7 +85,8 @@ impl Space {
     }
 
     fn add(&mut self, allocation: Allocation) {
-        self.allocations.insert(allocation.address, Arc::new(allocation));
+        self.allocations
+            .insert(allocation.address, Arc::new(allocation));
     }
 }
 
@@ -107,7 +108,12 @@ pub(crate) fn allocate(context: &Context, size: u64) -> Answer<u64> {
     }
     change(|space| {
         let address = space.place(size)?;
-        space.add(Allocation::device(address, size, context.id, context.device)?);
+        space.add(Allocation::device(
+            address,
+            size,
+            context.id,
+            context.device,
+        )?);
         Ok(address)
     })
 }

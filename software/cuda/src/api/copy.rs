@@ -1,5 +1,9 @@
 //! Copies and fills.
-#![allow(non_snake_case, unsafe_code, reason = "exports functions of the driver API")]
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
 
 use std::sync::{Arc, Mutex};
 
@@ -45,14 +49,11 @@ fn is_reachable(context: u64, address: usize, bytes: usize) -> bool {
 }
 
 /// Copies to memory of the host that the driver must not touch once the call has returned.
-fn copy_out(
-    stream: &Arc<Stream>,
-    from: u64,
-    to: *mut u8,
-    bytes: usize,
-) -> Answer {
+fn copy_out(stream: &Arc<Stream>, from: u64, to: *mut u8, bytes: usize) -> Answer {
     let staged = Arc::new(Mutex::new(Vec::new()));
-    lock(&staged).try_reserve_exact(bytes).map_err(|_| Code::OUT_OF_MEMORY)?;
+    lock(&staged)
+        .try_reserve_exact(bytes)
+        .map_err(|_| Code::OUT_OF_MEMORY)?;
     lock(&staged).resize(bytes, 0);
     let copy = copy(Side::Device(from), Side::Staged(staged.clone()), bytes);
     copy.check(stream.context.id)?;

@@ -1,5 +1,9 @@
 //! Semaphores and memory of other APIs.
-#![allow(non_snake_case, unsafe_code, reason = "exports functions of the driver API")]
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
 
 use std::sync::Arc;
 
@@ -7,9 +11,7 @@ use super::Handle;
 use crate::abi::{In, Out, api};
 use crate::code::{Answer, Code};
 use crate::current;
-use crate::external::{
-    self, Kind, MEMORY, SEMAPHORES, Semaphore, SignalSemaphore, WaitSemaphore,
-};
+use crate::external::{self, Kind, MEMORY, SEMAPHORES, Semaphore, SignalSemaphore, WaitSemaphore};
 use crate::operation::Operation;
 use crate::stream::Stream;
 

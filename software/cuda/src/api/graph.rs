@@ -1,5 +1,9 @@
 //! Graphs and user objects.
-#![allow(non_snake_case, unsafe_code, reason = "exports functions of the driver API")]
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
 
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -1,5 +1,9 @@
 //! Memory operations of streams.
-#![allow(non_snake_case, unsafe_code, reason = "exports functions of the driver API")]
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
 
 use super::Handle;
 use crate::abi::{In, api};

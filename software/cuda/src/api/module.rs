@@ -1,5 +1,9 @@
 //! Modules and launches.
-#![allow(non_snake_case, unsafe_code, reason = "exports functions of the driver API")]
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -51,11 +55,7 @@ fn load(to: &Out<Handle>, image: &In<c_char>) -> Answer {
 }
 
 /// Copies the parameters: from one pointer for each, or from a buffer in the list `extra`.
-fn parameters(
-    entry: &Entry,
-    params: &In<*const u8>,
-    extra: &In<*const c_void>,
-) -> Answer<Vec<u8>> {
+fn parameters(entry: &Entry, params: &In<*const u8>, extra: &In<*const c_void>) -> Answer<Vec<u8>> {
     let mut bytes = vec![0; entry.params_size()];
     if !params.is_null() {
         let pointers = params.list(entry.params().len())?;
