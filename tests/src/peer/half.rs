@@ -1,5 +1,6 @@
 //! What either of two processes does, by words.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -359,7 +360,7 @@ impl Half {
             }
             "descriptors" => {
                 closed();
-                Ok(lasting_descriptors()?.to_string())
+                lasting_descriptors()
             }
             other => {
                 let answer = self.run_with_binaries(other, label, rest);
@@ -523,15 +524,30 @@ pub(super) fn number(text: &str) -> Result<u64, Stop> {
         .map_err(|_| Stop::Failed(format!("{text:?} is no number")))
 }
 
-/// Open descriptors without files of /proc: threads that look at a process have those open for a moment.
-fn lasting_descriptors() -> Result<usize, Stop> {
+/// Open descriptors by what they lead to, such as `11: 4 /dev/null, 7 socket`.
+///
+/// Files of /proc are left out: threads that look at a process have those open for a moment.
+fn lasting_descriptors() -> Result<String, Stop> {
     let missing = |error: std::io::Error| Stop::Skipped(format!("no /proc to count in: {error}"));
     let open = std::fs::read_dir("/proc/self/fd").map_err(missing)?;
     // The listing itself is a file of /proc, too. A descriptor that is gone by now did not last.
     let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    Ok(targets
-        .filter(|target| !target.starts_with("/proc"))
-        .count())
+    let mut kinds = BTreeMap::<String, usize>::new();
+    for target in targets.filter(|target| !target.starts_with("/proc")) {
+        // Sockets and pipes have a number each: `socket:[4711]`.
+        let target = target.display().to_string();
+        let kind = target.split(":[").next().unwrap_or_default();
+        *kinds.entry(kind.into()).or_default() += 1;
+    }
+    let list: Vec<_> = kinds
+        .iter()
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    Ok(format!(
+        "{}: {}",
+        kinds.values().sum::<usize>(),
+        list.join(", ")
+    ))
 }
 
 /// Waits until the threads that close descriptors of peers have nothing to do: they sleep then, and not before. No longer
