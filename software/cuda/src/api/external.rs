@@ -60,7 +60,7 @@ pub(super) struct BufferDesc {
 pub(super) struct Params {
     value: u64,
     _others: [u64; 8],
-    _flags: u32,
+    flags: u32,
     _reserved: [u32; 16],
 }
 
@@ -78,11 +78,14 @@ fn list(
     semaphores: &In<Handle>,
     params: &In<Params>,
     count: u32,
-) -> Answer<Vec<(Arc<Semaphore>, u64)>> {
+) -> Answer<Vec<(Arc<Semaphore>, Params)>> {
+    if count == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
     let count = count as usize;
     let (semaphores, params) = (semaphores.list(count)?, params.list(count)?);
     let each = semaphores.into_iter().zip(params);
-    each.map(|(semaphore, params)| Ok((SEMAPHORES.get(semaphore)?, params.value)))
+    each.map(|(semaphore, params)| Ok((SEMAPHORES.get(semaphore)?, params)))
         .collect()
 }
 
@@ -104,8 +107,11 @@ api! {
     }
 
     fn cuDestroyExternalSemaphore(semaphore: Handle) {
-        current::context()?;
-        SEMAPHORES.remove(semaphore).map(drop)
+        if semaphore == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        SEMAPHORES.remove(semaphore)?.wait_until_unused();
+        Ok(())
     }
 
     fn cuSignalExternalSemaphoresAsync(
@@ -116,7 +122,10 @@ api! {
     ) {
         let stream = Stream::find(stream)?;
         let all = list(&semaphores, &params, count)?.into_iter();
-        let all = all.map(|(semaphore, value)| SignalSemaphore { semaphore, value });
+        let all = all.map(|(semaphore, params)| SignalSemaphore {
+            semaphore,
+            value: params.value,
+        });
         stream.submit(Operation::SignalSemaphores(all.collect()))
     }
 
@@ -127,8 +136,14 @@ api! {
         stream: Handle,
     ) {
         let stream = Stream::find(stream)?;
-        let all = list(&semaphores, &params, count)?.into_iter();
-        let all = all.map(|(semaphore, value)| WaitSemaphore { semaphore, value });
+        let all = list(&semaphores, &params, count)?;
+        if all.iter().any(|(_, params)| params.flags != 0) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let all = all.into_iter().map(|(semaphore, params)| WaitSemaphore {
+            semaphore,
+            value: params.value,
+        });
         stream.submit(Operation::WaitSemaphores(all.collect()))
     }
 
@@ -158,7 +173,9 @@ api! {
     }
 
     fn cuDestroyExternalMemory(memory: Handle) {
-        current::context()?;
+        if memory == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         MEMORY.remove(memory).map(drop)
     }
 }
