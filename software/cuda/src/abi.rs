@@ -117,7 +117,7 @@ macro_rules! api {
             #[allow(clippy::too_many_arguments, reason = "the driver API's own")]
             // SAFETY: the name and the arguments are those of cuda.h.
             #[unsafe(no_mangle)]
-            pub(crate) extern "C" fn $name($($argument: $type),*) -> u32 {
+            pub(super) extern "C" fn $name($($argument: $type),*) -> u32 {
                 $crate::abi::call(stringify!($name), move || -> $crate::code::Answer { $body })
             }
         )*

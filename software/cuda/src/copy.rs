@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::allocation::Allocation;
 use crate::code::{Answer, Code};
-use crate::operation::Place;
+use crate::device::Device;
+use crate::engine::Engine;
 use crate::{lock, space};
 
 /// Copies `bytes` bytes.
@@ -55,9 +56,9 @@ impl Side {
     }
 
     /// True if the context can reach it, or it is the host's.
-    fn is_there(&self, context: u64, bytes: u64) -> bool {
+    fn is_there(&self, device: &Device, bytes: u64) -> bool {
         match self {
-            Self::Device(address) => space::find(context, *address, bytes).is_some(),
+            Self::Device(address) => space::find(device, *address, bytes).is_some(),
             Self::Host(pointer) => !pointer.0.is_null(),
             Self::Staged(_) => true,
         }
@@ -66,18 +67,18 @@ impl Side {
 
 /// Where a side's bytes are, and what keeps them.
 enum Found<'s> {
-    Device(Arc<Allocation>, *mut u8),
+    Device { at: *mut u8, _kept: Arc<Allocation> },
     Host(*mut u8),
     Staged(std::sync::MutexGuard<'s, Vec<u8>>),
 }
 
 impl Found<'_> {
-    fn of<'s>(side: &'s Side, context: u64, bytes: u64) -> Answer<Found<'s>> {
+    fn of<'s>(side: &'s Side, device: &Device, bytes: u64) -> Answer<Found<'s>> {
         Ok(match side {
             Side::Device(address) => {
-                let found = space::find(context, *address, bytes);
+                let found = space::find(device, *address, bytes);
                 let (kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
-                Found::Device(kept, at)
+                Found::Device { at, _kept: kept }
             }
             Side::Host(pointer) => Found::Host(pointer.0),
             Side::Staged(staged) => Found::Staged(lock(staged)),
@@ -86,7 +87,7 @@ impl Found<'_> {
 
     fn pointer(&mut self) -> *mut u8 {
         match self {
-            Found::Device(_, at) | Found::Host(at) => *at,
+            Found::Device { at, .. } | Found::Host(at) => *at,
             Found::Staged(bytes) => bytes.as_mut_ptr(),
         }
     }
@@ -94,8 +95,8 @@ impl Found<'_> {
 
 impl Copy {
     /// An invalid value if one side is not there now.
-    pub(crate) fn check(&self, context: u64) -> Answer {
-        let there = |side: &Side| side.is_there(context, self.bytes);
+    pub(crate) fn check(&self, device: &Device) -> Answer {
+        let there = |side: &Side| side.is_there(device, self.bytes);
         if self.bytes == 0 || there(&self.from) && there(&self.to) {
             Ok(())
         } else {
@@ -103,12 +104,12 @@ impl Copy {
         }
     }
 
-    pub(crate) fn run(&self, place: &Place<'_>) -> Answer {
+    pub(crate) fn run(&self, engine: &Engine) -> Answer {
         if self.bytes == 0 {
             return Ok(());
         }
-        let mut from = Found::of(&self.from, place.context, self.bytes)?;
-        let mut to = Found::of(&self.to, place.context, self.bytes)?;
+        let mut from = Found::of(&self.from, engine.device, self.bytes)?;
+        let mut to = Found::of(&self.to, engine.device, self.bytes)?;
         let (from, to) = (from.pointer(), to.pointer());
         // SAFETY: both sides have so many bytes: `find` has found them, the application has promised
         // them, or they were staged. They are kept meanwhile.

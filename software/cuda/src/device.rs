@@ -1,16 +1,16 @@
 //! The devices: one for each twin that the settings name.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use syncline_software_payload::Twin;
 
 use crate::code::{Answer, Code};
 use crate::context::{CONTEXTS, Context};
-use crate::lock;
 use crate::settings::settings;
 use crate::table::new_handle;
+use crate::{host_thread, lock};
 
 /// The version of the driver API, as `cuDriverGetVersion` tells it.
 pub(crate) const VERSION: i32 = 13_000;
@@ -24,6 +24,8 @@ pub(crate) const MEMORY: u64 = 8 << 30;
 /// A device.
 pub(crate) struct Device {
     pub(crate) twin: Twin,
+    /// The sticky error of all contexts. A device that has faulted works in no context of this process again.
+    pub(crate) fault: AtomicU32,
     /// Bytes that are allocated.
     pub(crate) used: AtomicU64,
     /// The handle of its primary context, which stays the same.
@@ -57,15 +59,24 @@ pub(crate) fn initialize() -> Answer {
     }
 }
 
-/// All devices, once the driver is initialized.
+/// An error before `cuInit`.
+pub(crate) fn require_initialized() -> Answer {
+    if INITIALIZED.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    Err(Code::NOT_INITIALIZED)
+}
+
+/// All devices, once the driver is initialized. Not for host functions.
 pub(crate) fn devices() -> Answer<&'static [Device]> {
     static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
         let twins = settings().map_or(&[][..], |settings| &settings.devices);
         twins.iter().copied().map(Device::new).collect()
     });
-    if !INITIALIZED.load(Ordering::Acquire) {
-        return Err(Code::NOT_INITIALIZED);
+    if host_thread::is_inside() {
+        return Err(Code::NOT_PERMITTED);
     }
+    require_initialized()?;
     Ok(&DEVICES)
 }
 
@@ -76,9 +87,10 @@ pub(crate) fn device(ordinal: i32) -> Answer<&'static Device> {
 }
 
 impl Device {
-    fn new(twin: Twin) -> Self {
+    pub(crate) fn new(twin: Twin) -> Self {
         Self {
             twin,
+            fault: AtomicU32::new(0),
             used: AtomicU64::new(0),
             primary_handle: new_handle(),
             primary: Mutex::default(),
@@ -87,6 +99,14 @@ impl Device {
 
     pub(crate) fn name(&self) -> String {
         format!("Software CUDA ({})", self.twin.name())
+    }
+
+    /// The sticky error, if the device has faulted.
+    pub(crate) fn check(&self) -> Answer {
+        match self.fault.load(Ordering::Acquire) {
+            0 => Ok(()),
+            fault => Err(Code::from_number(fault)),
+        }
     }
 
     /// Takes memory of the device. [`Device::give_back`] returns it.
@@ -106,6 +126,7 @@ impl Device {
     pub(crate) fn retain_primary(&'static self, ordinal: i32) -> Answer<usize> {
         let mut primary = lock(&self.primary);
         if primary.context.is_none() {
+            self.check()?;
             let context = Context::new(self, ordinal, self.primary_handle);
             CONTEXTS.put(self.primary_handle, context.clone());
             primary.context = Some(context);
@@ -125,9 +146,11 @@ impl Device {
             if primary.retained > 0 {
                 return Ok(());
             }
-            primary.context.take()
+            self.take_primary(&mut primary)
         };
-        self.end_primary(gone);
+        if let Some(gone) = gone {
+            gone.end();
+        }
         Ok(())
     }
 
@@ -136,16 +159,17 @@ impl Device {
         let gone = {
             let mut primary = lock(&self.primary);
             primary.retained = 0;
-            primary.context.take()
+            self.take_primary(&mut primary)
         };
-        self.end_primary(gone);
+        if let Some(gone) = gone {
+            gone.end();
+        }
     }
 
-    fn end_primary(&self, context: Option<Arc<Context>>) {
-        if let Some(context) = context {
-            let _ = CONTEXTS.remove(self.primary_handle);
-            context.end();
-        }
+    /// Makes the handle invalid, under the lock: the next primary context has the same.
+    fn take_primary(&self, primary: &mut Primary) -> Option<Arc<Context>> {
+        let _ = CONTEXTS.remove(self.primary_handle);
+        primary.context.take()
     }
 
     /// True if the primary context exists.
@@ -159,13 +183,16 @@ impl Device {
 }
 
 /// The number of attributes that CUDA 13 has.
-const ATTRIBUTES: u32 = 144;
+const ATTRIBUTES: u32 = 147;
 
 /// The value of an attribute. Attributes that are not listed are 0: the device cannot do it.
 pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
+    if attribute == 0 || attribute > ATTRIBUTES {
+        return Err(Code::INVALID_VALUE);
+    }
     Ok(match attribute {
         // Threads of a block, block dimensions, grid dimensions.
-        1 | 2 | 3 => MAX_THREADS as i32,
+        1..=3 => MAX_THREADS as i32,
         4 => 64,
         5 => i32::MAX,
         6 | 7 => 65_535,
@@ -176,27 +203,23 @@ pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
         11 => i32::MAX,
         12 => 65_536,
         // Clock rate in kHz, texture alignment, overlap of copies, multiprocessors.
-        13 => 1_000_000,
+        13 => 1_980_000,
         14 => 512,
-        15 => 1,
-        16 => 1,
+        15 | 16 => 1,
         // Mapped host memory, concurrent kernels, copy engines, unified addressing.
         19 | 31 | 40 | 41 => 1,
         // Threads of a multiprocessor.
         39 => 2048,
-        // Compute capability 9.0.
+        // Compute capability 9.0; its minor number is 0.
         75 => 9,
-        76 => 0,
         // Stream priorities.
         78 => 1,
-        // Registered memory has the host's address; memory operations of streams, the first version.
-        91 | 92 | 93 | 94 => 1,
-        // Host memory can be registered, timeline semaphores can be imported.
-        99 | 114 => 1,
+        // Registered memory has the host's address, host memory can be registered, timeline semaphores can be
+        // imported.
+        91 | 99 | 114 => 1,
         // Memory operations of 64 bits and with NOR, events of other processes.
         122 | 123 | 125 => 1,
-        1..=ATTRIBUTES => 0,
-        _ => return Err(Code::INVALID_VALUE),
+        _ => 0,
     })
 }
 

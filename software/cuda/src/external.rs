@@ -4,11 +4,11 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FileType, fcntl_get_seals, fstat};
 use syncline_software_payload as payload;
 
 use crate::code::{Answer, Code};
-use crate::context::{Context, Life};
+use crate::context::Context;
+use crate::engine::Life;
 use crate::settings::settings;
 use crate::space;
 use crate::table::Table;
@@ -62,15 +62,6 @@ fn take(descriptor: i32) {
     drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
 }
 
-/// True for a file of memory, as software drivers export them.
-fn is_memory_file(file: BorrowedFd<'_>) -> bool {
-    let regular = fstat(file).is_ok_and(|status| {
-        FileType::from_raw_mode(status.st_mode) == FileType::RegularFile && status.st_size > 0
-    });
-    // Only files of memory have seals.
-    regular && fcntl_get_seals(file).is_ok()
-}
-
 /// `cuImportExternalSemaphore`.
 pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -> Answer<usize> {
     let file = borrow(descriptor)?;
@@ -79,7 +70,7 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
         payload::Kind::Timeline => kind == Kind::Timeline,
         payload::Kind::Binary => kind == Kind::Binary,
     };
-    let is_known = opened.is_some() || is_memory_file(file);
+    let is_known = opened.is_some() || payload::Memory::is_exported(file);
     let payload = opened.filter(is_of);
     let lenient = settings().is_ok_and(|settings| !settings.strict);
     if payload.is_none() && !(is_known && lenient) {
@@ -99,11 +90,7 @@ pub(crate) fn import_memory(context: &Context, descriptor: i32, size: u64) -> An
     if size == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    if !is_memory_file(file) {
-        return Err(Code::UNKNOWN);
-    }
-    let strict = settings().is_ok_and(|settings| settings.strict);
-    if strict && payload::Semaphore::open(file).is_ok() {
+    if !payload::Memory::is_exported(file) {
         return Err(Code::UNKNOWN);
     }
     let mapped = payload::Memory::map(file, size).map_err(|error| match error {

@@ -1,7 +1,7 @@
 //! Device memory that a software Vulkan driver has exported, mapped into this process.
 #![allow(unsafe_code, reason = "maps memory that other processes have, too")]
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 
 use rustix::fs::{FileType, fstat};
@@ -11,6 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 const LAVAPIPE_OFFSET: u64 = 4096;
 /// By how much SwiftShader's files are longer than their allocations.
 const SWIFTSHADER_EXCESS: u64 = 15;
+/// How the names of SwiftShader's files begin, as `/proc` shows them.
+const SWIFTSHADER_NAME: &str = "/memfd:SwiftShader.Memory";
 
 /// Why a descriptor is no memory of a software driver.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +84,35 @@ impl Memory {
         })
     }
 
+    /// True for a file that a software Vulkan driver has made, and not for any other file of memory.
+    ///
+    /// Lavapipe's begins with a header. SwiftShader's has nothing but a name.
+    #[must_use]
+    pub fn is_exported(fd: BorrowedFd<'_>) -> bool {
+        // Only files of memory have seals.
+        if rustix::fs::fcntl_get_seals(fd).is_err() {
+            return false;
+        }
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let is_named = std::fs::read_link(link).is_ok_and(|name| {
+            let name = name.to_string_lossy();
+            name.starts_with(SWIFTSHADER_NAME)
+        });
+        let size = fstat(fd).map_or(0, |status| u64::try_from(status.st_size).unwrap_or(0));
+        is_named && size > 0 || Self::header(fd, size).is_ok_and(|header| header.is_some())
+    }
+
+    /// Where lavapipe's header says that the bytes begin. `None` for a file of `file` bytes without such a header.
+    fn header(fd: BorrowedFd<'_>, file: u64) -> Result<Option<u64>, MemoryError> {
+        let mut header = [0_u8; 16];
+        let read = rustix::io::pread(fd, &mut header, 0)?;
+        let (length, offset) = header.split_at(8);
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+        let (length, offset) = (word(length), word(offset));
+        let is_one = read == header.len() && length == file && (16..file).contains(&offset);
+        Ok(is_one.then_some(offset))
+    }
+
     /// Where an allocation of `size` bytes begins in a file of `file` bytes. `None` if it does not fit.
     ///
     /// Lavapipe's file begins with a header: the size of the file, then the offset of the bytes, 64 bits each. SwiftShader's
@@ -91,17 +122,13 @@ impl Memory {
         if file < size {
             return Ok(None);
         }
-        if file != size && file != size + SWIFTSHADER_EXCESS && file >= LAVAPIPE_OFFSET {
-            let mut header = [0_u8; 16];
-            let read = rustix::io::pread(fd, &mut header, 0)?;
-            let (length, offset) = header.split_at(8);
-            let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
-            let fits = word(offset)
-                .checked_add(size)
-                .is_some_and(|end| end <= file);
-            if read == 16 && word(length) == file && word(offset) >= 16 {
-                return Ok(fits.then(|| word(offset)));
-            }
+        if file != size
+            && file != size + SWIFTSHADER_EXCESS
+            && file >= LAVAPIPE_OFFSET
+            && let Some(offset) = Self::header(fd, file)?
+        {
+            let fits = offset.checked_add(size).is_some_and(|end| end <= file);
+            return Ok(fits.then_some(offset));
         }
         Ok(Some(0))
     }

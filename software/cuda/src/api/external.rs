@@ -18,7 +18,7 @@ use crate::stream::Stream;
 /// `CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct SemaphoreDesc {
+pub(super) struct SemaphoreDesc {
     kind: u32,
     handle: Union,
     flags: u32,
@@ -28,7 +28,7 @@ struct SemaphoreDesc {
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct MemoryDesc {
+pub(super) struct MemoryDesc {
     kind: u32,
     handle: Union,
     size: u64,
@@ -39,7 +39,7 @@ struct MemoryDesc {
 /// The union of both: a descriptor, or two pointers.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Union {
+pub(super) struct Union {
     descriptor: i32,
     _rest: [u32; 3],
 }
@@ -47,7 +47,7 @@ struct Union {
 /// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct BufferDesc {
+pub(super) struct BufferDesc {
     offset: u64,
     size: u64,
     flags: u32,
@@ -57,7 +57,7 @@ struct BufferDesc {
 /// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `…_WAIT_PARAMS`, which agree in what is used here.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Params {
+pub(super) struct Params {
     value: u64,
     _others: [u64; 8],
     _flags: u32,

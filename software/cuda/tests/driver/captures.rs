@@ -1,0 +1,227 @@
+//! Stream capture and graphs.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cuda::*;
+
+const GLOBAL: u32 = 0;
+const THREAD_LOCAL: u32 = 1;
+const RELAXED: u32 = 2;
+
+fn begin(mode: u32) -> Handle {
+    let captured = stream();
+    ok(cuStreamBeginCapture_v2(captured, mode));
+    captured
+}
+
+fn end(stream: Handle) -> u32 {
+    let mut graph = 0;
+    let code = cuStreamEndCapture(stream, &raw mut graph);
+    assert_eq!(graph == 0, code != 0);
+    code
+}
+
+/// The status of a capture, and its graph.
+fn info(stream: Handle) -> (u32, Handle) {
+    let (mut status, mut id, mut graph) = (9, 0, 0);
+    ok(cuStreamGetCaptureInfo_v2(
+        stream,
+        &raw mut status,
+        &raw mut id,
+        &raw mut graph,
+        null_mut(),
+        null_mut(),
+    ));
+    assert_eq!(id == 0, status != 1);
+    (status, graph)
+}
+
+#[test]
+fn a_graph_does_its_work_at_each_launch() {
+    let _context = Context::new();
+    let (other, memory) = (stream(), Pinned::new(1));
+    let (fork, join) = (event(), event());
+    let captured = begin(THREAD_LOCAL);
+    ok(cuEventRecord(fork, captured));
+    ok(cuStreamWaitEvent(other, fork, 0));
+    ok(cuMemsetD32Async(memory.address(), 5, 1, other));
+    ok(cuEventRecord(join, other));
+    ok(cuMemsetD32Async(memory.address() + 4, 6, 1, captured));
+    ok(cuStreamWaitEvent(captured, join, 0));
+    let (status, known) = info(other);
+    assert_eq!(status, 1);
+    let graph = made(|to| cuStreamEndCapture(captured, to));
+    assert_eq!(graph, known);
+    assert_eq!(info(captured).0, 0);
+    // Nothing has happened yet, and the places of the graph are none for the host.
+    assert_eq!(memory.get(), 0);
+    assert_eq!(cuEventQuery(join), 1);
+    assert_eq!(cuStreamWaitEvent(other, join, 0), 1);
+    let mut nodes = 0;
+    ok(cuGraphGetNodes(graph, null_mut(), &raw mut nodes));
+    assert_eq!(nodes, 2);
+    let launched = made(|to| cuGraphInstantiateWithFlags(to, graph, 0));
+    ok(cuGraphDestroy(graph));
+    for _ in 0..2 {
+        memory.set(0);
+        ok(cuGraphLaunch(launched, other));
+        ok(cuStreamSynchronize(other));
+        assert_eq!(memory.get(), (6 << 32) | 5);
+    }
+    ok(cuGraphExecDestroy(launched));
+    assert_eq!(cuGraphLaunch(launched, other), 1);
+}
+
+#[test]
+fn each_launch_records_and_waits_for_external_events() {
+    let _context = Context::new();
+    let (gate, busy, launching) = (Pinned::new(1), stream(), stream());
+    let (start, through) = (event(), event());
+    assert_eq!(cuEventRecordWithFlags(through, launching, 1), 401);
+    let captured = begin(THREAD_LOCAL);
+    ok(cuStreamWaitEvent(captured, start, 1));
+    ok(cuEventRecordWithFlags(through, captured, 1));
+    let graph = made(|to| cuStreamEndCapture(captured, to));
+    let graph = made(|to| cuGraphInstantiateWithFlags(to, graph, 0));
+    ok(cuEventQuery(through));
+    ok(cuStreamWaitValue64_v2(busy, gate.address(), 1, 0));
+    ok(cuEventRecord(start, busy));
+    ok(cuGraphLaunch(graph, launching));
+    assert_eq!(cuEventQuery(through), 600);
+    gate.set(1);
+    ok(cuEventSynchronize(through));
+    ok(cuEventQuery(start));
+}
+
+#[test]
+fn what_a_capture_forbids_invalidates_it() {
+    let _context = Context::new();
+    let (free, place, recorded) = (stream(), event(), event());
+    ok(cuEventRecord(recorded, free));
+    let forbidden: [(u32, &dyn Fn(Handle) -> u32); 6] = [
+        (900, &|captured| cuStreamQuery(captured)),
+        (900, &|captured| cuStreamSynchronize(captured)),
+        (905, &|captured| cuStreamWaitEvent(captured, recorded, 0)),
+        (907, &|captured| {
+            ok(cuEventRecord(place, captured));
+            cuEventQuery(place)
+        }),
+        (906, &|captured| {
+            ok(cuEventRecord(place, captured));
+            cuStreamWaitEvent(0, place, 0)
+        }),
+        (900, &|_| cuEventQuery(recorded)),
+    ];
+    for (number, (code, call)) in forbidden.iter().enumerate() {
+        let captured = begin(THREAD_LOCAL);
+        assert_eq!(call(captured), *code, "call {number}");
+        assert_eq!(info(captured).0, 2, "call {number}");
+        assert_eq!(cuEventRecord(place, captured), 901);
+        assert_eq!(end(captured), 901);
+        assert_eq!(end(captured), 401);
+        ok(cuEventRecord(recorded, captured));
+        ok(cuEventSynchronize(recorded));
+    }
+}
+
+#[test]
+fn captures_do_not_merge_and_must_be_joined() {
+    let _context = Context::new();
+    let (left, right) = (begin(RELAXED), begin(RELAXED));
+    let (place, other, memory) = (event(), stream(), Pinned::new(1));
+    ok(cuEventRecord(place, left));
+    assert_eq!(cuStreamWaitEvent(right, place, 0), 902);
+    assert_eq!((end(left), end(right)), (901, 901));
+    let captured = begin(RELAXED);
+    ok(cuEventRecord(place, captured));
+    ok(cuStreamWaitEvent(other, place, 0));
+    ok(cuMemsetD32Async(memory.address(), 1, 1, other));
+    assert_eq!(end(captured), 904);
+    assert_eq!(info(other).0, 0);
+    ok(cuStreamSynchronize(other));
+    // A stream that has only joined cannot end a capture.
+    let captured = begin(RELAXED);
+    ok(cuEventRecord(place, captured));
+    ok(cuStreamWaitEvent(other, place, 0));
+    assert_eq!(end(other), 903);
+    assert_eq!(end(captured), 901);
+    assert_eq!(cuStreamBeginCapture_v2(0, RELAXED), 900);
+}
+
+#[test]
+fn the_legacy_stream_does_not_meet_a_captured_blocking_stream() {
+    let _context = Context::new();
+    let blocking = made(|to| cuStreamCreate(to, 0));
+    let memory = Pinned::new(1);
+    ok(cuStreamBeginCapture_v2(blocking, THREAD_LOCAL));
+    // Asking does no harm.
+    let mut status = 0;
+    let asked = cuStreamGetCaptureInfo_v2(
+        0,
+        &raw mut status,
+        null_mut(),
+        null_mut(),
+        null_mut(),
+        null_mut(),
+    );
+    assert_eq!(asked, 906);
+    assert_eq!(info(blocking).0, 1);
+    assert_eq!(cuMemsetD32Async(memory.address(), 1, 1, 0), 906);
+    assert_eq!(end(blocking), 901);
+}
+
+#[test]
+fn modes_say_whose_calls_are_forbidden() {
+    let context = Context::new();
+    let recorded = event();
+    ok(cuEventRecord(recorded, stream()));
+    let elsewhere = || {
+        std::thread::scope(|scope| {
+            let ask = || {
+                ok(cuCtxSetCurrent(context.0));
+                cuEventQuery(recorded)
+            };
+            scope.spawn(ask).join().unwrap()
+        })
+    };
+    ok(cuEventSynchronize(recorded));
+    // Other tests of this process must not be disturbed, so the global mode is tried in a process of its own.
+    let captured = begin(THREAD_LOCAL);
+    ok(elsewhere());
+    let mut mode = RELAXED;
+    ok(cuThreadExchangeStreamCaptureMode(&raw mut mode));
+    assert_eq!(mode, GLOBAL);
+    ok(cuEventQuery(recorded));
+    ok(cuThreadExchangeStreamCaptureMode(&raw mut mode));
+    assert_eq!(mode, RELAXED);
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| end(captured)).join().unwrap();
+        assert_eq!(ended, 908);
+    });
+    // It has ended the capture all the same.
+    assert_eq!(end(captured), 401);
+}
+
+#[test]
+fn a_graph_keeps_its_user_objects() {
+    extern "C" fn destroy(counter: *mut c_void) {
+        // SAFETY: the test passes a counter that outlives the graphs.
+        unsafe { &*counter.cast::<AtomicU64>() }.fetch_add(1, Ordering::SeqCst);
+    }
+    let _context = Context::new();
+    let destroyed = AtomicU64::new(0);
+    let pointer = (&raw const destroyed).cast_mut().cast();
+    let captured = begin(RELAXED);
+    let graph = info(captured).1;
+    assert_eq!(cuUserObjectCreate(&mut 0, pointer, destroy, 1, 0), 1);
+    let object = made(|to| cuUserObjectCreate(to, pointer, destroy, 1, 1));
+    ok(cuGraphRetainUserObject(graph, object, 1, 1));
+    ok(end(captured));
+    let launched = made(|to| cuGraphInstantiateWithFlags(to, graph, 0));
+    ok(cuGraphDestroy(graph));
+    assert_eq!(destroyed.load(Ordering::SeqCst), 0);
+    ok(cuGraphExecDestroy(launched));
+    eventually(|| destroyed.load(Ordering::SeqCst) == 1);
+}

@@ -1,0 +1,199 @@
+//! Modules, launches and faults.
+
+use std::ptr::null_mut;
+
+use super::cuda::*;
+
+pub(crate) const KERNELS: &str = "
+.version 6.4
+.target sm_60
+.address_size 64
+.visible .entry add(.param .u64 to, .param .u32 more)
+{
+    .reg .u64 %to;
+    .reg .u32 %more, %old;
+    ld.param.u64 %to, [to];
+    ld.param.u32 %more, [more];
+    ld.global.u32 %old, [%to];
+    add.u32 %old, %old, %more;
+    st.global.u32 [%to], %old;
+    ret;
+}
+.visible .entry wait(.param .u64 word)
+{
+    .reg .pred %open;
+    .reg .u64 %word;
+    .reg .u32 %value;
+    ld.param.u64 %word, [word];
+LOOK:
+    ld.volatile.global.u32 %value, [%word];
+    setp.ne.u32 %open, %value, 0;
+    @!%open bra LOOK;
+    ret;
+}
+.visible .entry spin()
+{
+LOOK:
+    bra LOOK;
+}
+";
+
+#[test]
+fn a_kernel_has_the_parameters_of_its_call() {
+    let _context = Context::new();
+    let (stream, words) = (stream(), Pinned::new(1));
+    let add = function(KERNELS, "add");
+    words.set(1);
+    for more in [10, 100] {
+        ok(launch(add, stream, &[words.address(), more]));
+    }
+    ok(cuStreamSynchronize(stream));
+    assert_eq!(words.get(), 111);
+    // The parameters in one buffer: a key and a value each.
+    let (buffer, size) = ([words.address(), 1000], 12_usize);
+    let mut extra = [
+        std::ptr::without_provenance_mut(1),
+        (&raw const buffer).cast_mut().cast(),
+        std::ptr::without_provenance_mut(2),
+        (&raw const size).cast_mut().cast(),
+        null_mut(),
+    ];
+    let extra = extra.as_mut_ptr();
+    ok(cuLaunchKernel(
+        add,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        0,
+        stream,
+        null_mut(),
+        extra,
+    ));
+    ok(cuStreamSynchronize(stream));
+    assert_eq!(words.get(), 1111);
+}
+
+#[test]
+fn launches_and_modules_that_make_no_sense_are_refused() {
+    let _context = Context::new();
+    let stream = stream();
+    let spin = function(KERNELS, "spin");
+    for (grid, block, shared) in [(0, 1, 0), (1, 0, 0), (1, 2000, 0), (1, 1, 1 << 20)] {
+        let refused = cuLaunchKernel(
+            spin,
+            grid,
+            1,
+            1,
+            block,
+            1,
+            1,
+            shared,
+            stream,
+            null_mut(),
+            null_mut(),
+        );
+        assert_eq!(refused, 1, "{grid} {block} {shared}");
+    }
+    let add = function(KERNELS, "add");
+    let refused = cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut());
+    assert_eq!(refused, 1);
+    for (image, code) in [
+        (c"not PTX", 200),
+        (c".version 6.4 and no more", 218),
+        (c".version 42.0\n.target sm_60\n.address_size 64\n", 222),
+        (c"\x7fELF\x02", 209),
+    ] {
+        assert_eq!(cuModuleLoadData(&mut 0, image.as_ptr()), code);
+    }
+    let text = std::ffi::CString::new(KERNELS).unwrap();
+    let module = made(|to| cuModuleLoadData(to, text.as_ptr()));
+    assert_eq!(cuModuleGetFunction(&mut 0, module, c"none".as_ptr()), 500);
+    let add = made(|to| cuModuleGetFunction(to, module, c"add".as_ptr()));
+    ok(cuModuleUnload(module));
+    assert_eq!(launch(add, stream, &[0, 0]), 400);
+    ok(cuStreamQuery(stream));
+}
+
+/// A fault is the end of the device for its process.
+#[test]
+fn a_fault_is_the_end_of_all_contexts() {
+    for case in ["nowhere", "past the end", "after the free", "not aligned"] {
+        let mut child = super::processes::child("kernels::faults");
+        super::processes::passes(&child.env("CASE", case).output().unwrap());
+    }
+}
+
+#[test]
+#[ignore = "run by a_fault_is_the_end_of_all_contexts"]
+fn faults() {
+    let case = std::env::var("CASE").unwrap();
+    let healthy = Context::new();
+    let elsewhere = stream();
+    let code = {
+        let _context = Context::new();
+        let (faulty, behind, later) = (stream(), event(), stream());
+        let add = function(KERNELS, "add");
+        let memory = made(|to| cuMemAlloc_v2(to, 64));
+        let kept = Pinned::new(1);
+        let word = kept.address();
+        let (address, code) = match case.as_str() {
+            "nowhere" => (16, 700),
+            "past the end" => (memory + 64, 700),
+            "not aligned" => (memory + 2, 716),
+            _ => {
+                ok(cuMemFree_v2(memory));
+                (memory, 700)
+            }
+        };
+        ok(launch(add, faulty, &[address, 1]));
+        ok(cuStreamWriteValue64_v2(faulty, word, 1, 0));
+        ok(cuEventRecord(behind, faulty));
+        assert_eq!(cuEventSynchronize(behind), code, "{case}");
+        // Whatever is asked of the context from now on.
+        for answer in [
+            cuEventQuery(behind),
+            cuStreamQuery(later),
+            cuStreamSynchronize(later),
+            cuEventRecord(behind, later),
+            cuMemAlloc_v2(&mut 0, 64),
+            cuMemFree_v2(memory),
+            cuMemsetD8Async(word, 1, 1, later),
+            cuCtxSynchronize(),
+            cuEventCreate(&mut 0, 0),
+        ] {
+            assert_eq!(answer, code, "{case}");
+        }
+        // What stood behind the kernel has not run.
+        assert_eq!(kept.get(), 0);
+        assert_eq!(cuCtxCreate_v2(&mut 0, 0, 0), code);
+        code
+    };
+    ok(cuCtxSetCurrent(healthy.0));
+    assert_eq!(cuStreamQuery(elsewhere), code);
+    // Another device is not concerned.
+    let other = made(|to| cuCtxCreate_v2(to, 0, 1));
+    ok(cuCtxSynchronize());
+    ok(cuCtxDestroy_v2(other));
+}
+
+#[test]
+fn kernels_run_beside_each_other() {
+    let _context = Context::new();
+    let gate = Pinned::new(1);
+    let (wait, add) = (function(KERNELS, "wait"), function(KERNELS, "add"));
+    let spinning: Vec<_> = (0..9).map(|_| stream()).collect();
+    for stream in &spinning {
+        ok(launch(wait, *stream, &[gate.address()]));
+    }
+    let (other, words) = (stream(), Pinned::new(1));
+    ok(launch(add, other, &[words.address(), 1]));
+    ok(cuStreamSynchronize(other));
+    for stream in &spinning {
+        assert_eq!(cuStreamQuery(*stream), 600);
+    }
+    gate.set(1);
+    ok(cuCtxSynchronize());
+}

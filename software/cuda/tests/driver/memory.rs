@@ -1,0 +1,116 @@
+//! Memory of devices and of the host.
+
+use std::ffi::c_void;
+
+use super::cuda::*;
+
+#[test]
+fn bytes_come_back() {
+    let _context = Context::new();
+    let (from, to) = (
+        made(|to| cuMemAlloc_v2(to, 64)),
+        made(|to| cuMemAlloc_v2(to, 64)),
+    );
+    let sent: Vec<u8> = (0..64).collect();
+    ok(cuMemcpyHtoD_v2(from, sent.as_ptr().cast(), 64));
+    let stream = stream();
+    ok(cuMemcpyDtoDAsync_v2(to, from, 64, stream));
+    ok(cuMemsetD8Async(to + 1, 9, 2, stream));
+    ok(cuMemsetD32Async(to + 4, 0x0807_0605, 1, stream));
+    ok(cuStreamSynchronize(stream));
+    let mut read = [0_u8; 64];
+    ok(cuMemcpyDtoH_v2(read.as_mut_ptr().cast(), to, 64));
+    assert_eq!(read[..8], [0, 9, 9, 3, 5, 6, 7, 8]);
+    assert_eq!(read[8..], sent[8..]);
+}
+
+#[test]
+fn only_what_is_allocated_is_copied() {
+    let _context = Context::new();
+    let stream = stream();
+    let memory = made(|to| cuMemAlloc_v2(to, 64));
+    let mut bytes = [0_u8; 65];
+    let host = bytes.as_mut_ptr().cast::<c_void>();
+    for (address, count) in [
+        (memory, 65),
+        (memory + 60, 5),
+        (memory - 1, 1),
+        (16, 4),
+        (0, 4),
+    ] {
+        assert_eq!(cuMemcpyHtoD_v2(address, host, count), 1, "{address:#x}");
+        assert_eq!(cuMemcpyDtoH_v2(host, address, count), 1, "{address:#x}");
+        assert_eq!(cuMemcpyDtoDAsync_v2(memory, address, count, stream), 1);
+        assert_eq!(cuMemsetD8Async(address, 0, count, stream), 1);
+    }
+    assert_eq!(cuMemsetD32Async(memory + 1, 0, 1, stream), 1);
+    assert_eq!(cuMemcpyHtoD_v2(memory, std::ptr::null(), 4), 1);
+    ok(cuMemFree_v2(memory));
+    assert_eq!(cuMemcpyHtoD_v2(memory, host, 4), 1);
+    assert_eq!(cuMemFree_v2(memory), 1);
+    ok(cuMemFree_v2(0));
+    assert_eq!(cuMemAlloc_v2(&mut 0, 0), 1);
+    assert_eq!(cuMemAlloc_v2(&mut 0, usize::MAX), 2);
+    ok(cuCtxSynchronize());
+}
+
+#[test]
+fn contexts_of_one_device_reach_the_same_memory() {
+    let first = Context::new();
+    let memory = made(|to| cuMemAlloc_v2(to, 64));
+    let mut bytes = [0_u8; 4];
+    let other = made(|to| cuCtxCreate_v2(to, 0, 1));
+    assert_eq!(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), memory, 4), 1);
+    let _second = Context::new();
+    ok(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), memory, 4));
+    drop(first);
+    assert_eq!(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), memory, 4), 1);
+    ok(cuCtxDestroy_v2(other));
+}
+
+#[test]
+fn host_memory_is_registered_once() {
+    let _context = Context::new();
+    let mut words = vec![0_u64; 1024];
+    let at = words.as_mut_ptr().cast::<c_void>();
+    assert_eq!(cuMemHostGetDevicePointer_v2(&mut 0, at, 0), 1);
+    ok(cuMemHostRegister_v2(at, 8192, 3));
+    assert_eq!(cuMemHostRegister_v2(at, 64, 3), 712);
+    let address = made(|to| cuMemHostGetDevicePointer_v2(to, at, 0));
+    let stream = stream();
+    ok(cuStreamWriteValue64_v2(stream, address + 8, 7, 0));
+    ok(cuStreamSynchronize(stream));
+    ok(cuMemHostUnregister(at));
+    assert_eq!(words[1], 7);
+    assert_eq!(cuMemHostUnregister(at), 713);
+    assert_eq!(cuMemFreeHost(at), 1);
+    assert_eq!(cuMemHostRegister_v2(std::ptr::null_mut(), 64, 3), 1);
+    assert_eq!(
+        cuMemHostRegister_v2(std::ptr::without_provenance_mut(4096), 64, 3),
+        1
+    );
+}
+
+#[test]
+fn a_free_waits_for_the_work_of_its_context() {
+    let context = Context::new();
+    let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, 64)));
+    let gate = Pinned::new(1);
+    ok(cuStreamWaitValue64_v2(stream, gate.address(), 1, 0));
+    ok(cuMemsetD32Async(memory, 1, 16, stream));
+    let event = event();
+    ok(cuEventRecord(event, stream));
+    std::thread::scope(|scope| {
+        let freeing = scope.spawn(|| {
+            ok(cuCtxSetCurrent(context.0));
+            ok(cuMemFree_v2(memory));
+            cuEventQuery(event)
+        });
+        assert_eq!(cuEventQuery(event), 600);
+        gate.set(1);
+        // Were the memory freed first, the fill would be a fault.
+        assert_eq!(freeing.join().unwrap(), 0);
+    });
+    ok(cuCtxSynchronize());
+    ok(cuMemFreeHost(gate.pointer));
+}

@@ -1,0 +1,290 @@
+//! What takes a process of its own: settings, faults of the host, exits, events of other processes.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+
+use syncline_software_payload::{Kind, Semaphore};
+
+use super::cuda::*;
+use super::external::{import, memory_file};
+use super::kernels::KERNELS;
+
+/// Runs one of the ignored tests below.
+pub(super) fn child(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", test, "--nocapture"]);
+    command
+}
+
+#[track_caller]
+pub(super) fn passes(output: &Output) {
+    let (out, err) = (&output.stdout, &output.stderr);
+    let text = [String::from_utf8_lossy(out), String::from_utf8_lossy(err)].join("\n");
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+}
+
+#[test]
+fn settings_choose_and_refuse() {
+    let one = child("processes::one_device")
+        .env("SYNCLINE_SOFTWARE_CUDA_DEVICES", "swiftshader")
+        .output();
+    passes(&one.unwrap());
+    let senseless = child("processes::no_start")
+        .env("SYNCLINE_SOFTWARE_CUDA_DEVICES", "voodoo")
+        .output()
+        .unwrap();
+    passes(&senseless);
+    let said = String::from_utf8_lossy(&senseless.stderr).into_owned();
+    assert!(
+        said.contains("SYNCLINE_SOFTWARE_CUDA_DEVICES=voodoo"),
+        "{said}"
+    );
+    let strict = child("processes::wrong_kinds_are_refused")
+        .env("SYNCLINE_SOFTWARE_CUDA_STRICT", "1")
+        .output();
+    passes(&strict.unwrap());
+    let seeded = child("processes::delayed")
+        .env("SYNCLINE_SOFTWARE_CUDA_SEED", "7")
+        .env("SYNCLINE_SOFTWARE_CUDA_SLOW", "100")
+        .output()
+        .unwrap();
+    passes(&seeded);
+    let said = String::from_utf8_lossy(&seeded.stderr).into_owned();
+    assert_eq!(said.matches("seed 7").count(), 1, "{said}");
+}
+
+#[test]
+#[ignore = "run by settings_choose_and_refuse"]
+fn one_device() {
+    ok(cuInit(0));
+    assert_eq!(made(cuDeviceGetCount), 1);
+    let uuid = made(|to| cuDeviceGetUuid_v2(to, 0));
+    assert_eq!(&uuid, b"syncline-soft-ss");
+}
+
+#[test]
+#[ignore = "run by settings_choose_and_refuse"]
+fn no_start() {
+    assert_eq!(cuInit(0), 1);
+    assert_eq!(cuDeviceGetCount(&mut 0), 3);
+    assert_eq!(cuCtxSynchronize(), 3);
+}
+
+#[test]
+#[ignore = "run by settings_choose_and_refuse"]
+fn wrong_kinds_are_refused() {
+    use std::os::fd::AsRawFd;
+    let _context = Context::new();
+    let (_binary, binary_file) = Semaphore::create(Kind::Binary, 0).unwrap();
+    let (_timeline, timeline_file) = Semaphore::create(Kind::Timeline, 0).unwrap();
+    for (kind, file) in [
+        (9, binary_file),
+        (1, timeline_file),
+        (9, memory_file(65_536)),
+    ] {
+        assert_eq!(import(kind, file.as_raw_fd()), Err(999));
+        // Still the test's: a second close of it would abort.
+        drop(file);
+    }
+}
+
+#[test]
+#[ignore = "run by settings_choose_and_refuse"]
+fn delayed() {
+    let _context = Context::new();
+    let (stream, words) = (stream(), Pinned::new(1));
+    for value in 1..=50 {
+        ok(cuStreamWriteValue64_v2(stream, words.address(), value, 0));
+    }
+    ok(cuStreamSynchronize(stream));
+    assert_eq!(words.get(), 50);
+}
+
+#[test]
+fn a_chosen_call_fails() {
+    for mode in ["", ":always", ":after"] {
+        let fail = format!("cuEventRecord:2:2{mode}");
+        let output = child("processes::second_record_fails")
+            .env("SYNCLINE_SOFTWARE_CUDA_FAIL", fail)
+            .output();
+        passes(&output.unwrap());
+    }
+}
+
+#[test]
+#[ignore = "run by a_chosen_call_fails"]
+fn second_record_fails() {
+    let mode = std::env::var("SYNCLINE_SOFTWARE_CUDA_FAIL").unwrap();
+    let _context = Context::new();
+    let (stream, gate, event) = (stream(), Pinned::new(1), event());
+    ok(cuEventRecord(event, stream));
+    ok(cuEventSynchronize(event));
+    ok(cuStreamWaitValue64_v2(stream, gate.address(), 1, 0));
+    assert_eq!(cuEventRecord(event, stream), 2);
+    let took_effect = cuEventQuery(event) == 600;
+    assert_eq!(took_effect, mode.ends_with(":after"));
+    let third = if mode.ends_with(":always") { 2 } else { 0 };
+    assert_eq!(cuEventRecord(event, stream), third);
+    gate.set(1);
+    ok(cuStreamSynchronize(stream));
+}
+
+#[test]
+fn the_host_faults_at_device_memory() {
+    let output = child("processes::reads_device_memory").output().unwrap();
+    assert_eq!(output.status.signal(), Some(libc::SIGSEGV));
+}
+
+#[test]
+#[ignore = "run by the_host_faults_at_device_memory"]
+fn reads_device_memory() {
+    let _context = Context::new();
+    let memory: u64 = made(|to| cuMemAlloc_v2(to, 64));
+    let at = std::ptr::with_exposed_provenance::<u64>(memory as usize);
+    // SAFETY: it is not: nothing is readable there, and the process ends here.
+    println!("{}", unsafe { at.read_volatile() });
+}
+
+#[test]
+fn a_process_exits_whatever_its_streams_do() {
+    passes(&child("processes::leaves_work_behind").output().unwrap());
+}
+
+#[test]
+#[ignore = "run by a_process_exits_whatever_its_streams_do"]
+fn leaves_work_behind() {
+    std::mem::forget(Context::new());
+    let gate = Pinned::new(1);
+    ok(launch(function(KERNELS, "spin"), stream(), &[]));
+    ok(cuStreamWaitValue64_v2(stream(), gate.address(), 1, 0));
+    let sleep: Callback = sleeps;
+    ok(cuLaunchHostFunc(stream(), sleep, std::ptr::null_mut()));
+    // A child of a process with such threads.
+    let status = Command::new("true").status().unwrap();
+    assert!(status.success());
+}
+
+extern "C" fn sleeps(_: *mut std::ffi::c_void) {
+    std::thread::sleep(std::time::Duration::from_secs(3600));
+}
+
+#[test]
+fn an_event_is_opened_by_another_process() {
+    let _context = Context::new();
+    let (stream, gate) = (stream(), Pinned::new(1));
+    let event = made(|to| cuEventCreate(to, 6));
+    let mut handle = [0_u8; 64];
+    ok(cuIpcGetEventHandle(&raw mut handle, event));
+    assert_eq!(
+        cuIpcGetEventHandle(&raw mut handle, super::cuda::event()),
+        400
+    );
+    let opened = cuIpcOpenEventHandle(&mut 0, words_of(handle));
+    assert_eq!(opened, 201);
+    assert_eq!(cuIpcOpenEventHandle(&mut 0, IpcHandle([7; 8])), 205);
+    ok(cuStreamWaitValue64_v2(stream, gate.address(), 1, 0));
+    ok(cuEventRecord(event, stream));
+    let hex: String = handle.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut waiter = child("processes::waits_for_an_event")
+        .env("EVENT", hex)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Its first line says that its stream waits.
+    let mut out = std::io::BufReader::new(waiter.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("waits") {
+        assert_ne!(
+            std::io::BufRead::read_line(&mut out, &mut text).unwrap(),
+            0,
+            "{text}"
+        );
+    }
+    gate.set(1);
+    std::io::Read::read_to_string(&mut out, &mut text).unwrap();
+    assert!(waiter.wait().unwrap().success(), "{text}");
+}
+
+fn words_of(handle: [u8; 64]) -> IpcHandle {
+    let mut words = [0; 8];
+    for (word, bytes) in words.iter_mut().zip(handle.chunks(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().unwrap());
+    }
+    IpcHandle(words)
+}
+
+#[test]
+#[ignore = "run by an_event_is_opened_by_another_process"]
+fn waits_for_an_event() {
+    let hex = std::env::var("EVENT").unwrap();
+    let byte = |at: usize| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap();
+    let handle = words_of(std::array::from_fn(byte));
+    let _context = Context::new();
+    let event = made(|to| cuIpcOpenEventHandle(to, handle));
+    let stream = stream();
+    assert_eq!(cuEventQuery(event), 600);
+    ok(cuStreamWaitEvent(stream, event, 0));
+    assert_eq!(cuStreamQuery(stream), 600);
+    println!("waits");
+    ok(cuStreamSynchronize(stream));
+    ok(cuEventQuery(event));
+}
+
+#[test]
+fn nothing_is_left_of_a_context() {
+    passes(&child("processes::counts_objects").output().unwrap());
+}
+
+#[test]
+#[ignore = "run by nothing_is_left_of_a_context"]
+fn counts_objects() {
+    ok(cuInit(0));
+    assert_eq!(live_objects(), 0);
+    let context = Context::new();
+    let (stream, event) = (stream(), event());
+    let memory = made(|to| cuMemAlloc_v2(to, 64));
+    assert_eq!(live_objects(), 4);
+    ok(cuEventDestroy_v2(event));
+    ok(cuStreamDestroy_v2(stream));
+    ok(cuMemFree_v2(memory));
+    assert_eq!(live_objects(), 1);
+    let _left = (made(|to| cuStreamCreate(to, 0)), Pinned::new(1));
+    drop(context);
+    assert_eq!(live_objects(), 0);
+    let _primary: Handle = made(|to| cuDevicePrimaryCtxRetain(to, 0));
+    ok(cuDevicePrimaryCtxReset_v2(0));
+    assert_eq!(live_objects(), 0);
+}
+
+#[test]
+fn a_global_capture_forbids_calls_of_every_thread() {
+    passes(&child("processes::captures_globally").output().unwrap());
+}
+
+#[test]
+#[ignore = "run by a_global_capture_forbids_calls_of_every_thread"]
+fn captures_globally() {
+    let context = Context::new();
+    let (captured, recorded) = (stream(), event());
+    ok(cuEventRecord(recorded, stream()));
+    ok(cuEventSynchronize(recorded));
+    let ask = |mut mode: u32| {
+        std::thread::scope(|scope| {
+            let ask = || {
+                ok(cuCtxSetCurrent(context.0));
+                ok(cuThreadExchangeStreamCaptureMode(&raw mut mode));
+                cuEventQuery(recorded)
+            };
+            scope.spawn(ask).join().unwrap()
+        })
+    };
+    ok(cuStreamBeginCapture_v2(captured, 0));
+    assert_eq!((ask(2), ask(1)), (0, 0));
+    assert_eq!(ask(0), 900);
+    let mut graph = 0;
+    assert_eq!(cuStreamEndCapture(captured, &raw mut graph), 901);
+}
