@@ -9,6 +9,7 @@
 
 use ash::vk;
 
+use crate::chain;
 use crate::device::Device;
 
 /// `vkWaitForFences`.
@@ -25,6 +26,14 @@ pub(crate) unsafe extern "system" fn wait_for_fences(
             return vk::Result::ERROR_DEVICE_LOST;
         };
         let result = (device.driver.wait_for_fences)(raw, count, fences, all, timeout);
+        if result == vk::Result::SUCCESS && device.shares() {
+            for &fence in chain::slice(fences, count) {
+                let status = device.driver.get_fence_status;
+                if all == vk::TRUE || status(raw, fence) == vk::Result::SUCCESS {
+                    device.fence_is_signalled(fence);
+                }
+            }
+        }
         device.catch_up();
         result
     }
@@ -41,6 +50,9 @@ pub(crate) unsafe extern "system" fn get_fence_status(
             return vk::Result::ERROR_DEVICE_LOST;
         };
         let result = (device.driver.get_fence_status)(raw, fence);
+        if result == vk::Result::SUCCESS && device.shares() {
+            device.fence_is_signalled(fence);
+        }
         device.catch_up();
         result
     }

@@ -23,6 +23,8 @@ const OPAQUE: vk::ExternalSemaphoreHandleTypeFlags =
 /// What the layer keeps for a semaphore of the application.
 pub(crate) struct Semaphore {
     pub(crate) kind: Kind,
+    /// Made for opaque descriptors.
+    exports: bool,
     /// True from its export or first import on.
     shared: AtomicBool,
     payloads: Mutex<Payloads>,
@@ -34,14 +36,15 @@ struct Payloads {
     permanent: Option<Arc<Payload>>,
     /// In place of the permanent payload until the next wait.
     temporary: Option<Arc<Payload>>,
-    /// The descriptor of the permanent payload, to export it.
+    /// The descriptor of the permanent payload, if the semaphore was made for export.
     file: Option<OwnedFd>,
 }
 
 impl Semaphore {
-    fn new(kind: Kind, payloads: Payloads) -> Self {
+    fn new(kind: Kind, exports: bool, payloads: Payloads) -> Self {
         Self {
             kind,
+            exports,
             shared: AtomicBool::new(payloads.permanent.is_some()),
             payloads: Mutex::new(payloads),
         }
@@ -93,10 +96,11 @@ impl Semaphore {
     fn import(&self, payload: Arc<Payload>, file: OwnedFd, temporary: bool) {
         let mut payloads = lock(&self.payloads);
         let replaced = if temporary {
-            drop(file);
             payloads.temporary.replace(payload)
         } else {
-            payloads.file = Some(file);
+            // Otherwise the descriptor is closed here. A program that never exports the semaphore
+            // again need not see it stay open.
+            payloads.file = Some(file).filter(|_| self.exports);
             payloads.permanent.replace(payload)
         };
         drop(payloads);
@@ -179,7 +183,7 @@ pub(crate) unsafe extern "system" fn create_semaphore(
             }
         }
     }
-    device.add(made, Semaphore::new(kind, payloads));
+    device.add(made, Semaphore::new(kind, shares, payloads));
     vk::Result::SUCCESS
 }
 
