@@ -218,7 +218,7 @@ struct Delays {
 
 impl Delays {
     /// One command in so many is delayed.
-    const RARELY: u64 = 4;
+    const RARELY: u64 = 16;
     const LONGEST_MICROSECONDS: u64 = 300;
 
     fn new(context: u64, stream: u64) -> Self {
