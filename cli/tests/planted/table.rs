@@ -74,7 +74,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "device.says_what_its_driver_says", "the UUID is"),
     planted(InCuda, "imports-are-refused", &["D3"], &[Vulkan, Cuda],
         "handle.promised_kinds_work", "import"),
-    planted(InCuda, "stream-tells-current-context", &["D4"], &[Cuda],
+    planted(InCuda, "context-is-primary", &["D4"], &[Cuda],
         "adopted.context_and_streams_of_cudarc", "WrongDevice"),
     planted(InCuda, "query-makes-current", &["D5"], &[Cuda],
         "adopted.current_context_is_left_as_found", "current instead of"),
@@ -95,14 +95,14 @@ pub(crate) const BUGS: &[Planted] = &[
         "process.carried_out", ""),
     planted(InLayer, "exports-another", &["X2"], &[Vulkan, Cuda],
         "share.one_counter", ""),
-    planted(InLayer, "signals-too-high", &["X2"], &[Vulkan, Cuda],
-        "share.one_counter", ""),
+    planted(InLayer, "signals-too-high", &["X8", "Q9"], &[Vulkan, Cuda],
+        "share.data_back_and_forth", ""),
     planted(InLayer, "loses-last-value", &["X2"], &[Vulkan, Cuda],
         "share.one_counter", ""),
     planted(InCuda, "imports-other-kind", &["X3"], &[Vulkan, Cuda],
         "process.binary_waited_for", ""),
-    planted(InCuda, "one-uuid-for-all", &["X5"], &[Cuda, OtherCuda],
-        "process.cuda_event_of_another_gpu", ""),
+    planted(InCuda, "poses-as-first", &["X5"], &[Vulkan, OtherCuda],
+        "share.says_how_and_why", ""),
     planted(InCuda, "event-complete-too-early", &["X6"], &[Cuda, Host],
         "bridge.carries_signals_both_ways", "came over before"),
     planted(InCuda, "imports-other-memory", &["X8"], &[Vulkan, Cuda],
@@ -130,8 +130,8 @@ pub(crate) const BUGS: &[Planted] = &[
     // --- Order, which the mutants break in a backend --------------------------------------------
     planted(InCuda, "forgets-event-wait", &["Q1", "Q9"], &[Cuda],
         "queue.work_follows_its_waits", ""),
-    planted(InCuda, "records-earlier-position", &["Q1"], &[Cuda],
-        "queue.every_signal_of_a_list_is_made", ""),
+    planted(InCuda, "records-earlier-position", &["F2"], &[Cuda],
+        "fence.rerecorded_behind_a_gate", ""),
     planted(InCuda, "copy-complete-too-early", &["Q1", "Q9"], &[Cuda],
         "queue.every_consumer_copies_the_data", ""),
 ];
@@ -146,7 +146,7 @@ pub(crate) struct Type {
 
 macro_rules! types {
     ($($rule:literal $program:literal;)+) => {
-        /// The test `types` of the crate `syncline-interop` compiles each of them.
+        /// The test `types` of the crate `syncline` compiles each of them.
         pub(crate) const TYPES: &[Type] = &[$(Type {
             rule: $rule,
             program: $program,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::connection::Connection;
 use crate::device::Device;
@@ -45,6 +46,9 @@ impl Life {
 
     /// Makes `code` the sticky error, unless there is one.
     pub(crate) fn fail(&self, code: Code) {
+        if Bug::FaultIsForgotten.is_planted() {
+            return;
+        }
         let (first, relaxed) = (Ordering::AcqRel, Ordering::Acquire);
         let _ = self
             .fault

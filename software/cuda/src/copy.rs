@@ -2,11 +2,16 @@
 #![allow(unsafe_code, reason = "copies memory that devices reach")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::allocation::Allocation;
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::operation::Place;
 use crate::{lock, space};
+
+/// How late a copy is that [`Bug::CopyCompleteTooEarly`] delays.
+const LATE: Duration = Duration::from_millis(50);
 
 /// Copies `bytes` bytes.
 #[derive(Debug, Clone)]
@@ -107,6 +112,10 @@ impl Copy {
         if self.bytes == 0 {
             return Ok(());
         }
+        if Bug::CopyCompleteTooEarly.is_planted() && self.is_between_devices() {
+            self.clone().run_late(place.context);
+            return Ok(());
+        }
         let mut from = Found::of(&self.from, place.context, self.bytes)?;
         let mut to = Found::of(&self.to, place.context, self.bytes)?;
         let (from, to) = (from.pointer(), to.pointer());
@@ -114,5 +123,23 @@ impl Copy {
         // them, or they were staged. They are kept meanwhile.
         unsafe { std::ptr::copy(from, to, self.bytes as usize) };
         Ok(())
+    }
+
+    /// True if the driver keeps both sides, for as long as it likes.
+    const fn is_between_devices(&self) -> bool {
+        matches!((&self.from, &self.to), (Side::Device(_), Side::Device(_)))
+    }
+
+    /// Copies a moment later. [`Bug::CopyCompleteTooEarly`] alone does that.
+    fn run_late(self, context: u64) {
+        std::thread::spawn(move || {
+            std::thread::sleep(LATE);
+            let sides = Found::of(&self.from, context, self.bytes)
+                .and_then(|from| Ok((from, Found::of(&self.to, context, self.bytes)?)));
+            if let Ok((mut from, mut to)) = sides {
+                // SAFETY: both sides have so many bytes, and are kept meanwhile.
+                unsafe { std::ptr::copy(from.pointer(), to.pointer(), self.bytes as usize) };
+            }
+        });
     }
 }

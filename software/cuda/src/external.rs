@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use syncline_software_payload as payload;
 
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::context::{Context, Life};
 use crate::settings::settings;
@@ -64,6 +65,10 @@ fn take(descriptor: i32) {
 /// `cuImportExternalSemaphore`.
 pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -> Answer<usize> {
     let file = borrow(descriptor)?;
+    let poses = Bug::PosesAsFirst.is_planted() && context.ordinal > 0;
+    if poses || Bug::ImportsAreRefused.is_planted() {
+        return Err(Code::NOT_SUPPORTED);
+    }
     let opened = payload::Semaphore::open(file).ok();
     let is_of = |semaphore: &payload::Semaphore| match semaphore.kind() {
         payload::Kind::Timeline => kind == Kind::Timeline,
@@ -76,6 +81,11 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
         return Err(Code::UNKNOWN);
     }
     take(descriptor);
+    let kind = match kind {
+        Kind::Timeline if Bug::ImportsOtherKind.is_planted() => Kind::Binary,
+        Kind::Binary if Bug::ImportsOtherKind.is_planted() => Kind::Timeline,
+        right => right,
+    };
     Ok(SEMAPHORES.add(Arc::new(Semaphore {
         context: context.id,
         kind,
@@ -113,6 +123,9 @@ impl Memory {
         if size == 0 || end > self.mapped.size() as u64 {
             return Err(Code::INVALID_VALUE);
         }
+        if Bug::ImportsOtherMemory.is_planted() {
+            return space::allocate(context, size);
+        }
         space::map(context, size, self.mapped.clone(), offset as usize)
     }
 }
@@ -138,6 +151,9 @@ impl SignalSemaphore {
             && let Some(payload) = &self.semaphore.payload
         {
             submitted.value = payload.number_signal();
+            if Bug::SignalsTwice.is_planted() {
+                submitted.value = payload.number_signal();
+            }
         }
         submitted
     }

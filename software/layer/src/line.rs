@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use ash::vk;
 
+use crate::bug::Bug;
 use crate::device::Driver;
 use crate::payload::Payload;
 use crate::table::lock;
@@ -39,6 +40,8 @@ struct Pending {
     /// Payloads of the batch that was executed last. Lavapipe's thread uses what a batch has waited
     /// for until it begins the next.
     spent: Vec<Arc<Payload>>,
+    /// What [`Bug::LosesLastValue`] keeps back.
+    kept_back: Vec<(Arc<Payload>, u64)>,
 }
 
 /// One batch of a submission.
@@ -127,7 +130,14 @@ impl Line {
             let Some(batch) = pending.batches.pop_front() else {
                 break;
             };
-            for (payload, value) in batch.signals {
+            let mut signals = batch.signals;
+            if Bug::LosesLastValue.is_planted() {
+                for (payload, value) in &signals {
+                    payload.reach_here(*value);
+                }
+                std::mem::swap(&mut signals, &mut pending.kept_back);
+            }
+            for (payload, value) in signals {
                 payload.reach(value);
             }
             unused.append(&mut pending.spent);

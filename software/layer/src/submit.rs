@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ash::vk;
 use syncline_software_payload::Kind;
 
+use crate::bug::Bug;
 use crate::chain;
 use crate::device::Device;
 use crate::line::{Batch, Line};
@@ -60,6 +61,10 @@ impl Submission<'_> {
                 payload.page.number_wait()
             }
         };
+        if Bug::ForgetsWait.is_planted() {
+            // Reached already.
+            return Ok((payload.follower_for(0)?, 0));
+        }
         Ok((payload.follower_for(value)?, value))
     }
 
@@ -79,7 +84,11 @@ impl Submission<'_> {
             }
         };
         let batch = self.current.get_or_insert_default();
-        batch.signals.push((payload, value));
+        if Bug::SignalsBeforeTheWork.is_planted() {
+            payload.reach(value);
+        }
+        let excess = u64::from(known.kind == Kind::Timeline && Bug::SignalsTooHigh.is_planted());
+        batch.signals.push((payload, value + excess));
         true
     }
 

@@ -12,6 +12,7 @@ use syncline::{
 };
 
 use super::binaries::Late;
+use super::bug::Bug;
 use crate::case::Stop;
 use crate::footprint::Footprint;
 use crate::workload::{Equipped, Latch};
@@ -194,7 +195,12 @@ impl Half {
                     Err(error) => Stop::fail(error.to_string()),
                 }
             }
+            "make" | "hurry" if Bug::CarriesNothingOut.is_planted() => done,
             "make" | "hurry" => {
+                if Bug::KeepsDescriptors.is_planted() {
+                    let kept = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0);
+                    std::mem::forget(kept);
+                }
                 let timeout = if what == "make" { patience() } else { SOON };
                 let made = self.make(label, value()?, timeout)??;
                 self.lines.push((label.into(), made));
@@ -273,7 +279,7 @@ impl Half {
                 done
             }
             "send" => {
-                let value = value()?;
+                let value = value()? + u64::from(Bug::SendsAnotherPoint.is_planted());
                 let endpoint = self.endpoint()?;
                 match self.made(label)? {
                     Granted::WaitOnly(line) => endpoint.send_point(line.at(value), patience())?,

@@ -7,6 +7,7 @@
 
 use super::Handle;
 use crate::abi::{Out, api};
+use crate::bug::Bug;
 use crate::capture;
 use crate::code::Code;
 use crate::context::{CONTEXTS, Context};
@@ -37,6 +38,11 @@ api! {
 
     fn cuCtxCreate_v2(to: Out<Handle>, _flags: u32, ordinal: i32) {
         to.require()?;
+        if Bug::ContextIsPrimary.is_planted() {
+            let primary = device(ordinal)?.retain_primary(ordinal)?;
+            current::push(primary)?;
+            return to.set(primary);
+        }
         let handle = new_handle();
         let context = Context::new(device(ordinal)?, ordinal, handle);
         current::push(handle)?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::Handle;
 use crate::abi::{In, Out, api};
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::current;
 use crate::external::{self, Kind, MEMORY, SEMAPHORES, Semaphore, SignalSemaphore, WaitSemaphore};
@@ -117,6 +118,10 @@ api! {
         let stream = Stream::find(stream)?;
         let all = list(&semaphores, &params, count)?.into_iter();
         let all = all.map(|(semaphore, value)| SignalSemaphore { semaphore, value });
+        if Bug::SignalsTooEarly.is_planted() {
+            all.for_each(|signal| signal.submitted().run());
+            return Ok(());
+        }
         stream.submit(Operation::SignalSemaphores(all.collect()))
     }
 
@@ -129,6 +134,9 @@ api! {
         let stream = Stream::find(stream)?;
         let all = list(&semaphores, &params, count)?.into_iter();
         let all = all.map(|(semaphore, value)| WaitSemaphore { semaphore, value });
+        if Bug::ForgetsExternalWait.is_planted() {
+            return Ok(());
+        }
         stream.submit(Operation::WaitSemaphores(all.collect()))
     }
 
