@@ -120,7 +120,10 @@ fn complete() -> Result<(), Failed> {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     let bugs = BUGS.iter().map(|planted| {
-        let name = format!("{:?}::{}", planted.place, planted.bug).to_lowercase();
+        let Planted {
+            place, bug, case, ..
+        } = planted;
+        let name = format!("{place:?}::{bug}::{case}").to_lowercase();
         Trial::ignorable_test(name, move || caught(planted)).with_kind(planted.rules.join(" "))
     });
     let types = TYPES.iter().map(|program| {

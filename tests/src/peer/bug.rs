@@ -12,7 +12,7 @@ const VARIABLE: &str = "SYNCLINE_CONFORMANCE_PEER_BUG";
 pub(super) enum Bug {
     /// It says that it has carried a plan out, and has not.
     CarriesNothingOut,
-    /// It sends the point behind the one that it was to send.
+    /// It sends the point before the one that it was to send.
     SendsAnotherPoint,
     /// It keeps a descriptor with each plan that it carries out.
     KeepsDescriptors,

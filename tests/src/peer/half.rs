@@ -279,7 +279,7 @@ impl Half {
                 done
             }
             "send" => {
-                let value = value()? + u64::from(Bug::SendsAnotherPoint.is_planted());
+                let value = value()?.saturating_sub(Bug::SendsAnotherPoint.is_planted().into());
                 let endpoint = self.endpoint()?;
                 match self.made(label)? {
                     Granted::WaitOnly(line) => endpoint.send_point(line.at(value), patience())?,
