@@ -8,6 +8,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use syncline_software_payload::Memory;
 
 use crate::code::{Answer, Code};
+use crate::context::Context;
 use crate::device::Device;
 
 /// Memory with the address by which devices know it.
@@ -17,6 +18,8 @@ pub(crate) struct Allocation {
     pub(crate) size: u64,
     /// The context that made it.
     pub(crate) context: u64,
+    /// The device of that context.
+    device: &'static Device,
     pub(crate) kind: Kind,
     backing: Backing,
 }
@@ -24,8 +27,10 @@ pub(crate) struct Allocation {
 /// Where an allocation comes from, which says what frees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `cuMemAlloc`, or a mapped buffer of external memory.
+    /// `cuMemAlloc`.
     Device,
+    /// `cuExternalMemoryGetMappedBuffer`.
+    Mapped,
     /// `cuMemHostAlloc`. Its address is the same for the host and for devices.
     Pinned {
         /// All contexts can reach it.
@@ -39,8 +44,8 @@ pub(crate) enum Kind {
 }
 
 enum Backing {
-    /// Pages of this process, and the device whose memory they count as.
-    Own(Pages, Option<&'static Device>),
+    /// Pages of this process.
+    Own(Pages),
     External(Arc<Memory>, usize),
     /// Memory of the application, which has promised to keep it.
     Application(*mut u8),
@@ -78,71 +83,56 @@ impl Drop for Pages {
 }
 
 impl Allocation {
-    /// Device memory that devices know by `address`, behind which the host finds nothing.
-    pub(crate) fn device(
-        address: u64,
-        size: u64,
-        context: u64,
-        device: &'static Device,
-    ) -> Answer<Self> {
-        let pages = Pages::map(size)?;
-        device.take(size)?;
-        Ok(Self {
+    fn new(context: &Context, address: u64, size: u64, kind: Kind, backing: Backing) -> Self {
+        Self {
             address,
             size,
-            context,
-            kind: Kind::Device,
-            backing: Backing::Own(pages, Some(device)),
-        })
+            context: context.id,
+            device: context.device,
+            kind,
+            backing,
+        }
+    }
+
+    /// Device memory that devices know by `address`, behind which the host finds nothing.
+    pub(crate) fn device(context: &Context, address: u64, size: u64) -> Answer<Self> {
+        let backing = Backing::Own(Pages::map(size)?);
+        context.device.take(size)?;
+        Ok(Self::new(context, address, size, Kind::Device, backing))
     }
 
     /// Memory of another API from `offset` on, which devices know by `address`.
-    pub(crate) const fn external(
+    pub(crate) fn external(
+        context: &Context,
         address: u64,
         size: u64,
-        context: u64,
         memory: Arc<Memory>,
         offset: usize,
     ) -> Self {
-        Self {
-            address,
-            size,
-            context,
-            kind: Kind::Device,
-            backing: Backing::External(memory, offset),
-        }
+        let backing = Backing::External(memory, offset);
+        Self::new(context, address, size, Kind::Mapped, backing)
     }
 
     /// Memory for the host and for devices.
-    pub(crate) fn pinned(size: u64, context: u64, portable: bool) -> Answer<Self> {
+    pub(crate) fn pinned(context: &Context, size: u64, portable: bool) -> Answer<Self> {
         let pages = Pages::map(size)?;
-        Ok(Self {
-            address: pages.at.addr() as u64,
-            size,
-            context,
-            kind: Kind::Pinned { portable },
-            backing: Backing::Own(pages, None),
-        })
+        let (address, kind) = (pages.at.addr() as u64, Kind::Pinned { portable });
+        Ok(Self::new(context, address, size, kind, Backing::Own(pages)))
     }
 
     /// Memory of the application.
-    pub(crate) fn registered(at: *mut u8, size: u64, context: u64, portable: bool) -> Self {
-        Self {
-            address: at.addr() as u64,
-            size,
-            context,
-            kind: Kind::Registered { portable },
-            backing: Backing::Application(at),
-        }
+    pub(crate) fn registered(context: &Context, at: *mut u8, size: u64, portable: bool) -> Self {
+        let (address, kind) = (at.addr() as u64, Kind::Registered { portable });
+        Self::new(context, address, size, kind, Backing::Application(at))
     }
 
-    /// True if the device can reach it in the context.
-    pub(crate) fn is_reachable(&self, context: u64) -> bool {
+    /// True if it can be reached in a context: in all contexts of its device, or in all.
+    pub(crate) fn is_reachable(&self, device: &Device) -> bool {
         let portable = matches!(
             self.kind,
             Kind::Pinned { portable: true } | Kind::Registered { portable: true }
         );
-        portable || self.context == context
+        portable || std::ptr::eq(self.device, device)
     }
 
     /// Where this process finds the `length` bytes from `address` on. `None` if they are not all within.
@@ -154,7 +144,7 @@ impl Allocation {
         }
         let offset = usize::try_from(offset).ok()?;
         let base = match &self.backing {
-            Backing::Own(pages, _) => pages.at,
+            Backing::Own(pages) => pages.at,
             Backing::External(memory, skipped) => memory.address().wrapping_add(*skipped),
             Backing::Application(at) => *at,
         };
@@ -164,8 +154,8 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Backing::Own(_, Some(device)) = &self.backing {
-            device.give_back(self.size);
+        if self.kind == Kind::Device {
+            self.device.give_back(self.size);
         }
     }
 }

@@ -139,11 +139,10 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
     let place = lock(&stream.captured).clone();
     let Place { capture, behind } = place.ok_or(Code::ILLEGAL_STATE)?;
     if !std::ptr::eq(capture.origin.as_ptr(), Arc::as_ptr(stream)) {
+        capture.invalidate();
         return Err(Code::STREAM_CAPTURE_UNMATCHED);
     }
-    if capture.mode != Mode::Relaxed && capture.thread != current::thread() {
-        return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
-    }
+    let is_wrong_thread = capture.mode != Mode::Relaxed && capture.thread != current::thread();
     let mut is_joined = true;
     for joined in std::mem::take(&mut *lock(&capture.streams)) {
         let Some(joined) = joined.upgrade() else {
@@ -156,6 +155,7 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
     forget(&mut captures, &capture);
     let state = capture.state.swap(ENDED, Ordering::AcqRel);
     let ended = match state {
+        _ if is_wrong_thread => Code::STREAM_CAPTURE_WRONG_THREAD,
         ACTIVE if is_joined => return Ok(capture.graph_handle),
         ACTIVE => Code::STREAM_CAPTURE_UNJOINED,
         _ => Code::STREAM_CAPTURE_INVALIDATED,
@@ -281,6 +281,15 @@ pub(crate) fn permit() -> Answer {
         Mode::ThreadLocal => capture.thread == thread,
         Mode::Global => capture.thread == thread || mode == Mode::Global,
     };
+    invalidate_all(forbids, Code::STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// An error if a stream of the context is captured: waiting for the whole context is never possible then.
+pub(crate) fn permit_for_all(context: &Context) -> Answer {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return Ok(());
+    }
+    let forbids = |capture: &&Arc<Capture>| capture.context == context.id;
     invalidate_all(forbids, Code::STREAM_CAPTURE_UNSUPPORTED)
 }
 

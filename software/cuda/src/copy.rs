@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::allocation::Allocation;
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
-use crate::operation::Place;
+use crate::device::Device;
+use crate::engine::Engine;
 use crate::{lock, space};
 
 /// How late a copy is that [`Bug::CopyCompleteTooEarly`] delays.
@@ -60,9 +61,9 @@ impl Side {
     }
 
     /// True if the context can reach it, or it is the host's.
-    fn is_there(&self, context: u64, bytes: u64) -> bool {
+    fn is_there(&self, device: &Device, bytes: u64) -> bool {
         match self {
-            Self::Device(address) => space::find(context, *address, bytes).is_some(),
+            Self::Device(address) => space::find(device, *address, bytes).is_some(),
             Self::Host(pointer) => !pointer.0.is_null(),
             Self::Staged(_) => true,
         }
@@ -77,10 +78,10 @@ enum Found<'s> {
 }
 
 impl Found<'_> {
-    fn of<'s>(side: &'s Side, context: u64, bytes: u64) -> Answer<Found<'s>> {
+    fn of<'s>(side: &'s Side, device: &Device, bytes: u64) -> Answer<Found<'s>> {
         Ok(match side {
             Side::Device(address) => {
-                let found = space::find(context, *address, bytes);
+                let found = space::find(device, *address, bytes);
                 let (kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
                 Found::Device { at, _kept: kept }
             }
@@ -99,8 +100,8 @@ impl Found<'_> {
 
 impl Copy {
     /// An invalid value if one side is not there now.
-    pub(crate) fn check(&self, context: u64) -> Answer {
-        let there = |side: &Side| side.is_there(context, self.bytes);
+    pub(crate) fn check(&self, device: &Device) -> Answer {
+        let there = |side: &Side| side.is_there(device, self.bytes);
         if self.bytes == 0 || there(&self.from) && there(&self.to) {
             Ok(())
         } else {
@@ -108,16 +109,16 @@ impl Copy {
         }
     }
 
-    pub(crate) fn run(&self, place: &Place<'_>) -> Answer {
+    pub(crate) fn run(&self, engine: &Engine) -> Answer {
         if self.bytes == 0 {
             return Ok(());
         }
         if Bug::CopyCompleteTooEarly.is_planted() && self.is_between_devices() {
-            self.clone().run_late(place.context);
+            self.clone().run_late(engine.device);
             return Ok(());
         }
-        let mut from = Found::of(&self.from, place.context, self.bytes)?;
-        let mut to = Found::of(&self.to, place.context, self.bytes)?;
+        let mut from = Found::of(&self.from, engine.device, self.bytes)?;
+        let mut to = Found::of(&self.to, engine.device, self.bytes)?;
         let (from, to) = (from.pointer(), to.pointer());
         // SAFETY: both sides have so many bytes: `find` has found them, the application has promised
         // them, or they were staged. They are kept meanwhile.
@@ -131,11 +132,11 @@ impl Copy {
     }
 
     /// Copies a moment later. [`Bug::CopyCompleteTooEarly`] alone does that.
-    fn run_late(self, context: u64) {
+    fn run_late(self, device: &'static Device) {
         std::thread::spawn(move || {
             std::thread::sleep(LATE);
-            let sides = Found::of(&self.from, context, self.bytes)
-                .and_then(|from| Ok((from, Found::of(&self.to, context, self.bytes)?)));
+            let sides = Found::of(&self.from, device, self.bytes)
+                .and_then(|from| Ok((from, Found::of(&self.to, device, self.bytes)?)));
             if let Ok((mut from, mut to)) = sides {
                 // SAFETY: both sides have so many bytes, and are kept meanwhile.
                 unsafe { std::ptr::copy(from.pointer(), to.pointer(), self.bytes as usize) };

@@ -1,7 +1,7 @@
 //! The devices: one for each twin that the settings name.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use syncline_software_payload::{Twin, UUID_BYTES};
@@ -9,9 +9,9 @@ use syncline_software_payload::{Twin, UUID_BYTES};
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::context::{CONTEXTS, Context};
-use crate::lock;
 use crate::settings::settings;
 use crate::table::new_handle;
+use crate::{host_thread, lock};
 
 /// The version of the driver API, as `cuDriverGetVersion` tells it.
 pub(crate) const VERSION: i32 = 13_000;
@@ -25,6 +25,8 @@ pub(crate) const MEMORY: u64 = 8 << 30;
 /// A device.
 pub(crate) struct Device {
     pub(crate) twin: Twin,
+    /// The sticky error of all contexts. A device that has faulted works in no context of this process again.
+    pub(crate) fault: AtomicU32,
     /// Bytes that are allocated.
     pub(crate) used: AtomicU64,
     /// The handle of its primary context, which stays the same.
@@ -58,15 +60,24 @@ pub(crate) fn initialize() -> Answer {
     }
 }
 
-/// All devices, once the driver is initialized.
+/// An error before `cuInit`.
+pub(crate) fn require_initialized() -> Answer {
+    if INITIALIZED.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    Err(Code::NOT_INITIALIZED)
+}
+
+/// All devices, once the driver is initialized. Not for host functions.
 pub(crate) fn devices() -> Answer<&'static [Device]> {
     static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
         let twins = settings().map_or(&[][..], |settings| &settings.devices);
         twins.iter().copied().map(Device::new).collect()
     });
-    if !INITIALIZED.load(Ordering::Acquire) {
-        return Err(Code::NOT_INITIALIZED);
+    if host_thread::is_inside() {
+        return Err(Code::NOT_PERMITTED);
     }
+    require_initialized()?;
     Ok(&DEVICES)
 }
 
@@ -77,9 +88,10 @@ pub(crate) fn device(ordinal: i32) -> Answer<&'static Device> {
 }
 
 impl Device {
-    fn new(twin: Twin) -> Self {
+    pub(crate) fn new(twin: Twin) -> Self {
         Self {
             twin,
+            fault: AtomicU32::new(0),
             used: AtomicU64::new(0),
             primary_handle: new_handle(),
             primary: Mutex::default(),
@@ -105,6 +117,14 @@ impl Device {
         uuid
     }
 
+    /// The sticky error, if the device has faulted.
+    pub(crate) fn check(&self) -> Answer {
+        match self.fault.load(Ordering::Acquire) {
+            0 => Ok(()),
+            fault => Err(Code::from_number(fault)),
+        }
+    }
+
     /// Takes memory of the device. [`Device::give_back`] returns it.
     pub(crate) fn take(&self, bytes: u64) -> Answer {
         let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= MEMORY);
@@ -122,6 +142,7 @@ impl Device {
     pub(crate) fn retain_primary(&'static self, ordinal: i32) -> Answer<usize> {
         let mut primary = lock(&self.primary);
         if primary.context.is_none() {
+            self.check()?;
             let context = Context::new(self, ordinal, self.primary_handle);
             CONTEXTS.put(self.primary_handle, context.clone());
             primary.context = Some(context);
@@ -141,9 +162,11 @@ impl Device {
             if primary.retained > 0 && !Bug::ReleaseEndsContext.is_planted() {
                 return Ok(());
             }
-            primary.context.take()
+            self.take_primary(&mut primary)
         };
-        self.end_primary(gone);
+        if let Some(gone) = gone {
+            gone.end();
+        }
         Ok(())
     }
 
@@ -152,16 +175,17 @@ impl Device {
         let gone = {
             let mut primary = lock(&self.primary);
             primary.retained = 0;
-            primary.context.take()
+            self.take_primary(&mut primary)
         };
-        self.end_primary(gone);
+        if let Some(gone) = gone {
+            gone.end();
+        }
     }
 
-    fn end_primary(&self, context: Option<Arc<Context>>) {
-        if let Some(context) = context {
-            let _ = CONTEXTS.remove(self.primary_handle);
-            context.end();
-        }
+    /// Makes the handle invalid, under the lock: the next primary context has the same.
+    fn take_primary(&self, primary: &mut Primary) -> Option<Arc<Context>> {
+        let _ = CONTEXTS.remove(self.primary_handle);
+        primary.context.take()
     }
 
     /// True if the primary context exists.
@@ -175,7 +199,7 @@ impl Device {
 }
 
 /// The number of attributes that CUDA 13 has.
-const ATTRIBUTES: u32 = 144;
+const ATTRIBUTES: u32 = 147;
 
 /// The value of an attribute. Attributes that are not listed are 0: the device cannot do it.
 pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
@@ -195,7 +219,7 @@ pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
         11 => i32::MAX,
         12 => 65_536,
         // Clock rate in kHz, texture alignment, overlap of copies, multiprocessors.
-        13 => 1_000_000,
+        13 => 1_980_000,
         14 => 512,
         15 | 16 => 1,
         // Mapped host memory, concurrent kernels, copy engines, unified addressing.
@@ -206,10 +230,9 @@ pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
         75 => 9,
         // Stream priorities.
         78 => 1,
-        // Registered memory has the host's address; memory operations of streams, the first version.
-        91..=94 => 1,
-        // Host memory can be registered, timeline semaphores can be imported.
-        99 | 114 => 1,
+        // Registered memory has the host's address, host memory can be registered, timeline semaphores can be
+        // imported.
+        91 | 99 | 114 => 1,
         // Memory operations of 64 bits and with NOR, events of other processes.
         122 | 123 | 125 => 1,
         _ => 0,

@@ -131,13 +131,20 @@ impl Event {
         match (flags, captured) {
             (0, None) => {
                 let mark = self.new_record();
-                stream.enqueue(Operation::Record(mark)).map(|_| ())
+                let record = match self.flags & DISABLE_TIMING {
+                    0 => Operation::RecordTimed(mark),
+                    _ => Operation::Record(mark),
+                };
+                stream.enqueue(record).map(|_| ())
             }
+            // Other processes could not tell what it stands for.
+            (0, Some(_)) if self.shared.is_some() => Err(Code::STREAM_CAPTURE_UNSUPPORTED),
             (0, Some(place)) => {
                 *lock(&self.state) = State::Captured(place);
                 Ok(())
             }
             (EXTERNAL, Some(_)) => stream.submit(Operation::RecordAtLaunch(self.clone())),
+            (EXTERNAL, None) => Err(Code::ILLEGAL_STATE),
             _ => Err(Code::INVALID_VALUE),
         }
     }
@@ -145,11 +152,16 @@ impl Event {
     /// `cuStreamWaitEvent`.
     pub(crate) fn waited_for_by(self: &Arc<Self>, stream: &Arc<Stream>, flags: u32) -> Answer {
         let captured = capture::place(stream)?;
-        match flags {
-            0 => {}
-            EXTERNAL if captured.is_some() => {
+        match (flags, &captured) {
+            (0, _) => {}
+            (EXTERNAL, Some(captured)) => {
+                if self.place().is_some() {
+                    captured.capture.invalidate();
+                    return Err(Code::INVALID_VALUE);
+                }
                 return stream.submit(Operation::WaitAtLaunch(self.clone()));
             }
+            (EXTERNAL, None) => return Err(Code::ILLEGAL_STATE),
             _ => return Err(Code::INVALID_VALUE),
         }
         if let Some(place) = self.place() {
@@ -197,17 +209,19 @@ impl Event {
     /// `cuEventSynchronize`.
     pub(crate) fn synchronize(&self) -> Answer {
         if let Some(mark) = self.asked()? {
-            mark.wait(&self.context.life);
+            mark.wait(&self.context.engine.life);
         }
         self.context.check()
     }
 
     /// `cuEventElapsedTime`, in milliseconds.
     pub(crate) fn elapsed(start: &Self, end: &Self) -> Answer<f32> {
-        if (start.flags | end.flags) & DISABLE_TIMING != 0 {
+        let is_timed = (start.flags | end.flags) & DISABLE_TIMING == 0;
+        if !is_timed || start.context.id != end.context.id {
             return Err(Code::INVALID_HANDLE);
         }
         let time = |event: &Self| match event.place() {
+            Some(place) if place.capture.is_open() => Err(Code::CAPTURED_EVENT),
             Some(_) => Err(Code::INVALID_VALUE),
             None => {
                 let mark = event.latest().ok_or(Code::INVALID_HANDLE)?;

@@ -8,7 +8,8 @@ use syncline_software_payload as payload;
 
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
-use crate::context::{Context, Life};
+use crate::context::Context;
+use crate::engine::Life;
 use crate::settings::settings;
 use crate::space;
 use crate::table::Table;

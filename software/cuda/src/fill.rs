@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use crate::code::{Answer, Code};
-use crate::operation::Place;
+use crate::device::Device;
+use crate::engine::Engine;
 use crate::space;
 
 /// Sets `count` elements to one value.
@@ -35,7 +36,7 @@ impl Value {
 
 impl Fill {
     /// An invalid value if the memory is not there now.
-    pub(crate) fn check(&self, context: u64) -> Answer {
+    pub(crate) fn check(&self, device: &Device) -> Answer {
         if !self.to.is_multiple_of(self.value.size()) {
             return Err(Code::INVALID_VALUE);
         }
@@ -43,16 +44,16 @@ impl Fill {
             return Ok(());
         }
         let bytes = self.count.checked_mul(self.value.size());
-        let found = bytes.and_then(|bytes| space::find(context, self.to, bytes));
+        let found = bytes.and_then(|bytes| space::find(device, self.to, bytes));
         found.map(|_| ()).ok_or(Code::INVALID_VALUE)
     }
 
-    pub(crate) fn run(&self, place: &Place<'_>) -> Answer {
+    pub(crate) fn run(&self, engine: &Engine) -> Answer {
         if self.count == 0 {
             return Ok(());
         }
         let bytes = self.count * self.value.size();
-        let found = space::find(place.context, self.to, bytes);
+        let found = space::find(engine.device, self.to, bytes);
         let (_kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
         let count = self.count as usize;
         // The host may look meanwhile, so each element is written at once.

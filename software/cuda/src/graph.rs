@@ -1,14 +1,17 @@
 //! Graphs, and what is launched of them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::code::{Answer, Code};
-use crate::lock;
+use crate::engine::{Engine, Ticket};
 use crate::mark::Mark;
 use crate::operation::Operation;
 use crate::stream::Stream;
 use crate::table::Table;
 use crate::user_object::Kept;
+use crate::{lock, news, workers};
 
 /// All live graphs, those that are being captured among them.
 pub(crate) static GRAPHS: Table<Graph> = Table::new();
@@ -25,6 +28,7 @@ struct Body {
     kept: Vec<Kept>,
 }
 
+#[derive(Clone)]
 struct Node {
     operation: Operation,
     /// The nodes that it comes behind.
@@ -42,6 +46,12 @@ impl Graph {
     /// How many nodes it has.
     pub(crate) fn len(&self) -> usize {
         lock(&self.0).nodes.len()
+    }
+
+    /// What kind of node it is: a value of `CUgraphNodeType`.
+    pub(crate) fn kind(&self, index: usize) -> Option<u32> {
+        let body = lock(&self.0);
+        body.nodes.get(index).map(|node| node.operation.kind())
     }
 
     /// Has the graph keep a user object.
@@ -62,12 +72,11 @@ impl Graph {
         nodes.iter().all(|node| is_before[*node])
     }
 
-    /// What is launched. Nodes run in the order in which they were captured.
+    /// What is launched.
     pub(crate) fn instantiate(&self) -> Executable {
         let body = lock(&self.0);
-        let operations = body.nodes.iter().map(|node| node.operation.clone());
         Executable {
-            operations: operations.collect(),
+            nodes: body.nodes.clone(),
             _kept: body.kept.clone(),
             last: Mutex::default(),
         }
@@ -76,55 +85,99 @@ impl Graph {
 
 /// An executable graph.
 pub(crate) struct Executable {
-    operations: Vec<Operation>,
+    nodes: Vec<Node>,
     _kept: Vec<Kept>,
     /// The end of the last launch: launches of one graph come one after another.
     last: Mutex<Option<Mark>>,
 }
 
-/// One launch of a graph.
-pub(crate) struct Launched {
-    operations: Vec<Operation>,
-    /// What it is a launch of, which keeps the user objects.
-    _of: Arc<Executable>,
-}
-
-impl Launched {
-    pub(crate) fn operations(&self) -> &[Operation] {
-        &self.operations
-    }
-
-    pub(crate) fn room(&self) -> usize {
-        self.operations.iter().map(Operation::room).sum()
-    }
-}
-
 impl Executable {
     /// `cuGraphLaunch`.
     pub(crate) fn launch(self: &Arc<Self>, stream: &Arc<Stream>) -> Answer {
-        if crate::capture::place(stream)?.is_some() {
-            // A child graph: its nodes become those of the graph that is being captured.
-            let add = |operation: &Operation| stream.submit(operation.clone());
-            return self.operations.iter().try_for_each(add);
+        if let Some(place) = crate::capture::place(stream)? {
+            place.capture.invalidate();
+            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
         // Held until it is enqueued: launches are in one order for events, semaphores and streams.
         let mut last = lock(&self.last);
         let end = Mark::new();
         let before = last.take().filter(|mark| !mark.is_reached());
-        let before = before.map(Operation::Wait);
-        let own = self.operations.iter().cloned().map(Operation::submitted);
-        let operations = before
-            .into_iter()
-            .chain(own)
-            .chain([Operation::Record(end.clone())])
-            .collect();
-        let launched = Launched {
-            operations,
-            _of: self.clone(),
+        let submitted = |node: &Node| Node {
+            operation: node.operation.clone().submitted(),
+            behind: node.behind.clone(),
         };
-        stream.enqueue(Operation::Graph(Arc::new(launched)))?;
+        let launched = Arc::new(Launched {
+            engine: stream.context.engine.clone(),
+            before,
+            nodes: self.nodes.iter().map(submitted).collect(),
+            has_ended: self.nodes.iter().map(|_| AtomicBool::new(false)).collect(),
+            fault: Mutex::new(Ok(())),
+            end: end.clone(),
+            _of: self.clone(),
+        });
+        stream.enqueue(Operation::Graph(launched))?;
         *last = Some(end);
         Ok(())
+    }
+}
+
+/// One launch of a graph.
+pub(crate) struct Launched {
+    engine: Arc<Engine>,
+    /// The end of the launch before.
+    before: Option<Mark>,
+    nodes: Vec<Node>,
+    /// Which nodes have ended.
+    has_ended: Vec<AtomicBool>,
+    /// What the first node that faulted has met.
+    fault: Mutex<Answer>,
+    end: Mark,
+    /// What it is a launch of, which keeps the user objects.
+    _of: Arc<Executable>,
+}
+
+impl Launched {
+    pub(crate) fn run(self: &Arc<Self>, ticket: Ticket) -> Answer {
+        if let Some(before) = &self.before {
+            before.wait(&self.engine.life);
+        }
+        let in_a_row = |(index, node): (usize, &Node)| match index.checked_sub(1) {
+            None => node.behind.is_empty(),
+            Some(before) => node.behind == [before],
+        };
+        if self.nodes.iter().enumerate().all(in_a_row) {
+            (0..self.nodes.len()).for_each(|index| self.run_node(index, ticket));
+        } else {
+            // Branches run beside each other, and one may wait for another.
+            for index in 0..self.nodes.len() {
+                let launched = self.clone();
+                workers::run(move || launched.run_node(index, ticket))?;
+            }
+        }
+        let is_through = || {
+            self.has_ended
+                .iter()
+                .all(|ended| ended.load(Ordering::Acquire))
+        };
+        news::wait_until(|| is_through() || self.engine.life.is_over());
+        self.end.complete();
+        *lock(&self.fault)
+    }
+
+    /// Runs a node behind those that it comes behind. Once one has faulted the others do nothing.
+    fn run_node(&self, index: usize, ticket: Ticket) {
+        let node = &self.nodes[index];
+        let has_ended = |index: &usize| self.has_ended[*index].load(Ordering::Acquire);
+        let is_over = || self.engine.life.is_over();
+        news::wait_until(|| node.behind.iter().all(has_ended) || is_over());
+        if !is_over() && lock(&self.fault).is_ok() {
+            let run = AssertUnwindSafe(|| node.operation.run(&self.engine, ticket));
+            if let Err(code) = catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
+                *lock(&self.fault) = Err(code);
+            }
+        }
+        self.has_ended[index].store(true, Ordering::Release);
+        news::tell();
     }
 }
 

@@ -9,7 +9,7 @@ use syncline_software_ptx::{Entry, Fault, Launch, Machine, Module as Ptx};
 use crate::allocation::Allocation;
 use crate::code::{Answer, Code};
 use crate::context::Context;
-use crate::operation::Place;
+use crate::engine::Engine;
 use crate::table::Table;
 use crate::{lock, mark, space};
 
@@ -32,6 +32,32 @@ pub(crate) struct Function {
     pub(crate) entry: Arc<Entry>,
 }
 
+/// The newest PTX that CUDA 13.0 reads, and the target of the devices.
+const NEWEST: ((u32, u32), u32) = ((9, 0), 90);
+/// The first version of PTX that has a target, from the newest on.
+const TARGETS: [(u32, (u32, u32)); 6] = [
+    (90, (7, 8)),
+    (89, (7, 8)),
+    (86, (7, 1)),
+    (80, (7, 0)),
+    (70, (6, 0)),
+    (60, (5, 0)),
+];
+
+/// Refuses a version that the driver does not know, and a target that the version or the devices do not have.
+fn check_version(ptx: &Ptx) -> Answer {
+    let (version, target) = (ptx.version(), ptx.target());
+    if version > NEWEST.0 {
+        return Err(Code::UNSUPPORTED_PTX_VERSION);
+    }
+    let first = TARGETS.iter().find(|(known, _)| target >= *known);
+    let is_there = first.is_none_or(|(_, first)| version >= *first);
+    if target > NEWEST.1 || !is_there {
+        return Err(Code::INVALID_PTX);
+    }
+    Ok(())
+}
+
 impl Module {
     /// Reads a text in PTX.
     pub(crate) fn load(context: Arc<Context>, text: &str) -> Answer<usize> {
@@ -42,6 +68,9 @@ impl Module {
             }
             Code::INVALID_PTX
         })?;
+        check_version(&ptx)?;
+        // Loading may wait for other work, so a program that loads behind a wait hangs.
+        context.synchronize()?;
         Ok(MODULES.add(Arc::new(Self {
             context,
             ptx,
@@ -56,6 +85,7 @@ impl Module {
         if let Some((_, handle)) = functions.iter().find(|(known, _)| known == name) {
             return Ok(*handle);
         }
+        self.context.synchronize()?;
         let handle = FUNCTIONS.add(Arc::new(Function {
             context: self.context.clone(),
             entry,
@@ -85,9 +115,9 @@ impl KernelLaunch {
         Ok(Self { entry, launch })
     }
 
-    pub(crate) fn run(&self, place: &Place<'_>) -> Answer {
+    pub(crate) fn run(&self, engine: &Engine) -> Answer {
         let device = DeviceMachine {
-            place,
+            engine,
             last: Mutex::new(None),
         };
         match self.entry.run(&self.launch, &device) {
@@ -102,8 +132,8 @@ impl KernelLaunch {
 }
 
 /// What a kernel sees: the memory of its context, and the clock.
-struct DeviceMachine<'p> {
-    place: &'p Place<'p>,
+struct DeviceMachine<'e> {
+    engine: &'e Engine,
     /// The allocation of the last access. Nothing is freed while a kernel runs.
     last: Mutex<Option<Arc<Allocation>>>,
 }
@@ -117,7 +147,7 @@ impl DeviceMachine<'_> {
         if let Some(alias) = known {
             return Ok(alias);
         }
-        let found = space::find(self.place.context, address, length);
+        let found = space::find(self.engine.device, address, length);
         let (allocation, alias) = found.ok_or(Fault::Address {
             address,
             bytes,
@@ -201,7 +231,7 @@ impl Machine for DeviceMachine<'_> {
 
     fn pause(&self) -> bool {
         std::thread::yield_now();
-        self.place.life.is_over()
+        self.engine.life.is_over()
     }
 
     fn fence(&self) {

@@ -9,17 +9,19 @@ mod api;
 mod backoff;
 mod bug;
 mod capture;
+mod channel;
 mod code;
-mod connection;
 mod context;
 mod copy;
 mod current;
 mod device;
+mod engine;
 mod event;
 mod external;
 mod faults;
 mod fill;
 mod graph;
+mod host_thread;
 mod kernel;
 mod mark;
 mod memory_op;
@@ -32,6 +34,7 @@ mod space;
 mod stream;
 mod table;
 mod user_object;
+mod workers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backoff::Backoff;
-use crate::context::Life;
+use crate::engine::Life;
 use crate::news;
 use crate::shared_event::SharedEvent;
 

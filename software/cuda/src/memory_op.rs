@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::allocation::Allocation;
 use crate::backoff::Backoff;
 use crate::code::{Answer, Code};
-use crate::operation::Place;
+use crate::device::Device;
+use crate::engine::Engine;
 use crate::space;
 
 /// One operation on 32 or 64 bits of memory.
@@ -55,7 +56,7 @@ impl Width {
 }
 
 impl Until {
-    /// From the flags of a wait, without `CU_STREAM_WAIT_VALUE_FLUSH`, which the devices do not offer.
+    /// From the flags of a wait.
     pub(crate) const fn from_flags(flags: u32) -> Answer<Self> {
         Ok(match flags {
             0 => Self::Reached,
@@ -89,11 +90,11 @@ struct Word {
 }
 
 impl Word {
-    fn find(context: u64, address: u64, width: Width) -> Option<Self> {
+    fn find(device: &Device, address: u64, width: Width) -> Option<Self> {
         if !address.is_multiple_of(width.bytes()) {
             return None;
         }
-        let (kept, at) = space::find(context, address, width.bytes())?;
+        let (kept, at) = space::find(device, address, width.bytes())?;
         Some(Self {
             at,
             width,
@@ -127,18 +128,22 @@ impl Word {
 }
 
 impl MemoryOp {
+    pub(crate) const fn is_wait(&self) -> bool {
+        matches!(self, Self::Wait { .. })
+    }
+
     /// An invalid value if the word is not there now.
-    pub(crate) fn check(&self, context: u64) -> Answer {
+    pub(crate) fn check(&self, device: &Device) -> Answer {
         match *self {
             Self::Barrier => Ok(()),
             Self::Wait { address, width, .. } | Self::Write { address, width, .. } => {
-                let found = Word::find(context, address, width);
+                let found = Word::find(device, address, width);
                 found.map(|_| ()).ok_or(Code::INVALID_VALUE)
             }
         }
     }
 
-    pub(crate) fn run(&self, place: &Place<'_>) -> Answer {
+    pub(crate) fn run(&self, engine: &Engine) -> Answer {
         match *self {
             Self::Barrier => {}
             Self::Write {
@@ -146,7 +151,7 @@ impl MemoryOp {
                 value,
                 width,
             } => {
-                let word = Word::find(place.context, address, width);
+                let word = Word::find(engine.device, address, width);
                 word.ok_or(Code::ILLEGAL_ADDRESS)?.store(value);
                 crate::news::tell();
             }
@@ -156,11 +161,11 @@ impl MemoryOp {
                 width,
                 until,
             } => {
-                let word = Word::find(place.context, address, width);
+                let word = Word::find(engine.device, address, width);
                 let word = word.ok_or(Code::ILLEGAL_ADDRESS)?;
                 // The host and other processes write without notice.
                 let mut backoff = Backoff::new();
-                while !until.is_met(word.load(), value, width) && !place.life.is_over() {
+                while !until.is_met(word.load(), value, width) && !engine.life.is_over() {
                     backoff.rest();
                 }
             }

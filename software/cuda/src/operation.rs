@@ -1,33 +1,28 @@
 //! What a command does, and a node of a graph.
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::bug::Bug;
 use crate::code::Answer;
-use crate::context::Life;
 use crate::copy::Copy;
+use crate::engine::{Engine, Ticket};
 use crate::event::Event;
 use crate::external::{SignalSemaphore, WaitSemaphore};
 use crate::fill::Fill;
 use crate::graph::Launched;
+use crate::host_thread::HostFunction;
 use crate::kernel::KernelLaunch;
 use crate::mark::Mark;
 use crate::memory_op::MemoryOp;
 use crate::news;
 use crate::progress::Progress;
 
-/// Where a command runs.
-pub(crate) struct Place<'c> {
-    pub(crate) life: &'c Life,
-    /// The id of the context.
-    pub(crate) context: u64,
-}
-
 /// One command.
 #[derive(Clone)]
 pub(crate) enum Operation {
     Record(Mark),
+    /// As a record, of an event that tells the time.
+    RecordTimed(Mark),
     /// Waits for a record, which was taken when the wait was submitted.
     Wait(Mark),
     /// Waits for a command of another stream. The driver adds it for the legacy default stream.
@@ -46,23 +41,9 @@ pub(crate) enum Operation {
     Graph(Arc<Launched>),
 }
 
-/// A function of the application, which runs in the order of its stream.
-#[derive(Clone, std::marker::Copy)]
-pub(crate) struct HostFunction {
-    pub(crate) function: extern "C" fn(*mut c_void),
-    pub(crate) data: *mut c_void,
-}
-
-// SAFETY: the application gives the pointer to its own function, on whichever thread that runs.
-#[allow(unsafe_code, reason = "a pointer that only the application follows")]
-unsafe impl Send for HostFunction {}
-// SAFETY: as for sending.
-#[allow(unsafe_code, reason = "as above")]
-unsafe impl Sync for HostFunction {}
-
 impl Operation {
-    /// How much of its connection's room the command takes. What only orders streams takes none.
-    pub(crate) fn room(&self) -> usize {
+    /// How much of its stream's room the command takes. What only orders streams takes none.
+    pub(crate) const fn room(&self) -> usize {
         match self {
             Self::Record(_)
             | Self::Wait(_)
@@ -70,11 +51,23 @@ impl Operation {
             | Self::RecordAtLaunch(_)
             | Self::WaitAtLaunch(_)
             | Self::HostFunction(_) => 0,
-            Self::MemoryOps(ops) => ops.len(),
-            Self::SignalSemaphores(all) => all.len(),
-            Self::WaitSemaphores(all) => all.len(),
-            Self::Graph(launched) => launched.room().max(1),
-            Self::Fill(_) | Self::Copy(_) | Self::Kernel(_) => 1,
+            _ => 1,
+        }
+    }
+
+    /// What kind of node it is in a graph: a value of `CUgraphNodeType`.
+    pub(crate) const fn kind(&self) -> u32 {
+        match self {
+            Self::Kernel(_) => 0,
+            Self::Copy(_) => 1,
+            Self::Fill(_) => 2,
+            Self::HostFunction(_) => 3,
+            Self::Graph(_) => 4,
+            Self::Wait(_) | Self::WaitProgress(..) | Self::WaitAtLaunch(_) => 6,
+            Self::Record(_) | Self::RecordTimed(_) | Self::RecordAtLaunch(_) => 7,
+            Self::SignalSemaphores(_) => 8,
+            Self::WaitSemaphores(_) => 9,
+            Self::MemoryOps(_) => 12,
         }
     }
 
@@ -95,31 +88,49 @@ impl Operation {
         }
     }
 
-    /// Runs the command on the thread of its connection. An error is the sticky error of the context.
-    pub(crate) fn run(&self, place: &Place<'_>) -> Answer {
+    /// Runs the command. An error is the sticky error of the context.
+    pub(crate) fn run(&self, engine: &Arc<Engine>, ticket: Ticket) -> Answer {
+        let life = &engine.life;
         match self {
-            Self::Record(mark) => mark.complete(),
-            Self::Wait(mark) => mark.wait(place.life),
+            Self::Wait(mark) => mark.wait(life),
             Self::WaitProgress(progress, number) => {
-                news::wait_until(|| progress.has_reached(*number) || place.life.is_over());
+                news::wait_until(|| progress.has_reached(*number) || life.is_over());
             }
+            Self::HostFunction(host) => host.run(engine)?,
+            Self::Graph(launched) => launched.run(ticket)?,
+            Self::Kernel(launch) => launch.run(engine)?,
             // Only as what they are when submitted.
             Self::RecordAtLaunch(_) | Self::WaitAtLaunch(_) => {}
-            Self::HostFunction(host) => (host.function)(host.data),
-            Self::Fill(fill) => fill.run(place)?,
-            Self::Copy(copy) => copy.run(place)?,
-            Self::Kernel(launch) => launch.run(place)?,
-            Self::MemoryOps(ops) => ops.iter().try_for_each(|op| op.run(place))?,
-            Self::SignalSemaphores(all) => all.iter().for_each(SignalSemaphore::run),
-            Self::WaitSemaphores(all) => all.iter().for_each(|one| one.run(place.life)),
-            Self::Graph(launched) => {
-                for operation in launched.operations() {
-                    if place.life.is_over() {
-                        break;
-                    }
-                    operation.run(place)?;
+            other => {
+                if !engine.connections.pass(ticket, life) {
+                    return Ok(());
                 }
+                let _parked = other.waits().then(|| engine.connections.park(ticket));
+                other.run_connected(engine)?;
             }
+        }
+        Ok(())
+    }
+
+    /// True if it keeps its connection, because it waits for what may be of another process.
+    fn waits(&self) -> bool {
+        match self {
+            Self::MemoryOps(ops) => ops.iter().any(MemoryOp::is_wait),
+            Self::WaitSemaphores(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Runs a command that needs a hardware connection.
+    fn run_connected(&self, engine: &Engine) -> Answer {
+        match self {
+            Self::Record(mark) | Self::RecordTimed(mark) => mark.complete(),
+            Self::Fill(fill) => fill.run(engine)?,
+            Self::Copy(copy) => copy.run(engine)?,
+            Self::MemoryOps(ops) => ops.iter().try_for_each(|op| op.run(engine))?,
+            Self::SignalSemaphores(all) => all.iter().for_each(SignalSemaphore::run),
+            Self::WaitSemaphores(all) => all.iter().for_each(|one| one.run(&engine.life)),
+            _ => {}
         }
         Ok(())
     }

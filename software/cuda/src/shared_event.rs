@@ -96,7 +96,7 @@ impl SharedEvent {
     /// The file is reached through the exporter's descriptor, so nothing is left behind when it dies.
     pub(crate) fn open(handle: &Handle) -> Answer<Self> {
         if handle.magic != MAGIC {
-            return Err(Code::INVALID_HANDLE);
+            return Err(Code::MAP_FAILED);
         }
         if handle.process == std::process::id() {
             return Err(Code::INVALID_CONTEXT);
@@ -108,10 +108,10 @@ impl SharedEvent {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = OwnedFd::from(file.map_err(|_| Code::MAP_FAILED)?);
         let sealed = SealFlags::SHRINK | SealFlags::GROW;
-        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| Code::INVALID_HANDLE)?;
-        let status = rustix::fs::fstat(&file).map_err(|_| Code::INVALID_HANDLE)?;
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| Code::MAP_FAILED)?;
+        let status = rustix::fs::fstat(&file).map_err(|_| Code::MAP_FAILED)?;
         if !seals.contains(sealed) || status.st_size != BYTES as i64 {
-            return Err(Code::INVALID_HANDLE);
+            return Err(Code::MAP_FAILED);
         }
         let page = Self::map(file.as_fd()).map_err(|_| Code::MAP_FAILED)?;
         let event = Self { page, file: None };
@@ -120,7 +120,7 @@ impl SharedEvent {
         if known {
             Ok(event)
         } else {
-            Err(Code::INVALID_HANDLE)
+            Err(Code::MAP_FAILED)
         }
     }
 
@@ -205,9 +205,6 @@ mod tests {
         };
         assert_eq!(SharedEvent::open(&gone).err(), Some(Code::MAP_FAILED));
         let foreign = Handle { magic: 0, ..own };
-        assert_eq!(
-            SharedEvent::open(&foreign).err(),
-            Some(Code::INVALID_HANDLE)
-        );
+        assert_eq!(SharedEvent::open(&foreign).err(), Some(Code::MAP_FAILED));
     }
 }

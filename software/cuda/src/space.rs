@@ -14,6 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use crate::allocation::{Allocation, Kind};
 use crate::code::{Answer, Code};
 use crate::context::Context;
+use crate::device::Device;
 
 /// Sizes of the reserved range, of which the first that the system grants is used.
 const RANGES: [usize; 4] = [1 << 40, 1 << 36, 1 << 33, 1 << 30];
@@ -108,12 +109,7 @@ pub(crate) fn allocate(context: &Context, size: u64) -> Answer<u64> {
     }
     change(|space| {
         let address = space.place(size)?;
-        space.add(Allocation::device(
-            address,
-            size,
-            context.id,
-            context.device,
-        )?);
+        space.add(Allocation::device(context, address, size)?);
         Ok(address)
     })
 }
@@ -127,7 +123,7 @@ pub(crate) fn map(
 ) -> Answer<u64> {
     change(|space| {
         let address = space.place(size)?;
-        let mapped = Allocation::external(address, size, context.id, memory, offset);
+        let mapped = Allocation::external(context, address, size, memory, offset);
         space.add(mapped);
         Ok(address)
     })
@@ -138,7 +134,7 @@ pub(crate) fn pin(context: &Context, size: u64, portable: bool) -> Answer<u64> {
     if size == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    let pinned = Allocation::pinned(size, context.id, portable)?;
+    let pinned = Allocation::pinned(context, size, portable)?;
     let address = pinned.address;
     change(|space| space.add(pinned));
     Ok(address)
@@ -153,10 +149,13 @@ pub(crate) fn register(context: &Context, at: *mut u8, size: u64, portable: bool
     }
     change(|space| {
         let before = space.allocations.range(..end).next_back();
-        if before.is_some_and(|(_, known)| known.address + known.size > begin) {
-            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        let overlapped = before.filter(|(_, known)| known.address + known.size > begin);
+        match overlapped.map(|(_, known)| known.kind) {
+            None => {}
+            Some(Kind::Registered { .. }) => return Err(Code::HOST_MEMORY_ALREADY_REGISTERED),
+            Some(_) => return Err(Code::INVALID_VALUE),
         }
-        let registered = Allocation::registered(at, size, context.id, portable);
+        let registered = Allocation::registered(context, at, size, portable);
         space.add(registered);
         Ok(())
     })
@@ -194,13 +193,22 @@ pub(crate) fn owner(address: u64) -> Option<u64> {
     read(|space| space.allocations.get(&address).map(|known| known.context))
 }
 
-/// The allocation that has all `length` bytes from the address on, if the context can reach it, and where
-/// this process finds them.
-pub(crate) fn find(context: u64, address: u64, length: u64) -> Option<(Arc<Allocation>, *mut u8)> {
+/// True if some allocation has the address.
+pub(crate) fn is_known(address: u64) -> bool {
+    read(|space| space.at(address).is_some())
+}
+
+/// The allocation that has all `length` bytes from the address on, if contexts of the device can reach it, and
+/// where this process finds them.
+pub(crate) fn find(
+    device: &Device,
+    address: u64,
+    length: u64,
+) -> Option<(Arc<Allocation>, *mut u8)> {
     read(|space| {
         let allocation = space.at(address)?;
         let alias = allocation.alias(address, length)?;
-        let reachable = allocation.is_reachable(context);
+        let reachable = allocation.is_reachable(device);
         reachable.then(|| (allocation.clone(), alias))
     })
 }
@@ -234,7 +242,13 @@ pub(crate) fn count() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
+
+    /// A device of the tests.
+    static DEVICE: LazyLock<Device> =
+        LazyLock::new(|| Device::new(syncline_software_payload::Twin::Lavapipe));
 
     fn small(begin: u64, end: u64) -> Space {
         Space {
@@ -248,7 +262,8 @@ mod tests {
     fn add(space: &mut Space, size: u64) -> Answer<u64> {
         let address = space.place(size)?;
         let at = std::ptr::without_provenance_mut(address as usize);
-        space.add(Allocation::registered(at, size, 1, false));
+        let context = Context::new(&DEVICE, 0, 16);
+        space.add(Allocation::registered(&context, at, size, false));
         Ok(address)
     }
 

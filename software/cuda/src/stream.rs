@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::capture::{self, Place};
+use crate::channel::Channel;
 use crate::code::{Answer, Code};
-use crate::connection::Connection;
 use crate::context::Context;
 use crate::operation::Operation;
 use crate::progress::Progress;
@@ -35,26 +35,31 @@ pub(crate) struct Stream {
     pub(crate) context: Arc<Context>,
     pub(crate) kind: Kind,
     pub(crate) priority: i32,
-    pub(crate) progress: Arc<Progress>,
-    connection: Arc<Connection>,
+    channel: Arc<Channel>,
     /// A quick answer for streams that are not captured.
     pub(crate) is_captured: AtomicBool,
     /// Where the stream is in the graph that it is captured into.
     pub(crate) captured: Mutex<Option<Place>>,
 }
 
+/// Removes what nothing else has, because the stream is destroyed, and which has ended.
+fn forget_destroyed(blocking: &mut Vec<Arc<Progress>>) {
+    blocking.retain(|one| Arc::strong_count(one) > 1 || !one.is_idle());
+}
+
 impl Stream {
     pub(crate) fn new(context: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Self> {
-        let progress = Arc::new(Progress::default());
+        let channel = context.new_channel();
         if kind == Kind::Blocking {
-            lock(&context.blocking).push(progress.clone());
+            let mut blocking = lock(&context.blocking);
+            forget_destroyed(&mut blocking);
+            blocking.push(channel.progress.clone());
         }
         Arc::new(Self {
             context: context.clone(),
             kind,
             priority,
-            progress,
-            connection: context.next_connection(priority),
+            channel,
             is_captured: AtomicBool::new(false),
             captured: Mutex::default(),
         })
@@ -89,21 +94,20 @@ impl Stream {
         }
         let room = operation.room();
         // This may block, so no lock is held.
-        self.connection.reserve(room)?;
+        self.channel.reserve(room)?;
         if self.kind == Kind::NonBlocking {
-            return self.connection.push(operation, room, &self.progress);
+            return self.channel.push(operation, room);
         }
         let mut blocking = lock(&self.context.blocking);
         if self.kind == Kind::Legacy {
-            // What has ended can be forgotten if nothing else has it: the stream is destroyed.
-            blocking.retain(|other| Arc::strong_count(other) > 1 || !other.is_idle());
+            forget_destroyed(&mut blocking);
             for other in blocking.iter() {
                 self.wait_for(other)?;
             }
         } else if let Some(legacy) = self.context.known_legacy() {
-            self.wait_for(&legacy.progress)?;
+            self.wait_for(&legacy.channel.progress)?;
         }
-        self.connection.push(operation, room, &self.progress)
+        self.channel.push(operation, room)
     }
 
     /// An edge of the legacy default stream.
@@ -112,46 +116,54 @@ impl Stream {
         if other.has_reached(number) {
             return Ok(());
         }
-        self.connection.push_wait(other.clone(), number)
+        self.channel.push_wait(other.clone(), number)
     }
 
     /// Waits until the command with this number has ended.
     pub(crate) fn wait(&self, number: u64) -> Answer {
-        let life = &self.context.life;
-        news::wait_until(|| self.progress.has_reached(number) || life.is_over());
+        self.wait_for_all(&[(self.channel.progress.clone(), number)])
+    }
+
+    fn wait_for_all(&self, ends: &[End]) -> Answer {
+        let life = &self.context.engine.life;
+        for (progress, number) in ends {
+            news::wait_until(|| progress.has_reached(*number) || life.is_over());
+        }
         life.check()
     }
 
     /// Waits until everything that is in the stream has ended.
     pub(crate) fn synchronize(&self) -> Answer {
-        self.wait(self.last()?)
+        self.wait_for_all(&self.ends()?)
     }
 
     /// `NOT_READY` if something in the stream has not ended.
     pub(crate) fn query(&self) -> Answer {
-        let number = self.last()?;
-        if self.progress.has_reached(number) {
+        let is_reached = |(progress, number): &End| progress.has_reached(*number);
+        if self.ends()?.iter().all(is_reached) {
             return self.context.check();
         }
         Err(Code::NOT_READY)
     }
 
-    /// The number of what must end before the stream counts as idle.
-    fn last(&self) -> Answer<u64> {
+    /// What must end before the stream counts as idle. The legacy default stream is idle when those that
+    /// synchronize with it are.
+    fn ends(&self) -> Answer<Vec<End>> {
         if self.is_captured.load(Ordering::Acquire) {
             capture::refuse(self)?;
         }
-        capture::permit()?;
         if self.kind == Kind::Legacy {
             capture::touch_legacy(&self.context)?;
-            let waits = lock(&self.context.blocking)
-                .iter()
-                .any(|other| !other.is_idle());
-            if waits {
-                // The legacy default stream is idle when those that synchronize with it are.
-                return self.enqueue(Operation::MemoryOps([].into()));
-            }
         }
-        Ok(self.progress.submitted())
+        capture::permit()?;
+        let end = |progress: &Arc<Progress>| (progress.clone(), progress.submitted());
+        let mut ends = vec![end(&self.channel.progress)];
+        if self.kind == Kind::Legacy {
+            ends.extend(lock(&self.context.blocking).iter().map(end));
+        }
+        Ok(ends)
     }
 }
+
+/// A command: the progress of its stream, and its number there.
+type End = (Arc<Progress>, u64);

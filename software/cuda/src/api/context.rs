@@ -38,13 +38,15 @@ api! {
 
     fn cuCtxCreate_v2(to: Out<Handle>, _flags: u32, ordinal: i32) {
         to.require()?;
+        let device = device(ordinal)?;
+        device.check()?;
         if Bug::ContextIsPrimary.is_planted() {
-            let primary = device(ordinal)?.retain_primary(ordinal)?;
+            let primary = device.retain_primary(ordinal)?;
             current::push(primary)?;
             return to.set(primary);
         }
         let handle = new_handle();
-        let context = Context::new(device(ordinal)?, ordinal, handle);
+        let context = Context::new(device, ordinal, handle);
         current::push(handle)?;
         CONTEXTS.put(handle, context);
         to.set(handle)
@@ -52,6 +54,9 @@ api! {
 
     fn cuCtxDestroy_v2(handle: Handle) {
         devices()?;
+        if handle == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         let context = CONTEXTS.get(handle).map_err(|_| Code::INVALID_CONTEXT)?;
         if context.device.is_primary(handle) {
             return Err(Code::INVALID_CONTEXT);
@@ -79,6 +84,9 @@ api! {
 
     fn cuCtxPushCurrent_v2(context: Handle) {
         devices()?;
+        if context == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         CONTEXTS.get(context).map_err(|_| Code::INVALID_CONTEXT)?;
         current::push(context)
     }
@@ -96,7 +104,7 @@ api! {
 
     fn cuCtxSynchronize() {
         let context = current::context()?;
-        capture::permit()?;
+        capture::permit_for_all(&context)?;
         context.synchronize()
     }
 

@@ -13,6 +13,7 @@ use crate::capture;
 use crate::code::{Answer, Code};
 use crate::copy::{Copy, Side};
 use crate::current;
+use crate::device::Device;
 use crate::fill::{Fill, Value};
 use crate::lock;
 use crate::operation::Operation;
@@ -30,22 +31,24 @@ fn copy(from: Side, to: Side, bytes: usize) -> Copy {
 /// Copies in a stream, behind what is there.
 fn copy_in(stream: Handle, copy: Copy) -> Answer {
     let stream = Stream::find(stream)?;
-    copy.check(stream.context.id)?;
+    // What a graph copies is looked up at its launch.
+    if capture::place(&stream)?.is_none() {
+        copy.check(stream.context.device)?;
+    }
     stream.submit(Operation::Copy(copy))
 }
 
 /// Copies in the legacy default stream, and waits.
 fn copy_now(copy: Copy) -> Answer {
     let stream = current::context()?.legacy();
-    capture::permit()?;
-    copy.check(stream.context.id)?;
+    copy.check(stream.context.device)?;
     let number = stream.enqueue(Operation::Copy(copy))?;
     stream.wait(number)
 }
 
 /// True if devices reach the memory of the host, so that a copy need not go through memory of the driver.
-fn is_reachable(context: u64, address: usize, bytes: usize) -> bool {
-    space::find(context, address as u64, bytes as u64).is_some()
+fn is_reachable(device: &Device, address: usize, bytes: usize) -> bool {
+    space::find(device, address as u64, bytes as u64).is_some()
 }
 
 /// Copies to memory of the host that the driver must not touch once the call has returned.
@@ -56,7 +59,7 @@ fn copy_out(stream: &Arc<Stream>, from: u64, to: *mut u8, bytes: usize) -> Answe
         .map_err(|_| Code::OUT_OF_MEMORY)?;
     lock(&staged).resize(bytes, 0);
     let copy = copy(Side::Device(from), Side::Staged(staged.clone()), bytes);
-    copy.check(stream.context.id)?;
+    copy.check(stream.context.device)?;
     let number = stream.enqueue(Operation::Copy(copy))?;
     stream.wait(number)?;
     // SAFETY: the application has room for so many bytes there, for the time of this call.
@@ -72,7 +75,9 @@ fn fill_in(stream: Handle, to: u64, value: Value, count: usize) -> Answer {
         value,
         count: count as u64,
     };
-    fill.check(stream.context.id)?;
+    if capture::place(&stream)?.is_none() {
+        fill.check(stream.context.device)?;
+    }
     stream.submit(Operation::Fill(fill))
 }
 
@@ -91,8 +96,7 @@ api! {
 
     fn cuMemcpyDtoH_v2(to: *mut u8, from: u64, bytes: usize) {
         let stream = current::context()?.legacy();
-        capture::permit()?;
-        if bytes == 0 {
+            if bytes == 0 {
             return Ok(());
         }
         match Side::of_host(to) {
@@ -112,7 +116,7 @@ api! {
 
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, stream: Handle) {
         let found = Stream::find(stream)?;
-        let staged = !is_reachable(found.context.id, from.addr(), bytes)
+        let staged = !is_reachable(found.context.device, from.addr(), bytes)
             && capture::place(&found)?.is_none();
         let from = match Side::of_host(from.cast_mut()) {
             Side::Host(pointer) if pointer.0.is_null() => return Err(Code::INVALID_VALUE),
@@ -127,7 +131,7 @@ api! {
         if bytes == 0 {
             return Ok(());
         }
-        let staged = !is_reachable(found.context.id, to.addr(), bytes)
+        let staged = !is_reachable(found.context.device, to.addr(), bytes)
             && capture::place(&found)?.is_none();
         match Side::of_host(to) {
             Side::Host(pointer) if pointer.0.is_null() => Err(Code::INVALID_VALUE),

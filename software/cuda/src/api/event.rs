@@ -56,6 +56,8 @@ api! {
     }
 
     fn cuIpcGetEventHandle(handle: Out<shared_event::Handle>, event: Handle) {
+        handle.require()?;
+        current::context()?;
         let event = Event::find(event)?;
         let shared = event.shared().and_then(|shared| shared.handle());
         handle.set(shared.ok_or(Code::INVALID_HANDLE)?)

@@ -11,20 +11,38 @@ use std::sync::Arc;
 use super::Handle;
 use crate::abi::{Out, api};
 use crate::code::Code;
+use crate::current;
 use crate::graph::{EXECUTABLES, GRAPHS, executable, graph};
 use crate::stream::Stream;
 use crate::user_object::{Kept, USER_OBJECTS, UserObject};
+use crate::workers;
 
-/// All flags of `CUgraphInstantiate_flags`. Here they change nothing.
-const INSTANTIATE_FLAGS: u64 = 15;
+/// The flags of `CUgraphInstantiate_flags` that need no stream. Here they change nothing.
+const INSTANTIATE_FLAGS: u64 = 1 | 4 | 8;
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which is required.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 const MOVE: u32 = 1;
 
+/// The low bits of a node's handle, which have the number of the node. The others have the graph's handle.
+const NODE_BITS: u32 = 24;
+
+const fn node(graph: Handle, index: usize) -> Handle {
+    graph << NODE_BITS | (index + 1)
+}
+
 api! {
+    fn cuGraphCreate(to: Out<Handle>, flags: u32) {
+        to.require()?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        to.set(GRAPHS.add(Arc::default()))
+    }
+
     fn cuGraphInstantiateWithFlags(to: Out<Handle>, of: Handle, flags: u64) {
         to.require()?;
+        current::context()?;
         if flags & !INSTANTIATE_FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -47,12 +65,18 @@ api! {
         }
         let room = count.get()?;
         for index in 0..room {
-            // The number of a node in its graph is its handle. Handles of what is not there are null.
-            let handle = if index < known { of + index + 1 } else { 0 };
+            // Handles of what is not there are null.
+            let handle = if index < known { node(of, index) } else { 0 };
             // SAFETY: the application says that there is room for so many handles.
             unsafe { nodes.pointer().add(index).write_unaligned(handle) };
         }
         count.set(room.min(known))
+    }
+
+    fn cuGraphNodeGetType(node: Handle, kind: Out<u32>) {
+        let (of, index) = (node >> NODE_BITS, (node & ((1 << NODE_BITS) - 1)).wrapping_sub(1));
+        let known = graph(of)?.kind(index).ok_or(Code::INVALID_VALUE)?;
+        kind.set(known)
     }
 
     fn cuGraphDestroy(of: Handle) {
@@ -62,7 +86,9 @@ api! {
 
     fn cuGraphExecDestroy(graph: Handle) {
         executable(graph)?;
-        EXECUTABLES.remove(graph).map(drop)
+        let gone = EXECUTABLES.remove(graph)?;
+        // It may be the last that keeps an object of the application, which a thread of the driver destroys.
+        workers::run(move || drop(gone))
     }
 
     fn cuUserObjectCreate(
@@ -82,12 +108,18 @@ api! {
 
     fn cuUserObjectRetain(object: Handle, count: u32) {
         let object = USER_OBJECTS.get(object).map_err(|_| Code::INVALID_VALUE)?;
+        if count == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         object.retain(count);
         Ok(())
     }
 
     fn cuUserObjectRelease(handle: Handle, count: u32) {
         let object = USER_OBJECTS.get(handle).map_err(|_| Code::INVALID_VALUE)?;
+        if count == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         object.release(handle, count)
     }
 

@@ -24,20 +24,34 @@ const REGISTER_FLAGS: u32 = 3 | 8;
 
 /// Waits for all work of the context whose memory is freed, then frees it.
 fn free(address: u64, is_right: fn(Kind) -> bool, missing: Code) -> Answer {
-    let own = current::context()?;
-    capture::permit()?;
-    let owner = space::owner(address).ok_or(missing)?;
-    if owner == own.id {
-        own.synchronize()?;
-    } else if let Some(owner) = context::by_id(owner) {
-        owner.synchronize()?;
+    let current = current::context();
+    let owner = space::owner(address).and_then(context::by_id);
+    match (owner, current) {
+        (Some(owner), _) => {
+            owner.check()?;
+            capture::permit()?;
+            owner.synchronize()?;
+        }
+        (None, Err(code)) => return Err(code),
+        (None, Ok(_)) => {
+            capture::permit()?;
+            return Err(missing);
+        }
     }
     space::free(address, is_right, missing)
 }
 
+/// A null pointer needs no context, but a sound one if there is one.
+fn free_nothing() -> Answer {
+    match current::context() {
+        Err(code) if code != Code::INVALID_CONTEXT => Err(code),
+        _ => Ok(()),
+    }
+}
+
 api! {
     fn cuMemAlloc_v2(to: Out<u64>, bytes: usize) {
-        to.require()?;
+        to.set(0)?;
         let context = current::context()?;
         capture::permit()?;
         to.set(space::allocate(&context, bytes as u64)?)
@@ -45,9 +59,10 @@ api! {
 
     fn cuMemFree_v2(address: u64) {
         if address == 0 {
-            return current::context().map(|_| ());
+            return free_nothing();
         }
-        free(address, |kind| kind == Kind::Device, Code::INVALID_VALUE)
+        let is_right = |kind| matches!(kind, Kind::Device | Kind::Mapped);
+        free(address, is_right, Code::INVALID_VALUE)
     }
 
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
@@ -63,13 +78,17 @@ api! {
         if flags & !ALLOC_FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
+        to.set(0)?;
+        if bytes == 0 {
+            return Ok(());
+        }
         let address = space::pin(&context, bytes as u64, flags & PORTABLE != 0)?;
         to.set(address as usize)
     }
 
     fn cuMemFreeHost(address: Handle) {
         if address == 0 {
-            return current::context().map(|_| ());
+            return free_nothing();
         }
         let is_pinned = |kind| matches!(kind, Kind::Pinned { .. });
         free(address as u64, is_pinned, Code::INVALID_VALUE)
@@ -85,16 +104,21 @@ api! {
     }
 
     fn cuMemHostUnregister(address: Handle) {
+        let beginning = space::owner(address as u64).is_some();
+        if address == 0 || !beginning && space::is_known(address as u64) {
+            return Err(Code::INVALID_VALUE);
+        }
         let is_registered = |kind| matches!(kind, Kind::Registered { .. });
         free(address as u64, is_registered, Code::HOST_MEMORY_NOT_REGISTERED)
     }
 
     fn cuMemHostGetDevicePointer_v2(to: Out<u64>, address: Handle, flags: u32) {
         let context = current::context()?;
+        to.set(0)?;
         if flags != 0 || space::is_device_address(address as u64) {
             return Err(Code::INVALID_VALUE);
         }
-        let found = space::find(context.id, address as u64, 1);
+        let found = space::find(context.device, address as u64, 1);
         found.ok_or(Code::INVALID_VALUE)?;
         to.set(address as u64)
     }

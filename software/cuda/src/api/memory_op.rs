@@ -8,15 +8,16 @@
 use super::Handle;
 use crate::abi::{In, api};
 use crate::bug::Bug;
+use crate::capture;
 use crate::code::{Answer, Code};
 use crate::memory_op::{MemoryOp, Until, Width};
 use crate::operation::Operation;
 use crate::stream::Stream;
 
-/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`. Writes are in order here with it, too.
-const NO_MEMORY_BARRIER: u32 = 1;
+/// `CU_STREAM_WAIT_VALUE_FLUSH`, which the devices do not offer.
+const FLUSH: u32 = 1 << 30;
 /// So many operations fit into one call.
-const MOST: u32 = 256;
+const MOST: u32 = 255;
 
 /// `CUstreamBatchMemOpParams`, in the layout that waits and writes have.
 #[repr(C)]
@@ -34,6 +35,9 @@ pub(super) struct Params {
 const _: () = assert!(size_of::<Params>() == 48);
 
 fn wait(address: u64, value: u64, width: Width, flags: u32) -> Answer<MemoryOp> {
+    if flags & FLUSH != 0 {
+        return Err(Code::NOT_SUPPORTED);
+    }
     Ok(MemoryOp::Wait {
         address,
         value,
@@ -43,7 +47,7 @@ fn wait(address: u64, value: u64, width: Width, flags: u32) -> Answer<MemoryOp> 
 }
 
 const fn write(address: u64, value: u64, width: Width, flags: u32) -> Answer<MemoryOp> {
-    if flags & !NO_MEMORY_BARRIER != 0 {
+    if flags != 0 {
         return Err(Code::INVALID_VALUE);
     }
     Ok(MemoryOp::Write {
@@ -75,8 +79,10 @@ fn one(params: &Params) -> Answer<MemoryOp> {
 
 fn submit(stream: Handle, ops: Vec<MemoryOp>) -> Answer {
     let stream = Stream::find(stream)?;
-    for op in &ops {
-        op.check(stream.context.id)?;
+    if capture::place(&stream)?.is_none() {
+        for op in &ops {
+            op.check(stream.context.device)?;
+        }
     }
     stream.submit(Operation::MemoryOps(ops.into()))
 }

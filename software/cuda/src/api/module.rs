@@ -45,12 +45,15 @@ pub(super) struct Config {
 fn load(to: &Out<Handle>, image: &In<c_char>) -> Answer {
     to.require()?;
     let context = current::context()?;
-    capture::permit()?;
     let image = image.string()?.to_bytes();
     if image.starts_with(&ELF) || FAT.iter().any(|magic| image.starts_with(magic)) {
         return Err(Code::NO_BINARY_FOR_GPU);
     }
     let text = std::str::from_utf8(image).map_err(|_| Code::INVALID_IMAGE)?;
+    // Whatever it is, it is no PTX.
+    if !text.contains(".version") {
+        return Err(Code::INVALID_IMAGE);
+    }
     to.set(Module::load(context, text)?)
 }
 
@@ -85,11 +88,13 @@ fn parameters(entry: &Entry, params: &In<*const u8>, extra: &In<*const c_void>) 
         let (Some(buffer), Some(size)) = (buffer, size) else {
             return Err(Code::INVALID_VALUE);
         };
-        if buffer.is_null() || size < bytes.len() {
+        if buffer.is_null() {
             return Err(Code::INVALID_VALUE);
         }
+        // A buffer that is too small is accepted. The other parameters are 0 then.
+        let known = size.min(bytes.len());
         // SAFETY: the application says that the buffer has `size` bytes, which are no fewer.
-        bytes = unsafe { std::slice::from_raw_parts(buffer, bytes.len()) }.to_vec();
+        bytes[..known].copy_from_slice(unsafe { std::slice::from_raw_parts(buffer, known) });
     } else if !bytes.is_empty() {
         return Err(Code::INVALID_VALUE);
     }
@@ -144,6 +149,7 @@ api! {
         let found = MODULES.get(module)?;
         found.context.check()?;
         capture::permit()?;
+        found.context.synchronize()?;
         MODULES.remove(module)?;
         found.unload();
         Ok(())
@@ -152,7 +158,12 @@ api! {
     fn cuModuleGetFunction(to: Out<Handle>, module: Handle, name: In<c_char>) {
         let module = MODULES.get(module)?;
         module.context.check()?;
-        let name = name.string()?.to_str().map_err(|_| Code::NOT_FOUND)?;
+        to.set(0)?;
+        let name = name.string()?;
+        if name.is_empty() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let name = name.to_str().map_err(|_| Code::NOT_FOUND)?;
         to.set(module.function(name)?)
     }
 

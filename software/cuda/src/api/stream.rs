@@ -13,8 +13,9 @@ use crate::bug::Bug;
 use crate::capture::{self, Mode};
 use crate::code::{Answer, Code};
 use crate::current;
-use crate::device::GREATEST_PRIORITY;
-use crate::operation::{HostFunction, Operation};
+use crate::device::{GREATEST_PRIORITY, require_initialized};
+use crate::host_thread::HostFunction;
+use crate::operation::Operation;
 use crate::stream::{Kind, STREAMS, Stream};
 
 /// `CU_STREAM_NON_BLOCKING`.
@@ -125,7 +126,9 @@ api! {
     }
 
     fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
-        let asked = Mode::from_number(mode.get()?)?;
+        require_initialized()?;
+        // The driver takes larger numbers, too.
+        let asked = Mode::from_number(mode.get()?.min(Mode::Relaxed as u32))?;
         mode.set(capture::exchange_mode(asked) as u32)
     }
 }

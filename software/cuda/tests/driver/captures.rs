@@ -79,7 +79,7 @@ fn each_launch_records_and_waits_for_external_events() {
     let _context = Context::new();
     let (gate, busy, launching) = (Pinned::new(1), stream(), stream());
     let (start, through) = (event(), event());
-    assert_eq!(cuEventRecordWithFlags(through, launching, 1), 1);
+    assert_eq!(cuEventRecordWithFlags(through, launching, 1), 401);
     let captured = begin(THREAD_LOCAL);
     ok(cuStreamWaitEvent(captured, start, 1));
     ok(cuEventRecordWithFlags(through, captured, 1));
@@ -138,10 +138,15 @@ fn captures_do_not_merge_and_must_be_joined() {
     ok(cuEventRecord(place, captured));
     ok(cuStreamWaitEvent(other, place, 0));
     ok(cuMemsetD32Async(memory.address(), 1, 1, other));
-    assert_eq!(end(other), 903);
     assert_eq!(end(captured), 904);
     assert_eq!(info(other).0, 0);
     ok(cuStreamSynchronize(other));
+    // A stream that has only joined cannot end a capture.
+    let captured = begin(RELAXED);
+    ok(cuEventRecord(place, captured));
+    ok(cuStreamWaitEvent(other, place, 0));
+    assert_eq!(end(other), 903);
+    assert_eq!(end(captured), 901);
     assert_eq!(cuStreamBeginCapture_v2(0, RELAXED), 900);
 }
 
@@ -195,8 +200,8 @@ fn modes_say_whose_calls_are_forbidden() {
         let ended = scope.spawn(|| end(captured)).join().unwrap();
         assert_eq!(ended, 908);
     });
-    ok(end(captured));
-    assert_eq!(cuThreadExchangeStreamCaptureMode(&mut 3), 1);
+    // It has ended the capture all the same.
+    assert_eq!(end(captured), 401);
 }
 
 #[test]
@@ -218,5 +223,5 @@ fn a_graph_keeps_its_user_objects() {
     ok(cuGraphDestroy(graph));
     assert_eq!(destroyed.load(Ordering::SeqCst), 0);
     ok(cuGraphExecDestroy(launched));
-    assert_eq!(destroyed.load(Ordering::SeqCst), 1);
+    eventually(|| destroyed.load(Ordering::SeqCst) == 1);
 }

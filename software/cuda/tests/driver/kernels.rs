@@ -19,6 +19,18 @@ pub(crate) const KERNELS: &str = "
     st.global.u32 [%to], %old;
     ret;
 }
+.visible .entry wait(.param .u64 word)
+{
+    .reg .pred %open;
+    .reg .u64 %word;
+    .reg .u32 %value;
+    ld.param.u64 %word, [word];
+LOOK:
+    ld.volatile.global.u32 %value, [%word];
+    setp.ne.u32 %open, %value, 0;
+    @!%open bra LOOK;
+    ret;
+}
 .visible .entry spin()
 {
 LOOK:
@@ -88,7 +100,12 @@ fn launches_and_modules_that_make_no_sense_are_refused() {
     let add = function(KERNELS, "add");
     let refused = cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut());
     assert_eq!(refused, 1);
-    for (image, code) in [(c"not PTX", 218), (c"\x7fELF\x02", 209)] {
+    for (image, code) in [
+        (c"not PTX", 200),
+        (c".version 6.4 and no more", 218),
+        (c".version 42.0\n.target sm_60\n.address_size 64\n", 222),
+        (c"\x7fELF\x02", 209),
+    ] {
         assert_eq!(cuModuleLoadData(&mut 0, image.as_ptr()), code);
     }
     let text = std::ffi::CString::new(KERNELS).unwrap();
@@ -100,16 +117,29 @@ fn launches_and_modules_that_make_no_sense_are_refused() {
     ok(cuStreamQuery(stream));
 }
 
+/// A fault is the end of the device for its process.
 #[test]
-fn a_fault_is_the_end_of_its_context() {
+fn a_fault_is_the_end_of_all_contexts() {
     for case in ["nowhere", "past the end", "after the free", "not aligned"] {
-        let context = Context::new();
+        let mut child = super::processes::child("kernels::faults");
+        super::processes::passes(&child.env("CASE", case).output().unwrap());
+    }
+}
+
+#[test]
+#[ignore = "run by a_fault_is_the_end_of_all_contexts"]
+fn faults() {
+    let case = std::env::var("CASE").unwrap();
+    let healthy = Context::new();
+    let elsewhere = stream();
+    let code = {
+        let _context = Context::new();
         let (faulty, behind, later) = (stream(), event(), stream());
         let add = function(KERNELS, "add");
         let memory = made(|to| cuMemAlloc_v2(to, 64));
         let kept = Pinned::new(1);
         let word = kept.address();
-        let (address, code) = match case {
+        let (address, code) = match case.as_str() {
             "nowhere" => (16, 700),
             "past the end" => (memory + 64, 700),
             "not aligned" => (memory + 2, 716),
@@ -138,26 +168,32 @@ fn a_fault_is_the_end_of_its_context() {
         }
         // What stood behind the kernel has not run.
         assert_eq!(kept.get(), 0);
-        drop(context);
-        let _fresh = Context::new();
-        ok(cuCtxSynchronize());
-    }
+        assert_eq!(cuCtxCreate_v2(&mut 0, 0, 0), code);
+        code
+    };
+    ok(cuCtxSetCurrent(healthy.0));
+    assert_eq!(cuStreamQuery(elsewhere), code);
+    // Another device is not concerned.
+    let other = made(|to| cuCtxCreate_v2(to, 0, 1));
+    ok(cuCtxSynchronize());
+    ok(cuCtxDestroy_v2(other));
 }
 
 #[test]
-fn a_kernel_that_spins_ends_with_its_context() {
-    let context = Context::new();
-    let spin = function(KERNELS, "spin");
-    let (spinning, other) = (stream(), stream());
-    ok(launch(spin, spinning, &[]));
-    // Other streams go on beside it.
-    let words = Pinned::new(1);
-    ok(launch(
-        function(KERNELS, "add"),
-        other,
-        &[words.address(), 1],
-    ));
+fn kernels_run_beside_each_other() {
+    let _context = Context::new();
+    let gate = Pinned::new(1);
+    let (wait, add) = (function(KERNELS, "wait"), function(KERNELS, "add"));
+    let spinning: Vec<_> = (0..9).map(|_| stream()).collect();
+    for stream in &spinning {
+        ok(launch(wait, *stream, &[gate.address()]));
+    }
+    let (other, words) = (stream(), Pinned::new(1));
+    ok(launch(add, other, &[words.address(), 1]));
     ok(cuStreamSynchronize(other));
-    assert_eq!(cuStreamQuery(spinning), 600);
-    drop(context);
+    for stream in &spinning {
+        assert_eq!(cuStreamQuery(*stream), 600);
+    }
+    gate.set(1);
+    ok(cuCtxSynchronize());
 }

@@ -55,12 +55,17 @@ fn only_what_is_allocated_is_copied() {
 }
 
 #[test]
-fn another_context_does_not_reach_it() {
-    let _first = Context::new();
+fn contexts_of_one_device_reach_the_same_memory() {
+    let first = Context::new();
     let memory = made(|to| cuMemAlloc_v2(to, 64));
-    let _second = Context::new();
     let mut bytes = [0_u8; 4];
+    let other = made(|to| cuCtxCreate_v2(to, 0, 1));
     assert_eq!(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), memory, 4), 1);
+    let _second = Context::new();
+    ok(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), memory, 4));
+    drop(first);
+    assert_eq!(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), memory, 4), 1);
+    ok(cuCtxDestroy_v2(other));
 }
 
 #[test]

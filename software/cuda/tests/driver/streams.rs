@@ -62,30 +62,42 @@ fn times_pass_between_timed_events() {
 }
 
 #[test]
-fn streams_share_eight_connections() {
+fn eight_streams_that_wait_hold_up_all_others() {
     let _context = Context::new();
     let gate = Pinned::new(2);
     let address = gate.address();
-    let streams: Vec<_> = (0..16).map(|_| stream()).collect();
-    for parked in &streams[..7] {
+    let streams: Vec<_> = (0..32).map(|_| stream()).collect();
+    let (waiting, others) = streams.split_at(8);
+    for parked in &waiting[..7] {
         ok(cuStreamWaitValue64_v2(*parked, address, 1, 0));
     }
-    // The eighth has a connection of its own, as has the sixteenth with it.
-    ok(cuStreamWriteValue64_v2(streams[7], address + 8, 1, 0));
-    ok(cuStreamSynchronize(streams[7]));
-    ok(cuStreamWriteValue64_v2(streams[8], address + 8, 2, 0));
-    ok(cuStreamWriteValue64_v2(streams[15], address + 8, 3, 0));
-    ok(cuStreamSynchronize(streams[15]));
-    // The ninth stands behind the first.
-    assert_eq!(cuStreamQuery(streams[8]), 600);
-    assert_eq!(gate.words()[1].load(Ordering::Acquire), 3);
+    // One connection is left, for any stream.
+    for (value, stream) in (1..).zip(others) {
+        ok(cuStreamWriteValue64_v2(*stream, address + 8, value, 0));
+        ok(cuStreamSynchronize(*stream));
+        assert_eq!(gate.words()[1].load(Ordering::Acquire), value);
+    }
+    // Streams that wait for an event or run a kernel have none.
+    let behind = event();
+    ok(cuEventRecord(behind, waiting[0]));
+    for stream in &others[..9] {
+        ok(cuStreamWaitEvent(*stream, behind, 0));
+    }
+    ok(cuStreamWriteValue64_v2(others[10], address + 8, 100, 0));
+    ok(cuStreamSynchronize(others[10]));
+    // Nor has a wait that is over. With the eighth nothing goes on.
+    ok(cuStreamWaitValue64_v2(waiting[7], address + 8, 100, 0));
+    ok(cuStreamSynchronize(waiting[7]));
+    ok(cuStreamWaitValue64_v2(waiting[7], address, 1, 0));
+    ok(cuStreamWriteValue64_v2(others[11], address + 8, 200, 0));
+    assert_eq!(cuStreamQuery(others[11]), 600);
     gate.set(1);
     ok(cuCtxSynchronize());
-    assert_eq!(gate.words()[1].load(Ordering::Acquire), 2);
+    assert_eq!(gate.words()[1].load(Ordering::Acquire), 200);
 }
 
 #[test]
-fn a_full_connection_blocks_who_submits() {
+fn a_full_stream_blocks_the_calling_thread() {
     let context = Context::new();
     let (full, gate, taken) = (stream(), Pinned::new(2), AtomicU64::new(0));
     let (address, event) = (gate.address(), event());
@@ -100,7 +112,11 @@ fn a_full_connection_blocks_who_submits() {
         });
         // The wait and these are 1021 commands.
         eventually(|| taken.load(Ordering::SeqCst) == 1020);
-        // Records take no room.
+        // Another stream has room of its own, and records take none.
+        let other = stream();
+        for _ in 0..1100 {
+            ok(cuMemsetD32Async(address + 12, 1, 1, other));
+        }
         ok(cuEventRecord(event, full));
         assert_eq!(cuEventQuery(event), 600);
         assert_eq!(taken.load(Ordering::SeqCst), 1020);
@@ -170,18 +186,51 @@ fn waits_for_values_compare_in_a_circle() {
     words.set(4);
     ok(cuStreamSynchronize(stream));
     // No flush, no other flags, whole words only.
-    assert_eq!(cuStreamWaitValue64_v2(stream, address, 1, 1 << 30), 1);
-    assert_eq!(cuStreamWriteValue64_v2(stream, address, 1, 2), 1);
+    assert_eq!(cuStreamWaitValue64_v2(stream, address, 1, 1 << 30), 801);
+    assert_eq!(cuStreamWaitValue64_v2(stream, address, 1, 4), 1);
+    assert_eq!(cuStreamWriteValue64_v2(stream, address, 1, 1), 1);
     assert_eq!(cuStreamWriteValue64_v2(stream, address + 4, 1, 0), 1);
     assert_eq!(cuStreamWriteValue64_v2(stream, address + 8, 1, 0), 1);
 }
 
 #[test]
-fn a_context_that_goes_ends_what_waits_in_it() {
+fn a_context_ends_behind_its_work() {
     let context = Context::new();
-    let (stream, gate) = (stream(), Pinned::new(1));
+    let (stream, gate, opened) = (stream(), Pinned::new(1), AtomicU64::new(0));
     ok(cuStreamWaitValue64_v2(stream, gate.address(), 1, 0));
-    ok(cuMemsetD32Async(gate.address(), 1, 1, stream));
-    drop(context);
+    let word = &gate.words()[0];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            opened.store(1, Ordering::SeqCst);
+            word.store(1, Ordering::Release);
+        });
+        drop(context);
+        assert_eq!(opened.load(Ordering::SeqCst), 1);
+    });
     assert_eq!(cuStreamQuery(stream), 400);
+}
+
+#[test]
+fn host_functions_run_on_one_thread_and_call_no_cuda() {
+    extern "C" fn inside(answers: *mut c_void) {
+        let answers = answers.cast::<[AtomicU64; 3]>();
+        // SAFETY: the test passes these, which outlive the work.
+        let [thread, code, calls] = unsafe { &*answers };
+        // SAFETY: asks for the number of the thread.
+        let this = unsafe { libc::syscall(libc::SYS_gettid) } as u64;
+        let before = thread.swap(this, Ordering::SeqCst);
+        assert!(before == 0 || before == this);
+        code.store(cuEventCreate(&mut 0, 0).into(), Ordering::SeqCst);
+        calls.fetch_add(1, Ordering::SeqCst);
+    }
+    let _context = Context::new();
+    let answers = [const { AtomicU64::new(0) }; 3];
+    let pointer = (&raw const answers).cast_mut().cast();
+    for _ in 0..3 {
+        let stream = stream();
+        ok(cuLaunchHostFunc(stream, inside, pointer));
+        ok(cuStreamSynchronize(stream));
+    }
+    assert_eq!(answers[1].load(Ordering::SeqCst), 800);
+    assert_eq!(answers[2].load(Ordering::SeqCst), 3);
 }

@@ -1,0 +1,261 @@
+//! The commands of one stream.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::bug::Bug;
+use crate::code::{Answer, Code};
+use crate::engine::{Engine, Ticket};
+use crate::operation::Operation;
+use crate::progress::Progress;
+use crate::settings::settings;
+use crate::{lock, news, workers};
+
+/// So many commands a stream takes. The next one blocks the calling thread.
+const ROOM: usize = 1021;
+/// So much time passes between a fault and the first call that reports it.
+const FAULT_NOTICE: Duration = Duration::from_millis(145);
+/// How often a stream that has faulted looks whether its context is over.
+const FAULT_LOOK: Duration = Duration::from_millis(5);
+
+/// The commands of a stream, which run one after another. A worker runs them while there are some.
+pub(crate) struct Channel {
+    engine: Arc<Engine>,
+    pub(crate) progress: Arc<Progress>,
+    queue: Mutex<Queue>,
+    room: Condvar,
+    /// A worker has the queue.
+    runs: AtomicBool,
+}
+
+struct Queue {
+    commands: VecDeque<Command>,
+    /// How much room is taken.
+    used: usize,
+    delays: Delays,
+}
+
+struct Command {
+    operation: Operation,
+    room: usize,
+    ticket: Ticket,
+    /// It is one of the stream's, and no wait that the driver has added.
+    counts: bool,
+}
+
+impl Channel {
+    /// `number` makes the random delays of each stream different ones.
+    pub(crate) fn new(engine: &Arc<Engine>, number: u64) -> Arc<Self> {
+        Arc::new(Self {
+            engine: engine.clone(),
+            progress: Arc::default(),
+            queue: Mutex::new(Queue {
+                commands: VecDeque::new(),
+                used: 0,
+                delays: Delays::new(engine.context, number),
+            }),
+            room: Condvar::new(),
+            runs: AtomicBool::new(false),
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    /// Takes room for a command. Blocks while there is none.
+    pub(crate) fn reserve(&self, room: usize) -> Answer {
+        let mut queue = self.queue();
+        while room > 0 && queue.used + room > ROOM {
+            self.engine.life.check()?;
+            queue = self
+                .room
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.used += room;
+        self.engine.life.check()
+    }
+
+    /// Adds a command for which there is [room](Channel::reserve). Returns its number in the stream.
+    pub(crate) fn push(self: &Arc<Self>, operation: Operation, room: usize) -> Answer<u64> {
+        let mut queue = self.queue();
+        self.start()?;
+        let number = self.progress.submit();
+        let mut place = queue.commands.len();
+        if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation
+            && Bug::RecordsEarlierPosition.is_planted()
+        {
+            if place == 0 {
+                mark.complete();
+            }
+            place = place.saturating_sub(1);
+        }
+        let command = Command {
+            operation,
+            room,
+            ticket: self.engine.connections.ticket(),
+            counts: true,
+        };
+        queue.commands.insert(place, command);
+        Ok(number)
+    }
+
+    /// Adds a wait of the driver's own, which takes no room.
+    pub(crate) fn push_wait(self: &Arc<Self>, progress: Arc<Progress>, number: u64) -> Answer {
+        let mut queue = self.queue();
+        self.start()?;
+        queue.commands.push_back(Command {
+            operation: Operation::WaitProgress(progress, number),
+            room: 0,
+            ticket: self.engine.connections.ticket(),
+            counts: false,
+        });
+        Ok(())
+    }
+
+    /// Has a worker come, under the queue's lock.
+    fn start(self: &Arc<Self>) -> Answer {
+        self.engine.life.check()?;
+        if self.runs.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let channel = self.clone();
+        workers::run(move || channel.run())?;
+        self.runs.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn run(&self) {
+        let mut queue = self.queue();
+        while !self.engine.life.is_over()
+            && let Some(command) = queue.commands.pop_front()
+        {
+            let delay = queue.delays.next();
+            drop(queue);
+            if !delay.is_zero() {
+                std::thread::sleep(delay);
+            }
+            self.execute(command);
+            queue = self.queue();
+        }
+        if self.engine.life.is_over() {
+            // Whatever is left never runs. Its destructors may call the application.
+            let left = std::mem::take(&mut queue.commands);
+            drop(queue);
+            drop(left);
+            queue = self.queue();
+        }
+        self.runs.store(false, Ordering::Release);
+        drop(queue);
+        self.room.notify_all();
+        news::tell();
+    }
+
+    fn execute(&self, command: Command) {
+        let (engine, operation) = (&self.engine, command.operation);
+        let mut room = command.room;
+        let complete = |room| {
+            self.free(room);
+            if command.counts {
+                self.progress.complete();
+            }
+        };
+        if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation {
+            // An event that is complete is behind a stream that is idle, and not the other way round.
+            if engine.connections.pass(command.ticket, &engine.life) {
+                complete(room);
+                mark.complete();
+            }
+            return;
+        }
+        if let Operation::Kernel(_) = &operation {
+            // The hardware has taken it over, so it needs no room while it runs.
+            engine.connections.pass(command.ticket, &engine.life);
+            self.free(std::mem::take(&mut room));
+        }
+        let run = AssertUnwindSafe(|| operation.run(engine, command.ticket));
+        match catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
+            Ok(()) if !engine.life.is_over() => {
+                // Before the stream is idle: what the command kept may be freed then.
+                drop(operation);
+                complete(room);
+            }
+            Ok(()) => {}
+            Err(code) => {
+                self.notice_late();
+                engine.life.fail(code);
+                if Bug::FaultIsForgotten.is_planted() {
+                    complete(room);
+                }
+            }
+        }
+    }
+
+    fn free(&self, room: usize) {
+        if room > 0 {
+            let mut queue = self.queue();
+            queue.used = queue.used.saturating_sub(room);
+            drop(queue);
+            self.room.notify_all();
+        }
+    }
+
+    /// A GPU reports a fault late. Other streams go on until then.
+    fn notice_late(&self) {
+        let start = Instant::now();
+        while start.elapsed() < FAULT_NOTICE && !self.engine.life.is_over() {
+            std::thread::sleep(FAULT_LOOK);
+        }
+    }
+
+    /// Waits until no worker has the queue. The context is over.
+    pub(crate) fn end(&self) {
+        self.room.notify_all();
+        news::wait_until(|| !self.runs.load(Ordering::Acquire));
+    }
+}
+
+/// Delays in front of commands, as the settings say.
+struct Delays {
+    slow: Duration,
+    random: Option<u64>,
+}
+
+impl Delays {
+    /// One command in so many is delayed.
+    const RARELY: u64 = 4;
+    const LONGEST_MICROSECONDS: u64 = 300;
+
+    fn new(context: u64, stream: u64) -> Self {
+        let settings = settings().ok();
+        let seed = settings.and_then(|settings| settings.seed);
+        Self {
+            slow: settings.map_or(Duration::ZERO, |settings| settings.slow),
+            random: seed.map(|seed| mix(seed ^ mix(context) ^ mix(stream + 1))),
+        }
+    }
+
+    fn next(&mut self) -> Duration {
+        let mut delay = self.slow;
+        if let Some(state) = &mut self.random {
+            *state = mix(*state);
+            if *state % Self::RARELY == 0 {
+                let random = *state / Self::RARELY % Self::LONGEST_MICROSECONDS;
+                delay += Duration::from_micros(random);
+            }
+        }
+        delay
+    }
+}
+
+/// One step of a generator of random numbers (SplitMix64).
+const fn mix(state: u64) -> u64 {
+    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

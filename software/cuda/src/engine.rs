@@ -1,0 +1,178 @@
+//! What the commands of a context run on.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::bug::Bug;
+use crate::code::{Answer, Code};
+use crate::device::Device;
+use crate::host_thread::HostThread;
+use crate::settings::settings;
+use crate::{lock, news};
+
+/// The part of a context that its commands need. It lives as long as one of them.
+pub(crate) struct Engine {
+    /// The id of the context.
+    pub(crate) context: u64,
+    pub(crate) device: &'static Device,
+    pub(crate) life: Life,
+    pub(crate) connections: Connections,
+    pub(crate) host: HostThread,
+}
+
+impl Engine {
+    pub(crate) fn new(context: u64, device: &'static Device) -> Self {
+        Self {
+            context,
+            device,
+            life: Life {
+                fault: &device.fault,
+                ended: AtomicBool::new(false),
+            },
+            connections: Connections::new(),
+            host: HostThread::default(),
+        }
+    }
+}
+
+/// Whether a context still runs work.
+pub(crate) struct Life {
+    /// The sticky error. 0 while there is none. All contexts of a device have it in common.
+    fault: &'static AtomicU32,
+    /// The context is destroyed.
+    ended: AtomicBool,
+}
+
+impl Life {
+    /// True if nothing of the context runs any more. Waiting commands give up then.
+    pub(crate) fn is_over(&self) -> bool {
+        self.fault.load(Ordering::Acquire) != 0 || self.ended.load(Ordering::Acquire)
+    }
+
+    /// The sticky error, if there is one.
+    pub(crate) fn check(&self) -> Answer {
+        match self.fault.load(Ordering::Acquire) {
+            0 if self.ended.load(Ordering::Acquire) => Err(Code::CONTEXT_IS_DESTROYED),
+            0 => Ok(()),
+            fault => Err(Code::from_number(fault)),
+        }
+    }
+
+    /// Makes `code` the sticky error, unless there is one.
+    pub(crate) fn fail(&self, code: Code) {
+        if Bug::FaultIsForgotten.is_planted() {
+            return;
+        }
+        let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.fault.compare_exchange(0, code.number(), set, get);
+        news::tell();
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        news::tell();
+    }
+}
+
+/// The number of a command in the order in which a context's commands were submitted.
+pub(crate) type Ticket = u64;
+
+/// The hardware connections of a context.
+///
+/// A wait for memory or for an external semaphore keeps its connection until it ends. What is submitted while all
+/// connections are in such waits stands behind them. What was submitted before a wait is never held up by
+/// it: so nothing blocks its own signaller if each wait is submitted behind its signal.
+pub(crate) struct Connections {
+    count: usize,
+    tickets: AtomicU64,
+    /// The waits that have a connection.
+    parked: Mutex<BTreeSet<Ticket>>,
+    changed: Condvar,
+}
+
+/// The connection of a wait.
+pub(crate) struct Parked<'c> {
+    connections: &'c Connections,
+    ticket: Ticket,
+}
+
+impl Connections {
+    /// A command that waits for a connection looks at its context after so much time.
+    const LOOK: Duration = Duration::from_millis(20);
+
+    fn new() -> Self {
+        Self {
+            count: settings().map_or(1, |settings| settings.connections),
+            tickets: AtomicU64::new(0),
+            parked: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Numbers a command.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.tickets.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Waits until a connection is free for the command. False if the context is over.
+    pub(crate) fn pass(&self, ticket: Ticket, life: &Life) -> bool {
+        let mut parked = lock(&self.parked);
+        while parked.len() >= self.count && parked.range(..ticket).count() >= self.count {
+            if life.is_over() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(parked, Self::LOOK);
+            parked = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        !life.is_over()
+    }
+
+    /// Keeps a connection for a wait that has [passed](Connections::pass).
+    pub(crate) fn park(&self, ticket: Ticket) -> Parked<'_> {
+        lock(&self.parked).insert(ticket);
+        Parked {
+            connections: self,
+            ticket,
+        }
+    }
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        lock(&self.connections.parked).remove(&self.ticket);
+        self.connections.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_held_up_by_earlier_waits_alone() {
+        static FAULT: AtomicU32 = AtomicU32::new(0);
+        let life = Life {
+            fault: &FAULT,
+            ended: AtomicBool::new(false),
+        };
+        let connections = Connections {
+            count: 2,
+            ..Connections::new()
+        };
+        let tickets = [(); 4].map(|()| connections.ticket());
+        let _first = connections.park(tickets[1]);
+        let second = connections.park(tickets[2]);
+        // Submitted before both.
+        assert!(connections.pass(tickets[0], &life));
+        std::thread::scope(|scope| {
+            let behind = scope.spawn(|| connections.pass(tickets[3], &life));
+            drop(second);
+            assert!(behind.join().is_ok_and(|passed| passed));
+        });
+        // And nothing of a context that is over.
+        life.end();
+        assert!(!connections.pass(tickets[0], &life));
+    }
+}

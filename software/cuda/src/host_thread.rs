@@ -1,0 +1,120 @@
+//! The thread that runs host functions: all of a context, one after another.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::code::{Answer, Code};
+use crate::engine::{Engine, Life};
+use crate::{lock, news};
+
+/// A function of the application.
+#[derive(Clone, Copy)]
+pub(crate) struct HostFunction {
+    pub(crate) function: extern "C" fn(*mut c_void),
+    pub(crate) data: *mut c_void,
+}
+
+// SAFETY: the application gives the pointer to its own function, on whichever thread that runs.
+#[allow(unsafe_code, reason = "a pointer that only the application follows")]
+unsafe impl Send for HostFunction {}
+// SAFETY: as for sending.
+#[allow(unsafe_code, reason = "as above")]
+unsafe impl Sync for HostFunction {}
+
+/// A call of a host function.
+struct Call {
+    host: HostFunction,
+    state: AtomicU8,
+}
+
+const QUEUED: u8 = 0;
+const RUNS: u8 = 1;
+const ENDED: u8 = 2;
+
+/// The calls that are due. The thread starts with the first.
+#[derive(Default)]
+pub(crate) struct HostThread {
+    calls: Mutex<Calls>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Calls {
+    due: VecDeque<Arc<Call>>,
+    started: bool,
+}
+
+std::thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True on the thread of a host function, which may not call the driver.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+impl HostFunction {
+    /// Has the function called, and waits until it returns. If the context is over it is not called any more.
+    pub(crate) fn run(self, engine: &Arc<Engine>) -> Answer {
+        let call = Arc::new(Call {
+            host: self,
+            state: AtomicU8::new(QUEUED),
+        });
+        engine.host.add(engine, call.clone())?;
+        let has_ended = || call.state.load(Ordering::Acquire) == ENDED;
+        news::wait_until(|| has_ended() || engine.life.is_over());
+        let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+        let _ = call.state.compare_exchange(QUEUED, ENDED, set, get);
+        Ok(())
+    }
+}
+
+impl HostThread {
+    fn add(&self, engine: &Arc<Engine>, call: Arc<Call>) -> Answer {
+        let mut calls = lock(&self.calls);
+        if !calls.started {
+            let engine = engine.clone();
+            // Detached: the process may exit at any time.
+            let thread = std::thread::Builder::new().name("software-cuda-host".into());
+            thread
+                .spawn(move || engine.host.run(&engine.life))
+                .map_err(|_| Code::OPERATING_SYSTEM)?;
+            calls.started = true;
+        }
+        calls.due.push_back(call);
+        self.more.notify_one();
+        Ok(())
+    }
+
+    /// Ends the thread of a context that is over.
+    pub(crate) fn end(&self) {
+        let _calls = lock(&self.calls);
+        self.more.notify_all();
+    }
+
+    fn run(&self, life: &Life) {
+        INSIDE.set(true);
+        let mut calls = lock(&self.calls);
+        while !life.is_over() {
+            let Some(call) = calls.due.pop_front() else {
+                calls = self
+                    .more
+                    .wait(calls)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(calls);
+            let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+            if call.state.compare_exchange(QUEUED, RUNS, set, get).is_ok() {
+                (call.host.function)(call.host.data);
+                call.state.store(ENDED, Ordering::Release);
+                news::tell();
+            }
+            calls = lock(&self.calls);
+        }
+        calls.due.clear();
+    }
+}
