@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use ash::vk::{self, Handle};
 
 use crate::instance::{INSTANCES, next};
-use crate::line::Line;
 use crate::loader::take_link;
+use crate::queue::QueueState;
 use crate::semaphore::Semaphore;
 use crate::table::{Table, lock};
 use crate::{chain, physical};
@@ -151,10 +151,10 @@ pub(crate) struct Device {
     /// How many of them are or were shared. With none, calls go to the driver as they are.
     shared: AtomicUsize,
     /// Queues that have signalled or waited for shared semaphores.
-    lines: RwLock<HashMap<vk::Queue, Arc<Line>>>,
-    /// The last submission of shared semaphores that each fence was given with: its queue's line, and
-    /// its last number there.
-    fences: Mutex<HashMap<vk::Fence, (Arc<Line>, u64)>>,
+    queues: RwLock<HashMap<vk::Queue, Arc<QueueState>>>,
+    /// The last submission of shared semaphores that each fence was given with: its queue, and its
+    /// last number there.
+    fences: Mutex<HashMap<vk::Fence, (Arc<QueueState>, u64)>>,
 }
 
 impl Device {
@@ -217,66 +217,63 @@ impl Device {
         Some(removed)
     }
 
-    /// The line of a queue, made when it is first needed.
-    pub(crate) fn line(&self, queue: vk::Queue) -> Result<Arc<Line>, vk::Result> {
-        let known = self.lines.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = known.get(&queue) {
-            return Ok(line.clone());
+    /// The state of a queue, made when it is first needed.
+    pub(crate) fn queue_state(&self, queue: vk::Queue) -> Result<Arc<QueueState>, vk::Result> {
+        let known = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = known.get(&queue) {
+            return Ok(state.clone());
         }
         drop(known);
-        let mut lines = self.lines.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = lines.get(&queue) {
-            return Ok(line.clone());
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = queues.get(&queue) {
+            return Ok(state.clone());
         }
-        let line = Line::start(self.driver.clone())?;
-        lines.insert(queue, line.clone());
-        Ok(line)
+        let state = QueueState::start(self.driver.clone())?;
+        queues.insert(queue, state.clone());
+        Ok(state)
     }
 
-    /// Stores what queues have signalled into the pages. Called when the calling thread has seen that
-    /// work is complete, so that it finds the signals of that work, too.
+    /// Stores what queues have signalled into the pages. Called when the calling thread has seen
+    /// that work is complete, so that it finds the signals of that work, too.
     pub(crate) fn catch_up(&self) {
         if !self.shares() {
             return;
         }
-        let lines = self.lines.read().unwrap_or_else(PoisonError::into_inner);
-        let waiting = lines.values().filter(|line| line.is_behind());
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let waiting = queues.values().filter(|state| state.is_behind());
         let waiting: Vec<_> = waiting.cloned().collect();
-        drop(lines);
-        for line in waiting {
-            line.catch_up();
+        drop(queues);
+        for state in waiting {
+            state.catch_up();
         }
     }
 
-    pub(crate) fn note_fence(&self, fence: vk::Fence, line: Arc<Line>, number: u64) {
-        lock(&self.fences).insert(fence, (line, number));
+    pub(crate) fn note_fence(&self, fence: vk::Fence, state: Arc<QueueState>, number: u64) {
+        lock(&self.fences).insert(fence, (state, number));
     }
 
-    /// Stores the signals of the submission that `fence` was given with, once the fence is signalled.
-    /// Lavapipe shows a fence a moment before the timelines of the same submission.
+    /// Stores the signals of the submission that `fence` was given with, once the fence is
+    /// signalled. Lavapipe shows a fence a moment before the timelines of the same submission.
     pub(crate) fn fence_is_signalled(&self, fence: vk::Fence) {
         let known = lock(&self.fences).remove(&fence);
-        if let Some((line, number)) = known {
-            line.complete(number);
+        if let Some((state, number)) = known {
+            state.complete(number);
         }
     }
 
     /// Ends the device's threads, and destroys what the layer has made.
     fn end(&self) {
-        let lines =
-            std::mem::take(&mut *self.lines.write().unwrap_or_else(PoisonError::into_inner));
+        let queues =
+            std::mem::take(&mut *self.queues.write().unwrap_or_else(PoisonError::into_inner));
         // If a submission still waits, the driver uses the semaphores. They stay as they are.
         let mut idle = true;
-        for line in lines.values() {
-            idle &= line.stop();
+        for state in queues.values() {
+            idle &= state.stop();
         }
         if idle {
             // Lavapipe's thread uses semaphores for a moment after they are signalled.
             // SAFETY: valid usage: the device is used no more. Its loss changes nothing here.
             let _ = unsafe { (self.driver.device_wait_idle)(self.driver.device) };
-        }
-        for line in lines.values() {
-            line.end(idle);
         }
         let mut all = self
             .semaphores
@@ -285,10 +282,15 @@ impl Device {
         for (_, semaphore) in all.drain() {
             semaphore.end(idle);
         }
+        drop(all);
+        for state in queues.values() {
+            state.end(idle);
+        }
     }
 }
 
-/// `vkCreateDevice`: the driver does not see the extension that it lacks, and has timelines enabled.
+/// `vkCreateDevice`: the driver does not see the extension that it lacks, and has timelines
+/// enabled.
 pub(crate) unsafe extern "system" fn create_device(
     physical: vk::PhysicalDevice,
     info: *const vk::DeviceCreateInfo<'_>,
@@ -310,7 +312,8 @@ pub(crate) unsafe extern "system" fn create_device(
         return failed;
     };
     let get_device_proc_addr = link.other;
-    // SAFETY: the function of the layer below. It finds its functions without an instance or with it.
+    // SAFETY: the function of the layer below. It finds its functions without an instance or with
+    // it.
     let create = unsafe {
         let get = link.get_instance_proc_addr;
         next!(
@@ -362,27 +365,35 @@ pub(crate) unsafe extern "system" fn create_device(
             return created;
         }
         let raw = *device;
+        let destroy_device = next!(
+            get_device_proc_addr,
+            raw,
+            PFN_vkDestroyDevice,
+            c"vkDestroyDevice"
+        );
         let driver = software
             .then(|| Driver::load(get_device_proc_addr, raw))
             .flatten();
+        if software && driver.is_none() {
+            // The application would find an extension without its functions.
+            if let Some(destroy) = destroy_device {
+                destroy(raw, allocator);
+            }
+            return failed;
+        }
         let software = driver.map(|driver| {
             Arc::new(Device {
                 driver: Arc::new(driver),
                 external_semaphores,
                 semaphores: RwLock::default(),
                 shared: AtomicUsize::new(0),
-                lines: RwLock::default(),
+                queues: RwLock::default(),
                 fences: Mutex::default(),
             })
         });
         let registered = Registered {
             get_device_proc_addr,
-            destroy_device: next!(
-                get_device_proc_addr,
-                raw,
-                PFN_vkDestroyDevice,
-                c"vkDestroyDevice"
-            ),
+            destroy_device,
             software,
         };
         DEVICES.insert(raw, Arc::new(registered));

@@ -146,8 +146,8 @@ impl Wait {
         vk::Result::SUCCESS
     }
 
-    /// Looks at all, and sleeps for a time in proportion to the time that has passed. Lavapipe's own
-    /// wait for any is a busy loop.
+    /// Looks at all, and sleeps for a time in proportion to the time that has passed. Lavapipe's
+    /// own wait for any is a busy loop.
     fn any(&self, device: &Device, deadline: Option<Instant>) -> vk::Result {
         let start = Instant::now();
         let Some((first, _)) = self.pages.first() else {

@@ -11,9 +11,9 @@
 //! - A queue never waits for the page. Each payload has a timeline semaphore of the driver, the
 //!   *follower*, which only the layer signals. A wait for the shared semaphore becomes a wait for
 //!   its follower.
-//! - A queue never signals the page. Each queue has a timeline semaphore of the driver, its *count*.
-//!   Signals of shared semaphores become a signal of the count. A thread waits for the count, and
-//!   then stores the values that were signalled into the pages.
+//! - A queue never signals the page. Each queue has a timeline semaphore of the driver, its
+//!   *count*. Signals of shared semaphores become a signal of the count. A thread waits for the
+//!   count, and then stores the values that were signalled into the pages.
 //! - Another thread per payload waits for news in the page and signals the follower. It runs from
 //!   the first wait of a queue that is not already satisfied.
 //!
@@ -29,11 +29,11 @@ mod completion;
 mod device;
 mod host;
 mod instance;
-mod line;
 mod loader;
 mod manifest;
 mod payload;
 mod physical;
+mod queue;
 mod semaphore;
 mod submit;
 mod table;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 /// The text of a manifest for the layer's library at `library`.
 ///
-/// A relative path begins at the directory of the manifest. The file's name must end in `.json`, and
-/// its directory is given to the loader in `VK_ADD_LAYER_PATH` or `VK_LAYER_PATH`.
+/// A relative path begins at the directory of the manifest. The file's name must end in `.json`,
+/// and its directory is given to the loader in `VK_ADD_LAYER_PATH` or `VK_LAYER_PATH`.
 #[must_use]
 pub fn manifest(library: &Path) -> String {
     format!(

@@ -10,10 +10,11 @@ use ash::vk;
 use syncline_software_payload as software;
 
 use crate::device::{Device, Driver};
+use crate::queue::QueueState;
 use crate::table::lock;
 
-/// How long a thread sleeps at most before it looks at a page again. A process that is killed between
-/// storing a value and waking sleepers wakes none.
+/// How long a thread sleeps at most before it looks at a page again. A process that is killed
+/// between storing a value and waking sleepers wakes none.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A payload in use. Several semaphores, also of one device, can have one page: each has its own
@@ -27,6 +28,8 @@ pub(crate) struct Payload {
     ends: AtomicBool,
     /// What is reached in this process alone: 0 without a planted bug.
     here: AtomicU64,
+    /// The last batch that waits for the follower: its queue, and its number there.
+    waited_by: Mutex<Option<(Arc<QueueState>, u64)>>,
 }
 
 /// The timeline semaphore of the driver that queues wait for.
@@ -51,6 +54,7 @@ impl Payload {
             watcher: Mutex::new(None),
             ends: AtomicBool::new(false),
             here: AtomicU64::new(0),
+            waited_by: Mutex::new(None),
         }))
     }
 
@@ -84,10 +88,10 @@ impl Payload {
         follower.value
     }
 
-    /// A signal operation has executed: stores its value, and wakes all who wait for it.
+    /// A signal operation has executed: stores its value, and wakes all waiters.
     pub(crate) fn reach(&self, value: u64) {
-        // The page first: a queue that goes on because of the follower may show its own signal to the
-        // host, which then has to find this one.
+        // The page first: a queue that goes on because of the follower may show its own signal to
+        // the host, which then has to find this one.
         self.page.reach(value);
         self.follow();
     }
@@ -105,6 +109,11 @@ impl Payload {
             }
         }
         Ok(lock(&self.follower).semaphore)
+    }
+
+    /// A batch waits for the follower.
+    pub(crate) fn note_wait(&self, queue: Arc<QueueState>, number: u64) {
+        *lock(&self.waited_by) = Some((queue, number));
     }
 
     fn watch(&self) {
@@ -168,10 +177,16 @@ impl Payload {
         }
         let mut follower = lock(&self.follower);
         let semaphore = std::mem::take(&mut follower.semaphore);
-        if unused && semaphore != vk::Semaphore::null() {
-            // SAFETY: of this device. The caller knows that no queue uses it, the thread has ended, and
-            // other threads find null from here on.
-            unsafe { self.driver.destroy(semaphore) };
+        drop(follower);
+        let waited_by = lock(&self.waited_by).take();
+        if !unused || semaphore == vk::Semaphore::null() {
+            return;
+        }
+        match waited_by {
+            Some((queue, number)) => queue.destroy_behind(number, semaphore),
+            // SAFETY: of this device. No queue has used it, the thread has ended, and other threads
+            // find null from here on.
+            None => unsafe { self.driver.destroy(semaphore) },
         }
     }
 }

@@ -12,8 +12,8 @@ use syncline_software_payload::Kind;
 use crate::bug::Bug;
 use crate::chain;
 use crate::device::Device;
-use crate::line::{Batch, Line};
 use crate::payload::Payload;
+use crate::queue::{Batch, QueueState};
 use crate::semaphore::Semaphore;
 
 /// What a refused submission takes back.
@@ -26,7 +26,7 @@ enum Undo {
 /// A submission that is being made.
 struct Submission<'l> {
     device: &'l Device,
-    line: &'l Line,
+    state: &'l Arc<QueueState>,
     /// The last number given to a batch.
     number: u64,
     undo: Vec<Undo>,
@@ -61,6 +61,8 @@ impl Submission<'_> {
                 payload.page.number_wait()
             }
         };
+        // A batch that is refused leaves its number to a later one: too late is late enough.
+        payload.note_wait(self.state.clone(), self.number + 1);
         if Bug::ForgetsWait.is_planted() {
             // Reached already.
             return Ok((payload.follower_for(0)?, 0));
@@ -92,7 +94,7 @@ impl Submission<'_> {
         true
     }
 
-    /// Ends a batch. Tells the number that it signals the line's count to, if it uses shared
+    /// Ends a batch. Tells the number that it signals the queue's count to, if it uses shared
     /// semaphores at all.
     fn end_batch(&mut self) -> Option<u64> {
         let mut batch = self.current.take()?;
@@ -122,14 +124,14 @@ fn make<T>(
     translate: impl FnOnce(&mut Submission<'_>) -> Result<T, vk::Result>,
     submit: impl FnOnce(T) -> vk::Result,
 ) -> vk::Result {
-    let line = match device.line(queue) {
-        Ok(line) => line,
+    let state = match device.queue_state(queue) {
+        Ok(state) => state,
         Err(code) => return code,
     };
-    let mut numbers = line.numbers();
+    let mut numbers = state.numbers();
     let mut submission = Submission {
         device,
-        line: &line,
+        state: &state,
         number: *numbers,
         undo: Vec::new(),
         batches: Vec::new(),
@@ -142,15 +144,15 @@ fn make<T>(
             return code;
         }
     };
-    line.push(std::mem::take(&mut submission.batches));
+    state.push(std::mem::take(&mut submission.batches));
     let result = submit(translated);
     if result == vk::Result::SUCCESS {
         *numbers = submission.number;
         if fence != vk::Fence::null() {
-            device.note_fence(fence, line.clone(), submission.number);
+            device.note_fence(fence, state.clone(), submission.number);
         }
     } else {
-        line.refused(*numbers);
+        state.refused(*numbers);
         submission.take_back();
     }
     result
@@ -170,8 +172,8 @@ struct Translated {
 impl Translated {
     /// The batch as the driver gets it. Points into `self`, and keeps the batch's command buffers.
     ///
-    /// Of the chain only the values and the protected flag stay. `VkDeviceGroupSubmitInfo` says nothing
-    /// to a device that is alone in its group.
+    /// Of the chain only the values and the protected flag stay. `VkDeviceGroupSubmitInfo` says
+    /// nothing to a device that is alone in its group.
     fn info<'b>(&mut self, batch: &vk::SubmitInfo<'b>) -> vk::SubmitInfo<'b> {
         self.values.wait_semaphore_value_count = count(&self.wait_values);
         self.values.p_wait_semaphore_values = self.wait_values.as_ptr();
@@ -248,8 +250,8 @@ pub(crate) unsafe extern "system" fn queue_submit(
                     None => *batch,
                 })
                 .collect();
-            // SAFETY: valid usage, with semaphores of this device in place of those of the layer. What
-            // the structures point to lives until the end of this closure.
+            // SAFETY: valid usage, with semaphores of this device in place of those of the layer.
+            // What the structures point to lives until the end of this closure.
             unsafe { next(queue, count, infos.as_ptr(), fence) }
         },
     )
@@ -312,7 +314,7 @@ unsafe fn translate(
     };
     // First, because lavapipe shows the signals of a batch in their order. A thread that has seen
     // another signal of the batch then finds the count.
-    translated.signals.insert(0, submission.line.count);
+    translated.signals.insert(0, submission.state.count);
     translated.signal_values.insert(0, number);
     Ok(Some(translated))
 }
@@ -434,7 +436,7 @@ unsafe fn translate2<'b>(
             stages = vk::PipelineStageFlags2::ALL_COMMANDS;
         }
         let count = vk::SemaphoreSubmitInfo::default()
-            .semaphore(submission.line.count)
+            .semaphore(submission.state.count)
             .value(number)
             .stage_mask(stages);
         // First, as in `translate`.

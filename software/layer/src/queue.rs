@@ -18,7 +18,7 @@ use crate::table::lock;
 const ROUND: u64 = 20_000_000;
 
 /// The batches of one queue that wait for shared semaphores or signal them.
-pub(crate) struct Line {
+pub(crate) struct QueueState {
     driver: Arc<Driver>,
     /// A timeline semaphore of the driver, which only this queue signals: the count of batches that
     /// use shared semaphores.
@@ -37,9 +37,10 @@ pub(crate) struct Line {
 #[derive(Default)]
 struct Pending {
     batches: VecDeque<Batch>,
-    /// Payloads of the batch that was executed last. Lavapipe's thread uses what a batch has waited
-    /// for until it begins the next.
-    spent: Vec<Arc<Payload>>,
+    /// The last batch that is known to have been executed.
+    executed: u64,
+    /// Followers to destroy, each with the number of the last batch that has waited for it.
+    late: Vec<(u64, vk::Semaphore)>,
     /// What [`Bug::LosesLastValue`] keeps back.
     kept_back: Vec<(Arc<Payload>, u64)>,
 }
@@ -55,9 +56,9 @@ pub(crate) struct Batch {
     pub(crate) spent: Vec<Arc<Payload>>,
 }
 
-impl Line {
+impl QueueState {
     pub(crate) fn start(driver: Arc<Driver>) -> Result<Arc<Self>, vk::Result> {
-        let line = Arc::new(Self {
+        let state = Arc::new(Self {
             count: driver.timeline(0)?,
             driver,
             numbers: Mutex::new(0),
@@ -67,17 +68,17 @@ impl Line {
             ends: AtomicBool::new(false),
             thread: Mutex::new(None),
         });
-        let runs = line.clone();
+        let runs = state.clone();
         let thread = std::thread::Builder::new().name("syncline-queue".into());
         match thread.spawn(move || runs.run()) {
-            Ok(thread) => *lock(&line.thread) = Some(thread),
+            Ok(thread) => *lock(&state.thread) = Some(thread),
             Err(_) => {
                 // SAFETY: just made, and nothing uses it.
-                unsafe { line.driver.destroy(line.count) };
+                unsafe { state.driver.destroy(state.count) };
                 return Err(vk::Result::ERROR_OUT_OF_HOST_MEMORY);
             }
         }
-        Ok(line)
+        Ok(state)
     }
 
     /// Holds the numbers of this queue for as long as a submission is made.
@@ -120,7 +121,7 @@ impl Line {
             // The device is lost. What it has not signalled never comes.
             return;
         };
-        let mut unused = Vec::new();
+        let mut spent = Vec::new();
         let mut pending = lock(&self.pending);
         loop {
             let next = pending.batches.front();
@@ -140,15 +141,41 @@ impl Line {
             for (payload, value) in signals {
                 payload.reach(value);
             }
-            unused.append(&mut pending.spent);
-            pending.spent = batch.spent;
-            // After the stores: a thread that finds nothing behind reads the pages without the lock.
+            spent.extend(batch.spent);
+            // After the stores: a thread that finds nothing behind reads the pages without the
+            // lock.
             self.behind.fetch_sub(1, Ordering::AcqRel);
         }
+        pending.executed = pending.executed.max(executed);
+        let late = pending
+            .late
+            .extract_if(.., |(number, _)| *number < executed);
+        let late: Vec<_> = late.collect();
         drop(pending);
-        for payload in unused {
+        for (_, semaphore) in late {
+            // SAFETY: the queue has begun a later batch.
+            unsafe { self.driver.destroy(semaphore) };
+        }
+        for payload in spent {
             payload.end(true);
         }
+    }
+
+    /// Destroys a follower once a batch behind `number` has been executed. That one was the last to
+    /// wait for it, and the application takes it for complete.
+    ///
+    /// Lavapipe's thread signals what a batch signals, and only then lets go of what the batch has
+    /// waited for. In Mesa 22.3.6 that is a use after free, if the semaphore is destroyed in
+    /// between.
+    pub(crate) fn destroy_behind(&self, number: u64, semaphore: vk::Semaphore) {
+        let mut pending = lock(&self.pending);
+        if pending.executed <= number {
+            pending.late.push((number, semaphore));
+            return;
+        }
+        drop(pending);
+        // SAFETY: the queue has begun a later batch, and no other waits for the semaphore.
+        unsafe { self.driver.destroy(semaphore) };
     }
 
     /// Stores the signals of the batches up to `number`, which the driver is just completing.
@@ -192,7 +219,8 @@ impl Line {
         }
     }
 
-    /// Ends the thread. False if a batch has not been executed, so that it may still use semaphores.
+    /// Ends the thread. False if a batch has not been executed, so that it may still use
+    /// semaphores.
     pub(crate) fn stop(&self) -> bool {
         self.catch_up();
         {
@@ -208,16 +236,22 @@ impl Line {
         lock(&self.pending).batches.is_empty()
     }
 
-    /// Destroys what the layer has made, behind [`Line::stop`]. `unused`: no queue can be using it.
+    /// Destroys what the layer has made, behind [`QueueState::stop`]. `unused`: no queue can be
+    /// using it.
     pub(crate) fn end(&self, unused: bool) {
         let pending = std::mem::take(&mut *lock(&self.pending));
-        let waited_for = pending.batches.into_iter().flat_map(|batch| batch.spent);
-        for payload in waited_for.chain(pending.spent) {
+        for payload in pending.batches.into_iter().flat_map(|batch| batch.spent) {
             payload.end(unused);
         }
-        if unused {
-            // SAFETY: of this device. All batches that signal it have been executed.
-            unsafe { self.driver.destroy(self.count) };
+        if !unused {
+            return;
         }
+        let late = std::mem::take(&mut lock(&self.pending).late);
+        for (_, semaphore) in pending.late.into_iter().chain(late) {
+            // SAFETY: of this device, which is idle.
+            unsafe { self.driver.destroy(semaphore) };
+        }
+        // SAFETY: of this device. All batches that signal it have been executed.
+        unsafe { self.driver.destroy(self.count) };
     }
 }
