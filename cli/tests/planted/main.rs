@@ -14,18 +14,22 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use suite::Outcome;
-use table::{BUGS, Place, Planted, RULES, TYPES, Type};
+use table::{BUGS, Place, Planted, RULES, Side, TYPES, Type};
 
 /// How long a case waits for what must come, as a bug makes many wait in vain. A busy machine gets several times that.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// So often a case may look for what is done too early: on a busy machine the case itself may be late.
+const TRIES: u32 = 3;
+
+/// Why a trial is not run.
+const NO_VULKAN: &str = "no Vulkan driver in software (Debian: mesa-vulkan-drivers)";
 
 /// Runs the case with the bug and without.
 fn caught(planted: &'static Planted) -> Result<Completion, Failed> {
     let found = suite::subject(Some(planted), planted.subject)?;
     let Some(subject) = found else {
-        return Ok(Completion::ignored_with(
-            "no Vulkan driver in software (Debian: mesa-vulkan-drivers)",
-        ));
+        return Ok(Completion::ignored_with(NO_VULKAN));
     };
     let is_marked = match planted.place {
         Place::Cuda | Place::Layer => subject.contains(planted.bug),
@@ -51,13 +55,17 @@ fn caught(planted: &'static Planted) -> Result<Completion, Failed> {
 
 /// What the case says of the bug.
 fn fails(planted: &'static Planted, subject: &str, patience: Duration) -> Result<String, Failed> {
-    match suite::run(Some(planted), subject, planted.case, patience)? {
-        Outcome::Failed {
-            reason,
-            is_lost: false,
-        } if reason.contains(planted.says) => Ok(reason),
-        other => Err(format!("{} does not catch it: {other:?}", planted.case).into()),
+    let mut last = None;
+    for _ in 0..TRIES {
+        match suite::run(Some(planted), subject, planted.case, patience)? {
+            Outcome::Failed {
+                reason,
+                is_lost: false,
+            } if reason.contains(planted.says) => return Ok(reason),
+            other => last = Some(other),
+        }
     }
+    Err(format!("{} does not catch it: {last:?}", planted.case).into())
 }
 
 /// The same case without the bug. Several bugs have one.
@@ -89,10 +97,13 @@ fn does_not_compile(program: &Type) -> Result<(), Failed> {
 }
 
 /// A name that the driver does not know is refused, with those that it knows.
-fn unknown_name(place: Place) -> Result<(), Failed> {
+fn unknown_name(place: Place) -> Result<Completion, Failed> {
+    if place == Place::Layer && suite::subject(None, &[Side::Vulkan])?.is_none() {
+        return Ok(Completion::ignored_with(NO_VULKAN));
+    }
     let told = suite::with_unknown_bug(place)?;
     if told.contains("there is no such bug, but") {
-        return Ok(());
+        return Ok(Completion::Completed);
     }
     Err(format!("nothing is said of a name that is unknown: {told}").into())
 }
@@ -132,12 +143,12 @@ fn main() -> ExitCode {
     });
     let names = [Place::Cuda, Place::Layer].map(|place| {
         let name = format!("{place:?}::unknown_name").to_lowercase();
-        Trial::test(name, move || unknown_name(place))
+        Trial::ignorable_test(name, move || unknown_name(place))
     });
     let complete = Trial::test("each_rule_has_a_bug", complete);
     let trials = bugs.chain(types).chain(names).chain([complete]).collect();
     // A case that catches a bug mostly waits in vain, so there may be more of them at once than cores.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.test_threads = arguments.test_threads.or(Some(2 * cores));
+    arguments.test_threads = arguments.test_threads.or(Some(3 * cores));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::{lock, space};
 
 /// How late a copy is that [`Bug::CopyCompleteTooEarly`] delays.
-const LATE: Duration = Duration::from_millis(50);
+const LATE: Duration = Duration::from_millis(500);
 
 /// Copies `bytes` bytes.
 #[derive(Debug, Clone)]
