@@ -83,6 +83,11 @@ impl Channel {
     /// Adds a command for which there is [room](Channel::reserve). Returns its number in the stream.
     pub(crate) fn push(self: &Arc<Self>, operation: Operation, room: usize) -> Answer<u64> {
         let mut queue = self.queue();
+        let ticket = self.engine.connections.ticket();
+        if operation.waits() && !self.runs.load(Ordering::Acquire) {
+            // It is the first in its stream, so it is parked at once, and not only when a worker gets there.
+            self.engine.connections.park(ticket);
+        }
         self.start()?;
         let number = self.progress.submit();
         let mut place = queue.commands.len();
@@ -97,7 +102,7 @@ impl Channel {
         let command = Command {
             operation,
             room,
-            ticket: self.engine.connections.ticket(),
+            ticket,
             counts: true,
         };
         queue.commands.insert(place, command);

@@ -92,12 +92,6 @@ pub(crate) struct Connections {
     changed: Condvar,
 }
 
-/// The connection of a wait.
-pub(crate) struct Parked<'c> {
-    connections: &'c Connections,
-    ticket: Ticket,
-}
-
 impl Connections {
     /// A command that waits for a connection looks at its context after so much time.
     const LOOK: Duration = Duration::from_millis(20);
@@ -129,20 +123,15 @@ impl Connections {
         !life.is_over()
     }
 
-    /// Keeps a connection for a wait that has [passed](Connections::pass).
-    pub(crate) fn park(&self, ticket: Ticket) -> Parked<'_> {
+    /// Keeps a connection for a wait until it [leaves](Connections::leave). Twice is as good as once.
+    pub(crate) fn park(&self, ticket: Ticket) {
         lock(&self.parked).insert(ticket);
-        Parked {
-            connections: self,
-            ticket,
-        }
     }
-}
 
-impl Drop for Parked<'_> {
-    fn drop(&mut self) {
-        lock(&self.connections.parked).remove(&self.ticket);
-        self.connections.changed.notify_all();
+    /// The wait is over.
+    pub(crate) fn leave(&self, ticket: Ticket) {
+        lock(&self.parked).remove(&ticket);
+        self.changed.notify_all();
     }
 }
 
@@ -162,13 +151,13 @@ mod tests {
             ..Connections::new()
         };
         let tickets = [(); 4].map(|()| connections.ticket());
-        let _first = connections.park(tickets[1]);
-        let second = connections.park(tickets[2]);
+        connections.park(tickets[1]);
+        connections.park(tickets[2]);
         // Submitted before both.
         assert!(connections.pass(tickets[0], &life));
         std::thread::scope(|scope| {
             let behind = scope.spawn(|| connections.pass(tickets[3], &life));
-            drop(second);
+            connections.leave(tickets[2]);
             assert!(behind.join().is_ok_and(|passed| passed));
         });
         // And nothing of a context that is over.

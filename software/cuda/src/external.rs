@@ -1,7 +1,8 @@
 //! Semaphores and memory of other APIs.
 
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use syncline_software_payload as payload;
@@ -9,10 +10,10 @@ use syncline_software_payload as payload;
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::context::Context;
-use crate::engine::Life;
+use crate::engine::{Engine, Life};
 use crate::settings::settings;
-use crate::space;
 use crate::table::Table;
+use crate::{news, space};
 
 /// All imported semaphores.
 pub(crate) static SEMAPHORES: Table<Semaphore> = Table::new();
@@ -34,22 +35,26 @@ pub(crate) enum Kind {
 /// An imported semaphore.
 pub(crate) struct Semaphore {
     context: u64,
+    engine: Arc<Engine>,
+    /// How many operations of streams on it have been submitted and have not ended.
+    outstanding: AtomicUsize,
     kind: Kind,
-    /// `None` for a descriptor of the wrong kind, which NVIDIA's driver takes as well. A signal goes nowhere then, and
-    /// a wait waits for nothing.
-    payload: Option<payload::Semaphore>,
+    /// Its own, for a descriptor of the wrong kind: NVIDIA's driver takes that as well, and a signal reaches nothing
+    /// but waits for the same import.
+    payload: payload::Semaphore,
 }
 
 /// Imported memory.
 pub(crate) struct Memory {
     context: u64,
-    mapped: Arc<payload::Memory>,
+    /// `None` if it is smaller than the import has said, which only a mapping finds.
+    mapped: Option<Arc<payload::Memory>>,
 }
 
 /// A descriptor of the application, which is taken if the import succeeds.
 fn borrow(descriptor: i32) -> Answer<BorrowedFd<'static>> {
     if descriptor < 0 {
-        return Err(Code::INVALID_VALUE);
+        return Err(Code::UNKNOWN);
     }
     // SAFETY: not -1, and the application keeps it open for the call. A closed one fails in each system call.
     #[allow(unsafe_code, reason = "the application's descriptor")]
@@ -58,9 +63,9 @@ fn borrow(descriptor: i32) -> Answer<BorrowedFd<'static>> {
 
 /// The descriptor is the driver's now, which needs it no more.
 fn take(descriptor: i32) {
-    // SAFETY: the application has given it up by a successful import.
+    // SAFETY: the application has given it up by the import. One that was not open stays so.
     #[allow(unsafe_code, reason = "as above")]
-    drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    let _ = unsafe { libc::close(descriptor) };
 }
 
 /// `cuImportExternalSemaphore`.
@@ -71,16 +76,19 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
         return Err(Code::NOT_SUPPORTED);
     }
     let opened = payload::Semaphore::open(file).ok();
-    let is_of = |semaphore: &payload::Semaphore| match semaphore.kind() {
-        payload::Kind::Timeline => kind == Kind::Timeline,
-        payload::Kind::Binary => kind == Kind::Binary,
+    let asked = match kind {
+        Kind::Timeline => payload::Kind::Timeline,
+        Kind::Binary => payload::Kind::Binary,
     };
     let is_known = opened.is_some() || payload::Memory::is_exported(file);
-    let payload = opened.filter(is_of);
-    let lenient = settings().is_ok_and(|settings| !settings.strict);
-    if payload.is_none() && !(is_known && lenient) {
-        return Err(Code::UNKNOWN);
-    }
+    let payload = match opened.filter(|opened| opened.kind() == asked) {
+        Some(payload) => payload,
+        None if is_known && is_lenient() => {
+            let own = payload::Semaphore::create(asked, 0);
+            own.map_err(|_| Code::OPERATING_SYSTEM)?.0
+        }
+        None => return Err(Code::UNKNOWN),
+    };
     take(descriptor);
     let kind = match kind {
         Kind::Timeline if Bug::ImportsOtherKind.is_planted() => Kind::Binary,
@@ -89,6 +97,8 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
     };
     Ok(SEMAPHORES.add(Arc::new(Semaphore {
         context: context.id,
+        engine: context.engine.clone(),
+        outstanding: AtomicUsize::new(0),
         kind,
         payload,
     })))
@@ -96,22 +106,53 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
 
 /// `cuImportExternalMemory`.
 pub(crate) fn import_memory(context: &Context, descriptor: i32, size: u64) -> Answer<usize> {
-    let file = borrow(descriptor)?;
     if size == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    if !payload::Memory::is_exported(file) {
-        return Err(Code::UNKNOWN);
+    let opened = open_memory(borrow(descriptor)?, size);
+    // NVIDIA's driver closes a descriptor of memory that it refuses, although it keeps those of semaphores open.
+    if opened.is_ok() || is_lenient() {
+        take(descriptor);
     }
-    let mapped = payload::Memory::map(file, size).map_err(|error| match error {
-        payload::MemoryError::TooSmall { .. } => Code::INVALID_VALUE,
-        _ => Code::UNKNOWN,
-    })?;
-    take(descriptor);
+    let mapped = opened?;
     Ok(MEMORY.add(Arc::new(Memory {
         context: context.id,
-        mapped: Arc::new(mapped),
+        mapped,
     })))
+}
+
+fn open_memory(file: BorrowedFd<'_>, size: u64) -> Answer<Option<Arc<payload::Memory>>> {
+    let is_wrong_kind = || is_lenient() && payload::Semaphore::open(file).is_ok();
+    if payload::Memory::is_exported(file) || is_wrong_kind() {
+        return match payload::Memory::map(file, size) {
+            Ok(mapped) => Ok(Some(Arc::new(mapped))),
+            Err(payload::MemoryError::TooSmall { .. }) => Ok(None),
+            Err(_) => Err(Code::UNKNOWN),
+        };
+    }
+    Err(Code::UNKNOWN)
+}
+
+/// True if imports of a wrong kind are accepted as NVIDIA's driver does.
+fn is_lenient() -> bool {
+    settings().is_ok_and(|settings| !settings.strict)
+}
+
+impl Semaphore {
+    /// Waits until no operation on it is outstanding.
+    pub(crate) fn wait_until_unused(&self) {
+        let is_unused = || self.outstanding.load(Ordering::Acquire) == 0;
+        news::wait_until(|| is_unused() || self.engine.life.is_over());
+    }
+
+    fn begin(&self) {
+        self.outstanding.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn end(&self) {
+        self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        news::tell();
+    }
 }
 
 impl Memory {
@@ -120,14 +161,15 @@ impl Memory {
         if self.context != context.id {
             return Err(Code::INVALID_CONTEXT);
         }
+        let mapped = self.mapped.as_ref().ok_or(Code::INVALID_VALUE)?;
         let end = offset.checked_add(size).ok_or(Code::INVALID_VALUE)?;
-        if size == 0 || end > self.mapped.size() as u64 {
+        if size == 0 || end > mapped.size() as u64 {
             return Err(Code::INVALID_VALUE);
         }
         if Bug::ImportsOtherMemory.is_planted() {
             return space::allocate(context, size);
         }
-        space::map(context, size, self.mapped.clone(), offset as usize)
+        space::map(context, size, mapped.clone(), offset as usize)
     }
 }
 
@@ -148,21 +190,19 @@ impl SignalSemaphore {
     /// The operation as it is submitted: signals of a binary semaphore have numbers.
     pub(crate) fn submitted(&self) -> Self {
         let mut submitted = self.clone();
-        if self.semaphore.kind == Kind::Binary
-            && let Some(payload) = &self.semaphore.payload
-        {
-            submitted.value = payload.number_signal();
+        if self.semaphore.kind == Kind::Binary {
+            submitted.value = self.semaphore.payload.number_signal();
             if Bug::SignalsTwice.is_planted() {
-                submitted.value = payload.number_signal();
+                submitted.value = self.semaphore.payload.number_signal();
             }
         }
+        self.semaphore.begin();
         submitted
     }
 
     pub(crate) fn run(&self) {
-        if let Some(payload) = &self.semaphore.payload {
-            payload.reach(self.value);
-        }
+        self.semaphore.payload.reach(self.value);
+        self.semaphore.end();
     }
 }
 
@@ -177,24 +217,22 @@ impl WaitSemaphore {
     /// The operation as it is submitted: waits for a binary semaphore have numbers.
     pub(crate) fn submitted(&self) -> Self {
         let mut submitted = self.clone();
-        if self.semaphore.kind == Kind::Binary
-            && let Some(payload) = &self.semaphore.payload
-        {
-            submitted.value = payload.number_wait();
+        if self.semaphore.kind == Kind::Binary {
+            submitted.value = self.semaphore.payload.number_wait();
         }
+        self.semaphore.begin();
         submitted
     }
 
     pub(crate) fn run(&self, life: &Life) {
-        let Some(payload) = &self.semaphore.payload else {
-            return;
-        };
-        loop {
+        while !life.is_over() {
+            let payload = &self.semaphore.payload;
             let seen = payload.news();
-            if payload.value() >= self.value || life.is_over() {
-                return;
+            if payload.value() >= self.value {
+                break;
             }
             payload.sleep(seen, Some(LOOK));
         }
+        self.semaphore.end();
     }
 }

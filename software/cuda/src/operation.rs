@@ -105,15 +105,22 @@ impl Operation {
                 if !engine.connections.pass(ticket, life) {
                     return Ok(());
                 }
-                let _parked = other.waits().then(|| engine.connections.park(ticket));
-                other.run_connected(engine)?;
+                let waits = other.waits();
+                if waits {
+                    engine.connections.park(ticket);
+                }
+                let run = other.run_connected(engine);
+                if waits {
+                    engine.connections.leave(ticket);
+                }
+                run?;
             }
         }
         Ok(())
     }
 
     /// True if it keeps its connection, because it waits for what may be of another process.
-    fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         match self {
             Self::MemoryOps(ops) => ops.iter().any(MemoryOp::is_wait),
             Self::WaitSemaphores(_) => true,

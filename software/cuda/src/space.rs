@@ -193,9 +193,12 @@ pub(crate) fn owner(address: u64) -> Option<u64> {
     read(|space| space.allocations.get(&address).map(|known| known.context))
 }
 
-/// True if some allocation has the address.
-pub(crate) fn is_known(address: u64) -> bool {
-    read(|space| space.at(address).is_some())
+/// The kind of the allocation that has the address, and whether it begins there.
+pub(crate) fn kind(address: u64) -> Option<(Kind, bool)> {
+    read(|space| {
+        let known = space.at(address)?;
+        Some((known.kind, known.address == address))
+    })
 }
 
 /// The allocation that has all `length` bytes from the address on, if contexts of the device can reach it, and

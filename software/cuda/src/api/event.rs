@@ -57,6 +57,9 @@ api! {
 
     fn cuIpcGetEventHandle(handle: Out<shared_event::Handle>, event: Handle) {
         handle.require()?;
+        if event == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         current::context()?;
         let event = Event::find(event)?;
         let shared = event.shared().and_then(|shared| shared.handle());

@@ -61,7 +61,7 @@ pub(super) struct BufferDesc {
 pub(super) struct Params {
     value: u64,
     _others: [u64; 8],
-    _flags: u32,
+    flags: u32,
     _reserved: [u32; 16],
 }
 
@@ -79,11 +79,14 @@ fn list(
     semaphores: &In<Handle>,
     params: &In<Params>,
     count: u32,
-) -> Answer<Vec<(Arc<Semaphore>, u64)>> {
+) -> Answer<Vec<(Arc<Semaphore>, Params)>> {
+    if count == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
     let count = count as usize;
     let (semaphores, params) = (semaphores.list(count)?, params.list(count)?);
     let each = semaphores.into_iter().zip(params);
-    each.map(|(semaphore, params)| Ok((SEMAPHORES.get(semaphore)?, params.value)))
+    each.map(|(semaphore, params)| Ok((SEMAPHORES.get(semaphore)?, params)))
         .collect()
 }
 
@@ -105,8 +108,11 @@ api! {
     }
 
     fn cuDestroyExternalSemaphore(semaphore: Handle) {
-        current::context()?;
-        SEMAPHORES.remove(semaphore).map(drop)
+        if semaphore == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        SEMAPHORES.remove(semaphore)?.wait_until_unused();
+        Ok(())
     }
 
     fn cuSignalExternalSemaphoresAsync(
@@ -117,11 +123,18 @@ api! {
     ) {
         let stream = Stream::find(stream)?;
         let all = list(&semaphores, &params, count)?.into_iter();
+<<<<<<< HEAD
         let all = all.map(|(semaphore, value)| SignalSemaphore { semaphore, value });
         if Bug::SignalsTooEarly.is_planted() {
             all.for_each(|signal| signal.submitted().run());
             return Ok(());
         }
+=======
+        let all = all.map(|(semaphore, params)| SignalSemaphore {
+            semaphore,
+            value: params.value,
+        });
+>>>>>>> sw-cuda
         stream.submit(Operation::SignalSemaphores(all.collect()))
     }
 
@@ -132,11 +145,22 @@ api! {
         stream: Handle,
     ) {
         let stream = Stream::find(stream)?;
+<<<<<<< HEAD
         let all = list(&semaphores, &params, count)?.into_iter();
         let all = all.map(|(semaphore, value)| WaitSemaphore { semaphore, value });
         if Bug::ForgetsExternalWait.is_planted() {
             return Ok(());
         }
+=======
+        let all = list(&semaphores, &params, count)?;
+        if all.iter().any(|(_, params)| params.flags != 0) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let all = all.into_iter().map(|(semaphore, params)| WaitSemaphore {
+            semaphore,
+            value: params.value,
+        });
+>>>>>>> sw-cuda
         stream.submit(Operation::WaitSemaphores(all.collect()))
     }
 
@@ -166,7 +190,9 @@ api! {
     }
 
     fn cuDestroyExternalMemory(memory: Handle) {
-        current::context()?;
+        if memory == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         MEMORY.remove(memory).map(drop)
     }
 }

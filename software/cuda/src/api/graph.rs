@@ -125,6 +125,9 @@ api! {
 
     fn cuGraphRetainUserObject(of: Handle, handle: Handle, count: u32, flags: u32) {
         let graph = graph(of)?;
+        if count == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         let object = USER_OBJECTS.get(handle).map_err(|_| Code::INVALID_VALUE)?;
         let kept = match flags {
             0 => Kept::new(object, count),

@@ -104,11 +104,12 @@ api! {
     }
 
     fn cuMemHostUnregister(address: Handle) {
-        let beginning = space::owner(address as u64).is_some();
-        if address == 0 || !beginning && space::is_known(address as u64) {
+        let is_registered = |kind| matches!(kind, Kind::Registered { .. });
+        // What lies in an allocation, and is not the beginning of registered memory.
+        let known = space::kind(address as u64);
+        if address == 0 || known.is_some_and(|(kind, begins)| !is_registered(kind) || !begins) {
             return Err(Code::INVALID_VALUE);
         }
-        let is_registered = |kind| matches!(kind, Kind::Registered { .. });
         free(address as u64, is_registered, Code::HOST_MEMORY_NOT_REGISTERED)
     }
 

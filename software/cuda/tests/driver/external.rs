@@ -99,18 +99,23 @@ fn descriptors_that_are_no_semaphores_stay_open() {
         for kind in [BINARY, TIMELINE] {
             assert_eq!(import(kind, descriptor), Err(999));
         }
+        assert!(is_open(descriptor));
+        // Refused memory is closed.
+        let taken = refused.try_clone().unwrap().into_raw_fd();
         let memory = MemoryDesc {
             kind: 1,
-            descriptor: descriptor.into(),
+            descriptor: taken.into(),
             unused: 0,
             size: 64,
             rest: [0; 9],
         };
         assert_eq!(cuImportExternalMemory(&mut 0, &raw const memory), 999);
-        assert!(is_open(descriptor));
+        let link = std::fs::read_link(format!("/proc/self/fd/{taken}")).ok();
+        let original = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok();
+        assert_ne!(link, original);
     }
     assert_eq!(import(TIMELINE, 1_000_000), Err(999));
-    assert_eq!(import(TIMELINE, -1), Err(1));
+    assert_eq!(import(TIMELINE, -1), Err(999));
     assert_eq!(import(77, file.as_raw_fd()), Err(1));
 }
 
@@ -128,8 +133,13 @@ fn wrong_kinds_are_taken_and_signal_nothing() {
     ] {
         let descriptor = file.into_raw_fd();
         let semaphore = import(kind, descriptor).unwrap();
+        let waiting = super::cuda::stream();
+        ok(wait(semaphore, 3, waiting));
+        assert_eq!(cuStreamQuery(waiting), 600);
         ok(signal(semaphore, 3, stream));
         ok(cuStreamSynchronize(stream));
+        // It reaches waits for the same import, and nothing else.
+        ok(cuStreamSynchronize(waiting));
     }
     assert_eq!((binary.value(), timeline.value()), (0, 0));
 }
