@@ -24,9 +24,14 @@ pub(crate) struct Instance {
 impl Instance {
     /// With these layers, the first on top, and these extensions.
     pub(crate) fn new(layers: &[&CStr], extensions: &[&CStr], version: u32) -> Self {
+        Self::try_new(layers, extensions, version).unwrap()
+    }
+
+    /// An error says that there is no loader or no driver.
+    fn try_new(layers: &[&CStr], extensions: &[&CStr], version: u32) -> Result<Self, String> {
         // SAFETY: a Vulkan loader is trusted. Valid structures.
         unsafe {
-            let entry = ash::Entry::load().unwrap();
+            let entry = ash::Entry::load().map_err(|error| error.to_string())?;
             let layers: Vec<_> = layers.iter().map(|name| name.as_ptr()).collect();
             let extensions: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
             let application = vk::ApplicationInfo::default().api_version(version);
@@ -34,8 +39,9 @@ impl Instance {
                 .application_info(&application)
                 .enabled_layer_names(&layers)
                 .enabled_extension_names(&extensions);
-            let raw = entry.create_instance(&info, None).unwrap();
-            Self { raw, entry }
+            let raw = entry.create_instance(&info, None);
+            let raw = raw.map_err(|code| code.to_string())?;
+            Ok(Self { raw, entry })
         }
     }
 
@@ -80,7 +86,13 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn all() -> Vec<Self> {
-        let instance = Instance::new(&[], &[], vk::API_VERSION_1_2);
+        let instance = match Instance::try_new(&[], &[], vk::API_VERSION_1_2) {
+            Ok(instance) => instance,
+            Err(reason) => {
+                println!("no instance: {reason}");
+                return Vec::new();
+            }
+        };
         let all = instance.software().into_iter().map(|physical| {
             let id = instance.driver_id(physical);
             let name = format!("{id:?}");
