@@ -329,6 +329,20 @@ pub const OPERATIONS: [Operation; 16] = [
     }),
 ];
 
+/// An operation that breaks H1, as it allocates. A count has to find it.
+pub const ALLOCATES: Operation = operation("allocate", |bench, n| {
+    bench.line.signal(n)?;
+    drop(black_box(Box::new(n)));
+    Ok(())
+});
+
+/// An operation that breaks H1, as it makes a system call of another kind. A count has to find it.
+pub const CALLS: Operation = operation("call", |bench, n| {
+    bench.line.signal(n)?;
+    black_box(rustix::process::getppid());
+    Ok(())
+});
+
 /// What was counted while an operation was done [`TIMES`] times, window by window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {

@@ -12,7 +12,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use syncline::backend::{Device as _, Queue as _};
 use syncline::clock::{Map, Sample};
 use syncline::{Device, Inventory, ProbeOptions, QueueKind, Recorder, WaitMode};
-use syncline_conformance::steady::{self, OPERATIONS, Operation, TIMES};
+use syncline_conformance::steady::{self, ALLOCATES, OPERATIONS, Operation, TIMES};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -33,6 +33,17 @@ fn allocates_nothing(device: &Device, operation: Operation) -> Result<(), Failed
     }
     let windows = counted.windows();
     Err(format!("allocations and reallocations for every {TIMES} times: {windows:?}").into())
+}
+
+/// The bug that the others look for: an operation that allocates each time is found.
+fn one_that_allocates_is_caught(device: &Device) -> Result<(), Failed> {
+    match allocates_nothing(device, ALLOCATES) {
+        Err(failed) if steady::count(device, ALLOCATES, &so_far)?.each() >= 1.0 => {
+            println!("caught: {}", failed.message().unwrap_or_default());
+            Ok(())
+        }
+        other => Err(format!("an operation that allocates is not caught: {other:?}").into()),
+    }
 }
 
 /// A worker that waits for another queue parks for the first time long after set-up.
@@ -108,6 +119,9 @@ fn main() -> ExitCode {
         if let Ok(host) = device
             && matches!(host, Device::Host(_))
         {
+            let same = host.clone();
+            let test = move || one_that_allocates_is_caught(&same);
+            trials.push(Trial::test("one_that_allocates_is_caught", test).with_kind(name.clone()));
             let test = move || the_first_park_of_a_worker(&host);
             trials.push(Trial::test("the_first_park_of_a_worker", test).with_kind(name));
             trials.push(Trial::test("samples_of_a_clock", samples_of_a_clock));

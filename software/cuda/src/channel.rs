@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::engine::{Engine, Ticket};
 use crate::operation::Operation;
@@ -89,12 +90,22 @@ impl Channel {
         }
         self.start()?;
         let number = self.progress.submit();
-        queue.commands.push_back(Command {
+        let mut place = queue.commands.len();
+        if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation
+            && Bug::RecordsEarlierPosition.is_planted()
+        {
+            if place == 0 {
+                mark.complete();
+            }
+            place = place.saturating_sub(1);
+        }
+        let command = Command {
             operation,
             room,
             ticket,
             counts: true,
-        });
+        };
+        queue.commands.insert(place, command);
         Ok(number)
     }
 
@@ -182,6 +193,9 @@ impl Channel {
             Err(code) => {
                 self.notice_late();
                 engine.life.fail(code);
+                if Bug::FaultIsForgotten.is_planted() {
+                    complete(room);
+                }
             }
         }
     }

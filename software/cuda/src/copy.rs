@@ -2,12 +2,17 @@
 #![allow(unsafe_code, reason = "copies memory that devices reach")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::allocation::Allocation;
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::{lock, space};
+
+/// How late a copy is that [`Bug::CopyCompleteTooEarly`] delays.
+const LATE: Duration = Duration::from_millis(500);
 
 /// Copies `bytes` bytes.
 #[derive(Debug, Clone)]
@@ -108,6 +113,10 @@ impl Copy {
         if self.bytes == 0 {
             return Ok(());
         }
+        if Bug::CopyCompleteTooEarly.is_planted() && self.is_between_devices() {
+            self.clone().run_late(engine.device);
+            return Ok(());
+        }
         let mut from = Found::of(&self.from, engine.device, self.bytes)?;
         let mut to = Found::of(&self.to, engine.device, self.bytes)?;
         let (from, to) = (from.pointer(), to.pointer());
@@ -115,5 +124,23 @@ impl Copy {
         // them, or they were staged. They are kept meanwhile.
         unsafe { std::ptr::copy(from, to, self.bytes as usize) };
         Ok(())
+    }
+
+    /// True if the driver keeps both sides, for as long as it likes.
+    const fn is_between_devices(&self) -> bool {
+        matches!((&self.from, &self.to), (Side::Device(_), Side::Device(_)))
+    }
+
+    /// Copies a moment later. [`Bug::CopyCompleteTooEarly`] alone does that.
+    fn run_late(self, device: &'static Device) {
+        std::thread::spawn(move || {
+            std::thread::sleep(LATE);
+            let sides = Found::of(&self.from, device, self.bytes)
+                .and_then(|from| Ok((from, Found::of(&self.to, device, self.bytes)?)));
+            if let Ok((mut from, mut to)) = sides {
+                // SAFETY: both sides have so many bytes, and are kept meanwhile.
+                unsafe { std::ptr::copy(from.pointer(), to.pointer(), self.bytes as usize) };
+            }
+        });
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 
-use syncline_software_payload::Twin;
+use syncline_software_payload::{Twin, UUID_BYTES};
 
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::context::{CONTEXTS, Context};
 use crate::settings::settings;
@@ -98,7 +99,22 @@ impl Device {
     }
 
     pub(crate) fn name(&self) -> String {
-        format!("Software CUDA ({})", self.twin.name())
+        // No report of a driver with a bug may pass for one without.
+        let bug = settings().ok().and_then(|settings| settings.bug);
+        let bug = bug.map_or_else(String::new, |bug| format!(", planted bug: {}", bug.name()));
+        format!("Software CUDA ({}{bug})", self.twin.name())
+    }
+
+    pub(crate) fn uuid(&self) -> [u8; UUID_BYTES] {
+        let mut uuid = self.twin.uuid().unwrap_or_default();
+        if Bug::UuidChanges.is_planted() {
+            static QUESTIONS: AtomicU64 = AtomicU64::new(0);
+            uuid[0] = QUESTIONS.fetch_add(1, Ordering::Relaxed) as u8;
+        }
+        if Bug::PosesAsFirst.is_planted() {
+            uuid = Twin::Lavapipe.uuid().unwrap_or_default();
+        }
+        uuid
     }
 
     /// The sticky error, if the device has faulted.
@@ -143,7 +159,7 @@ impl Device {
                 return Err(Code::INVALID_CONTEXT);
             }
             primary.retained -= 1;
-            if primary.retained > 0 {
+            if primary.retained > 0 && !Bug::ReleaseEndsContext.is_planted() {
                 return Ok(());
             }
             self.take_primary(&mut primary)

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::device::Device;
 use crate::host_thread::HostThread;
@@ -61,6 +62,9 @@ impl Life {
 
     /// Makes `code` the sticky error, unless there is one.
     pub(crate) fn fail(&self, code: Code) {
+        if Bug::FaultIsForgotten.is_planted() {
+            return;
+        }
         let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
         let _ = self.fault.compare_exchange(0, code.number(), set, get);
         news::tell();

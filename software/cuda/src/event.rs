@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::bug::Bug;
 use crate::capture::{self, Place};
 use crate::code::{Answer, Code};
 use crate::context::Context;
+use crate::current;
 use crate::lock;
 use crate::mark::Mark;
 use crate::operation::Operation;
@@ -172,6 +174,7 @@ impl Event {
                 captured.capture.invalidate();
                 Err(Code::STREAM_CAPTURE_ISOLATION)
             }
+            (Some(_), None) if Bug::ForgetsEventWait.is_planted() => Ok(()),
             (Some(mark), None) if mark.is_reached() => Ok(()),
             (Some(mark), None) => stream.enqueue(Operation::Wait(mark)).map(|_| ()),
         }
@@ -193,7 +196,11 @@ impl Event {
 
     /// `cuEventQuery`.
     pub(crate) fn query(&self) -> Answer {
+        if Bug::QueryMakesCurrent.is_planted() {
+            current::set(self.context.handle)?;
+        }
         match self.asked()? {
+            Some(_) if Bug::EventCompleteTooEarly.is_planted() => Ok(()),
             Some(mark) if !mark.is_reached() => Err(Code::NOT_READY),
             _ => Ok(()),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use syncline_software_payload as payload;
 
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::engine::{Engine, Life};
@@ -70,6 +71,10 @@ fn take(descriptor: i32) {
 /// `cuImportExternalSemaphore`.
 pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -> Answer<usize> {
     let file = borrow(descriptor)?;
+    let poses = Bug::PosesAsFirst.is_planted() && context.ordinal > 0;
+    if poses || Bug::ImportsAreRefused.is_planted() {
+        return Err(Code::NOT_SUPPORTED);
+    }
     let opened = payload::Semaphore::open(file).ok();
     let asked = match kind {
         Kind::Timeline => payload::Kind::Timeline,
@@ -85,6 +90,11 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
         None => return Err(Code::UNKNOWN),
     };
     take(descriptor);
+    let kind = match kind {
+        Kind::Timeline if Bug::ImportsOtherKind.is_planted() => Kind::Binary,
+        Kind::Binary if Bug::ImportsOtherKind.is_planted() => Kind::Timeline,
+        right => right,
+    };
     Ok(SEMAPHORES.add(Arc::new(Semaphore {
         context: context.id,
         engine: context.engine.clone(),
@@ -156,6 +166,9 @@ impl Memory {
         if size == 0 || end > mapped.size() as u64 {
             return Err(Code::INVALID_VALUE);
         }
+        if Bug::ImportsOtherMemory.is_planted() {
+            return space::allocate(context, size);
+        }
         space::map(context, size, mapped.clone(), offset as usize)
     }
 }
@@ -179,6 +192,9 @@ impl SignalSemaphore {
         let mut submitted = self.clone();
         if self.semaphore.kind == Kind::Binary {
             submitted.value = self.semaphore.payload.number_signal();
+            if Bug::SignalsTwice.is_planted() {
+                submitted.value = self.semaphore.payload.number_signal();
+            }
         }
         self.semaphore.begin();
         submitted

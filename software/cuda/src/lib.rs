@@ -7,6 +7,7 @@ mod abi;
 mod allocation;
 mod api;
 mod backoff;
+mod bug;
 mod capture;
 mod channel;
 mod code;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use syncline_software_payload::Twin;
 
+use crate::bug::Bug;
 use crate::code::Code;
 
 /// What the environment says, read once.
@@ -22,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) strict: bool,
     /// One function that fails.
     pub(crate) fail: Option<Fail>,
+    /// What the driver does wrongly, so that a test can catch it.
+    pub(crate) bug: Option<Bug>,
 }
 
 /// A function that fails at one of its calls.
@@ -84,6 +87,11 @@ impl Settings {
                     fail(&value).ok_or_else(|| {
                         format!("{name}={value}: not FUNCTION:CALL:CODE or FUNCTION:CALL:CODE:MODE")
                     })
+                })
+                .transpose()?,
+            bug: of("BUG")
+                .map(|(name, value)| {
+                    Bug::from_name(&value).map_err(|reason| format!("{name}={value}: {reason}"))
                 })
                 .transpose()?,
         })
@@ -163,6 +171,7 @@ mod tests {
             ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:0"),
             ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:12345"),
             ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:2:never"),
+            ("SYNCLINE_SOFTWARE_CUDA_BUG", "none"),
         ] {
             let refused = read(name, value).unwrap_err();
             assert!(

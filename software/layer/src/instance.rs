@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use ash::vk::{self, Handle};
 use syncline_software_payload::Twin;
 
+use crate::bug;
 use crate::loader::take_link;
 use crate::table::{Table, lock};
 
@@ -113,6 +114,10 @@ pub(crate) unsafe extern "system" fn create_instance(
     allocator: *const vk::AllocationCallbacks<'_>,
     instance: *mut vk::Instance,
 ) -> vk::Result {
+    if let Err(reason) = bug::planted() {
+        eprintln!("software layer: {reason}");
+        return vk::Result::ERROR_INITIALIZATION_FAILED;
+    }
     // SAFETY: valid usage: a create info with the loader's link in its chain.
     let (mut info, link) = unsafe {
         let link = take_link::<Option<vk::PFN_vkGetInstanceProcAddr>>(

@@ -23,6 +23,7 @@
 
 use std::ffi::CStr;
 
+mod bug;
 mod chain;
 mod completion;
 mod device;

@@ -128,6 +128,10 @@ unsafe extern "system" fn get_instance_proc_addr(
             PFN_vkEnumerateDeviceExtensionProperties,
             physical::enumerate_device_extension_properties
         ),
+        b"vkGetPhysicalDeviceProperties" => entry!(
+            PFN_vkGetPhysicalDeviceProperties,
+            physical::get_physical_device_properties
+        ),
         b"vkGetPhysicalDeviceProperties2" | b"vkGetPhysicalDeviceProperties2KHR" => entry!(
             PFN_vkGetPhysicalDeviceProperties2,
             physical::get_physical_device_properties2

@@ -1,7 +1,7 @@
 //! A payload that this device uses: its page, and the driver's semaphore that follows the page.
 #![allow(unsafe_code, reason = "calls the driver")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ pub(crate) struct Payload {
     /// The thread that follows the page, once there is one.
     watcher: Mutex<Option<JoinHandle<()>>>,
     ends: AtomicBool,
+    /// What is reached in this process alone: 0 without a planted bug.
+    here: AtomicU64,
     /// The last batch that waits for the follower: its queue, and its number there.
     waited_by: Mutex<Option<(Arc<QueueState>, u64)>>,
 }
@@ -51,15 +53,27 @@ impl Payload {
             follower: Mutex::new(Follower { semaphore, value }),
             watcher: Mutex::new(None),
             ends: AtomicBool::new(false),
+            here: AtomicU64::new(0),
             waited_by: Mutex::new(None),
         }))
     }
 
-    /// Signals the follower to the value of the page, unless it is there. Never back: lavapipe
-    /// would lose its device.
+    /// The value that this process tells: the page's.
+    pub(crate) fn value(&self) -> u64 {
+        self.page.value().max(self.here.load(Ordering::Acquire))
+    }
+
+    /// As [`Payload::reach`], but no other process hears of it. A planted bug alone does that.
+    pub(crate) fn reach_here(&self, value: u64) {
+        self.here.fetch_max(value, Ordering::AcqRel);
+        self.follow();
+    }
+
+    /// Signals the follower to the value of the page, unless it is there. Never back: lavapipe would
+    /// lose its device.
     fn follow(&self) -> u64 {
         let mut follower = lock(&self.follower);
-        let value = self.page.value();
+        let value = self.value();
         if value > follower.value && follower.semaphore != vk::Semaphore::null() {
             let info = vk::SemaphoreSignalInfo::default()
                 .semaphore(follower.semaphore)
@@ -136,7 +150,7 @@ impl Payload {
         loop {
             let seen = self.page.news();
             device.catch_up();
-            if self.page.value() >= value {
+            if self.value() >= value {
                 return vk::Result::SUCCESS;
             }
             let lost = self.device_status();

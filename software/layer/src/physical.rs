@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 use ash::{khr, vk};
 
 use crate::instance::{INSTANCES, Instance};
-use crate::{LAYER_NAME, chain};
+use crate::{LAYER_NAME, bug, chain};
 
 /// `vkEnumerateDeviceExtensionProperties`: the driver's, and this layer's.
 pub(crate) unsafe extern "system" fn enumerate_device_extension_properties(
@@ -133,8 +133,11 @@ pub(crate) unsafe extern "system" fn get_physical_device_properties2(
             return;
         };
         (instance.get_physical_device_properties2)(physical, properties);
-        let uuid = instance.twin(physical).and_then(|twin| twin.uuid());
-        let Some(uuid) = uuid else { return };
+        let Some(twin) = instance.twin(physical) else {
+            return;
+        };
+        mark(&mut (*properties).properties);
+        let Some(uuid) = twin.uuid() else { return };
         chain::for_each((*properties).p_next, |s_type, at| match s_type {
             vk::StructureType::PHYSICAL_DEVICE_ID_PROPERTIES => {
                 (*at.cast::<vk::PhysicalDeviceIDProperties<'_>>()).device_uuid = uuid;
@@ -144,6 +147,40 @@ pub(crate) unsafe extern "system" fn get_physical_device_properties2(
             }
             _ => {}
         });
+    }
+}
+
+/// `vkGetPhysicalDeviceProperties`: the driver's.
+pub(crate) unsafe extern "system" fn get_physical_device_properties(
+    physical: vk::PhysicalDevice,
+    properties: *mut vk::PhysicalDeviceProperties,
+) {
+    // SAFETY: valid usage: a live physical device and a valid structure.
+    unsafe {
+        let Some(instance) = INSTANCES.get(physical) else {
+            return;
+        };
+        (instance.get_physical_device_properties)(physical, properties);
+        if instance.twin(physical).is_some() {
+            mark(&mut *properties);
+        }
+    }
+}
+
+/// Names the bug in the name of a software device, so that no report of it may pass for one without.
+fn mark(properties: &mut vk::PhysicalDeviceProperties) {
+    let Ok(Some(bug)) = bug::planted() else {
+        return;
+    };
+    let name = properties.device_name_as_c_str().unwrap_or_default();
+    let marked = format!("planted bug {}: {}\0", bug.name(), name.to_string_lossy());
+    // The last byte stays the end of the text.
+    let room = properties.device_name.len() - 1;
+    for (to, from) in properties.device_name[..room]
+        .iter_mut()
+        .zip(marked.bytes())
+    {
+        *to = from.cast_signed();
     }
 }
 

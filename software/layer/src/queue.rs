@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use ash::vk;
 
+use crate::bug::Bug;
 use crate::device::Driver;
 use crate::payload::Payload;
 use crate::table::lock;
@@ -40,6 +41,8 @@ struct Pending {
     executed: u64,
     /// Followers to destroy, each with the number of the last batch that has waited for it.
     late: Vec<(u64, vk::Semaphore)>,
+    /// What [`Bug::LosesLastValue`] keeps back.
+    kept_back: Vec<(Arc<Payload>, u64)>,
 }
 
 /// One batch of a submission.
@@ -128,7 +131,14 @@ impl QueueState {
             let Some(batch) = pending.batches.pop_front() else {
                 break;
             };
-            for (payload, value) in batch.signals {
+            let mut signals = batch.signals;
+            if Bug::LosesLastValue.is_planted() {
+                for (payload, value) in &signals {
+                    payload.reach_here(*value);
+                }
+                std::mem::swap(&mut signals, &mut pending.kept_back);
+            }
+            for (payload, value) in signals {
                 payload.reach(value);
             }
             spent.extend(batch.spent);

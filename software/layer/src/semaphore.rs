@@ -12,6 +12,7 @@ use ash::vk;
 use syncline_software_payload as software;
 use syncline_software_payload::Kind;
 
+use crate::bug::Bug;
 use crate::chain;
 use crate::device::Device;
 use crate::payload::Payload;
@@ -232,6 +233,11 @@ pub(crate) unsafe extern "system" fn get_semaphore_fd(
     let Some(file) = &payloads.file else {
         return refused;
     };
+    let another = Bug::ExportsAnother
+        .is_planted()
+        .then(|| software::Semaphore::create(semaphore.kind, 0).ok())
+        .flatten();
+    let file = another.as_ref().map_or(file, |(_, another)| another);
     match rustix::io::fcntl_dupfd_cloexec(file, 0) {
         Ok(copy) => {
             // SAFETY: valid usage.

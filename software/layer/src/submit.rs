@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ash::vk;
 use syncline_software_payload::Kind;
 
+use crate::bug::Bug;
 use crate::chain;
 use crate::device::Device;
 use crate::payload::Payload;
@@ -62,6 +63,10 @@ impl Submission<'_> {
         };
         // A batch that is refused leaves its number to a later one: too late is late enough.
         payload.note_wait(self.state.clone(), self.number + 1);
+        if Bug::ForgetsWait.is_planted() {
+            // Reached already.
+            return Ok((payload.follower_for(0)?, 0));
+        }
         Ok((payload.follower_for(value)?, value))
     }
 
@@ -81,7 +86,11 @@ impl Submission<'_> {
             }
         };
         let batch = self.current.get_or_insert_default();
-        batch.signals.push((payload, value));
+        if Bug::SignalsBeforeTheWork.is_planted() {
+            payload.reach(value);
+        }
+        let excess = u64::from(known.kind == Kind::Timeline && Bug::SignalsTooHigh.is_planted());
+        batch.signals.push((payload, value + excess));
         true
     }
 

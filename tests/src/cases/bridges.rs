@@ -1,10 +1,13 @@
 //! X6: timelines of two devices that a relay makes one, where nothing native does.
 
+use std::time::Duration;
+
 use syncline::{Error, QueueKind, Timeline as Library};
 
-use super::{cause, filling, is_filled};
+use super::{DELAY, cause, is_filled};
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::footprint::grows_nothing;
+use crate::subject::RecorderOf;
 use crate::user::{Device, Timeline};
 use crate::{Subject, World, patience};
 
@@ -52,11 +55,20 @@ fn both_ways<S: Subject>(world: &World<S>) -> Verdict {
             &[there.signal_at(value + 1)],
         )?;
         check!(!there.at(value).is_reached()?, "{value} came by itself");
-        one.submit(
-            &[here.at(value - 1)],
-            filling::<S>(&memory, written),
-            &[here.signal_at(value)],
-        )?;
+        // Late in some rounds, so that a value which comes over too early shows.
+        let late = if round % 10 == 3 {
+            DELAY
+        } else {
+            Duration::ZERO
+        };
+        let (device, to) = (world.left.clone(), memory.clone());
+        let work = move |recorder: &mut RecorderOf<'_, S>| {
+            if !late.is_zero() {
+                device.busy(recorder, late)?;
+            }
+            S::fill(recorder, &to, written)
+        };
+        one.submit(&[here.at(value - 1)], work, &[here.signal_at(value)])?;
         there.at(value).wait(patience())?;
         check!(
             is_filled::<S>(&memory, written),

@@ -4,9 +4,12 @@ use std::process::exit;
 
 use syncline::backend::Queue as _;
 
+use super::bug::Bug;
 use super::half::Half;
 use crate::case::Stop;
 use crate::patience;
+use crate::subject::Subject as _;
+use crate::workload::Equipped;
 
 /// The value that each timeline is signalled to.
 pub(super) const LAST: u64 = 3;
@@ -25,6 +28,12 @@ impl Half {
     /// Signals every timeline on the queue, has that reported, and ends without another call.
     fn end(&mut self, report: &str, way: &str) -> Result<String, Stop> {
         let queue = self.queue()?;
+        let early = Bug::ReportsTooEarly.is_planted();
+        if early {
+            let latch = self.latch()?;
+            let work = move |r: &mut syncline::Recorder<'_>| Equipped::block(r, &latch);
+            queue.submit(&[], work, &[])?;
+        }
         let labels: Vec<_> = self.lines.iter().map(|(label, _)| label.clone()).collect();
         for label in &labels {
             let line = self.signals(label)?;
@@ -33,6 +42,7 @@ impl Half {
         let lines = labels.iter().map(|label| self.waits(label));
         let lines = lines.collect::<Result<Vec<_>, _>>()?;
         match report {
+            _ if early => {}
             "idle" => queue.idle(patience())?,
             "wait" => {
                 for line in &lines {

@@ -13,6 +13,7 @@ use syncline::{
 };
 
 use super::binaries::Late;
+use super::bug::Bug;
 use crate::case::Stop;
 use crate::workload::{Equipped, Latch};
 use crate::{Subject as _, patience};
@@ -204,7 +205,12 @@ impl Half {
                     Err(error) => Stop::fail(error.to_string()),
                 }
             }
+            "make" | "hurry" if Bug::CarriesNothingOut.is_planted() => done,
             "make" | "hurry" => {
+                if Bug::KeepsDescriptors.is_planted() {
+                    let kept = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0);
+                    std::mem::forget(kept);
+                }
                 let timeout = if what == "make" { patience() } else { SOON };
                 let made = self.make(label, value()?, timeout)??;
                 self.lines.push((label.into(), made));
@@ -283,7 +289,7 @@ impl Half {
                 done
             }
             "send" => {
-                let value = value()?;
+                let value = value()?.saturating_sub(Bug::SendsAnotherPoint.is_planted().into());
                 let endpoint = self.endpoint()?;
                 match self.made(label)? {
                     Granted::WaitOnly(line) => endpoint.send_point(line.at(value), patience())?,

@@ -12,10 +12,12 @@
 //! | `grants` | and has of what a plan grants |
 //! | `broken` | and does to its device |
 //! | `ended` | and does last, before it ends |
+//! | `bug` | and does wrongly, if the environment says so |
 //! | `scene` | the two of them |
 
 mod binaries;
 mod broken;
+mod bug;
 mod ended;
 #[cfg(feature = "cuda")]
 mod events;
@@ -54,6 +56,15 @@ pub fn is_peer() -> bool {
 
 /// Its life: does what it is told until nobody is there any more.
 pub fn serve(device: syncline::Result<Equipped>) -> ExitCode {
+    match bug::planted() {
+        Ok(None) => {}
+        // No outcome may pass for one without.
+        Ok(Some(bug)) => eprintln!("the second process has a planted bug: {bug:?}"),
+        Err(reason) => {
+            eprintln!("error: {reason}");
+            return ExitCode::from(2);
+        }
+    }
     let mut half = match device.map(Half::new) {
         Ok(half) => half,
         Err(error) => {

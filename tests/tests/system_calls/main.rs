@@ -17,7 +17,7 @@ use libc::c_int;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Inventory, ProbeOptions, Queue, QueueKind, Recorder, WaitMode};
-use syncline_conformance::steady::{self, OPERATIONS, Operation, TIMES};
+use syncline_conformance::steady::{self, CALLS, OPERATIONS, Operation, TIMES};
 
 use counter::{Calls, Thread, counted};
 
@@ -129,6 +129,23 @@ fn only_parks_and_wakes(device: &Device, operation: Operation) -> Result<Complet
         Err(format!("other system calls for every {TIMES} times: {windows:?}, in the end those with the numbers {kinds:?}").into())
     });
     outcome.unwrap_or_else(|refused| told(Err(refused)))
+}
+
+/// The bug that the others look for: an operation that makes a call of another kind each time is found.
+fn one_that_calls_is_caught(device: &Device) -> Result<Completion, Failed> {
+    match only_parks_and_wakes(device, CALLS) {
+        Ok(Completion::Completed) => {
+            Err("an operation that makes a system call is not caught".into())
+        }
+        Ok(ignored) => Ok(ignored),
+        Err(failed) => {
+            let reason = failed.message().unwrap_or_default();
+            let number = format!("[{}]", libc::SYS_getppid);
+            assert!(reason.contains(&number), "{reason}");
+            println!("caught: {reason}");
+            Ok(Completion::Completed)
+        }
+    }
 }
 
 /// One thing that is to be done, again and again: it is given its number, from 1.
@@ -398,6 +415,10 @@ fn main() -> ExitCode {
         }
         trial("asks_nobody", Box::new(asks_nobody));
         if matches!(device, Ok(Device::Host(_))) {
+            trial(
+                "one_that_calls_is_caught",
+                Box::new(one_that_calls_is_caught),
+            );
             trial("the_host_makes_none", Box::new(the_host_makes_none));
             trial("one_call_wakes", Box::new(one_call_wakes));
         }

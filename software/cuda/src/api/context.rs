@@ -7,6 +7,7 @@
 
 use super::Handle;
 use crate::abi::{Out, api};
+use crate::bug::Bug;
 use crate::capture;
 use crate::code::Code;
 use crate::context::{CONTEXTS, Context};
@@ -39,6 +40,11 @@ api! {
         to.require()?;
         let device = device(ordinal)?;
         device.check()?;
+        if Bug::ContextIsPrimary.is_planted() {
+            let primary = device.retain_primary(ordinal)?;
+            current::push(primary)?;
+            return to.set(primary);
+        }
         let handle = new_handle();
         let context = Context::new(device, ordinal, handle);
         current::push(handle)?;

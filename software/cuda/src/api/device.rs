@@ -59,11 +59,11 @@ api! {
     }
 
     fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, ordinal: i32) {
-        uuid.set(device(ordinal)?.twin.uuid().unwrap_or_default())
+        uuid.set(device(ordinal)?.uuid())
     }
 
     fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, ordinal: i32) {
-        uuid.set(device(ordinal)?.twin.uuid().unwrap_or_default())
+        uuid.set(device(ordinal)?.uuid())
     }
 
     fn cuDeviceGetLuid(_luid: Out<[u8; 8]>, _mask: Out<u32>, ordinal: i32) {

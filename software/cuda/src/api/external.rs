@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::Handle;
 use crate::abi::{In, Out, api};
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::current;
 use crate::external::{self, Kind, MEMORY, SEMAPHORES, Semaphore, SignalSemaphore, WaitSemaphore};
@@ -122,10 +123,18 @@ api! {
     ) {
         let stream = Stream::find(stream)?;
         let all = list(&semaphores, &params, count)?.into_iter();
+<<<<<<< HEAD
+        let all = all.map(|(semaphore, value)| SignalSemaphore { semaphore, value });
+        if Bug::SignalsTooEarly.is_planted() {
+            all.for_each(|signal| signal.submitted().run());
+            return Ok(());
+        }
+=======
         let all = all.map(|(semaphore, params)| SignalSemaphore {
             semaphore,
             value: params.value,
         });
+>>>>>>> sw-cuda
         stream.submit(Operation::SignalSemaphores(all.collect()))
     }
 
@@ -136,6 +145,13 @@ api! {
         stream: Handle,
     ) {
         let stream = Stream::find(stream)?;
+<<<<<<< HEAD
+        let all = list(&semaphores, &params, count)?.into_iter();
+        let all = all.map(|(semaphore, value)| WaitSemaphore { semaphore, value });
+        if Bug::ForgetsExternalWait.is_planted() {
+            return Ok(());
+        }
+=======
         let all = list(&semaphores, &params, count)?;
         if all.iter().any(|(_, params)| params.flags != 0) {
             return Err(Code::INVALID_VALUE);
@@ -144,6 +160,7 @@ api! {
             semaphore,
             value: params.value,
         });
+>>>>>>> sw-cuda
         stream.submit(Operation::WaitSemaphores(all.collect()))
     }
 

@@ -7,6 +7,7 @@
 
 use super::Handle;
 use crate::abi::{In, api};
+use crate::bug::Bug;
 use crate::capture;
 use crate::code::{Answer, Code};
 use crate::memory_op::{MemoryOp, Until, Width};
@@ -107,7 +108,10 @@ api! {
         if flags != 0 || count > MOST {
             return Err(Code::INVALID_VALUE);
         }
-        let params = params.list(count as usize)?;
+        let mut params = params.list(count as usize)?;
+        if Bug::BatchDoesTheFirst.is_planted() {
+            params.truncate(1);
+        }
         submit(stream, params.iter().map(one).collect::<Answer<_>>()?)
     }
 }

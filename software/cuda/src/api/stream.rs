@@ -9,6 +9,7 @@ use std::ffi::c_void;
 
 use super::Handle;
 use crate::abi::{Out, api};
+use crate::bug::Bug;
 use crate::capture::{self, Mode};
 use crate::code::{Answer, Code};
 use crate::current;
@@ -24,6 +25,7 @@ fn create(to: &Out<Handle>, flags: u32, priority: i32) -> Answer {
     to.require()?;
     let context = current::context()?;
     let kind = match flags {
+        NON_BLOCKING if Bug::StreamsAreBlocking.is_planted() => Kind::Blocking,
         0 => Kind::Blocking,
         NON_BLOCKING => Kind::NonBlocking,
         _ => return Err(Code::INVALID_VALUE),

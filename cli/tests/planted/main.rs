@@ -1,0 +1,154 @@
+//! The suite on drivers and on a second process with one bug each: the case of a rule that the bug breaks has to fail.
+//!
+//! A case catches a bug by saying what is wrong, so it does not count when its process goes down. The same case has to pass
+//! as impatiently without the bug. The mutants of the suite's own tests break the rules that a backend keeps.
+
+mod suite;
+mod table;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use suite::Outcome;
+use table::{BUGS, Place, Planted, RULES, Side, TYPES, Type};
+
+/// How long a case waits for what must come, as a bug makes many wait in vain. A busy machine gets several times that.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// So often a case may look for what is done too early: on a busy machine the case itself may be late.
+const TRIES: u32 = 3;
+
+/// Why a trial is not run.
+const NO_VULKAN: &str = "no Vulkan driver in software (Debian: mesa-vulkan-drivers)";
+
+/// Runs the case with the bug and without.
+fn caught(planted: &'static Planted) -> Result<Completion, Failed> {
+    let found = suite::subject(Some(planted), planted.subject)?;
+    let Some(subject) = found else {
+        return Ok(Completion::ignored_with(NO_VULKAN));
+    };
+    let is_marked = match planted.place {
+        Place::Cuda | Place::Layer => subject.contains(planted.bug),
+        Place::Peer => true,
+    };
+    if !is_marked {
+        return Err(format!("{subject:?} does not say that it has a bug").into());
+    }
+    for patience in [PATIENCE, 5 * PATIENCE] {
+        let reason = fails(planted, &subject, patience)?;
+        match control(planted, patience)? {
+            Outcome::Passed => {
+                println!("{} is caught by {}: {reason}", planted.bug, planted.case);
+                return Ok(Completion::Completed);
+            }
+            // A busy machine may take longer than a second.
+            Outcome::Failed { .. } if patience == PATIENCE => {}
+            other => return Err(format!("without the bug: {other:?}").into()),
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+/// What the case says of the bug.
+fn fails(planted: &'static Planted, subject: &str, patience: Duration) -> Result<String, Failed> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        match suite::run(Some(planted), subject, planted.case, patience)? {
+            Outcome::Failed {
+                reason,
+                is_lost: false,
+            } if reason.contains(planted.says) => return Ok(reason),
+            other => last = Some(other),
+        }
+    }
+    Err(format!("{} does not catch it: {last:?}", planted.case).into())
+}
+
+/// The same case without the bug. Several bugs have one.
+fn control(planted: &'static Planted, patience: Duration) -> Result<Outcome, Failed> {
+    type Known = Arc<OnceLock<Result<Outcome, String>>>;
+    static CONTROLS: Mutex<Option<HashMap<String, Known>>> = Mutex::new(None);
+    let Some(subject) = suite::subject(None, planted.subject)? else {
+        return Err("the subject has gone".into());
+    };
+    let key = format!("{} on {subject} in {patience:?}", planted.case);
+    let known = {
+        let mut controls = CONTROLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let controls = controls.get_or_insert_default();
+        controls.entry(key).or_default().clone()
+    };
+    let run = || {
+        let outcome = suite::run(None, &subject, planted.case, patience);
+        outcome.map_err(|failed| failed.message().unwrap_or_default().to_owned())
+    };
+    Ok(known.get_or_init(run).clone()?)
+}
+
+/// The program is there, and the compiler says why it does not take it.
+fn does_not_compile(program: &Type) -> Result<(), Failed> {
+    if program.says.contains("error[E") {
+        return Ok(());
+    }
+    Err(format!("the compiler says {:?}", program.says).into())
+}
+
+/// A name that the driver does not know is refused, with those that it knows.
+fn unknown_name(place: Place) -> Result<Completion, Failed> {
+    if place == Place::Layer && suite::subject(None, &[Side::Vulkan])?.is_none() {
+        return Ok(Completion::ignored_with(NO_VULKAN));
+    }
+    let told = suite::with_unknown_bug(place)?;
+    if told.contains("there is no such bug, but") {
+        return Ok(Completion::Completed);
+    }
+    Err(format!("nothing is said of a name that is unknown: {told}").into())
+}
+
+/// Each rule has a bug, and each case shows the rules of its bug.
+fn complete() -> Result<(), Failed> {
+    let cases = suite::cases()?;
+    for bug in BUGS {
+        let shown = cases.get(bug.case).map_or(&[][..], Vec::as_slice);
+        for rule in bug.rules {
+            if !shown.iter().any(|shown| shown == rule) {
+                return Err(format!("{} does not show {rule}", bug.case).into());
+            }
+        }
+    }
+    for rule in RULES {
+        let broken = BUGS.iter().any(|bug| bug.rules.contains(&rule));
+        if !broken && !TYPES.iter().any(|program| program.rule == rule) {
+            return Err(format!("nothing breaks {rule}").into());
+        }
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    let bugs = BUGS.iter().map(|planted| {
+        let Planted {
+            place, bug, case, ..
+        } = planted;
+        let name = format!("{place:?}::{bug}::{case}").to_lowercase();
+        Trial::ignorable_test(name, move || caught(planted)).with_kind(planted.rules.join(" "))
+    });
+    let types = TYPES.iter().map(|program| {
+        let name = format!("types::{}", program.program);
+        Trial::test(name, move || does_not_compile(program)).with_kind(program.rule)
+    });
+    let names = [Place::Cuda, Place::Layer].map(|place| {
+        let name = format!("{place:?}::unknown_name").to_lowercase();
+        Trial::ignorable_test(name, move || unknown_name(place))
+    });
+    let complete = Trial::test("each_rule_has_a_bug", complete);
+    let trials = bugs.chain(types).chain(names).chain([complete]).collect();
+    // A case that catches a bug mostly waits in vain, so there may be more of them at once than cores.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads = arguments.test_threads.or(Some(3 * cores));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

@@ -1,0 +1,173 @@
+//! The bugs: where each is planted, the rules of the contract that it breaks, and the case that catches it.
+
+/// Where a bug is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the software CUDA driver.
+    Cuda,
+    /// In the Vulkan layer.
+    Layer,
+    /// In what the second process of a case does.
+    Peer,
+}
+
+/// One side of a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The CUDA device that is one GPU with the Vulkan device.
+    Cuda,
+    /// The other CUDA device.
+    OtherCuda,
+    Vulkan,
+    Host,
+}
+
+/// A bug.
+#[derive(Debug)]
+pub(crate) struct Planted {
+    pub(crate) place: Place,
+    /// As the environment calls it.
+    pub(crate) bug: &'static str,
+    /// The rules that it breaks. The case shows each of them.
+    pub(crate) rules: &'static [&'static str],
+    /// On which the case runs: one device, or two.
+    pub(crate) subject: &'static [Side],
+    pub(crate) case: &'static str,
+    /// What the case says.
+    pub(crate) says: &'static str,
+}
+
+const fn planted(
+    place: Place,
+    bug: &'static str,
+    rules: &'static [&'static str],
+    subject: &'static [Side],
+    case: &'static str,
+    says: &'static str,
+) -> Planted {
+    Planted {
+        place,
+        bug,
+        rules,
+        subject,
+        case,
+        says,
+    }
+}
+
+use Place::{Cuda as InCuda, Layer as InLayer, Peer as InPeer};
+use Side::{Cuda, Host, OtherCuda, Vulkan};
+
+/// The rules that only a driver, another process or a compiler can break: the mutants break the others.
+pub(crate) const RULES: [&str; 20] = [
+    "D1", "D2", "D3", "D4", "D5", "D6", "F7", "E3", "X1", "X2", "X3", "X5", "X6", "X7", "X8", "P1",
+    "P2", "P3", "P4", "H1",
+];
+
+/// All bugs.
+#[rustfmt::skip]
+pub(crate) const BUGS: &[Planted] = &[
+    // --- Devices --------------------------------------------------------------------------------
+    planted(InCuda, "release-ends-context", &["D1"], &[Cuda],
+        "device.two_users_do_not_meet", "cuStreamQuery failed"),
+    planted(InCuda, "uuid-changes", &["D2"], &[Cuda],
+        "device.says_what_its_driver_says", "the UUID is"),
+    planted(InCuda, "imports-are-refused", &["D3"], &[Vulkan, Cuda],
+        "handle.promised_kinds_work", "to import a timeline"),
+    planted(InCuda, "release-ends-context", &["D4"], &[Cuda],
+        "device.objects_keep_it_alive", "cuStreamQuery failed"),
+    planted(InCuda, "context-is-primary", &["D4"], &[Cuda],
+        "adopted.context_and_streams_of_cudarc", "expected Error::WrongDevice"),
+    planted(InCuda, "query-makes-current", &["D5"], &[Cuda],
+        "adopted.current_context_is_left_as_found", "current instead of"),
+    planted(InCuda, "streams-are-blocking", &["D6"], &[Cuda],
+        "adopted.made_streams_do_not_meet_the_default_stream", "no stream made here ran"),
+    // --- Captures -------------------------------------------------------------------------------
+    planted(InCuda, "capture-forgets-edges", &["F7"], &[Cuda],
+        "capture.wait_becomes_an_edge", "UNJOINED"),
+    planted(InCuda, "launch-forgets-records", &["F7"], &[Cuda],
+        "capture.each_launch_records", "complete before the launch"),
+    // --- Failures -------------------------------------------------------------------------------
+    planted(InCuda, "fault-is-forgotten", &["E3"], &[Cuda],
+        "process.device_lost_with_its_signal_pending", "the device is as it was"),
+    planted(InLayer, "forgets-host-signal", &["E3", "P3"], &[Vulkan],
+        "process.killed_with_its_signal_pending", "timed out"),
+    // --- Sharing between APIs -------------------------------------------------------------------
+    planted(InPeer, "carries-nothing-out", &["X1"], &[Host],
+        "process.carried_out", "did not say what became of"),
+    planted(InLayer, "exports-another", &["X2"], &[Vulkan, Cuda],
+        "share.one_counter", "timed out"),
+    planted(InLayer, "signals-too-high", &["X8", "Q9"], &[Vulkan, Cuda],
+        "share.data_back_and_forth", "side found"),
+    planted(InLayer, "loses-last-value", &["X2"], &[Vulkan, Cuda],
+        "share.one_counter", "timed out"),
+    planted(InCuda, "imports-other-kind", &["X3"], &[Vulkan, Cuda],
+        "process.binary_waited_for", "was none"),
+    planted(InCuda, "poses-as-first", &["X5"], &[Vulkan, OtherCuda],
+        "share.says_how_and_why", "cuImportExternalSemaphore"),
+    planted(InCuda, "event-complete-too-early", &["X6"], &[Cuda, Host],
+        "bridge.carries_signals_both_ways", "came over before"),
+    planted(InCuda, "imports-other-memory", &["X8"], &[Vulkan, Cuda],
+        "share.memory_travels_with_the_sync", "words arrived"),
+    planted(InCuda, "forgets-external-wait", &["X8", "Q9"], &[Vulkan, Cuda],
+        "share.memory_travels_with_the_sync", "words arrived"),
+    planted(InCuda, "signals-too-early", &["X8", "Q9"], &[Cuda, Vulkan],
+        "share.memory_travels_with_the_sync", "words arrived"),
+    planted(InLayer, "forgets-wait", &["X8", "Q9"], &[Cuda, Vulkan],
+        "share.memory_travels_with_the_sync", "words arrived"),
+    planted(InLayer, "signals-before-the-work", &["X8", "Q9"], &[Vulkan, Cuda],
+        "share.memory_travels_with_the_sync", "words arrived"),
+    planted(InCuda, "signals-twice", &["X1"], &[Cuda, Vulkan],
+        "process.binary_and_memory", "is wrong"),
+    // --- Across processes -----------------------------------------------------------------------
+    planted(InPeer, "keeps-descriptors", &["P1"], &[Host],
+        "process.leaves_nothing", "descriptors became"),
+    planted(InPeer, "sends-another-point", &["P1", "P2"], &[Host],
+        "process.points_in_their_order", "came of"),
+    planted(InPeer, "reports-too-early", &["P4"], &[Host],
+        "process.what_was_reported_survives_a_kill", "after idle, of line0"),
+    // --- Costs ----------------------------------------------------------------------------------
+    planted(InCuda, "batch-does-the-first", &["H1"], &[Host, Cuda],
+        "counter.many_in_one_submission", "timed out"),
+    // --- Order, which the mutants break in a backend --------------------------------------------
+    planted(InCuda, "forgets-event-wait", &["Q1", "Q9"], &[Cuda],
+        "queue.work_follows_its_waits", "was not done"),
+    planted(InCuda, "records-earlier-position", &["Q7"], &[Cuda],
+        "queue.nothing_ends_before_the_gate_opens", "but the call succeeded"),
+    planted(InCuda, "copy-complete-too-early", &["Q1", "Q9"], &[Cuda],
+        "queue.every_consumer_copies_the_data", "copied ["),
+];
+
+/// A program that must not compile, as a type keeps the rule, and what the compiler says.
+#[derive(Debug)]
+pub(crate) struct Type {
+    pub(crate) rule: &'static str,
+    pub(crate) program: &'static str,
+    pub(crate) says: &'static str,
+}
+
+macro_rules! types {
+    ($($rule:literal $program:literal;)+) => {
+        /// The test `types` of the crate `syncline` compiles each of them.
+        pub(crate) const TYPES: &[Type] = &[$(Type {
+            rule: $rule,
+            program: $program,
+            says: include_str!(concat!("../../../interop/tests/types/missing/", $program, ".stderr")),
+        }),+];
+    };
+}
+
+types! {
+    "X3" "binary_handle_for_a_timeline";
+    "X3" "sync_fd_for_an_opaque_one";
+    "X3" "descriptor_of_unknown_kind";
+    "X7" "signal_of_a_waiter";
+    "X7" "signal_for_a_submission_of_a_waiter";
+    "X7" "signal_with_a_point";
+    "X7" "failure_by_a_waiter";
+    "X7" "wait_of_a_signaller";
+    "X7" "value_for_a_signaller";
+    "X7" "timeline_of_a_view";
+    "X7" "binary_signal_of_a_waiter";
+    "X7" "binary_wait_of_a_signaller";
+}

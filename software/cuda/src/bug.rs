@@ -1,0 +1,100 @@
+//! Bugs that the environment can plant, to show that tests catch them. A driver without that has none of them.
+
+use crate::settings::settings;
+
+macro_rules! bugs {
+    ($($(#[doc = $what:literal])+ $bug:ident = $name:literal;)+) => {
+        /// One thing that the driver does wrongly.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Bug {
+            $($(#[doc = $what])+ $bug,)+
+        }
+
+        impl Bug {
+            /// All of them.
+            const ALL: &[Self] = &[$(Self::$bug),+];
+
+            /// How the environment calls it.
+            pub(crate) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$bug => $name,)+
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// A release of the primary context destroys it, whatever else retains it.
+    ReleaseEndsContext = "release-ends-context";
+    /// A device tells another UUID at each question.
+    UuidChanges = "uuid-changes";
+    /// Each device tells the UUID of the first. The others import nothing of that GPU.
+    PosesAsFirst = "poses-as-first";
+    /// Timeline semaphores can be imported, says an attribute, and each import is refused.
+    ImportsAreRefused = "imports-are-refused";
+    /// A context that an application makes is the primary context.
+    ContextIsPrimary = "context-is-primary";
+    /// A query of an event makes the context of the event current.
+    QueryMakesCurrent = "query-makes-current";
+    /// A stream synchronizes with the legacy default stream, whatever its flags say.
+    StreamsAreBlocking = "streams-are-blocking";
+    /// A wait in a capture adds no edge to the graph.
+    CaptureForgetsEdges = "capture-forgets-edges";
+    /// A graph does not record an event at its launches.
+    LaunchForgetsRecords = "launch-forgets-records";
+    /// A context with a fault reports none, and goes on.
+    FaultIsForgotten = "fault-is-forgotten";
+    /// A semaphore is imported as the other kind.
+    ImportsOtherKind = "imports-other-kind";
+    /// Imported memory is memory of its own.
+    ImportsOtherMemory = "imports-other-memory";
+    /// A stream does not wait for an event.
+    ForgetsEventWait = "forgets-event-wait";
+    /// A stream does not wait for an imported semaphore.
+    ForgetsExternalWait = "forgets-external-wait";
+    /// A signal of an imported semaphore executes when it is submitted.
+    SignalsTooEarly = "signals-too-early";
+    /// A signal of an imported binary semaphore counts twice.
+    SignalsTwice = "signals-twice";
+    /// A query says that an event is complete which is not.
+    EventCompleteTooEarly = "event-complete-too-early";
+    /// A record takes the position in front of the last command of its stream.
+    RecordsEarlierPosition = "records-earlier-position";
+    /// A copy is complete before its bytes are there.
+    CopyCompleteTooEarly = "copy-complete-too-early";
+    /// Only the first of a batch of memory operations executes.
+    BatchDoesTheFirst = "batch-does-the-first";
+}
+
+impl Bug {
+    /// The bug of this name, or what is wrong with the name.
+    pub(crate) fn from_name(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|bug| bug.name() == name);
+        known.copied().ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|bug| bug.name()).collect();
+            format!("there is no such bug, but {}", names.join(", "))
+        })
+    }
+
+    /// True if the environment has planted this one.
+    pub(crate) fn is_planted(self) -> bool {
+        settings().is_ok_and(|settings| settings.bug == Some(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_is_known_by_its_name_alone() {
+        for bug in Bug::ALL {
+            assert_eq!(Bug::from_name(bug.name()), Ok(*bug));
+        }
+        let refused = Bug::from_name("none");
+        assert!(
+            refused.is_err_and(|reason| { Bug::ALL.iter().all(|bug| reason.contains(bug.name())) })
+        );
+    }
+}
