@@ -183,13 +183,6 @@ impl Half {
                     queue: self.queue.take(),
                     ..Self::new(self.device.clone())
                 };
-                // On some drivers an object goes only behind a later submission than its last user.
-                if let Some(queue) = &self.queue {
-                    for _ in 0..2 {
-                        queue.submit(&[], |_| Ok(()), &[])?;
-                        queue.idle(patience())?;
-                    }
-                }
                 done
             }
             "negotiate" => {

@@ -116,6 +116,34 @@ impl Scene<'_> {
         &mut self.here
     }
 
+    /// Runs `round` again and again, and demands that it leaves no descriptor open in either process.
+    ///
+    /// What leaks once in each round is told from what comes and goes: a thread that closes a descriptor late, or a driver
+    /// that opens some more for a few rounds and then closes them all.
+    ///
+    /// # Errors
+    /// What `round` ends in; that a process has more descriptors with every round.
+    pub fn keeps_no_descriptors(&mut self, mut round: impl FnMut(&mut Self) -> Verdict) -> Verdict {
+        /// NVIDIA's driver gives back after four rounds what it has taken in them.
+        const ROUNDS: usize = 8;
+        // Drivers open some with the first.
+        for _ in 0..ROUNDS / 2 {
+            round(self)?;
+        }
+        for side in [Side::Signaller, Side::Waiter] {
+            let before = self.by(side, "descriptors")?;
+            for _ in 0..ROUNDS {
+                round(self)?;
+            }
+            let after = self.by(side, "descriptors")?;
+            check!(
+                count(&after)? < count(&before)? + ROUNDS / 2,
+                "{ROUNDS} rounds made of the descriptors {before}: {after}, in the process of the {side:?}"
+            );
+        }
+        Ok(())
+    }
+
     /// Has one of them do something.
     ///
     /// # Errors
@@ -200,4 +228,12 @@ fn each_mechanism(mut round: impl FnMut(Needs) -> Result<Option<Mechanism>, Stop
     }
     note(shown.join("; "));
     Ok(())
+}
+
+/// The number before the list of [`descriptors`](super::half).
+fn count(descriptors: &str) -> Result<usize, Stop> {
+    let number = descriptors.split(':').next().unwrap_or_default();
+    number
+        .parse()
+        .map_or_else(|_| Stop::fail(format!("no number in {descriptors:?}")), Ok)
 }

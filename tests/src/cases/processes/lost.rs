@@ -50,6 +50,8 @@ fn signaller(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Signaller, "signal frames 1")?;
         scene.by(Side::Waiter, "submit frames 1")?;
         scene.by(Side::Waiter, "after 1")?;
+        // What the signaller has reported counts for the survivor. A native wait may end before that (P4).
+        scene.by(Side::Signaller, "idle")?;
         scene.by(Side::Waiter, "submit frames 2")?;
         let sleeper = std::thread::scope(|scope| -> Result<_, Stop> {
             let waits = scene.here().waits("frames")?;
