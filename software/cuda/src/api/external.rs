@@ -123,18 +123,14 @@ api! {
     ) {
         let stream = Stream::find(stream)?;
         let all = list(&semaphores, &params, count)?.into_iter();
-<<<<<<< HEAD
-        let all = all.map(|(semaphore, value)| SignalSemaphore { semaphore, value });
-        if Bug::SignalsTooEarly.is_planted() {
-            all.for_each(|signal| signal.submitted().run());
-            return Ok(());
-        }
-=======
         let all = all.map(|(semaphore, params)| SignalSemaphore {
             semaphore,
             value: params.value,
         });
->>>>>>> sw-cuda
+        if Bug::SignalsTooEarly.is_planted() {
+            all.for_each(|signal| signal.submitted().run());
+            return Ok(());
+        }
         stream.submit(Operation::SignalSemaphores(all.collect()))
     }
 
@@ -145,13 +141,6 @@ api! {
         stream: Handle,
     ) {
         let stream = Stream::find(stream)?;
-<<<<<<< HEAD
-        let all = list(&semaphores, &params, count)?.into_iter();
-        let all = all.map(|(semaphore, value)| WaitSemaphore { semaphore, value });
-        if Bug::ForgetsExternalWait.is_planted() {
-            return Ok(());
-        }
-=======
         let all = list(&semaphores, &params, count)?;
         if all.iter().any(|(_, params)| params.flags != 0) {
             return Err(Code::INVALID_VALUE);
@@ -160,7 +149,9 @@ api! {
             semaphore,
             value: params.value,
         });
->>>>>>> sw-cuda
+        if Bug::ForgetsExternalWait.is_planted() {
+            return Ok(());
+        }
         stream.submit(Operation::WaitSemaphores(all.collect()))
     }
 
