@@ -7,6 +7,7 @@ mod demo;
 mod failure;
 mod info;
 mod output;
+mod program;
 mod software;
 
 use std::ffi::OsString;
@@ -49,6 +50,8 @@ enum Command {
     Bench(bench::Args),
     /// Each device's clock beside the host's, live: offset, drift, and how far that may be off
     Clocks(clocks::Args),
+    /// Any program on the software drivers: `syncline run --software PROGRAM ARGUMENTS`
+    Run(program::Args),
 }
 
 fn main() -> ExitCode {
@@ -90,6 +93,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Some(Command::Conformance(args)) => conformance::run(args),
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Clocks(args)) => clocks::run(args),
+        Some(Command::Run(args)) => program::run(args),
         None => demo::run(&cli.demo),
     }
 }

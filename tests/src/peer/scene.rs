@@ -4,7 +4,7 @@ use syncline::Mechanism;
 use syncline::negotiate::Needs;
 
 use super::{Half, Peer, with_peer};
-use crate::case::{Stop, note};
+use crate::case::{Stop, check, note};
 use crate::workload::Equipped;
 use crate::{Verdict, World};
 
