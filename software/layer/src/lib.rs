@@ -1,1 +1,47 @@
-//! A Vulkan layer that gives software drivers what NVIDIA's driver has: semaphores that processes and CUDA share.
+//! A Vulkan layer that gives software drivers what NVIDIA's driver has: semaphores that processes
+//! and CUDA share.
+//!
+//! Lavapipe and SwiftShader export no timeline semaphores. With this layer above them, timeline and
+//! binary semaphores are exported and imported as opaque file descriptors
+//! (`VK_KHR_external_semaphore_fd`). Devices of other types than `CPU` are left alone.
+//!
+//! What a descriptor refers to is a page of shared memory, the *payload*
+//! ([`syncline_software_payload::Semaphore`]). It holds the value that has been reached.
+//!
+//! - A queue never waits for the page. Each payload has a timeline semaphore of the driver, the
+//!   *follower*, which only the layer signals. A wait for the shared semaphore becomes a wait for
+//!   its follower.
+//! - A queue never signals the page. Each queue has a timeline semaphore of the driver, its
+//!   *count*. Signals of shared semaphores become a signal of the count. A thread waits for the
+//!   count, and then stores the values that were signalled into the pages.
+//! - Another thread per payload waits for news in the page and signals the follower. It runs from
+//!   the first wait of a queue that is not already satisfied.
+//!
+//! All values only grow, and each thread looks at values and not at events, so no value is lost.
+//! Memory order: the thread sees the count by a wait of the driver and stores with release order.
+//! The reader of a page loads with acquire order.
+
+use std::ffi::CStr;
+
+mod chain;
+mod completion;
+mod device;
+mod host;
+mod instance;
+mod loader;
+mod manifest;
+mod payload;
+mod physical;
+mod queue;
+mod semaphore;
+mod submit;
+mod table;
+
+pub use loader::vkNegotiateLoaderLayerInterfaceVersion;
+pub use manifest::manifest;
+
+/// The name by which an application or `VK_INSTANCE_LAYERS` enables the layer.
+pub const LAYER_NAME: &CStr = c"VK_LAYER_SYNCLINE_software";
+
+/// File name of the layer's library.
+pub const LIBRARY: &str = "libsyncline_software_layer.so";

@@ -1,0 +1,421 @@
+//! Devices: the driver's functions, and what the layer keeps for each software device.
+#![allow(unsafe_code, reason = "is called by the loader, and calls the driver")]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use ash::vk::{self, Handle};
+
+use crate::instance::{INSTANCES, next};
+use crate::loader::take_link;
+use crate::queue::QueueState;
+use crate::semaphore::Semaphore;
+use crate::table::{Table, lock};
+use crate::{chain, physical};
+
+/// All devices of the process that were made through this layer.
+pub(crate) static DEVICES: Table<Registered> = Table::new();
+
+/// A device of any kind.
+pub(crate) struct Registered {
+    pub(crate) get_device_proc_addr: vk::PFN_vkGetDeviceProcAddr,
+    destroy_device: Option<vk::PFN_vkDestroyDevice>,
+    /// `None` for hardware, which the layer leaves alone.
+    pub(crate) software: Option<Arc<Device>>,
+}
+
+/// The driver's functions that the layer calls, or stands in front of.
+pub(crate) struct Driver {
+    pub(crate) device: vk::Device,
+    pub(crate) create_semaphore: vk::PFN_vkCreateSemaphore,
+    pub(crate) destroy_semaphore: vk::PFN_vkDestroySemaphore,
+    pub(crate) signal_semaphore: vk::PFN_vkSignalSemaphore,
+    pub(crate) wait_semaphores: vk::PFN_vkWaitSemaphores,
+    pub(crate) get_semaphore_counter_value: vk::PFN_vkGetSemaphoreCounterValue,
+    pub(crate) queue_submit: vk::PFN_vkQueueSubmit,
+    pub(crate) queue_submit2: Option<vk::PFN_vkQueueSubmit2>,
+    pub(crate) queue_bind_sparse: vk::PFN_vkQueueBindSparse,
+    pub(crate) wait_for_fences: vk::PFN_vkWaitForFences,
+    pub(crate) get_fence_status: vk::PFN_vkGetFenceStatus,
+    pub(crate) queue_wait_idle: vk::PFN_vkQueueWaitIdle,
+    pub(crate) device_wait_idle: vk::PFN_vkDeviceWaitIdle,
+    /// There if the driver has the extension itself, for sync files.
+    pub(crate) get_semaphore_fd: Option<vk::PFN_vkGetSemaphoreFdKHR>,
+    pub(crate) import_semaphore_fd: Option<vk::PFN_vkImportSemaphoreFdKHR>,
+}
+
+impl Driver {
+    /// `None` if a function of Vulkan 1.2 is missing.
+    ///
+    /// # Safety
+    /// `get` is the function of the layer below, and `device` was made by it.
+    unsafe fn load(get: vk::PFN_vkGetDeviceProcAddr, device: vk::Device) -> Option<Self> {
+        macro_rules! load {
+            ($type:ident, $name:literal) => {
+                next!(get, device, $type, $name)
+            };
+        }
+        // SAFETY: by this function's contract; each function is taken as the type of its name.
+        unsafe {
+            Some(Self {
+                device,
+                create_semaphore: load!(PFN_vkCreateSemaphore, c"vkCreateSemaphore")?,
+                destroy_semaphore: load!(PFN_vkDestroySemaphore, c"vkDestroySemaphore")?,
+                signal_semaphore: load!(PFN_vkSignalSemaphore, c"vkSignalSemaphore")?,
+                wait_semaphores: load!(PFN_vkWaitSemaphores, c"vkWaitSemaphores")?,
+                get_semaphore_counter_value: load!(
+                    PFN_vkGetSemaphoreCounterValue,
+                    c"vkGetSemaphoreCounterValue"
+                )?,
+                queue_submit: load!(PFN_vkQueueSubmit, c"vkQueueSubmit")?,
+                queue_submit2: load!(PFN_vkQueueSubmit2, c"vkQueueSubmit2")
+                    .or_else(|| load!(PFN_vkQueueSubmit2, c"vkQueueSubmit2KHR")),
+                queue_bind_sparse: load!(PFN_vkQueueBindSparse, c"vkQueueBindSparse")?,
+                wait_for_fences: load!(PFN_vkWaitForFences, c"vkWaitForFences")?,
+                get_fence_status: load!(PFN_vkGetFenceStatus, c"vkGetFenceStatus")?,
+                queue_wait_idle: load!(PFN_vkQueueWaitIdle, c"vkQueueWaitIdle")?,
+                device_wait_idle: load!(PFN_vkDeviceWaitIdle, c"vkDeviceWaitIdle")?,
+                get_semaphore_fd: load!(PFN_vkGetSemaphoreFdKHR, c"vkGetSemaphoreFdKHR"),
+                import_semaphore_fd: load!(PFN_vkImportSemaphoreFdKHR, c"vkImportSemaphoreFdKHR"),
+            })
+        }
+    }
+
+    /// A timeline semaphore of the driver, which only the layer uses.
+    pub(crate) fn timeline(&self, value: u64) -> Result<vk::Semaphore, vk::Result> {
+        let mut kind = vk::SemaphoreTypeCreateInfo::default()
+            .semaphore_type(vk::SemaphoreType::TIMELINE)
+            .initial_value(value);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        let mut made = vk::Semaphore::null();
+        // SAFETY: valid structures, on a device with timelines.
+        let result = unsafe {
+            let create = self.create_semaphore;
+            create(
+                self.device,
+                &raw const info,
+                std::ptr::null(),
+                &raw mut made,
+            )
+        };
+        result.result_with_success(made)
+    }
+
+    /// # Safety
+    /// A semaphore of this device that nothing uses any more.
+    pub(crate) unsafe fn destroy(&self, semaphore: vk::Semaphore) {
+        // SAFETY: by this function's contract.
+        unsafe { (self.destroy_semaphore)(self.device, semaphore, std::ptr::null()) };
+    }
+
+    /// `vkGetSemaphoreCounterValue`, of a semaphore of the driver. An error if the device is lost.
+    ///
+    /// # Safety
+    /// A live timeline semaphore of this device.
+    pub(crate) unsafe fn value(&self, semaphore: vk::Semaphore) -> Result<u64, vk::Result> {
+        let mut value = 0;
+        let get = self.get_semaphore_counter_value;
+        // SAFETY: by this function's contract.
+        unsafe { get(self.device, semaphore, &raw mut value) }.result_with_success(value)
+    }
+
+    /// `vkWaitSemaphores` with semaphores of the driver. The timeout is in nanoseconds.
+    ///
+    /// # Safety
+    /// As many values as semaphores, all live timeline semaphores of this device.
+    pub(crate) unsafe fn wait(
+        &self,
+        semaphores: &[vk::Semaphore],
+        values: &[u64],
+        flags: vk::SemaphoreWaitFlags,
+        timeout: u64,
+    ) -> vk::Result {
+        let info = vk::SemaphoreWaitInfo::default()
+            .flags(flags)
+            .semaphores(semaphores)
+            .values(values);
+        // SAFETY: by this function's contract.
+        unsafe { (self.wait_semaphores)(self.device, &raw const info, timeout) }
+    }
+}
+
+/// What the layer keeps for a software device.
+pub(crate) struct Device {
+    pub(crate) driver: Arc<Driver>,
+    /// The application enabled `VK_KHR_external_semaphore_fd`.
+    pub(crate) external_semaphores: bool,
+    /// Every semaphore that the application has.
+    semaphores: RwLock<HashMap<vk::Semaphore, Arc<Semaphore>>>,
+    /// How many of them are or were shared. With none, calls go to the driver as they are.
+    shared: AtomicUsize,
+    /// Queues that have signalled or waited for shared semaphores.
+    queues: RwLock<HashMap<vk::Queue, Arc<QueueState>>>,
+    /// The last submission of shared semaphores that each fence was given with: its queue, and its
+    /// last number there.
+    fences: Mutex<HashMap<vk::Fence, (Arc<QueueState>, u64)>>,
+}
+
+impl Device {
+    /// The software device that a device or a queue belongs to.
+    ///
+    /// # Safety
+    /// A live `VkDevice` or `VkQueue`.
+    pub(crate) unsafe fn of(handle: impl Handle) -> Option<Arc<Self>> {
+        // SAFETY: by this function's contract.
+        unsafe { DEVICES.get(handle) }.and_then(|registered| registered.software.clone())
+    }
+
+    pub(crate) fn semaphore(&self, raw: vk::Semaphore) -> Option<Arc<Semaphore>> {
+        let all = self
+            .semaphores
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.get(&raw).cloned()
+    }
+
+    /// The semaphore, if it is shared.
+    pub(crate) fn shared(&self, raw: vk::Semaphore) -> Option<Arc<Semaphore>> {
+        if !self.shares() {
+            return None;
+        }
+        self.semaphore(raw)
+            .filter(|semaphore| semaphore.is_shared())
+    }
+
+    /// False while no semaphore of the device is shared.
+    pub(crate) fn shares(&self) -> bool {
+        self.shared.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn note_shared(&self) {
+        self.shared.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn add(&self, raw: vk::Semaphore, semaphore: Semaphore) {
+        if semaphore.is_shared() {
+            self.note_shared();
+        }
+        let mut all = self
+            .semaphores
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.insert(raw, Arc::new(semaphore));
+    }
+
+    pub(crate) fn remove(&self, raw: vk::Semaphore) -> Option<Arc<Semaphore>> {
+        let mut all = self
+            .semaphores
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let removed = all.remove(&raw)?;
+        drop(all);
+        if removed.is_shared() {
+            self.shared.fetch_sub(1, Ordering::AcqRel);
+        }
+        Some(removed)
+    }
+
+    /// The state of a queue, made when it is first needed.
+    pub(crate) fn queue_state(&self, queue: vk::Queue) -> Result<Arc<QueueState>, vk::Result> {
+        let known = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = known.get(&queue) {
+            return Ok(state.clone());
+        }
+        drop(known);
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = queues.get(&queue) {
+            return Ok(state.clone());
+        }
+        let state = QueueState::start(self.driver.clone())?;
+        queues.insert(queue, state.clone());
+        Ok(state)
+    }
+
+    /// Stores what queues have signalled into the pages. Called when the calling thread has seen
+    /// that work is complete, so that it finds the signals of that work, too.
+    pub(crate) fn catch_up(&self) {
+        if !self.shares() {
+            return;
+        }
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let waiting = queues.values().filter(|state| state.is_behind());
+        let waiting: Vec<_> = waiting.cloned().collect();
+        drop(queues);
+        for state in waiting {
+            state.catch_up();
+        }
+    }
+
+    pub(crate) fn note_fence(&self, fence: vk::Fence, state: Arc<QueueState>, number: u64) {
+        lock(&self.fences).insert(fence, (state, number));
+    }
+
+    /// Stores the signals of the submission that `fence` was given with, once the fence is
+    /// signalled. Lavapipe shows a fence a moment before the timelines of the same submission.
+    pub(crate) fn fence_is_signalled(&self, fence: vk::Fence) {
+        let known = lock(&self.fences).remove(&fence);
+        if let Some((state, number)) = known {
+            state.complete(number);
+        }
+    }
+
+    /// Ends the device's threads, and destroys what the layer has made.
+    fn end(&self) {
+        let queues =
+            std::mem::take(&mut *self.queues.write().unwrap_or_else(PoisonError::into_inner));
+        // If a submission still waits, the driver uses the semaphores. They stay as they are.
+        let mut idle = true;
+        for state in queues.values() {
+            idle &= state.stop();
+        }
+        if idle {
+            // Lavapipe's thread uses semaphores for a moment after they are signalled.
+            // SAFETY: valid usage: the device is used no more. Its loss changes nothing here.
+            let _ = unsafe { (self.driver.device_wait_idle)(self.driver.device) };
+        }
+        let mut all = self
+            .semaphores
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (_, semaphore) in all.drain() {
+            semaphore.end(idle);
+        }
+        drop(all);
+        for state in queues.values() {
+            state.end(idle);
+        }
+    }
+}
+
+/// `vkCreateDevice`: the driver does not see the extension that it lacks, and has timelines
+/// enabled.
+pub(crate) unsafe extern "system" fn create_device(
+    physical: vk::PhysicalDevice,
+    info: *const vk::DeviceCreateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    device: *mut vk::Device,
+) -> vk::Result {
+    let failed = vk::Result::ERROR_INITIALIZATION_FAILED;
+    // SAFETY: valid usage: a create info with the loader's link in its chain.
+    let (mut info, link) = unsafe {
+        let link = take_link::<vk::PFN_vkGetDeviceProcAddr>(
+            (*info).p_next,
+            vk::StructureType::LOADER_DEVICE_CREATE_INFO,
+        );
+        (*info, link)
+    };
+    // SAFETY: a live physical device.
+    let instance = unsafe { INSTANCES.get(physical) };
+    let (Some(link), Some(instance)) = (link, instance) else {
+        return failed;
+    };
+    let get_device_proc_addr = link.other;
+    // SAFETY: the function of the layer below. It finds its functions without an instance or with
+    // it.
+    let create = unsafe {
+        let get = link.get_instance_proc_addr;
+        next!(
+            get,
+            vk::Instance::null(),
+            PFN_vkCreateDevice,
+            c"vkCreateDevice"
+        )
+    };
+    let Some(create) = create else { return failed };
+
+    // SAFETY: valid usage.
+    let software = unsafe { instance.twin(physical) }.is_some();
+    let extension = ash::khr::external_semaphore_fd::NAME;
+    // SAFETY: valid usage: an array of texts.
+    let mut names = unsafe {
+        chain::slice(
+            info.pp_enabled_extension_names,
+            info.enabled_extension_count,
+        )
+    }
+    .to_vec();
+    let is_it = |name: &*const c_char| {
+        // SAFETY: valid usage: a text that ends with a zero.
+        unsafe { CStr::from_ptr(*name) == extension }
+    };
+    let external_semaphores = software && names.iter().any(is_it);
+    // SAFETY: valid usage.
+    if external_semaphores && !unsafe { physical::has_sync_files(&instance, physical) } {
+        names.retain(|name| !is_it(name));
+        info = info.enabled_extension_names(&names);
+    }
+    let mut timelines =
+        vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
+    // SAFETY: valid usage: a valid chain.
+    let decided = unsafe {
+        let chain = info.p_next;
+        chain::find::<vk::PhysicalDeviceTimelineSemaphoreFeatures<'_>>(chain).is_some()
+            || chain::find::<vk::PhysicalDeviceVulkan12Features<'_>>(chain).is_some()
+    };
+    if software && !decided {
+        timelines.p_next = info.p_next.cast_mut();
+        info.p_next = (&raw const timelines).cast();
+    }
+    // SAFETY: the function of the layer below; valid usage, and structures that live until then.
+    unsafe {
+        let created = create(physical, &raw const info, allocator, device);
+        if created != vk::Result::SUCCESS {
+            return created;
+        }
+        let raw = *device;
+        let destroy_device = next!(
+            get_device_proc_addr,
+            raw,
+            PFN_vkDestroyDevice,
+            c"vkDestroyDevice"
+        );
+        let driver = software
+            .then(|| Driver::load(get_device_proc_addr, raw))
+            .flatten();
+        if software && driver.is_none() {
+            // The application would find an extension without its functions.
+            if let Some(destroy) = destroy_device {
+                destroy(raw, allocator);
+            }
+            return failed;
+        }
+        let software = driver.map(|driver| {
+            Arc::new(Device {
+                driver: Arc::new(driver),
+                external_semaphores,
+                semaphores: RwLock::default(),
+                shared: AtomicUsize::new(0),
+                queues: RwLock::default(),
+                fences: Mutex::default(),
+            })
+        });
+        let registered = Registered {
+            get_device_proc_addr,
+            destroy_device,
+            software,
+        };
+        DEVICES.insert(raw, Arc::new(registered));
+    }
+    vk::Result::SUCCESS
+}
+
+/// `vkDestroyDevice`: the layer's threads end before the driver's device does.
+pub(crate) unsafe extern "system" fn destroy_device(
+    raw: vk::Device,
+    allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    // SAFETY: valid usage: null, or a live device that is used no more.
+    unsafe {
+        let Some(registered) = DEVICES.remove(raw) else {
+            return;
+        };
+        if let Some(device) = &registered.software {
+            device.end();
+        }
+        if let Some(destroy) = registered.destroy_device {
+            destroy(raw, allocator);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Instances, and which of their physical devices are software.
+#![allow(unsafe_code, reason = "is called by the loader, and calls the driver")]
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::sync::{Arc, Mutex};
+
+use ash::vk::{self, Handle};
+use syncline_software_payload::Twin;
+
+use crate::loader::take_link;
+use crate::table::{Table, lock};
+
+/// All instances of the process that have this layer.
+pub(crate) static INSTANCES: Table<Instance> = Table::new();
+
+/// An instance, with the functions of the layer below.
+pub(crate) struct Instance {
+    pub(crate) get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
+    destroy_instance: vk::PFN_vkDestroyInstance,
+    pub(crate) enumerate_device_extension_properties: vk::PFN_vkEnumerateDeviceExtensionProperties,
+    pub(crate) get_physical_device_properties: vk::PFN_vkGetPhysicalDeviceProperties,
+    pub(crate) get_physical_device_properties2: vk::PFN_vkGetPhysicalDeviceProperties2,
+    pub(crate) get_physical_device_external_semaphore_properties:
+        vk::PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
+    /// What is known of each physical device, by its handle. `None` for one that is not software.
+    twins: Mutex<BTreeMap<u64, Option<Twin>>>,
+}
+
+/// A function of the layer below, as the type that the caller's field has.
+macro_rules! next {
+    ($get:expr, $handle:expr, $type:ident, $name:literal) => {{
+        let name: &CStr = $name;
+        $get($handle, name.as_ptr())
+            .map(|function| std::mem::transmute::<unsafe extern "system" fn(), vk::$type>(function))
+    }};
+}
+pub(crate) use next;
+
+impl Instance {
+    /// `None` if a function is missing, which no loader of Vulkan 1.1 or later lets happen.
+    ///
+    /// # Safety
+    /// `get` is the function of the layer below, and `raw` an instance that it has made.
+    unsafe fn load(get: vk::PFN_vkGetInstanceProcAddr, raw: vk::Instance) -> Option<Self> {
+        // SAFETY: by this function's contract; each function is taken as the type of its name.
+        unsafe {
+            Some(Self {
+                get_instance_proc_addr: get,
+                destroy_instance: next!(get, raw, PFN_vkDestroyInstance, c"vkDestroyInstance")?,
+                enumerate_device_extension_properties: next!(
+                    get,
+                    raw,
+                    PFN_vkEnumerateDeviceExtensionProperties,
+                    c"vkEnumerateDeviceExtensionProperties"
+                )?,
+                get_physical_device_properties: next!(
+                    get,
+                    raw,
+                    PFN_vkGetPhysicalDeviceProperties,
+                    c"vkGetPhysicalDeviceProperties"
+                )?,
+                get_physical_device_properties2: next!(
+                    get,
+                    raw,
+                    PFN_vkGetPhysicalDeviceProperties2,
+                    c"vkGetPhysicalDeviceProperties2"
+                )?,
+                get_physical_device_external_semaphore_properties: next!(
+                    get,
+                    raw,
+                    PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
+                    c"vkGetPhysicalDeviceExternalSemaphoreProperties"
+                )?,
+                twins: Mutex::new(BTreeMap::new()),
+            })
+        }
+    }
+
+    /// Which software driver a physical device belongs to. `None` for hardware.
+    ///
+    /// # Safety
+    /// A physical device of this instance.
+    pub(crate) unsafe fn twin(&self, physical: vk::PhysicalDevice) -> Option<Twin> {
+        if let Some(known) = lock(&self.twins).get(&physical.as_raw()) {
+            return *known;
+        }
+        let mut properties = vk::PhysicalDeviceProperties::default();
+        // SAFETY: by this function's contract.
+        unsafe { (self.get_physical_device_properties)(physical, &raw mut properties) };
+        // The layer rests on timelines of the driver.
+        let serves = properties.device_type == vk::PhysicalDeviceType::CPU
+            && properties.api_version >= vk::API_VERSION_1_2;
+        let twin = serves.then(|| {
+            let mut driver = vk::PhysicalDeviceDriverProperties::default();
+            let mut all = vk::PhysicalDeviceProperties2::default().push_next(&mut driver);
+            // SAFETY: by this function's contract, and the device has Vulkan 1.2.
+            unsafe { (self.get_physical_device_properties2)(physical, &raw mut all) };
+            match driver.driver_id {
+                vk::DriverId::MESA_LLVMPIPE => Twin::Lavapipe,
+                vk::DriverId::GOOGLE_SWIFTSHADER => Twin::SwiftShader,
+                _ => Twin::Other,
+            }
+        });
+        lock(&self.twins).insert(physical.as_raw(), twin);
+        twin
+    }
+}
+
+/// `vkCreateInstance`: asks the drivers for Vulkan 1.2 at least, which has timelines.
+pub(crate) unsafe extern "system" fn create_instance(
+    info: *const vk::InstanceCreateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    instance: *mut vk::Instance,
+) -> vk::Result {
+    // SAFETY: valid usage: a create info with the loader's link in its chain.
+    let (mut info, link) = unsafe {
+        let link = take_link::<Option<vk::PFN_vkGetInstanceProcAddr>>(
+            (*info).p_next,
+            vk::StructureType::LOADER_INSTANCE_CREATE_INFO,
+        );
+        (*info, link)
+    };
+    let Some(get) = link.map(|link| link.get_instance_proc_addr) else {
+        return vk::Result::ERROR_INITIALIZATION_FAILED;
+    };
+    // SAFETY: valid usage: null or an application info.
+    let mut application =
+        unsafe { info.p_application_info.as_ref() }.map_or_else(Default::default, |told| *told);
+    application.api_version = application.api_version.max(vk::API_VERSION_1_2);
+    info.p_application_info = &raw const application;
+    // SAFETY: the function of the layer below; valid usage for the rest.
+    unsafe {
+        let Some(create) = next!(
+            get,
+            vk::Instance::null(),
+            PFN_vkCreateInstance,
+            c"vkCreateInstance"
+        ) else {
+            return vk::Result::ERROR_INITIALIZATION_FAILED;
+        };
+        let created = create(&raw const info, allocator, instance);
+        if created != vk::Result::SUCCESS {
+            return created;
+        }
+        if let Some(known) = Instance::load(get, *instance) {
+            INSTANCES.insert(*instance, Arc::new(known));
+            return vk::Result::SUCCESS;
+        }
+        if let Some(destroy) = next!(get, *instance, PFN_vkDestroyInstance, c"vkDestroyInstance") {
+            destroy(*instance, allocator);
+        }
+        vk::Result::ERROR_INITIALIZATION_FAILED
+    }
+}
+
+/// `vkDestroyInstance`.
+pub(crate) unsafe extern "system" fn destroy_instance(
+    raw: vk::Instance,
+    allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    // SAFETY: valid usage: null, or a live instance that is used no more.
+    unsafe {
+        if let Some(instance) = INSTANCES.remove(raw) {
+            (instance.destroy_instance)(raw, allocator);
+        }
+    }
+}

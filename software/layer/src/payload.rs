@@ -1,0 +1,178 @@
+//! A payload that this device uses: its page, and the driver's semaphore that follows the page.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ash::vk;
+use syncline_software_payload as software;
+
+use crate::device::{Device, Driver};
+use crate::queue::QueueState;
+use crate::table::lock;
+
+/// How long a thread sleeps at most before it looks at a page again. A process that is killed
+/// between storing a value and waking sleepers wakes none.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A payload in use. Several semaphores, also of one device, can have one page: each has its own
+/// `Payload`.
+pub(crate) struct Payload {
+    pub(crate) page: software::Semaphore,
+    driver: Arc<Driver>,
+    follower: Mutex<Follower>,
+    /// The thread that follows the page, once there is one.
+    watcher: Mutex<Option<JoinHandle<()>>>,
+    ends: AtomicBool,
+    /// The last batch that waits for the follower: its queue, and its number there.
+    waited_by: Mutex<Option<(Arc<QueueState>, u64)>>,
+}
+
+/// The timeline semaphore of the driver that queues wait for.
+struct Follower {
+    /// Null after the end.
+    semaphore: vk::Semaphore,
+    /// The value that it has been signalled to.
+    value: u64,
+}
+
+impl Payload {
+    pub(crate) fn new(
+        page: software::Semaphore,
+        driver: Arc<Driver>,
+    ) -> Result<Arc<Self>, vk::Result> {
+        let value = page.value();
+        let semaphore = driver.timeline(value)?;
+        Ok(Arc::new(Self {
+            page,
+            driver,
+            follower: Mutex::new(Follower { semaphore, value }),
+            watcher: Mutex::new(None),
+            ends: AtomicBool::new(false),
+            waited_by: Mutex::new(None),
+        }))
+    }
+
+    /// Signals the follower to the value of the page, unless it is there. Never back: lavapipe
+    /// would lose its device.
+    fn follow(&self) -> u64 {
+        let mut follower = lock(&self.follower);
+        let value = self.page.value();
+        if value > follower.value && follower.semaphore != vk::Semaphore::null() {
+            let info = vk::SemaphoreSignalInfo::default()
+                .semaphore(follower.semaphore)
+                .value(value);
+            // SAFETY: a live timeline semaphore, which only this function signals, under the lock.
+            let signalled =
+                unsafe { (self.driver.signal_semaphore)(self.driver.device, &raw const info) };
+            if signalled == vk::Result::SUCCESS {
+                follower.value = value;
+            }
+        }
+        follower.value
+    }
+
+    /// A signal operation has executed: stores its value, and wakes all waiters.
+    pub(crate) fn reach(&self, value: u64) {
+        // The page first: a queue that goes on because of the follower may show its own signal to
+        // the host, which then has to find this one.
+        self.page.reach(value);
+        self.follow();
+    }
+
+    /// What a queue waits for in place of the page. The follower will get to `value` once the page
+    /// does.
+    pub(crate) fn follower_for(self: &Arc<Self>, value: u64) -> Result<vk::Semaphore, vk::Result> {
+        if self.follow() < value {
+            let mut watcher = lock(&self.watcher);
+            if watcher.is_none() {
+                let payload = self.clone();
+                let thread = std::thread::Builder::new().name("syncline-payload".into());
+                let started = thread.spawn(move || payload.watch());
+                *watcher = Some(started.map_err(|_| vk::Result::ERROR_OUT_OF_HOST_MEMORY)?);
+            }
+        }
+        Ok(lock(&self.follower).semaphore)
+    }
+
+    /// A batch waits for the follower.
+    pub(crate) fn note_wait(&self, queue: Arc<QueueState>, number: u64) {
+        *lock(&self.waited_by) = Some((queue, number));
+    }
+
+    fn watch(&self) {
+        loop {
+            let seen = self.page.news();
+            if self.ends.load(Ordering::Acquire) {
+                return;
+            }
+            self.follow();
+            self.page.sleep(seen, Some(LOOK_AGAIN));
+        }
+    }
+
+    /// `SUCCESS`, or what has become of the device.
+    pub(crate) fn device_status(&self) -> vk::Result {
+        let follower = lock(&self.follower);
+        if follower.semaphore == vk::Semaphore::null() {
+            return vk::Result::SUCCESS;
+        }
+        // SAFETY: a live timeline semaphore, because the lock is held.
+        match unsafe { self.driver.value(follower.semaphore) } {
+            Ok(_) => vk::Result::SUCCESS,
+            Err(code) => code,
+        }
+    }
+
+    /// Waits on the host until the page has reached `value`.
+    pub(crate) fn wait(
+        &self,
+        device: &Device,
+        value: u64,
+        deadline: Option<Instant>,
+    ) -> vk::Result {
+        loop {
+            let seen = self.page.news();
+            device.catch_up();
+            if self.page.value() >= value {
+                return vk::Result::SUCCESS;
+            }
+            let lost = self.device_status();
+            if lost != vk::Result::SUCCESS {
+                return lost;
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return vk::Result::TIMEOUT;
+            }
+            let sleep = left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN));
+            self.page.sleep(seen, Some(sleep));
+        }
+    }
+
+    /// Ends the thread and, if no queue can be using it, destroys the follower.
+    pub(crate) fn end(&self, unused: bool) {
+        self.ends.store(true, Ordering::Release);
+        let watcher = lock(&self.watcher).take();
+        if let Some(watcher) = watcher {
+            // Sleepers of other processes look once more for nothing.
+            self.page.wake();
+            let _ = watcher.join();
+        }
+        let mut follower = lock(&self.follower);
+        let semaphore = std::mem::take(&mut follower.semaphore);
+        drop(follower);
+        let waited_by = lock(&self.waited_by).take();
+        if !unused || semaphore == vk::Semaphore::null() {
+            return;
+        }
+        match waited_by {
+            Some((queue, number)) => queue.destroy_behind(number, semaphore),
+            // SAFETY: of this device. No queue has used it, the thread has ended, and other threads
+            // find null from here on.
+            None => unsafe { self.driver.destroy(semaphore) },
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Registers of what belongs to a dispatchable handle, and locks.
+#![allow(unsafe_code, reason = "reads the dispatch key of a handle")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use ash::vk::Handle;
+
+/// Locks a mutex. A thread that panicked with the lock held cannot have left the data half changed
+/// in a way that matters: it is counters and lists.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the layer knows of each instance or device.
+pub(crate) struct Table<T>(RwLock<BTreeMap<usize, Arc<T>>>);
+
+/// The pointer at the start of a dispatchable object. A device shares it with its queues, and an
+/// instance with its physical devices.
+///
+/// # Safety
+/// `handle` is null or a live dispatchable handle.
+unsafe fn key(handle: impl Handle) -> usize {
+    let object = handle.as_raw() as usize as *const usize;
+    // SAFETY: by this function's contract. The loader puts the pointer to its dispatch table there.
+    unsafe { object.as_ref() }.copied().unwrap_or(0)
+}
+
+impl<T> Table<T> {
+    pub(crate) const fn new() -> Self {
+        Self(RwLock::new(BTreeMap::new()))
+    }
+
+    /// # Safety
+    /// As [`key`].
+    pub(crate) unsafe fn get(&self, handle: impl Handle) -> Option<Arc<T>> {
+        // SAFETY: by this function's contract.
+        let key = unsafe { key(handle) };
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(&key).cloned()
+    }
+
+    /// # Safety
+    /// As [`key`].
+    pub(crate) unsafe fn insert(&self, handle: impl Handle, value: Arc<T>) {
+        // SAFETY: by this function's contract.
+        let key = unsafe { key(handle) };
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.insert(key, value);
+    }
+
+    /// # Safety
+    /// As [`key`].
+    pub(crate) unsafe fn remove(&self, handle: impl Handle) -> Option<Arc<T>> {
+        // SAFETY: by this function's contract.
+        let key = unsafe { key(handle) };
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.remove(&key)
+    }
+}
