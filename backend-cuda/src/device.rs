@@ -60,7 +60,7 @@ pub(crate) struct Inner {
 impl Device {
     /// Opens `device` on its primary context.
     pub(crate) fn open(driver: &Driver, device: sys::CUdevice, info: Info) -> Result<Self> {
-        let object = Object::new("device", &format!("cuda {}", info.name));
+        let object = Object::new("device", &format!("cuda {}", info.marked_name()));
         let context = Context::primary(driver, device, &object)?;
         Self::new(context, object, info)
     }

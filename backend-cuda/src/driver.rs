@@ -1,4 +1,4 @@
-//! The driver library: loading it, the table of its functions, and what their results mean.
+//! The driver library: the table of its functions, and what their results mean.
 //!
 //! Every function returns a plain integer here. A newer driver returns codes that no Rust enum of
 //! today has, and such a value taken as an enum from C is undefined behaviour.
@@ -13,14 +13,6 @@ use cudarc::driver::sys;
 use libloading::Library;
 use syncline_core::{BackendKind, Error, Object, Result, Uuid};
 
-/// Where the driver's functions of CUDA 11.4 are first complete (`cuDeviceGetUuid_v2`).
-const OLDEST: i32 = 11_040;
-
-#[cfg(unix)]
-const LIBRARIES: &[&str] = &["libcuda.so.1", "libcuda.so"];
-#[cfg(not(unix))]
-const LIBRARIES: &[&str] = &["nvcuda.dll"];
-
 /// The CUDA driver of this machine. Cheap to clone.
 #[derive(Clone)]
 pub struct Driver(Arc<Loaded>);
@@ -28,6 +20,7 @@ pub struct Driver(Arc<Loaded>);
 struct Loaded {
     symbols: Symbols,
     optional: Optional,
+    software: bool,
 }
 
 /// A driver's handle. The driver API lets any thread use any handle at any time.
@@ -50,7 +43,8 @@ pub(crate) struct Code {
 
 impl Code {
     const OUT_OF_MEMORY: u32 = 2;
-    const NO_DEVICE: u32 = 100;
+    pub(crate) const STUB_LIBRARY: u32 = 34;
+    pub(crate) const NO_DEVICE: u32 = 100;
     const NOT_READY: u32 = 600;
     const CAPTURE_IMPLICIT: u32 = 906;
     /// The driver, or the platform under it, does not do this at all.
@@ -106,12 +100,12 @@ macro_rules! symbols {
         impl Symbols {
             /// # Errors
             /// The name of a function that the library does not have.
-            fn resolve(library: &Library) -> Result<Self, &'static str> {
+            pub(crate) fn resolve(library: &Library) -> Result<Self, &'static str> {
                 Ok(Self {
                     $(
                         // SAFETY: cuda.h declares the function with these arguments, and its result
                         // is a C enum, which has the size of an unsigned integer. The pointer stays
-                        // valid, as `load` never unloads the library.
+                        // valid, as a library that is used is never unloaded.
                         $name: *unsafe { library.get($symbol.as_bytes()) }.map_err(|_| $symbol)?,
                     )*
                 })
@@ -144,7 +138,7 @@ macro_rules! symbols {
         }
 
         impl Optional {
-            fn resolve(library: &Library) -> Self {
+            pub(crate) fn resolve(library: &Library) -> Self {
                 Self {
                     $(
                         // SAFETY: as for the required functions.
@@ -398,68 +392,18 @@ impl LaunchAttribute {
 }
 
 impl Driver {
-    /// Loads and initializes the driver.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`]: there is no driver, it is too old, or it finds no device.
-    pub fn load() -> Result<Self> {
-        let library = Self::open()?;
-        let symbols = Symbols::resolve(&library);
-        let optional = Optional::resolve(&library);
-        // Never unloaded: the driver has threads of its own, and other users of it in this process.
-        std::mem::forget(library);
-        let symbols = symbols.map_err(|missing| {
-            unavailable(format!(
-                "the CUDA driver lacks {missing}; a driver for CUDA {} (470) or newer is needed",
-                words(OLDEST)
-            ))
-        })?;
-        let driver = Self(Arc::new(Loaded { symbols, optional }));
-        let version = driver.version().map_err(|code| driver.no_start(code))?;
-        if version < OLDEST {
-            return Err(unavailable(format!(
-                "the driver is for CUDA {}; CUDA {} (470) or newer is needed",
-                words(version),
-                words(OLDEST)
-            )));
-        }
-        // SAFETY: 0 is the only legal flag; may be called any number of times.
-        unsafe { driver.init(0) }.map_err(|code| driver.no_start(code))?;
-        Ok(driver)
+    pub(crate) fn new(symbols: Symbols, optional: Optional, software: bool) -> Self {
+        Self(Arc::new(Loaded {
+            symbols,
+            optional,
+            software,
+        }))
     }
 
     /// A driver of these functions.
     #[cfg(test)]
     pub(crate) fn of(symbols: Symbols, optional: Optional) -> Self {
-        Self(Arc::new(Loaded { symbols, optional }))
-    }
-
-    fn open() -> Result<Library> {
-        let mut reason = String::new();
-        for name in LIBRARIES {
-            // SAFETY: these names belong to NVIDIA's driver, whose initializers only prepare its state.
-            match unsafe { Library::new(name) } {
-                Ok(library) => return Ok(library),
-                Err(error) if reason.is_empty() => reason = error.to_string(),
-                Err(_) => {}
-            }
-        }
-        Err(unavailable(format!(
-            "the NVIDIA driver's library was not found ({reason}); install the driver, or give the container access to it"
-        )))
-    }
-
-    fn no_start(&self, code: Code) -> Error {
-        let name = self.name_of(code.code);
-        let advice = match code.code {
-            Code::NO_DEVICE => "the driver finds no CUDA device (is CUDA_VISIBLE_DEVICES set?)",
-            803 => "the library and the kernel module are of different versions",
-            _ => "the driver cannot start",
-        };
-        unavailable(format!(
-            "{advice}: {} returned {name} ({})",
-            code.call, code.code
-        ))
+        Self::new(symbols, optional, false)
     }
 
     /// What the driver calls a result.
@@ -498,7 +442,17 @@ impl Driver {
         }
     }
 
-    fn version(&self) -> Result<i32, Code> {
+    /// True if the driver says that it computes on the host's processors in place of a GPU.
+    pub(crate) fn is_software(&self) -> bool {
+        self.0.software
+    }
+
+    /// The address of `cuInit`, which tells one driver from another.
+    pub(crate) fn address(&self) -> *const c_void {
+        self.0.symbols.init as *const c_void
+    }
+
+    pub(crate) fn version(&self) -> Result<i32, Code> {
         let mut version = 0;
         // SAFETY: writes one integer; allowed before initialization.
         unsafe { self.driver_get_version(&raw mut version) }.map(|()| version)
@@ -596,11 +550,11 @@ fn plain(uuid: sys::CUuuid) -> Uuid {
     Uuid(uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes())))
 }
 
-fn words(version: i32) -> String {
+pub(crate) fn words(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-fn unavailable(reason: String) -> Error {
+pub(crate) fn unavailable(reason: String) -> Error {
     Error::Unavailable {
         backend: BackendKind::Cuda,
         reason,

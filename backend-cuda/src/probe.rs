@@ -99,15 +99,25 @@ impl Driver {
         let info = Info {
             backend: BackendKind::Cuda,
             name: format!("device {ordinal}, which does not answer"),
-            vendor: "NVIDIA".into(),
+            vendor: self.vendor().into(),
             uuid: None,
             parent_uuid: None,
             driver_uuid: None,
             luid: None,
             driver: self.description(),
+            software: self.is_software(),
             capabilities: Capabilities::default(),
         };
         Candidate::new(self, device, info, Some(error))
+    }
+
+    /// NVIDIA makes every GPU that CUDA drives.
+    fn vendor(&self) -> &'static str {
+        if self.is_software() {
+            "Syncline, in software"
+        } else {
+            "NVIDIA"
+        }
     }
 
     /// Identity and capabilities of one device.
@@ -119,12 +129,13 @@ impl Driver {
         Ok(Info {
             backend: BackendKind::Cuda,
             name: self.device_name(device)?,
-            vendor: "NVIDIA".into(),
+            vendor: self.vendor().into(),
             uuid: Some(uuid),
             parent_uuid: self.whole_uuid(device).filter(|whole| *whole != uuid),
             driver_uuid: None,
             luid: self.device_luid(device),
             driver: self.description(),
+            software: self.is_software(),
             capabilities: self.capabilities(device),
         })
     }

@@ -24,7 +24,8 @@ impl Device {
     /// A device over cudarc's context, which is kept.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; a driver error.
+    /// [`Error::Unavailable`]; [`Error::Unsupported`] if cudarc, or anything else in the process, has loaded another CUDA
+    /// driver than the one of [`Driver::load`]; a driver error.
     pub fn adopt(context: &Arc<CudaContext>) -> Result<Self> {
         // SAFETY: cudarc's context lives as long as its handle, which is kept.
         unsafe { Self::adopt_raw(context.cu_ctx(), context.cu_device(), Some(context.clone())) }
@@ -46,10 +47,11 @@ impl Device {
     ) -> Result<Self> {
         let driver = Driver::load()?;
         let unnamed = Object::new("device", "cuda, adopted");
+        driver.require_alone(&unnamed, "adopt a context")?;
         let info = driver
             .info(device)
             .map_err(|code| driver.error(&unnamed, code))?;
-        let object = Object::new("device", &format!("cuda {}, adopted", info.name));
+        let object = Object::new("device", &format!("cuda {}, adopted", info.marked_name()));
         // SAFETY: the caller's promise.
         let context = unsafe { Context::adopted(&driver, context, &object, owner) };
         Self::new(context, object, info)
@@ -72,6 +74,7 @@ impl Device {
                 reason: "it is null".into(),
             });
         }
+        driver.require_alone(&unnamed, "adopt a context")?;
         // SAFETY: the caller's promise. It only lives for this call.
         let borrowed = unsafe { Context::adopted(&driver, context, &unnamed, None) };
         let device = borrowed.device()?;
@@ -90,7 +93,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] for a stream of another context, [`Error::Unsupported`] for the per-thread
-    /// default stream; a driver error.
+    /// default stream, or while another CUDA driver than the device's is loaded; a driver error.
     ///
     /// # Safety
     /// A capture of the stream begins and ends under the [guard](Queue::stream) of a queue over it:
@@ -128,6 +131,9 @@ impl Device {
         owner: Owner,
         label: &str,
     ) -> Result<Queue> {
+        let object = Object::new("stream", label);
+        let driver = self.context().driver();
+        driver.require_alone(&object, "become a queue")?;
         // SAFETY: the caller's promise.
         let stream = unsafe { Stream::adopted(self.context(), stream, label, self.object()) }?;
         Queue::new(self.clone(), stream, owner, label)
@@ -143,11 +149,14 @@ impl Device {
     /// See `cuStreamWaitEvent`.
     ///
     /// # Errors
-    /// A driver error.
+    /// [`Error::Unsupported`] while another CUDA driver than the device's is loaded; a driver error.
     ///
     /// # Safety
     /// `event` is a live event of this process, and was not recorded in a stream capture last.
     pub unsafe fn adopt_event(&self, event: sys::CUevent, label: &str) -> Result<Fence> {
+        let object = Object::new("fence", label);
+        let driver = self.context().driver();
+        driver.require_alone(&object, "become a fence")?;
         // Driver calls that never block. The stream finishes what is in it after its handle has gone.
         let stream = Stream::new(self.context(), label)?;
         // SAFETY: the caller's promise.

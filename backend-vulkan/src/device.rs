@@ -67,7 +67,7 @@ pub(crate) struct Inner {
 impl Device {
     /// `vkCreateDevice` with queues of every family, and whatever of [`Enabled`] the driver offers.
     pub(crate) fn open(instance: &Instance, probe: &Probe) -> Result<Self> {
-        let object = Object::new("device", &probe.info.name);
+        let object = Object::new("device", &probe.info.marked_name());
         let priorities = [1.0; QUEUES_PER_FAMILY as usize];
         let queues: Vec<_> = probe
             .families

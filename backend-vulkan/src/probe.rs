@@ -141,6 +141,7 @@ impl Probe {
                 driver_uuid: None,
                 luid: None,
                 driver: format!("version {:#x}", base.driver_version),
+                software: base.device_type == vk::PhysicalDeviceType::CPU,
                 capabilities: Capabilities::default(),
                 name,
             },

@@ -128,7 +128,7 @@ impl Device {
             return Err(reason);
         }
         TakingDown::prepare();
-        let object = Object::new("device", &probe.info.name);
+        let object = Object::new("device", &probe.info.marked_name());
         let native = Native {
             entry: info.entry,
             instance: info.instance,

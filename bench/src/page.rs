@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use syncline_conformance::report::warning;
+
 use crate::bar::RAW_HANGS;
 use crate::race::{FLOOR_OVER, FLOOR_OVER_HIGH, FLOOR_OVER_LOW};
 use crate::report::{Record, Report, time};
@@ -53,10 +55,12 @@ pub fn tables(runs: [Recorded<'_>; 2]) -> String {
             "| {number} | `{path}` | {date} | `{commit}` | {tally} |"
         );
     }
-    text.push_str("\n| device | API | driver |\n|---|---|---|\n");
+    text.push('\n');
+    text.push_str(warning(runs.iter().flat_map(|run| &run.report.devices)));
+    text.push_str("| device | API | driver |\n|---|---|---|\n");
     let mut known = Vec::new();
     for device in runs.iter().flat_map(|run| &run.report.devices) {
-        let (name, backend, driver) = (&device.name, &device.backend, &device.driver);
+        let (name, backend, driver) = (device.marked_name(), &device.backend, &device.driver);
         let line = format!("| {name} | {backend} | {driver} |\n");
         if !known.contains(&line) {
             text.push_str(&line);
@@ -307,6 +311,24 @@ mod tests {
         );
         assert!(line("| 2 |").contains("`two.json`"), "{text}");
         assert_eq!(text.matches("\n### ").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn devices_that_are_software_are_marked() {
+        let none = report(Vec::new());
+        let mut one = report(Vec::new());
+        assert!(!of(&one, &none).contains("software"));
+        one.devices.push(syncline_conformance::report::DeviceLine {
+            index: 0,
+            backend: "vulkan".into(),
+            name: "cpu".into(),
+            uuid: None,
+            driver: "mine".into(),
+            software: true,
+        });
+        let text = of(&none, &one);
+        assert!(text.contains("| cpu (software) | vulkan |"), "{text}");
+        assert!(text.contains("not results of a GPU"), "{text}");
     }
 
     #[test]

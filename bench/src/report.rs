@@ -300,10 +300,10 @@ impl Report {
     #[must_use]
     pub fn new(inventory: &Inventory) -> Self {
         let devices = device_lines(inventory);
-        let gpus = |of: fn(&DeviceLine) -> &str| {
+        let gpus = |of: fn(&DeviceLine) -> String| {
             let is_host = |device: &&DeviceLine| device.backend == BackendKind::Host.to_string();
             let all = devices.iter().filter(|device| !is_host(device)).map(of);
-            let mut names: Vec<&str> = Vec::new();
+            let mut names: Vec<String> = Vec::new();
             for name in all {
                 if !names.contains(&name) {
                     names.push(name);
@@ -318,8 +318,8 @@ impl Report {
             commit: COMMIT.into(),
             date: now(),
             command: command(),
-            device: gpus(|device| &device.name),
-            driver: gpus(|device| &device.driver),
+            device: gpus(DeviceLine::marked_name),
+            driver: gpus(|device| device.driver.clone()),
             devices,
             rows: Vec::new(),
         }

@@ -103,7 +103,7 @@ fn clocks(
         if only.is_some_and(|only| only.index() != found.index()) {
             continue;
         }
-        let name = format!("{} {}", found.info().backend, found.info().name);
+        let name = format!("{} {}", found.info().backend, found.info().marked_name());
         match found.open().and_then(|device| device.clock()) {
             Ok(clock) => clocks.push(Watched {
                 index: found.index(),

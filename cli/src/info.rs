@@ -166,6 +166,11 @@ fn print(inventory: &Inventory) {
     for found in inventory.devices() {
         let info = found.info();
         say!("{} {} \"{}\"", found.index(), info.backend, info.name);
+        if info.software {
+            say!(
+                "    software: it computes on the host's processors, and no result of it counts as a result of a GPU"
+            );
+        }
         if let Some(error) = found.rejected() {
             say!("    cannot be used: {error}");
         }
@@ -221,6 +226,7 @@ fn to_json(inventory: &Inventory) -> Value {
                 "driver_uuid": info.driver_uuid.map(|uuid| uuid.to_string()),
                 "luid": info.luid,
                 "driver": info.driver,
+                "software": info.software,
                 "same_gpu_as": same_gpu(inventory, found),
                 "rejected": found.rejected().map(ToString::to_string),
                 "capabilities": found.rejected().is_none().then(|| json!({

@@ -108,6 +108,8 @@ pub struct Info {
     pub luid: Option<[u8; 8]>,
     /// Driver name and version, as the driver words it.
     pub driver: String,
+    /// True if the driver computes on the host's processors in place of a GPU. No result of it counts as a result of a GPU.
+    pub software: bool,
     /// What it can do.
     pub capabilities: Capabilities,
 }
@@ -117,6 +119,13 @@ impl Info {
     #[must_use]
     pub fn same_gpu(&self, other: &Self) -> bool {
         self.uuid.is_some() && self.uuid == other.uuid
+    }
+
+    /// The device's name for reports, which says if the device is software.
+    #[must_use]
+    pub fn marked_name(&self) -> String {
+        let mark = if self.software { " (software)" } else { "" };
+        format!("{}{mark}", self.name)
     }
 }
 

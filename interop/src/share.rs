@@ -143,7 +143,7 @@ fn describe(device: &Device) -> String {
     let uuid = info
         .uuid
         .map_or_else(|| "no UUID".into(), |uuid| uuid.to_string());
-    format!("{} {} #{number} ({uuid})", info.backend, info.name)
+    format!("{} {} #{number} ({uuid})", info.backend, info.marked_name())
 }
 
 #[cfg(test)]

@@ -107,7 +107,8 @@ impl Devices {
     }
 }
 
-/// What a usable device is called where it is a subject: with its number only if another has the same name.
+/// What a usable device is called where it is a subject: with its number only if another has the same name. The name says
+/// if it is software, and so does every outcome that is recorded of it.
 #[must_use]
 pub fn name_of(inventory: &Inventory, found: &Found) -> String {
     let info = found.info();
@@ -122,7 +123,7 @@ pub fn name_of(inventory: &Inventory, found: &Found) -> String {
     } else {
         String::new()
     };
-    format!("{} {}{number}", info.backend, info.name)
+    format!("{} {}{number}", info.backend, info.marked_name())
 }
 
 /// What is not part of any subject, with the reasons: backends that are absent, devices that are refused.
@@ -144,6 +145,7 @@ pub fn device_lines(inventory: &Inventory) -> Vec<DeviceLine> {
             name: info.name.clone(),
             uuid: info.uuid.map(|uuid| uuid.to_string()),
             driver: info.driver.clone(),
+            software: info.software,
         }
     };
     inventory.devices().iter().map(line).collect()

@@ -34,7 +34,10 @@ fn recorded() -> Option<[Report; 2]> {
         [first, second] => {
             let of = |text: Option<String>| {
                 let text = text.expect("both are recorded, or neither");
-                Report::from_json(&text).expect("a recorded run")
+                let report = Report::from_json(&text).expect("a recorded run");
+                let software = report.devices.iter().any(|device| device.software);
+                assert!(!software, "a recording is not a GPU's alone");
+                report
             };
             Some([of(first), of(second)])
         }

@@ -242,7 +242,7 @@ fn list(inventory: &Inventory) {
 }
 
 fn name(found: &Found) -> String {
-    format!("{} {}", found.info().backend, found.info().name)
+    format!("{} {}", found.info().backend, found.info().marked_name())
 }
 
 /// The devices asked for, else CUDA for the producer and Vulkan on the same GPU for the consumer,

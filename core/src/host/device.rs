@@ -70,6 +70,8 @@ impl Device {
             driver_uuid: None,
             luid: None,
             driver: concat!("syncline-core ", env!("CARGO_PKG_VERSION")).into(),
+            // It stands in for no GPU.
+            software: false,
             capabilities: Capabilities {
                 native_timelines: true,
                 timestamp_bits: 64,

@@ -59,6 +59,7 @@ fn party(kind: Kind, in_process: u32, device: u64) -> Party {
         driver_uuid: (backend == BackendKind::Vulkan).then_some(Uuid([2; 16])),
         luid: None,
         driver: String::new(),
+        software: false,
         capabilities: Capabilities {
             timestamp_bits: times,
             exports: exports.to_vec(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Ending, Record, Report};
+use super::{Ending, Record, Report, warning};
 
 /// How many subjects stand side by side on a terminal.
 const COLUMNS: usize = 12;
@@ -196,9 +196,10 @@ pub(super) fn page(report: &Report, recorded: &str) -> String {
         text,
         "This page is made from the recording, `{recorded}`, by `syncline conformance --matrix`, and a test compares the two.\n"
     );
+    text.push_str(warning(&report.devices));
     text.push_str("| device | API | driver |\n|---|---|---|\n");
     for device in &report.devices {
-        let (name, backend, driver) = (&device.name, &device.backend, &device.driver);
+        let (name, backend, driver) = (device.marked_name(), &device.backend, &device.driver);
         let _ = writeln!(text, "| {name} | {backend} | {driver} |");
     }
     text.push_str(
@@ -239,6 +240,7 @@ pub(super) fn page(report: &Report, recorded: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::DeviceLine;
 
     fn record(id: &str, rules: &[&str], subject: &str, outcome: Ending) -> Record {
         Record {
@@ -298,5 +300,21 @@ mod tests {
         let page = page(&report, "somewhere.json");
         assert!(page.contains("| T10 | ok | known |"), "{page}");
         assert!(page.contains("for \\| a reason"), "{page}");
+        assert!(!page.contains("software"), "{page}");
+    }
+
+    #[test]
+    fn a_page_says_which_devices_are_software() {
+        let device = DeviceLine {
+            index: 0,
+            backend: "vulkan".into(),
+            name: "cpu".into(),
+            uuid: None,
+            driver: "mine".into(),
+            software: true,
+        };
+        let page = page(&Report::new(vec![device]), "somewhere.json");
+        assert!(page.contains("| cpu (software) | vulkan |"), "{page}");
+        assert!(page.contains("not results of a GPU"), "{page}");
     }
 }

@@ -57,6 +57,28 @@ pub struct DeviceLine {
     pub uuid: Option<String>,
     /// Its driver.
     pub driver: String,
+    /// True if it is software: none of its results counts as a result of a GPU.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub software: bool,
+}
+
+impl DeviceLine {
+    /// Its name for tables, which says if it is software.
+    #[must_use]
+    pub fn marked_name(&self) -> String {
+        let mark = if self.software { " (software)" } else { "" };
+        format!("{}{mark}", self.name)
+    }
+}
+
+/// What a page says of its recordings, if they have a device that is software.
+#[must_use]
+pub fn warning<'d>(devices: impl IntoIterator<Item = &'d DeviceLine>) -> &'static str {
+    if devices.into_iter().any(|device| device.software) {
+        "**Devices marked as *software* compute on the host's processors. Their results are not results of a GPU.**\n\n"
+    } else {
+        ""
+    }
 }
 
 /// A whole run.

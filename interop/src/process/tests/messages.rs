@@ -234,6 +234,7 @@ fn what_is_too_much_is_not_sent() {
         driver_uuid: None,
         luid: None,
         driver: String::new(),
+        software: false,
         capabilities: Capabilities::default(),
     };
     let id = PartyId {

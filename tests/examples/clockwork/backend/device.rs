@@ -110,6 +110,7 @@ fn info() -> Info {
         driver_uuid: None,
         luid: None,
         driver: "clockwork 1".into(),
+        software: false,
         capabilities: Capabilities {
             native_timelines: true,
             timestamp_bits: 64,

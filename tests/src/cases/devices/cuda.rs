@@ -513,10 +513,16 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
         info.luid
     );
     // SAFETY: the library is loaded already, and stays so.
-    let attribute = unsafe {
-        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
-        libc::dlsym(library, c"cuDeviceGetAttribute".as_ptr())
-    };
+    let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+    // SAFETY: as above. Only this project's software driver has the function.
+    let software = unsafe { libc::dlsym(library, c"synclineSoftwareDriver".as_ptr()) };
+    check!(
+        info.software != software.is_null(),
+        "software: {}",
+        info.software
+    );
+    // SAFETY: as above.
+    let attribute = unsafe { libc::dlsym(library, c"cuDeviceGetAttribute".as_ptr()) };
     check!(!attribute.is_null(), "there is no cuDeviceGetAttribute");
     // SAFETY: cuda.h has always declared it so.
     let attribute: Attribute = unsafe { std::mem::transmute(attribute) };

@@ -129,7 +129,10 @@ fn as_driver(world: &World<Equipped>) -> Verdict {
         let info = device.info();
         match device.library() {
             Device::Host(_) => check!(
-                info.driver_uuid.is_none() && info.luid.is_none() && info.parent_uuid.is_none(),
+                info.driver_uuid.is_none()
+                    && info.luid.is_none()
+                    && info.parent_uuid.is_none()
+                    && !info.software,
                 "the host has an identity that only GPUs have"
             ),
             #[cfg(feature = "cuda")]

@@ -413,6 +413,13 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
         "the LUID is {:?}, not {luid:?}",
         info.luid
     );
+    let software = all.properties.device_type == vk::PhysicalDeviceType::CPU;
+    check!(
+        info.software == software,
+        "software: {}, and its type is {:?}",
+        info.software,
+        all.properties.device_type
+    );
     let can = &info.capabilities;
     check!(
         can.max_value_difference == timelines.max_timeline_semaphore_value_difference,
