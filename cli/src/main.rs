@@ -7,11 +7,13 @@ mod demo;
 mod failure;
 mod info;
 mod output;
+mod software;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use syncline::{BackendKind, Error, Inventory, ProbeOptions};
+use syncline::{BackendKind, Error, Found, Inventory, ProbeOptions};
 use syncline_conformance::inventory::Devices;
 
 use failure::Failure;
@@ -30,6 +32,9 @@ struct Cli {
     command: Option<Command>,
     #[command(flatten)]
     demo: demo::Args,
+    /// CUDA and Vulkan on this machine's processors, by the software drivers that come with Syncline. No GPU is used
+    #[arg(long, global = true)]
+    software: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -54,14 +59,11 @@ fn main() -> ExitCode {
         return done;
     }
     // Bad usage exits with 2 from here.
-    let cli = Cli::parse();
-    let ended = match cli.command {
-        Some(Command::Info(args)) => info::run(&args),
-        Some(Command::Demo(args)) => demo::run(&args),
-        Some(Command::Conformance(args)) => conformance::run(&args),
-        Some(Command::Bench(args)) => bench::run(&args),
-        Some(Command::Clocks(args)) => clocks::run(&args),
-        None => demo::run(&cli.demo),
+    let cli = Cli::parse_from(arguments());
+    let ended = if cli.software && !software::is_on() {
+        software::run_again()
+    } else {
+        run(&cli)
     };
     ended.unwrap_or_else(|failure| {
         output::complain(format_args!("error: {failure}"));
@@ -69,9 +71,35 @@ fn main() -> ExitCode {
     })
 }
 
+/// The command line. In front of a subcommand clap takes `--software` for an option of the demo, so it goes to the end.
+fn arguments() -> Vec<OsString> {
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    if arguments.get(1).is_some_and(|first| first == "--software") {
+        arguments[1..].rotate_left(1);
+    }
+    arguments
+}
+
+fn run(cli: &Cli) -> Result<ExitCode, Failure> {
+    if cli.software {
+        software::check()?;
+    }
+    match &cli.command {
+        Some(Command::Info(args)) => info::run(args),
+        Some(Command::Demo(args)) => demo::run(args),
+        Some(Command::Conformance(args)) => conformance::run(args),
+        Some(Command::Bench(args)) => bench::run(args),
+        Some(Command::Clocks(args)) => clocks::run(args),
+        None => demo::run(&cli.demo),
+    }
+}
+
 /// Looks for devices. Whoever asks for validation does not want a run without it.
 fn probe(validation: bool) -> Result<Inventory, Failure> {
     let inventory = Inventory::probe(&ProbeOptions { validation });
+    if software::is_on() {
+        software::refuse_gpus(inventory.devices().iter().map(Found::info))?;
+    }
     let absent = inventory.unavailable().iter().find(|error| {
         matches!(error, Error::Unavailable { backend, .. } if *backend == BackendKind::Vulkan)
     });

@@ -65,9 +65,9 @@ struct Ended {
 pub(super) fn run(args: &Args, victim: Victim, inventory: &Inventory) -> Result<ExitCode, Failure> {
     let name = format!("syncline-demo-{}", std::process::id());
     let socket = std::env::temp_dir().join(name);
-    let consumer = start(args, "--listen", "--consumer", &args.consumer, &socket)?;
+    let consumer = start(args, "--listen", &socket)?;
     let mut pair = Pair {
-        producer: start(args, "--connect", "--producer", &args.producer, &socket)?,
+        producer: start(args, "--connect", &socket)?,
         consumer,
         socket,
     };
@@ -198,13 +198,7 @@ fn fault(killed: u32, compared: &[String], ended: &Ended) -> Option<String> {
     Some(format!("it does not say {missing:?}"))
 }
 
-fn start(
-    args: &Args,
-    end: &str,
-    role: &str,
-    device: &Option<String>,
-    socket: &Path,
-) -> Result<Child, Failure> {
+fn start(args: &Args, end: &str, socket: &Path) -> Result<Child, Failure> {
     let own = std::env::current_exe().map_err(|error| broken(&error.to_string()))?;
     let mut command = Command::new(own);
     command
@@ -215,9 +209,7 @@ fn start(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    if let Some(device) = device {
-        command.args([role, device]);
-    }
+    super::pass_devices(args, &mut command);
     if args.no_sync {
         command.arg("--no-sync");
     }

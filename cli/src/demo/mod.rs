@@ -8,7 +8,7 @@ mod runs;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
@@ -245,31 +245,55 @@ fn name(found: &Found) -> String {
     format!("{} {}", found.info().backend, found.info().marked_name())
 }
 
-/// The devices asked for, else CUDA for the producer and Vulkan on the same GPU for the consumer,
-/// else what comes nearest.
-fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
-    let host = || inventory.of(BackendKind::Host).next();
+/// The devices of both roles: those asked for, else CUDA for the producer and Vulkan on the same GPU for the consumer, else what
+/// comes nearest. Two processes that are asked for the same devices choose the same pair.
+fn select<'i>(inventory: &'i Inventory, args: &Args) -> Result<[&'i Found; 2], Failure> {
     let none = || Failure::Words("there is no device at all".into());
-    let producer = match &args.producer {
-        Some(asked) => inventory.select(asked)?,
-        None => inventory
-            .of(BackendKind::Cuda)
-            .next()
-            .or_else(host)
-            .ok_or_else(none)?,
+    let asked = |device: &Option<String>| {
+        let device = device.as_deref();
+        device.map(|asked| inventory.select(asked)).transpose()
     };
-    let mut vulkan = inventory.of(BackendKind::Vulkan);
-    let consumer = match &args.consumer {
-        Some(asked) => inventory.select(asked)?,
-        None => {
-            let same = inventory
+    let (producer, consumer) = (asked(&args.producer)?, asked(&args.consumer)?);
+    // The first of a backend that is one GPU with the other role's device, else the first.
+    let of = |backend, other: Option<&Found>| {
+        let same = |found: &&Found| match other {
+            Some(other) => found.info().same_gpu(other.info()),
+            None => inventory
                 .of(BackendKind::Vulkan)
-                .find(|found| found.info().same_gpu(producer.info()));
-            same.or_else(|| vulkan.next())
-                .or_else(host)
-                .ok_or_else(none)?
-        }
+                .any(|vulkan| found.info().same_gpu(vulkan.info())),
+        };
+        let first = || inventory.of(backend).next();
+        let host = || inventory.of(BackendKind::Host).next();
+        let same = inventory.of(backend).find(same);
+        same.or_else(first).or_else(host).ok_or_else(none)
     };
+    let producer = match producer {
+        Some(producer) => producer,
+        None => of(BackendKind::Cuda, consumer)?,
+    };
+    let consumer = match consumer {
+        Some(consumer) => consumer,
+        None => of(BackendKind::Vulkan, Some(producer))?,
+    };
+    Ok([producer, consumer])
+}
+
+/// Has another process choose the same devices.
+fn pass_devices(args: &Args, command: &mut Command) {
+    let devices = [
+        ("--producer", &args.producer),
+        ("--consumer", &args.consumer),
+    ];
+    for (role, device) in devices {
+        if let Some(device) = device {
+            command.args([role, device]);
+        }
+    }
+}
+
+/// Opens the devices of both roles, and tells why it is these.
+fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
+    let [producer, consumer] = select(inventory, args)?;
     let mut why: Vec<String> = Vec::new();
     if args.producer.is_some() || args.consumer.is_some() {
         why.push("asked for on the command line".into());

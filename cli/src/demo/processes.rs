@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use syncline::process::{Endpoint, Listener};
-use syncline::{BackendKind, Device, Error, Found, Inventory};
+use syncline::{Device, Error, Inventory};
 
 use super::kill::Victim;
 use super::{Args, Verdict, name, picture, progress, reference};
@@ -130,9 +130,7 @@ fn start(args: &Args, socket: Stdio) -> Result<Child, Failure> {
         .args(["--size", &args.size.to_string()])
         .stdin(socket)
         .stdout(Stdio::null());
-    if let Some(producer) = &args.producer {
-        command.args(["--producer", producer]);
-    }
+    super::pass_devices(args, &mut command);
     if args.no_sync {
         command.arg("--no-sync");
     }
@@ -140,27 +138,12 @@ fn start(args: &Args, socket: Stdio) -> Result<Child, Failure> {
     started.map_err(|error| Failure::Words(format!("the producer cannot be started: {error}")))
 }
 
-/// The device of a role: the one asked for, else CUDA to simulate and Vulkan to shade, else the host.
+/// The device of a role.
 fn device(inventory: &Inventory, role: Role, args: &Args) -> Result<(Device, String), Failure> {
-    let (asked, usual) = match role {
-        Role::Producer => (&args.producer, BackendKind::Cuda),
-        Role::Consumer => (&args.consumer, BackendKind::Vulkan),
-    };
-    let none = || Failure::Words("there is no device at all".into());
-    let first = |kind| inventory.of(kind).next();
-    // Of several the one that the other process is likely to have, too.
-    let same = |found: &&Found| {
-        let mut others = inventory.of(BackendKind::Cuda);
-        others.any(|other| other.info().same_gpu(found.info()))
-    };
-    let found = match asked {
-        Some(asked) => inventory.select(asked)?,
-        None => inventory
-            .of(usual)
-            .find(same)
-            .or_else(|| first(usual))
-            .or_else(|| first(BackendKind::Host))
-            .ok_or_else(none)?,
+    let [producer, consumer] = super::select(inventory, args)?;
+    let found = match role {
+        Role::Producer => producer,
+        Role::Consumer => consumer,
     };
     Ok((found.open()?, name(found)))
 }

@@ -1,4 +1,5 @@
 //! The command as a user meets it.
 
 mod processes;
+mod software;
 mod usage;

@@ -352,7 +352,7 @@ impl Follower {
             });
         Track {
             queue: self.queue.clone(),
-            device: self.device.name.clone(),
+            device: self.device.marked_name(),
             backend: self.device.backend,
             gpu: self.device.uuid,
             position: self.position,

@@ -400,7 +400,13 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
         let instance = device.instance();
         instance.get_physical_device_properties2(device.physical(), &mut all);
     }
+    let kind = all.properties.device_type;
     let info = device.info();
+    check!(
+        info.software == (kind == vk::PhysicalDeviceType::CPU),
+        "software: {}, and its type is {kind:?}",
+        info.software
+    );
     check!(
         info.uuid == Some(Uuid(id.device_uuid)) && info.driver_uuid == Some(Uuid(id.driver_uuid)),
         "the UUIDs are {:?} and {:?}",
@@ -412,13 +418,6 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
         info.luid == luid,
         "the LUID is {:?}, not {luid:?}",
         info.luid
-    );
-    let software = all.properties.device_type == vk::PhysicalDeviceType::CPU;
-    check!(
-        info.software == software,
-        "software: {}, and its type is {:?}",
-        info.software,
-        all.properties.device_type
     );
     let can = &info.capabilities;
     check!(

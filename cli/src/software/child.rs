@@ -1,0 +1,52 @@
+//! Runs a child process in place of this one: the same signals, and the same end.
+#![allow(unsafe_code, reason = "waits for signals")]
+
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitCode};
+
+/// The signals by which users and shells end a command.
+const ENDS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Runs `command` to its end. A signal to end goes to the child, so that the caller can clean up behind it.
+///
+/// Call this before the process has a second thread, which could take the signals.
+///
+/// # Errors
+/// The system's.
+pub(super) fn run(command: &mut Command) -> io::Result<ExitCode> {
+    let signals = block();
+    // The standard library starts children with no signal blocked.
+    let mut child = command.spawn()?;
+    wait(&mut child, &signals)
+}
+
+fn block() -> libc::sigset_t {
+    // SAFETY: `sigemptyset` makes a valid set of any memory, the signals exist, and this thread's mask may be changed.
+    unsafe {
+        let mut signals = std::mem::zeroed();
+        libc::sigemptyset(&raw mut signals);
+        for signal in ENDS.into_iter().chain([libc::SIGCHLD]) {
+            libc::sigaddset(&raw mut signals, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut());
+        signals
+    }
+}
+
+fn wait(child: &mut Child, signals: &libc::sigset_t) -> io::Result<ExitCode> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            let code = status.code().or_else(|| Some(128 + status.signal()?));
+            let code = code.and_then(|code| u8::try_from(code).ok());
+            return Ok(ExitCode::from(code.unwrap_or(2)));
+        }
+        let mut signal = 0;
+        // SAFETY: a valid set, and a place for one integer. The end of the child is among the signals.
+        unsafe { libc::sigwait(signals, &raw mut signal) };
+        if let (true, Ok(process)) = (ENDS.contains(&signal), child.id().try_into()) {
+            // SAFETY: the child has not been reaped, so that the number is still its own.
+            unsafe { libc::kill(process, signal) };
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! `--software`: CUDA and Vulkan without a GPU.
+
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// The command, with the machine's own Vulkan drivers and a folder of its own for temporary files.
+fn syncline(arguments: &[&str], temporary: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+    command
+        .args(arguments)
+        .env("TMPDIR", temporary)
+        .env_remove("SYNCLINE_SOFTWARE")
+        .env_remove("SYNCLINE_CUDA_DRIVER");
+    command
+}
+
+/// An empty folder of a test's own.
+fn scratch(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("software-{name}"));
+    // Fails if it was not there.
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("a folder");
+    path
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).expect("the folder").next().is_none()
+}
+
+/// Runs it, expects this exit code and no file left behind, and returns what went to standard output and standard error.
+fn ends_with(code: i32, name: &str, arguments: &[&str]) -> (String, String) {
+    let temporary = scratch(name);
+    ends(code, syncline(arguments, &temporary), &temporary)
+}
+
+fn ends(code: i32, mut command: Command, temporary: &Path) -> (String, String) {
+    let output = command.output().expect("the command starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    let (out, error) = (text(output.stdout), text(output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{command:?}: {out}{error}"
+    );
+    assert!(is_empty(temporary), "{command:?} leaves files behind");
+    (out, error)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// The devices of one backend, as `info --json` or a report lists them.
+fn of<'r>(report: &'r Value, backend: &str) -> Vec<&'r Value> {
+    let devices = report["devices"].as_array().expect("a list").iter();
+    devices
+        .filter(|device| device["backend"] == backend)
+        .collect()
+}
+
+/// True if there is a Vulkan driver in software. Without one CUDA has nothing to share with.
+fn has_vulkan(name: &str) -> bool {
+    let (out, _) = ends_with(0, name, &["info", "--software", "--json"]);
+    let has = !of(&json(&out), "vulkan").is_empty();
+    if !has {
+        eprintln!("skipped: no Vulkan driver in software (Debian: mesa-vulkan-drivers)");
+    }
+    has
+}
+
+#[test]
+fn every_device_says_that_it_is_software() {
+    // In front of the subcommand, too.
+    for arguments in [
+        ["info", "--software", "--json"],
+        ["--software", "info", "--json"],
+    ] {
+        let (out, _) = ends_with(0, "info", &arguments);
+        let info = json(&out);
+        assert!(!of(&info, "cuda").is_empty(), "{out}");
+        for device in [of(&info, "cuda"), of(&info, "vulkan")].concat() {
+            assert_eq!(device["software"], true, "{device}");
+        }
+        assert_eq!(of(&info, "host")[0]["software"], false);
+    }
+    let (out, _) = ends_with(0, "info", &["info", "--software"]);
+    assert!(
+        out.contains("no result of it counts as a result of a GPU"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_vulkan_device_is_one_gpu_with_a_cuda_device() {
+    if !has_vulkan("one-gpu") {
+        return;
+    }
+    let (out, _) = ends_with(0, "one-gpu", &["info", "--software", "--json"]);
+    let info = json(&out);
+    for device in of(&info, "vulkan") {
+        let same = device["same_gpu_as"].as_array().expect("a list");
+        assert_eq!(same.len(), 1, "{device}");
+    }
+}
+
+#[test]
+fn frames_of_cuda_and_vulkan_on_one_timeline_are_right() {
+    if !has_vulkan("demo") {
+        return;
+    }
+    let demo = [
+        "demo",
+        "--software",
+        "--frames",
+        "20",
+        "--size",
+        "64",
+        "--json",
+    ];
+    let (out, _) = ends_with(0, "demo", &demo);
+    let report = json(&out);
+    assert_eq!(
+        (&report["verified"], &report["wrong"]),
+        (&20.into(), &0.into()),
+        "{out}"
+    );
+    let text = |key: &str| report[key].as_str().expect("words").to_owned();
+    assert!(
+        text("producer").starts_with("cuda ") && text("producer").ends_with("(software)"),
+        "{out}"
+    );
+    assert!(
+        text("consumer").starts_with("vulkan ") && text("consumer").ends_with("(software)"),
+        "{out}"
+    );
+    assert_eq!(report["mechanism"], NATIVE, "{out}");
+    for device in [of(&report, "cuda"), of(&report, "vulkan")].concat() {
+        assert_eq!(device["software"], true, "{device}");
+    }
+}
+
+/// What a link says where both APIs have one semaphore.
+const NATIVE: &str = "an external semaphore";
+
+/// The control: without the waits the frames that come are not the right ones.
+#[test]
+fn without_the_waits_frames_are_wrong() {
+    if !has_vulkan("no-sync") {
+        return;
+    }
+    for processes in [&[][..], &["--processes"]] {
+        let demo = [
+            "demo",
+            "--software",
+            "--no-sync",
+            "--frames",
+            "20",
+            "--size",
+            "64",
+            "--json",
+        ];
+        let (out, _) = ends_with(1, "no-sync", &[&demo, processes].concat());
+        assert!(json(&out)["wrong"].as_u64() > Some(0), "{out}");
+    }
+}
+
+#[test]
+fn two_processes_share_a_semaphore_and_outlive_each_other() {
+    if !has_vulkan("processes") {
+        return;
+    }
+    let size = ["--software", "--size", "64", "--json"];
+    let demo = [&["demo", "--processes", "--frames", "20"], &size[..]].concat();
+    let (out, _) = ends_with(0, "processes", &demo);
+    let report = json(&out);
+    assert_eq!(
+        (&report["verified"], &report["wrong"]),
+        (&20.into(), &0.into()),
+        "{out}"
+    );
+    assert_eq!(report["mechanism"], NATIVE, "{out}");
+    for victim in ["producer", "consumer"] {
+        let demo = [&["demo", "--kill", victim], &size[..]].concat();
+        let (out, _) = ends_with(0, "processes", &demo);
+        assert_eq!(json(&out)["exit_code_of_the_other"], 3, "{out}");
+    }
+}
+
+#[test]
+fn the_suite_names_what_is_software() {
+    let folder = scratch("suite-report");
+    let file = folder.join("report.json");
+    let path = file.to_str().expect("UTF-8");
+    let suite = [
+        "conformance",
+        "--software",
+        "--device",
+        "cuda",
+        "--filter",
+        "D2",
+        "--json",
+        path,
+    ];
+    ends_with(0, "suite", &suite);
+    let report = json(&fs::read_to_string(&file).expect("the report"));
+    let cases = report["cases"].as_array().expect("a list");
+    assert!(!cases.is_empty());
+    for case in cases {
+        let subject = case["subject"].as_str().expect("words");
+        assert!(subject.contains("(software)"), "{subject}");
+    }
+    let (page, _) = ends_with(0, "suite", &["conformance", "--matrix", path]);
+    assert!(
+        page.contains("Their results are not results of a GPU"),
+        "{page}"
+    );
+}
+
+#[test]
+fn without_a_vulkan_driver_the_host_takes_its_part() {
+    let temporary = scratch("no-vulkan");
+    let mut command = syncline(&["--software", "--frames", "9", "--size", "64"], &temporary);
+    command
+        .env("VK_DRIVER_FILES", "/nonexistent.json")
+        .env("VK_ICD_FILENAMES", "/nonexistent.json");
+    let (out, _) = ends(0, command, &temporary);
+    for part in [
+        "producer   cuda",
+        "consumer   host",
+        "mesa-vulkan-drivers",
+        "9 of 9 frames, 0 wrong",
+    ] {
+        assert!(out.contains(part), "no {part:?} in: {out}");
+    }
+}
+
+#[test]
+fn a_library_that_is_missing_is_named_and_nothing_runs() {
+    let (folder, temporary) = (scratch("alone"), scratch("alone-temporary"));
+    let alone = folder.join("syncline");
+    fs::hard_link(env!("CARGO_BIN_EXE_syncline"), &alone).expect("a link");
+    let mut command = Command::new(&alone);
+    command
+        .args(["info", "--software"])
+        .env("TMPDIR", &temporary);
+    let (out, error) = ends(2, command, &temporary);
+    assert!(out.is_empty(), "{out}");
+    assert!(
+        error.contains("libsyncline_software_cuda.so beside the command"),
+        "{error}"
+    );
+}
+
+/// The command ends as its child does, and cleans up behind it.
+#[test]
+fn a_signal_ends_the_child_and_leaves_nothing() {
+    let temporary = scratch("signal");
+    let mut command = syncline(&["clocks", "--software", "--for", "600"], &temporary);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().expect("its output"));
+    out.read_line(&mut line).expect("a line");
+    assert!(!is_empty(&temporary));
+    let kill = Command::new("kill").arg(child.id().to_string()).status();
+    assert!(kill.expect("kill").success());
+    let status = child.wait().expect("it ends");
+    assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
+    assert!(is_empty(&temporary));
+    // The child has the other end, and no more comes once it is dead.
+    let rest = out.lines().map_while(Result::ok).count();
+    assert!(rest < 600, "{rest}");
+}
+
+#[test]
+fn a_driver_that_is_none_is_refused_by_name() {
+    let temporary = scratch("no-driver");
+    for (path, why) in [
+        ("libm.so.6", "is no CUDA driver"),
+        ("/nonexistent/libcuda.so", "cannot be loaded"),
+    ] {
+        let mut command = syncline(&["info", "--json"], &temporary);
+        command.env("SYNCLINE_CUDA_DRIVER", path);
+        let (out, _) = ends(0, command, &temporary);
+        let reasons = json(&out)["unavailable"].to_string();
+        for part in [path, why, "SYNCLINE_CUDA_DRIVER names the library"] {
+            assert!(reasons.contains(part), "no {part:?} in: {reasons}");
+        }
+    }
+}
