@@ -87,15 +87,11 @@ fn two_drivers_do_not() {
         assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.contains("two CUDA drivers"), "{text}");
-        let names = [
-            library().display().to_string(),
-            "two-drivers/libcuda.so".into(),
-        ];
-        for name in names.iter().map(|name| name.rsplit('/').next().unwrap()) {
-            assert!(
-                text.contains(name) || text.contains("libcuda.so.1"),
-                "no {name} in: {text}"
-            );
+        for library in [
+            "two-drivers/libcuda.so.1 is used",
+            "two-drivers/libcuda.so is loaded",
+        ] {
+            assert!(text.contains(library), "no {library:?} in: {text}");
         }
     }
 }

@@ -2,8 +2,9 @@
 #![allow(unsafe_code, reason = "waits for signals")]
 
 use std::io;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode};
+use std::ptr::null_mut;
 
 /// The signals by which users and shells end a command.
 const ENDS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
@@ -15,23 +16,25 @@ const ENDS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc:
 /// # Errors
 /// The system's.
 pub(super) fn run(command: &mut Command) -> io::Result<ExitCode> {
-    let signals = block();
-    // The standard library starts children with no signal blocked.
-    let mut child = command.spawn()?;
-    wait(&mut child, &signals)
-}
-
-fn block() -> libc::sigset_t {
     // SAFETY: `sigemptyset` makes a valid set of any memory, the signals exist, and this thread's mask may be changed.
-    unsafe {
-        let mut signals = std::mem::zeroed();
+    let (signals, before) = unsafe {
+        let (mut signals, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&raw mut signals);
         for signal in ENDS.into_iter().chain([libc::SIGCHLD]) {
             libc::sigaddset(&raw mut signals, signal);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut());
-        signals
-    }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, &raw mut before);
+        (signals, before)
+    };
+    let unblock = move || {
+        // SAFETY: a valid set. The call is allowed between `fork` and `exec`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut()) };
+        Ok(())
+    };
+    // SAFETY: `unblock` makes that call and nothing else.
+    unsafe { command.pre_exec(unblock) };
+    let mut child = command.spawn()?;
+    wait(&mut child, &signals)
 }
 
 fn wait(child: &mut Child, signals: &libc::sigset_t) -> io::Result<ExitCode> {

@@ -3,10 +3,10 @@
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -140,14 +140,15 @@ fn frames_of_cuda_and_vulkan_on_one_timeline_are_right() {
         text("consumer").starts_with("vulkan ") && text("consumer").ends_with("(software)"),
         "{out}"
     );
-    assert_eq!(report["mechanism"], NATIVE, "{out}");
+    let mechanism = report["mechanism"].as_str().expect("words");
+    assert!(mechanism.starts_with(NATIVE), "{out}");
     for device in [of(&report, "cuda"), of(&report, "vulkan")].concat() {
         assert_eq!(device["software"], true, "{device}");
     }
 }
 
 /// What a link says where both APIs have one semaphore.
-const NATIVE: &str = "an external semaphore";
+const NATIVE: &str = "external timeline semaphore";
 
 /// The control: without the waits the frames that come are not the right ones.
 #[test]
@@ -185,7 +186,8 @@ fn two_processes_share_a_semaphore_and_outlive_each_other() {
         (&20.into(), &0.into()),
         "{out}"
     );
-    assert_eq!(report["mechanism"], NATIVE, "{out}");
+    let mechanism = report["mechanism"].as_str().expect("words");
+    assert!(mechanism.starts_with(NATIVE), "{out}");
     for victim in ["producer", "consumer"] {
         let demo = [&["demo", "--kill", victim], &size[..]].concat();
         let (out, _) = ends_with(0, "processes", &demo);
@@ -258,27 +260,40 @@ fn a_library_that_is_missing_is_named_and_nothing_runs() {
     );
 }
 
+/// A child that does not outlive its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The command ends as its child does, and cleans up behind it.
 #[test]
 fn a_signal_ends_the_child_and_leaves_nothing() {
     let temporary = scratch("signal");
-    let mut command = syncline(&["clocks", "--software", "--for", "600"], &temporary);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    let mut line = String::new();
-    let mut out = BufReader::new(child.stdout.take().expect("its output"));
-    out.read_line(&mut line).expect("a line");
+    let mut command = syncline(&["clocks", "--software", "--for", "60"], &temporary);
+    let started = command.stdout(Stdio::piped()).spawn();
+    let mut running = Running(started.expect("the command starts"));
+    let mut out = BufReader::new(running.0.stdout.take().expect("its output"));
+    let mut text = String::new();
+    out.read_line(&mut text).expect("a line");
     assert!(!is_empty(&temporary));
-    let kill = Command::new("kill").arg(child.id().to_string()).status();
+    let kill = Command::new("kill")
+        .arg(running.0.id().to_string())
+        .status();
     assert!(kill.expect("kill").success());
-    let status = child.wait().expect("it ends");
-    assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
+    // The child has the other end: there is an end to this once it is dead.
+    out.read_to_string(&mut text).expect("text");
+    let status = running.0.wait().expect("it ends");
+    assert_eq!(
+        (status.code(), status.signal()),
+        (Some(128 + 15), None),
+        "{text}"
+    );
     assert!(is_empty(&temporary));
-    // The child has the other end, and no more comes once it is dead.
-    let rest = out.lines().map_while(Result::ok).count();
-    assert!(rest < 600, "{rest}");
 }
 
 #[test]
