@@ -5,14 +5,15 @@
 //! drivers share semaphores. The processes that it starts inherit all of that.
 
 mod child;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+mod libraries;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 
 use std::env;
-use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use syncline::{BackendKind, Info};
@@ -72,7 +73,9 @@ pub(crate) fn refuse_gpus<'i>(devices: impl IntoIterator<Item = &'i Info>) -> Re
 
 /// Puts the software CUDA driver before the system's, under both names.
 #[cfg(feature = "cuda")]
-fn cuda(command: &mut Command, own: &Path, folder: &Folder) -> Result<(), Failure> {
+fn cuda(command: &mut Command, own: &std::path::Path, folder: &Folder) -> Result<(), Failure> {
+    use libraries::{joined, library};
+
     const PATHS: &str = "LD_LIBRARY_PATH";
     let library = library(own, "libsyncline_software_cuda.so")?;
     // Syncline asks for the first name first, cudarc for the second. Both must get one library.
@@ -85,28 +88,6 @@ fn cuda(command: &mut Command, own: &Path, folder: &Folder) -> Result<(), Failur
         .env(PATHS, joined(paths))
         .env(syncline::cuda::Driver::VARIABLE, driver);
     Ok(())
-}
-
-/// A library that was built with this command.
-fn library(own: &Path, name: &str) -> Result<PathBuf, Failure> {
-    let folder = own.parent().unwrap_or(Path::new("."));
-    // Cargo puts the libraries of a command's dependencies into the first one.
-    let places = [folder.join("deps").join(name), folder.join(name)];
-    let found = places.iter().find(|place| place.is_file());
-    found.cloned().ok_or_else(|| {
-        Failure::Words(format!(
-            "--software needs {name} beside the command, in {}; cargo builds it with the command, and `cargo install` does not \
-             copy it",
-            folder.display()
-        ))
-    })
-}
-
-/// Paths as environment variables list them. What is unset or empty is left out, as an empty path would mean this folder.
-fn joined(paths: impl IntoIterator<Item = Option<OsString>>) -> OsString {
-    let paths = paths.into_iter().flatten().filter(|path| !path.is_empty());
-    let paths: Vec<_> = paths.collect();
-    paths.join(":".as_ref())
 }
 
 /// A folder of this process alone, removed when this is dropped.
@@ -130,7 +111,7 @@ impl Folder {
     }
 
     #[cfg(feature = "cuda")]
-    fn link(&self, library: &Path, name: &str) -> Result<(), Failure> {
+    fn link(&self, library: &std::path::Path, name: &str) -> Result<(), Failure> {
         let link = self.0.join(name);
         std::os::unix::fs::symlink(library, &link).map_err(Failure::write(&link))
     }
@@ -147,24 +128,6 @@ mod tests {
     use syncline::backend::Device as _;
 
     use super::*;
-
-    #[test]
-    fn an_empty_path_is_left_out() {
-        let paths = ["/a", "", "/b"].map(|path| Some(path.into()));
-        assert_eq!(joined(paths), "/a:/b");
-        assert_eq!(joined([None, Some("/b".into())]), "/b");
-    }
-
-    #[test]
-    fn a_library_that_is_missing_is_named() {
-        let missing = library(Path::new("/nonexistent/syncline"), "libmine.so");
-        let text = missing.map_err(|failure| failure.to_string());
-        assert!(
-            text.as_ref()
-                .is_err_and(|text| text.contains("libmine.so beside the command, in /nonexistent")),
-            "{text:?}"
-        );
-    }
 
     #[test]
     fn a_gpu_is_refused() {

@@ -11,7 +11,8 @@ use std::process::Command;
 use syncline::vulkan::ash::{Entry, vk};
 use syncline_software_layer::{LAYER_NAME, LIBRARY, manifest};
 
-use super::{Folder, joined, library};
+use super::Folder;
+use super::libraries::{joined, library};
 use crate::failure::Failure;
 use crate::output::complain;
 
