@@ -41,8 +41,9 @@ pub(crate) fn run_again() -> Result<ExitCode, Failure> {
     cuda(&mut command, &own, &folder)?;
     #[cfg(feature = "vulkan")]
     vulkan::prepare(&mut command, &own, &folder)?;
-    child::run(&mut command)
-        .map_err(|error| Failure::Words(format!("{} cannot be run: {error}", own.display())))
+    let ended = child::run(&mut command);
+    drop(folder);
+    ended.map_err(|error| Failure::Words(format!("{} cannot be run: {error}", own.display())))
 }
 
 /// Checks what `--software` promises, in the process that it has started.
