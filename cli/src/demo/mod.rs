@@ -27,11 +27,11 @@ use syncline_conformance::report;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Frames to make
-    #[arg(long, default_value_t = 300, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    /// Frames to make; by default 60 with --software, which is slow
+    #[arg(long, default_value_t = usual(300, 60), value_parser = value_parser!(u32).range(1..=1_000_000))]
     frames: u32,
-    /// Width and height of a frame
-    #[arg(long, default_value_t = 512, value_parser = value_parser!(u32).range(16..=4096))]
+    /// Width and height of a frame; by default 128 with --software
+    #[arg(long, default_value_t = usual(512, 128), value_parser = value_parser!(u32).range(16..=4096))]
     size: u32,
     /// Who simulates: host, cuda, vulkan, or a device by name or index
     #[arg(long, value_name = "DEVICE")]
@@ -58,6 +58,15 @@ pub(crate) struct Args {
     across: processes::Options,
     #[command(flatten)]
     files: record::Files,
+}
+
+/// A default on the machine's devices, and one for software, which takes longer than a GPU by orders of magnitude.
+fn usual(default: u32, software: u32) -> u32 {
+    if crate::software::is_on() {
+        software
+    } else {
+        default
+    }
 }
 
 /// The devices of a run, and the words for why they were chosen.
