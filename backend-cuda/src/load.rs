@@ -18,18 +18,20 @@ const LIBRARIES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 const LIBRARIES: &[&str] = &["nvcuda.dll"];
 
 impl Driver {
-    /// The environment variable that names the library to load. Unset or empty: the system's CUDA driver.
+    /// The environment variable that names the library to load. Unset or empty: the system's CUDA
+    /// driver.
     pub const VARIABLE: &str = "SYNCLINE_CUDA_DRIVER";
 
     /// Loads and initializes the driver that [`Driver::VARIABLE`] names, else the system's.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: there is no driver, it is too old, or it finds no device. A library that is no CUDA driver
-    /// or too old is unloaded.
+    /// [`Error::Unavailable`]: there is no driver, it is too old, or it finds no device. A library
+    /// that is no CUDA driver or too old is unloaded.
     pub fn load() -> Result<Self> {
         match std::env::var_os(Self::VARIABLE) {
             Some(path) if !path.is_empty() => {
-                // SAFETY: the environment of a process decides which libraries it trusts, as with `LD_LIBRARY_PATH`.
+                // SAFETY: the environment of a process decides which libraries it trusts, as with
+                // `LD_LIBRARY_PATH`.
                 unsafe { Self::load_from(&path) }.map_err(|error| match error {
                     Error::Unavailable { backend, reason } => Error::Unavailable {
                         backend,
@@ -45,17 +47,18 @@ impl Driver {
         }
     }
 
-    /// Loads and initializes the driver in this file, whatever [`Driver::VARIABLE`] says. A name without a slash is looked
-    /// for as the system looks for libraries.
+    /// Loads and initializes the driver in this file, whatever [`Driver::VARIABLE`] says. A name
+    /// without a slash is looked for as the system looks for libraries.
     ///
-    /// Adoption ([`Device::adopt`](crate::Device::adopt) and the like) uses the driver of [`Driver::load`], and refuses while
-    /// another one is loaded.
+    /// Adoption ([`Device::adopt`](crate::Device::adopt) and the like) uses the driver of
+    /// [`Driver::load`], and refuses while another one is loaded.
     ///
     /// # Errors
     /// As [`Driver::load`].
     ///
     /// # Safety
-    /// The library's initializers may run. If it has the functions of a CUDA driver, they do what the CUDA driver API says.
+    /// The library's initializers may run. If it has the functions of a CUDA driver, they do what
+    /// the CUDA driver API says.
     pub unsafe fn load_from(path: impl AsRef<OsStr>) -> Result<Self> {
         let path = path.as_ref();
         let name = Path::new(path).display().to_string();
@@ -68,7 +71,8 @@ impl Driver {
     fn find() -> Result<(Library, &'static str)> {
         let mut reason = String::new();
         for name in LIBRARIES {
-            // SAFETY: these names belong to NVIDIA's driver, whose initializers only prepare its state.
+            // SAFETY: these names belong to NVIDIA's driver, whose initializers only prepare its
+            // state.
             match unsafe { Library::new(name) } {
                 Ok(library) => return Ok((library, name)),
                 Err(error) if reason.is_empty() => reason = error.to_string(),
@@ -145,7 +149,8 @@ mod tests {
     use super::*;
 
     fn refused(path: &str) -> String {
-        // SAFETY: no CUDA driver is among what these tests name, and system libraries do nothing when they are loaded.
+        // SAFETY: no CUDA driver is among what these tests name, and system libraries do nothing
+        // when they are loaded.
         match unsafe { Driver::load_from(path) } {
             Err(error @ Error::Unavailable { .. }) => error.to_string(),
             other => unreachable!("{path}: {other:?}"),

@@ -10,14 +10,17 @@ use syncline_core::{Error, Object, Result};
 
 use crate::driver::Driver;
 
-/// The names by which cudarc, the CUDA runtime and engines open a driver. cudarc tries `libcuda.so` first.
+/// The names by which cudarc, the CUDA runtime and engines open a driver. cudarc tries `libcuda.so`
+/// first.
 #[cfg(unix)]
 const NAMES: &[&str] = &["libcuda.so", "libcuda.so.1"];
 
 impl Driver {
-    /// Refuses to take a handle of the application's while another CUDA driver is loaded, which may have made it.
+    /// Refuses to take a handle of the application's while another CUDA driver is loaded, which may
+    /// have made it.
     ///
-    /// Loads nothing: a library that is not loaded has made no handle. So a process without cudarc's library is fine.
+    /// Loads nothing: a library that is not loaded has made no handle. So a process without
+    /// cudarc's library is fine.
     ///
     /// # Errors
     /// [`Error::Unsupported`], with both libraries.

@@ -1,7 +1,7 @@
 //! Two CUDA drivers in one process: cudarc's and ours.
 //!
-//! Which library a name leads to is decided when a process starts. So each test starts this program once more, with a folder
-//! of libraries.
+//! Which library a name leads to is decided when a process starts. So each test starts this program
+//! once more, with a folder of libraries.
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
 use std::fs;

@@ -1,5 +1,6 @@
 //! `syncline conformance`.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -226,13 +227,27 @@ impl Baseline {
 
     /// What the run lacks, among the subjects and cases that the command line chooses.
     fn compare(&self, report: &Report, args: &Args) -> Vec<String> {
-        let device = args.device.as_deref().unwrap_or_default().to_lowercase();
-        report.behind(&self.recorded, &self.exceptions, |subject, id, rules| {
-            subject.to_lowercase().contains(&device)
-                && args.filter.as_deref().is_none_or(|wanted| {
-                    id.contains(wanted) || rules.iter().any(|rule| rule == wanted)
-                })
-        })
+        let device = args.device.as_deref().unwrap_or_default();
+        // A whole name means that one alone, as in `run`.
+        let whole = report.cases.iter().any(|record| record.subject == device);
+        let part = device.to_lowercase();
+        let compared = Cell::new(false);
+        let chosen = |subject: &str, id: &str, rules: &[String]| {
+            // Names of devices differ between machines.
+            let is_subject =
+                report.has_backends_of(subject) || !whole && subject.to_lowercase().contains(&part);
+            let is_case = args.filter.as_deref().is_none_or(|wanted| {
+                id.contains(wanted) || rules.iter().any(|rule| rule == wanted)
+            });
+            let is_chosen = is_subject && is_case;
+            compared.set(compared.get() || is_chosen);
+            is_chosen
+        };
+        let mut behind = report.behind(&self.recorded, &self.exceptions, chosen);
+        if !compared.get() {
+            behind.push("no such case has passed there on a subject of these backends".into());
+        }
+        behind
     }
 }
 

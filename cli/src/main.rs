@@ -74,11 +74,16 @@ fn main() -> ExitCode {
     })
 }
 
-/// The command line. In front of a subcommand clap takes `--software` for an option of the demo, so it goes to the end.
+/// The command line. In front of a subcommand clap takes `--software` for an option of the demo, so it goes behind the
+/// subcommand. Not further: what follows may belong to a program that `run` starts.
 fn arguments() -> Vec<OsString> {
     let mut arguments: Vec<_> = std::env::args_os().collect();
-    if arguments.get(1).is_some_and(|first| first == "--software") {
-        arguments[1..].rotate_left(1);
+    let is_option = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"-");
+    if let [_, first, second, ..] = &mut arguments[..]
+        && first == "--software"
+        && !is_option(second)
+    {
+        std::mem::swap(first, second);
     }
     arguments
 }

@@ -9,14 +9,16 @@ use std::ptr::null_mut;
 /// The signals by which users and shells end a command.
 const ENDS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Runs `command` to its end. A signal to end goes to the child, so that the caller can clean up behind it.
+/// Runs `command` to its end. A signal to end goes to the child, so that the caller can clean up
+/// behind it.
 ///
 /// Call this before the process has a second thread, which could take the signals.
 ///
 /// # Errors
 /// The system's.
 pub(super) fn run(command: &mut Command) -> io::Result<ExitCode> {
-    // SAFETY: `sigemptyset` makes a valid set of any memory, the signals exist, and this thread's mask may be changed.
+    // SAFETY: `sigemptyset` makes a valid set of any memory, the signals exist, and this thread's
+    // mask may be changed.
     let (signals, before) = unsafe {
         let (mut signals, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&raw mut signals);
@@ -24,6 +26,8 @@ pub(super) fn run(command: &mut Command) -> io::Result<ExitCode> {
             libc::sigaddset(&raw mut signals, signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, &raw mut before);
+        // Where the parent process ignores it, this process inherits that and hears of no child.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         (signals, before)
     };
     let unblock = move || {
@@ -45,7 +49,8 @@ fn wait(child: &mut Child, signals: &libc::sigset_t) -> io::Result<ExitCode> {
             return Ok(ExitCode::from(code.unwrap_or(2)));
         }
         let mut signal = 0;
-        // SAFETY: a valid set, and a place for one integer. The end of the child is among the signals.
+        // SAFETY: a valid set, and a place for one integer. The end of the child is among the
+        // signals.
         unsafe { libc::sigwait(signals, &raw mut signal) };
         if let (true, Ok(process)) = (ENDS.contains(&signal), child.id().try_into()) {
             // SAFETY: the child has not been reaped, so that the number is still its own.

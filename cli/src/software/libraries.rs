@@ -1,4 +1,5 @@
-//! The libraries that `--software` puts before others, and the lists of paths by which programs find them.
+//! The libraries that `--software` puts before others, and the lists of paths by which programs
+//! find them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ pub(super) fn library(own: &Path, name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Paths as environment variables list them. What is unset or empty is left out, as an empty path would mean this folder.
+/// Paths as environment variables list them. What is unset or empty is left out, as an empty path
+/// would mean this folder.
 pub(super) fn joined(paths: impl IntoIterator<Item = Option<OsString>>) -> OsString {
     let paths = paths.into_iter().flatten().filter(|path| !path.is_empty());
     let paths: Vec<_> = paths.collect();

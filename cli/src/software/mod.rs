@@ -1,8 +1,10 @@
-//! `--software`: CUDA and Vulkan without a GPU, by the software drivers that are built with this command.
+//! `--software`: CUDA and Vulkan without a GPU, by the software drivers that are built with this
+//! command.
 //!
-//! Which libraries a process loads is decided by its environment when it starts. So the command runs itself once more, with
-//! the software CUDA driver under both names by which programs open one, and with the layer that lets software Vulkan
-//! drivers share semaphores. The processes that it starts inherit all of that.
+//! Which libraries a process loads is decided by its environment when it starts. So the command
+//! runs itself once more, with the software CUDA driver under both names by which programs open
+//! one, and with the layer that lets software Vulkan drivers share semaphores. The processes that
+//! it starts inherit all of that.
 
 mod child;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
@@ -31,7 +33,8 @@ pub(crate) fn is_on() -> bool {
 /// Runs this command once more, with the software drivers, and ends as that ends.
 ///
 /// # Errors
-/// A library of this project is missing, or the system refuses a folder or a process. Then nothing has run.
+/// A library of this project is missing, or the system refuses a folder or a process. Then nothing
+/// has run.
 pub(crate) fn run_again() -> Result<ExitCode, Failure> {
     let folder = Folder::create()?;
     let own = env::current_exe().map_err(|error| Failure::Words(error.to_string()))?;

@@ -22,8 +22,8 @@ const OLDEST: u32 = vk::make_api_version(0, 1, 3, 234);
 /// The manifests of lavapipe and SwiftShader. The loader does not open any other driver.
 const DRIVERS: &str = "*lvp_icd*,*swiftshader*";
 
-/// Lets the process load the layer, and only software drivers. Without a loader there is nothing to prepare: the inventory
-/// says what to install.
+/// Lets the process load the layer, and only software drivers. Without a loader there is nothing to
+/// prepare: the inventory says what to install.
 pub(super) fn prepare(command: &mut Command, own: &Path, folder: &Folder) -> Result<(), Failure> {
     const LAYERS: &str = "VK_INSTANCE_LAYERS";
     let library = library(own, LIBRARY)?;

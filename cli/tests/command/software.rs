@@ -34,7 +34,8 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).expect("the folder").next().is_none()
 }
 
-/// Runs it, expects this exit code and no file left behind, and returns what went to standard output and standard error.
+/// Runs it, expects this exit code and no file left behind, and returns what went to standard
+/// output and standard error.
 fn ends_with(code: i32, name: &str, arguments: &[&str]) -> (String, String) {
     let temporary = scratch(name);
     ends(code, syncline(arguments, &temporary), &temporary)
@@ -311,4 +312,69 @@ fn a_driver_that_is_none_is_refused_by_name() {
             assert!(reasons.contains(part), "no {part:?} in: {reasons}");
         }
     }
+}
+
+/// Runs `syncline run` with a shell script, and returns what it wrote.
+fn shell(code: i32, name: &str, words: &[&str], script: &str) -> (String, String) {
+    let arguments = [words, &["/bin/sh", "-c", script]].concat();
+    ends_with(code, name, &arguments)
+}
+
+#[test]
+fn a_program_sees_the_software_drivers() {
+    let layer = has_vulkan("run");
+    // In front of the subcommand, too.
+    for words in [["run", "--software"], ["--software", "run"]] {
+        let script = "\
+            echo \"mark=$SYNCLINE_SOFTWARE layers=$VK_INSTANCE_LAYERS\"
+            for name in libcuda.so libcuda.so.1; do test -e \"${LD_LIBRARY_PATH%%:*}/$name\" && echo $name; done
+            test \"$SYNCLINE_CUDA_DRIVER\" -ef \"${LD_LIBRARY_PATH%%:*}/libcuda.so\" && echo one driver";
+        let (out, _) = shell(0, "run", &words, script);
+        for part in ["mark=1", "one driver"] {
+            assert!(out.contains(part), "no {part:?} in: {out}");
+        }
+        assert!(
+            out.contains("VK_LAYER_SYNCLINE_software") || !layer,
+            "{out}"
+        );
+        assert!(out.contains("libcuda.so\nlibcuda.so.1\n"), "{out}");
+    }
+}
+
+#[test]
+fn a_program_ends_as_it_likes_and_has_its_own_arguments() {
+    // Of these words none is the command's own.
+    let words = ["run", "--software", "/bin/sh", "-c", "echo \"$@\"; exit 7"];
+    let own = ["name", "--software", "--json", "-x", "--", "last"];
+    let (out, _) = ends_with(7, "run-arguments", &[&words[..], &own].concat());
+    assert_eq!(out, "--software --json -x -- last\n");
+    // As a shell tells the end by a signal.
+    shell(128 + 9, "run-killed", &["run", "--software"], "kill -9 $$");
+}
+
+#[test]
+fn a_program_that_cannot_be_run_is_named() {
+    let (out, error) = shell(2, "run-on-gpu", &["run"], "echo ran");
+    assert!(out.is_empty(), "{out}");
+    assert!(error.contains("syncline run --software PROGRAM"), "{error}");
+    let arguments = ["run", "--software", "/nonexistent/engine"];
+    let (_, error) = ends_with(2, "run-missing", &arguments);
+    assert!(
+        error.contains("/nonexistent/engine cannot be run"),
+        "{error}"
+    );
+}
+
+/// A parent process may ignore the signal by which the command hears of the end of its child.
+#[test]
+fn a_parent_that_ignores_sigchld_does_not_keep_the_command() {
+    let temporary = scratch("sigchld");
+    let mut command = Command::new("/bin/sh");
+    let script = "trap '' CHLD; exec \"$0\" run --software /bin/sh -c 'exit 5'";
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_syncline")])
+        .env("TMPDIR", &temporary)
+        .env_remove("SYNCLINE_SOFTWARE")
+        .env_remove("SYNCLINE_CUDA_DRIVER");
+    ends(5, command, &temporary);
 }

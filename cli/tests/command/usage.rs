@@ -272,6 +272,53 @@ fn conformance_repeats_and_shows_a_table() {
     assert!(error.contains("/nonexistent"), "{error}");
 }
 
+/// Another run is recorded, and this one compared with it.
+#[test]
+fn conformance_compares_with_a_recorded_run() {
+    let (file, list) = (scratch("recorded.json"), scratch("exceptions.txt"));
+    let (path, exceptions) = (file.to_str().expect("UTF-8"), list.to_str().expect("UTF-8"));
+    let run = ["conformance", "--device", "host", "--filter", "F1"];
+    let recorded = |cases: &[(&str, &str)]| {
+        let mut report = json(&fs::read_to_string(&file).expect("the report"));
+        let all = report["cases"].as_array_mut().expect("a list");
+        let model = all[0].clone();
+        for (id, subject) in cases {
+            let mut case = model.clone();
+            case["id"] = (*id).into();
+            case["subject"] = (*subject).into();
+            case["rules"] = Value::Array(vec!["F1".into()]);
+            case["outcome"] = "passed".into();
+            all.push(case);
+        }
+        fs::write(&file, report.to_string()).expect("a file");
+    };
+    let compared = [&run[..], &["--baseline", path]].concat();
+    ends_with(0, &[&run[..], &["--json", path]].concat());
+    ends_with(0, &compared);
+    // The whole name of a subject stands for that subject alone.
+    recorded(&[("case.of.a.pair", "cuda Big -> host")]);
+    ends_with(0, &compared);
+    recorded(&[("case.that.is.gone", "host")]);
+    let (out, _) = ends_with(1, &compared);
+    assert!(
+        out.contains("case.that.is.gone on host: was not run"),
+        "{out}"
+    );
+    assert!(!out.contains("case.of.a.pair"), "{out}");
+    let excused = [&compared[..], &["--exceptions", exceptions]].concat();
+    fs::write(&list, "case.that.is.gone | host | a reason").expect("a file");
+    ends_with(0, &excused);
+    fs::write(&list, "case.that.is.gone | host").expect("a file");
+    let (_, error) = ends_with(2, &excused);
+    assert!(error.contains("exceptions.txt:1"), "{error}");
+    // With nothing to compare with it is no success.
+    let mut report = json(&fs::read_to_string(&file).expect("the report"));
+    report["cases"] = Value::Array(Vec::new());
+    fs::write(&file, report.to_string()).expect("a file");
+    let (out, _) = ends_with(1, &compared);
+    assert!(out.contains("no such case has passed there"), "{out}");
+}
+
 fn rows_of(report: &Path) -> usize {
     let report = json(&fs::read_to_string(report).expect("the report"));
     report["cases"].as_array().expect("a list").len()

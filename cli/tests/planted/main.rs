@@ -1,7 +1,9 @@
-//! The suite on drivers and on a second process with one bug each: the case of a rule that the bug breaks has to fail.
+//! The suite on drivers and on a second process with one bug each: the case of a rule that the bug
+//! breaks has to fail.
 //!
-//! A case catches a bug by saying what is wrong, so it does not count when its process goes down. The same case has to pass
-//! as impatiently without the bug. The mutants of the suite's own tests break the rules that a backend keeps.
+//! A case catches a bug by saying what is wrong, so it does not count when its process goes down.
+//! The same case has to pass as impatiently without the bug. The mutants of the suite's own tests
+//! break the rules that a backend keeps.
 
 mod suite;
 mod table;
@@ -16,10 +18,12 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use suite::Outcome;
 use table::{BUGS, Place, Planted, RULES, Side, TYPES, Type};
 
-/// How long a case waits for what must come, as a bug makes many wait in vain. A busy machine gets several times that.
+/// How long a case waits for what must come, as a bug makes many wait in vain. A busy machine gets
+/// several times that.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// So often a case may look for what is done too early: on a busy machine the case itself may be late.
+/// So often a case may look for what is done too early: on a busy machine the case itself may be
+/// late.
 const TRIES: u32 = 3;
 
 /// Why a trial is not run.
@@ -147,7 +151,8 @@ fn main() -> ExitCode {
     });
     let complete = Trial::test("each_rule_has_a_bug", complete);
     let trials = bugs.chain(types).chain(names).chain([complete]).collect();
-    // A case that catches a bug mostly waits in vain, so there may be more of them at once than cores.
+    // A case that catches a bug mostly waits in vain, so there may be more of them at once than
+    // cores.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads = arguments.test_threads.or(Some(3 * cores));
     libtest_mimic::run(&arguments, trials).exit_code()

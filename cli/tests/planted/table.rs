@@ -1,4 +1,5 @@
-//! The bugs: where each is planted, the rules of the contract that it breaks, and the case that catches it.
+//! The bugs: where each is planted, the rules of the contract that it breaks, and the case that
+//! catches it.
 
 /// Where a bug is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,8 @@ const fn planted(
 use Place::{Cuda as InCuda, Layer as InLayer, Peer as InPeer};
 use Side::{Cuda, Host, OtherCuda, Vulkan};
 
-/// The rules that only a driver, another process or a compiler can break: the mutants break the others.
+/// The rules that only a driver, another process or a compiler can break: the mutants break the
+/// others.
 pub(crate) const RULES: [&str; 20] = [
     "D1", "D2", "D3", "D4", "D5", "D6", "F7", "E3", "X1", "X2", "X3", "X5", "X6", "X7", "X8", "P1",
     "P2", "P3", "P4", "H1",
@@ -121,7 +123,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "process.binary_and_memory", "is wrong"),
     // --- Across processes -----------------------------------------------------------------------
     planted(InPeer, "keeps-descriptors", &["P1"], &[Host],
-        "process.leaves_nothing", "descriptors became"),
+        "process.leaves_nothing", "descriptors became more"),
     planted(InPeer, "sends-another-point", &["P1", "P2"], &[Host],
         "process.points_in_their_order", "came of"),
     planted(InPeer, "reports-too-early", &["P4"], &[Host],

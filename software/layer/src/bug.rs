@@ -1,4 +1,5 @@
-//! Bugs that the environment can plant, to show that tests catch them. A layer without that has none of them.
+//! Bugs that the environment can plant, to show that tests catch them. A layer without that has
+//! none of them.
 
 use std::sync::LazyLock;
 
@@ -34,7 +35,8 @@ bugs! {
     SignalsBeforeTheWork = "signals-before-the-work";
     /// A queue signals a shared timeline to one more than was asked.
     SignalsTooHigh = "signals-too-high";
-    /// The value that a queue has signalled last is told in its process, and does not get to the others. At the exit it is lost.
+    /// The value that a queue has signalled last is told in its process, and does not get to the
+    /// others. At the exit it is lost.
     LosesLastValue = "loses-last-value";
     /// A signal of the host does nothing to a shared semaphore.
     ForgetsHostSignal = "forgets-host-signal";

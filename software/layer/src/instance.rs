@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
 use ash::vk::{self, Handle};
@@ -115,7 +116,8 @@ pub(crate) unsafe extern "system" fn create_instance(
     instance: *mut vk::Instance,
 ) -> vk::Result {
     if let Err(reason) = bug::planted() {
-        eprintln!("software layer: {reason}");
+        // Not `eprintln!`, which panics where standard error cannot be written.
+        let _ = writeln!(std::io::stderr(), "software layer: {reason}");
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     }
     // SAFETY: valid usage: a create info with the loader's link in its chain.

@@ -48,8 +48,9 @@ struct LayerCreateInfo<F> {
 /// Takes this layer's link from the create info of an instance or a device, for the next layer to
 /// find its own. `None` if the loader has given none.
 ///
-/// # Safety `chain` is the `pNext` chain that the loader passes to `vkCreateInstance` or
-/// `vkCreateDevice`, the type is the loader's for it, and `F` is its second function.
+/// # Safety
+/// `chain` is the `pNext` chain that the loader passes to `vkCreateInstance` or `vkCreateDevice`,
+/// the type is the loader's for it, and `F` is its second function.
 pub(crate) unsafe fn take_link<'c, F>(
     chain: *const c_void,
     s_type: vk::StructureType,

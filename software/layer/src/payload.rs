@@ -69,8 +69,8 @@ impl Payload {
         self.follow();
     }
 
-    /// Signals the follower to the value of the page, unless it is there. Never back: lavapipe would
-    /// lose its device.
+    /// Signals the follower to the value of the page, unless it is there. Never back: lavapipe
+    /// would lose its device.
     fn follow(&self) -> u64 {
         let mut follower = lock(&self.follower);
         let value = self.value();

@@ -167,7 +167,8 @@ pub(crate) unsafe extern "system" fn get_physical_device_properties(
     }
 }
 
-/// Names the bug in the name of a software device, so that no report of it may pass for one without.
+/// Names the bug in the name of a software device, so that no report of it may pass for one
+/// without.
 fn mark(properties: &mut vk::PhysicalDeviceProperties) {
     let Ok(Some(bug)) = bug::planted() else {
         return;
@@ -182,6 +183,7 @@ fn mark(properties: &mut vk::PhysicalDeviceProperties) {
     {
         *to = from.cast_signed();
     }
+    properties.device_name[room] = 0;
 }
 
 /// `vkGetPhysicalDeviceExternalSemaphoreProperties`: opaque descriptors are the layer's, for

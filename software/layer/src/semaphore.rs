@@ -199,11 +199,14 @@ pub(crate) unsafe extern "system" fn destroy_semaphore(
         let Some(device) = Device::of(raw) else {
             return;
         };
+        // The application may know of signals that are not in the page yet. Before the semaphore is
+        // removed: with the last shared one gone there is nothing to catch up with.
+        if device.shared(semaphore).is_some() {
+            device.catch_up();
+        }
         if let Some(removed) = device.remove(semaphore)
             && removed.is_shared()
         {
-            // A fence may have told the application of signals that are not in the page yet.
-            device.catch_up();
             removed.end(true);
         }
         (device.driver.destroy_semaphore)(raw, semaphore, allocator);

@@ -90,7 +90,7 @@ impl Submission<'_> {
             payload.reach(value);
         }
         let excess = u64::from(known.kind == Kind::Timeline && Bug::SignalsTooHigh.is_planted());
-        batch.signals.push((payload, value + excess));
+        batch.signals.push((payload, value.saturating_add(excess)));
         true
     }
 

@@ -5,8 +5,8 @@ pub const UUID_BYTES: usize = 16;
 
 /// A GPU that two software drivers make together: a Vulkan driver, and a device of the CUDA driver.
 ///
-/// The layer replaces the UUID that the Vulkan driver tells, because one driver's contains its version and the other's is
-/// the same text for everything. The CUDA driver tells the same UUIDs.
+/// The layer replaces the UUID that the Vulkan driver tells, because one driver's contains its
+/// version and the other's is the same text for everything. The CUDA driver tells the same UUIDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Twin {
     /// Mesa's lavapipe.

@@ -48,7 +48,8 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps the `size` bytes of an allocation. The descriptor stays the caller's, and need not stay open.
+    /// Maps the `size` bytes of an allocation. The descriptor stays the caller's, and need not stay
+    /// open.
     ///
     /// # Errors
     /// [`MemoryError`]: the descriptor holds no such memory.
@@ -84,7 +85,8 @@ impl Memory {
         })
     }
 
-    /// True for a file that a software Vulkan driver has made, and not for any other file of memory.
+    /// True for a file that a software Vulkan driver has made, and not for any other file of
+    /// memory.
     ///
     /// Lavapipe's begins with a header. SwiftShader's has nothing but a name.
     #[must_use]
@@ -102,7 +104,8 @@ impl Memory {
         is_named && size > 0 || Self::header(fd, size).is_ok_and(|header| header.is_some())
     }
 
-    /// Where lavapipe's header says that the bytes begin. `None` for a file of `file` bytes without such a header.
+    /// Where lavapipe's header says that the bytes begin. `None` for a file of `file` bytes without
+    /// such a header.
     fn header(fd: BorrowedFd<'_>, file: u64) -> Result<Option<u64>, MemoryError> {
         let mut header = [0_u8; 16];
         let read = rustix::io::pread(fd, &mut header, 0)?;
@@ -113,11 +116,13 @@ impl Memory {
         Ok(is_one.then_some(offset))
     }
 
-    /// Where an allocation of `size` bytes begins in a file of `file` bytes. `None` if it does not fit.
+    /// Where an allocation of `size` bytes begins in a file of `file` bytes. `None` if it does not
+    /// fit.
     ///
-    /// Lavapipe's file begins with a header: the size of the file, then the offset of the bytes, 64 bits each. SwiftShader's
-    /// has none, and 15 bytes more than the allocation. A file of that length could be told from its contents only if a
-    /// program wrote such a header into its own buffer.
+    /// Lavapipe's file begins with a header: the size of the file, then the offset of the bytes, 64
+    /// bits each. SwiftShader's has none, and 15 bytes more than the allocation. A file of that
+    /// length could be told from its contents only if a program wrote such a header into its own
+    /// buffer.
     fn offset(fd: BorrowedFd<'_>, file: u64, size: u64) -> Result<Option<u64>, MemoryError> {
         if file < size {
             return Ok(None);

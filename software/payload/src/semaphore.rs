@@ -50,8 +50,8 @@ struct Page {
     waits: AtomicU64,
 }
 
-/// A semaphore's payload, mapped for as long as this lives. It holds values that were reached, and nothing that is to come: a
-/// process that dies just stops signalling.
+/// A semaphore's payload, mapped for as long as this lives. It holds values that were reached, and
+/// nothing that is to come: a process that dies just stops signalling.
 #[derive(Debug)]
 pub struct Semaphore {
     page: NonNull<Page>,
@@ -84,7 +84,8 @@ impl Semaphore {
         Ok((created, file))
     }
 
-    /// The payload that a descriptor holds. The descriptor stays the caller's, and need not stay open.
+    /// The payload that a descriptor holds. The descriptor stays the caller's, and need not stay
+    /// open.
     ///
     /// # Errors
     /// [`SemaphoreError::Foreign`] if it is none of these; the system's.
@@ -119,7 +120,8 @@ impl Semaphore {
     }
 
     const fn page(&self) -> &Page {
-        // SAFETY: mapped with room for it until `drop`, and seals keep the file from shrinking. Any bytes are atomics.
+        // SAFETY: mapped with room for it until `drop`, and seals keep the file from shrinking. Any
+        // bytes are atomics.
         unsafe { self.page.as_ref() }
     }
 
@@ -135,22 +137,29 @@ impl Semaphore {
         self.page().value.load(Ordering::Acquire)
     }
 
-    /// Lets the value be at least `value`, and wakes who waits. What was written before is visible behind it.
+    /// Lets the value be at least `value`, and wakes all waiters. What was written before is
+    /// visible behind it.
     pub fn reach(&self, value: u64) {
         self.page().value.fetch_max(value, Ordering::AcqRel);
         self.wake();
     }
 
-    /// Numbers a signal operation of a binary semaphore: 1 for the first. [`Semaphore::reach`] that number executes it.
+    /// Numbers a signal operation of a binary semaphore: 1 for the first. [`Semaphore::reach`] that
+    /// number executes it.
     #[must_use]
     pub fn number_signal(&self) -> u64 {
-        self.page().signals.fetch_add(1, Ordering::AcqRel) + 1
+        let before = self.page().signals.fetch_add(1, Ordering::AcqRel);
+        // Another process may have written any number.
+        before.wrapping_add(1)
     }
 
-    /// Numbers a wait operation of a binary semaphore: 1 for the first. It ends once as many signals have executed.
+    /// Numbers a wait operation of a binary semaphore: 1 for the first. It ends once as many
+    /// signals have executed.
     #[must_use]
     pub fn number_wait(&self) -> u64 {
-        self.page().waits.fetch_add(1, Ordering::AcqRel) + 1
+        let before = self.page().waits.fetch_add(1, Ordering::AcqRel);
+        // Another process may have written any number.
+        before.wrapping_add(1)
     }
 
     /// Takes a number back, of a submission that was refused.
@@ -169,7 +178,8 @@ impl Semaphore {
         self.page().news.load(Ordering::Acquire)
     }
 
-    /// Sleeps until there is news, but not if there was some since `seen`. May return for no reason.
+    /// Sleeps until there is news, but not if there was some since `seen`. May return for no
+    /// reason.
     pub fn sleep(&self, seen: u32, timeout: Option<Duration>) {
         let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
         // Any result means to look again: news, a signal, or the timeout.
@@ -200,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_seen_by_each_who_has_the_descriptor_and_never_falls() {
+    fn a_value_is_seen_through_each_descriptor_and_never_falls() {
         let (one, file) = Semaphore::create(Kind::Timeline, 3).unwrap();
         let other = Semaphore::open(file.as_fd()).unwrap();
         assert_eq!((other.kind(), other.value()), (Kind::Timeline, 3));
@@ -225,6 +235,31 @@ mod tests {
         assert_eq!((one.number_signal(), one.number_wait()), (1, 1));
         one.reach(1);
         waiter.join().unwrap();
+    }
+
+    #[test]
+    fn any_bytes_in_the_page_are_numbers() {
+        let (one, file) = Semaphore::create(Kind::Binary, 0).unwrap();
+        rustix::io::pwrite(&file, &[0xff; 32], 16).unwrap();
+        assert_eq!((one.number_signal(), one.number_wait()), (0, 0));
+        assert_eq!(one.value(), u64::MAX);
+        one.wake();
+    }
+
+    #[test]
+    fn a_page_that_could_shrink_is_refused() {
+        let (_one, file) = Semaphore::create(Kind::Timeline, 0).unwrap();
+        let mut bytes = [0; BYTES];
+        rustix::io::pread(&file, &mut bytes, 0).unwrap();
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let copy = rustix::fs::memfd_create("copy", flags).unwrap();
+        rustix::io::pwrite(&copy, &bytes, 0).unwrap();
+        assert!(matches!(
+            Semaphore::open(copy.as_fd()),
+            Err(SemaphoreError::Foreign)
+        ));
+        rustix::fs::fcntl_add_seals(&copy, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        assert!(Semaphore::open(copy.as_fd()).is_ok());
     }
 
     #[test]

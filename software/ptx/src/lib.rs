@@ -9,8 +9,8 @@
 //! Kernels without floating point, shared memory, vectors, textures, calls and barriers. The
 //! instructions are integer arithmetic, logic, comparisons, conversions, branches, loads and stores
 //! of kernel parameters and of global memory, atomics on global memory, fences, `nanosleep`,
-//! `griddepcontrol` and `trap`. An instruction is also refused when the PTX version or the target of
-//! the module is older than the instruction, because NVIDIA's driver refuses it too.
+//! `griddepcontrol` and `trap`. An instruction is also refused when the PTX version or the target
+//! of the module is older than the instruction, because NVIDIA's driver refuses it too.
 //!
 //! # How a grid runs
 //!
@@ -19,9 +19,9 @@
 //! hundred instructions the other threads get a turn.
 //!
 //! Warps run one after another on the calling thread. A warp is set aside after a thousand
-//! instructions, and another warp continues. So a thread can wait for any other thread of its block.
-//! As on a GPU, a grid can have more blocks than are resident at once: a thread that waits for a
-//! thread of a later block may wait for ever.
+//! instructions, and another warp continues. So a thread can wait for any other thread of its
+//! block. As on a GPU, a grid can have more blocks than are resident at once: a thread that waits
+//! for a thread of a later block may wait for ever.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
 //! Bugs that the environment can plant in the second process, to show that cases catch them.
 //!
-//! What breaks is what this process does with the library, as no library code has a bug to switch on.
+//! What breaks is what this process does with the library, as no library code has a bug to switch
+//! on.
 
 use super::is_peer;
 

@@ -138,7 +138,7 @@ impl Scene<'_> {
             let after = self.by(side, "descriptors")?;
             check!(
                 count(&after)? < count(&before)? + ROUNDS / 2,
-                "{ROUNDS} rounds made of the descriptors {before}: {after}, in the process of the {side:?}"
+                "descriptors became more in {ROUNDS} rounds, in the process of the {side:?}: {before}, then {after}"
             );
         }
         Ok(())

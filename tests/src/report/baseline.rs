@@ -13,7 +13,8 @@ pub struct Exception {
     pub why: String,
 }
 
-/// Reads a list of exceptions: lines of `case | backends | reason`. Empty lines and lines that begin with `#` are passed over.
+/// Reads a list of exceptions: lines of `case | backends | reason`. Empty lines and lines that
+/// begin with `#` are passed over.
 ///
 /// # Errors
 /// The number of the first line of another form, and the line.
@@ -45,11 +46,22 @@ fn backends(subject: &str) -> String {
 }
 
 impl Report {
-    /// What passed in `recorded` and did not pass in this run, one line for each case and kind of subject, in the recorded
-    /// order. Also the exceptions that are out of date, because their case passed.
+    /// True if this run has a subject of the same backends.
+    #[must_use]
+    pub fn has_backends_of(&self, subject: &str) -> bool {
+        let kind = backends(subject);
+        self.cases
+            .iter()
+            .any(|record| backends(&record.subject) == kind)
+    }
+
+    /// What passed in `recorded` and did not pass in this run, one line for each case and kind of
+    /// subject, in the recorded order. Also the exceptions that are out of date, because their case
+    /// passed.
     ///
-    /// Subjects are compared by their backends. A case counts as passed where it passed on one subject of these backends and
-    /// failed on none. `chosen` says of a recorded subject, case and its rules whether it is compared.
+    /// Subjects are compared by their backends. A case counts as passed where it passed on one
+    /// subject of these backends and failed on none. `chosen` says of a recorded subject, case and
+    /// its rules whether it is compared.
     #[must_use]
     pub fn behind(
         &self,
@@ -152,6 +164,15 @@ mod tests {
                 "out.of.date on cuda: passes although it is an exception",
             ]
         );
+    }
+
+    #[test]
+    fn subjects_are_the_same_by_their_backends() {
+        let run = run(&[("passes", "cuda Small 1 -> host", Ending::Passed)]);
+        assert!(run.has_backends_of("cuda Big -> host"));
+        for other in ["cuda Big", "host", "host -> cuda Big", "vulkan Big -> host"] {
+            assert!(!run.has_backends_of(other), "{other}");
+        }
     }
 
     #[test]
