@@ -170,10 +170,9 @@ impl Channel {
             }
         };
         if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation {
-            // An event that is complete is behind a stream that is idle, and not the other way round.
             if engine.connections.pass(command.ticket, &engine.life) {
-                complete(room);
-                mark.complete();
+                self.free(room);
+                self.progress.complete_record(|| mark.complete());
             }
             return;
         }

@@ -136,8 +136,8 @@ impl Context {
         }
         self.engine.host.end();
         *lock(&self.defaults) = Defaults::default();
-        STREAMS.retain(|stream| stream.context.id != self.id);
-        EVENTS.retain(|event| event.context.id != self.id);
+        STREAMS.orphan(|stream| stream.context.id != self.id);
+        EVENTS.orphan(|event| event.context.id != self.id);
         FUNCTIONS.retain(|function| function.context.id != self.id);
         MODULES.retain(|module| module.context.id != self.id);
         external::forget(self.id);

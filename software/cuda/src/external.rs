@@ -70,6 +70,9 @@ fn take(descriptor: i32) {
 
 /// `cuImportExternalSemaphore`.
 pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -> Answer<usize> {
+    if kind == Kind::Timeline && descriptor == -1 {
+        return Err(Code::INVALID_VALUE);
+    }
     let file = borrow(descriptor)?;
     let poses = Bug::PosesAsFirst.is_planted() && context.ordinal > 0;
     if poses || Bug::ImportsAreRefused.is_planted() {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
-use syncline_software_ptx::{Entry, Fault, Launch, Machine, Module as Ptx};
+use syncline_software_ptx::{Entry, Fault, Launch, Machine, Module as Ptx, Refusal};
 
 use crate::allocation::Allocation;
 use crate::code::{Answer, Code};
@@ -32,31 +32,8 @@ pub(crate) struct Function {
     pub(crate) entry: Arc<Entry>,
 }
 
-/// The newest PTX that CUDA 13.0 reads, and the target of the devices.
-const NEWEST: ((u32, u32), u32) = ((9, 0), 90);
-/// The first version of PTX that has a target, from the newest on.
-const TARGETS: [(u32, (u32, u32)); 6] = [
-    (90, (7, 8)),
-    (89, (7, 8)),
-    (86, (7, 1)),
-    (80, (7, 0)),
-    (70, (6, 0)),
-    (60, (5, 0)),
-];
-
-/// Refuses a version that the driver does not know, and a target that the version or the devices do not have.
-fn check_version(ptx: &Ptx) -> Answer {
-    let (version, target) = (ptx.version(), ptx.target());
-    if version > NEWEST.0 {
-        return Err(Code::UNSUPPORTED_PTX_VERSION);
-    }
-    let first = TARGETS.iter().find(|(known, _)| target >= *known);
-    let is_there = first.is_none_or(|(_, first)| version >= *first);
-    if target > NEWEST.1 || !is_there {
-        return Err(Code::INVALID_PTX);
-    }
-    Ok(())
-}
+/// The target of the devices: a module for a newer one is refused.
+const TARGET: u32 = 90;
 
 impl Module {
     /// Reads a text in PTX.
@@ -66,9 +43,14 @@ impl Module {
             if std::env::var_os("SYNCLINE_SOFTWARE_CUDA_VERBOSE").is_some() {
                 eprintln!("software CUDA driver: {error}");
             }
-            Code::INVALID_PTX
+            match error.refusal {
+                Refusal::Version(_) => Code::UNSUPPORTED_PTX_VERSION,
+                _ => Code::INVALID_PTX,
+            }
         })?;
-        check_version(&ptx)?;
+        if ptx.target() > TARGET {
+            return Err(Code::INVALID_PTX);
+        }
         // Loading may wait for other work, so a program that loads behind a wait hangs.
         context.synchronize()?;
         Ok(MODULES.add(Arc::new(Self {

@@ -1,8 +1,8 @@
 //! Handles, and the objects that they name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::code::{Answer, Code};
 
@@ -18,11 +18,38 @@ pub(crate) fn new_handle() -> usize {
 }
 
 /// All live objects of one kind.
-pub(crate) struct Table<T>(RwLock<BTreeMap<usize, Arc<T>>>);
+pub(crate) struct Table<T>(RwLock<Handles<T>>);
+
+struct Handles<T> {
+    live: BTreeMap<usize, Arc<T>>,
+    /// The handles of objects that went with their context.
+    orphans: BTreeSet<usize>,
+}
+
+impl<T> Handles<T> {
+    /// Why a handle names no live object.
+    fn missing(&self, handle: usize) -> Code {
+        if self.orphans.contains(&handle) {
+            return Code::CONTEXT_IS_DESTROYED;
+        }
+        Code::INVALID_HANDLE
+    }
+}
 
 impl<T> Table<T> {
     pub(crate) const fn new() -> Self {
-        Self(RwLock::new(BTreeMap::new()))
+        Self(RwLock::new(Handles {
+            live: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+        }))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Handles<T>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Handles<T>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an object and returns its new handle.
@@ -34,48 +61,59 @@ impl<T> Table<T> {
 
     /// Adds an object under a handle that was made before.
     pub(crate) fn put(&self, handle: usize, object: Arc<T>) {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        table.insert(handle, object);
+        self.write().live.insert(handle, object);
     }
 
-    /// The object, or `INVALID_HANDLE`.
+    /// The object, or `INVALID_HANDLE`, or `CONTEXT_IS_DESTROYED`.
     pub(crate) fn get(&self, handle: usize) -> Answer<Arc<T>> {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        table.get(&handle).cloned().ok_or(Code::INVALID_HANDLE)
+        let handles = self.read();
+        let live = handles.live.get(&handle).cloned();
+        live.ok_or_else(|| handles.missing(handle))
     }
 
     /// Removes the object: its handle is invalid from now on.
     pub(crate) fn remove(&self, handle: usize) -> Answer<Arc<T>> {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        table.remove(&handle).ok_or(Code::INVALID_HANDLE)
+        let mut handles = self.write();
+        let live = handles.live.remove(&handle);
+        live.ok_or_else(|| handles.missing(handle))
     }
 
     /// Removes all objects for which `keep` is false.
     pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
-        let gone = {
-            let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            let gone: Vec<_> = table
-                .iter()
-                .filter(|(_, object)| !keep(object))
-                .map(|(handle, _)| *handle)
-                .collect();
-            gone.into_iter()
-                .filter_map(|handle| table.remove(&handle))
-                .collect::<Vec<_>>()
-        };
-        // Their destructors may use the table.
+        // Their destructors may use the table, so they run when it is unlocked.
+        let gone = Self::split(&mut self.write(), keep);
         drop(gone);
+    }
+
+    /// Removes all objects for which `keep` is false, whose handles tell from now on that the context
+    /// is destroyed.
+    pub(crate) fn orphan(&self, keep: impl Fn(&T) -> bool) {
+        let gone = {
+            let mut handles = self.write();
+            let gone = Self::split(&mut handles, keep);
+            handles.orphans.extend(gone.keys());
+            gone
+        };
+        drop(gone);
+    }
+
+    fn split(handles: &mut Handles<T>, keep: impl Fn(&T) -> bool) -> BTreeMap<usize, Arc<T>> {
+        let all = std::mem::take(&mut handles.live).into_iter();
+        let (kept, gone) = all.partition(|(_, object)| keep(object));
+        handles.live = kept;
+        gone
     }
 
     /// An object for which `is_it` is true.
     pub(crate) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<Arc<T>> {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        table.values().find(|object| is_it(object)).cloned()
+        let handles = self.read();
+        let found = handles.live.values().find(|object| is_it(object));
+        found.cloned()
     }
 
     /// How many live objects there are.
     pub(crate) fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.read().live.len()
     }
 }
 
@@ -96,6 +134,18 @@ mod tests {
         assert_eq!(table.get(first), Err(Code::INVALID_HANDLE));
         assert_eq!(table.remove(first), Err(Code::INVALID_HANDLE));
         table.retain(|number| *number != 2);
+        assert_eq!(table.get(second), Err(Code::INVALID_HANDLE));
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_handle_tells_that_its_context_is_destroyed() {
+        let table = Table::new();
+        let (first, second) = (table.add(Arc::new(1)), table.add(Arc::new(2)));
+        table.orphan(|number| *number != 2);
+        assert_eq!(*table.get(first).unwrap(), 1);
+        assert_eq!(table.get(second), Err(Code::CONTEXT_IS_DESTROYED));
+        assert_eq!(table.remove(second), Err(Code::CONTEXT_IS_DESTROYED));
+        assert_eq!(table.len(), 1);
     }
 }

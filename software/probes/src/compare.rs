@@ -1,13 +1,24 @@
 //! Compares two records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The lines that differ, as one text for each.
-pub(crate) fn differences(old: &str, new: &str) -> Vec<String> {
+/// The part of a name before the first point.
+fn family(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(family, _)| family)
+}
+
+/// The families of a record.
+pub(crate) fn families(record: &str) -> BTreeSet<&str> {
+    answers(record).into_keys().map(family).collect()
+}
+
+/// The lines that differ in these families, as one text for each.
+pub(crate) fn differences(old: &str, new: &str, families: &BTreeSet<&str>) -> Vec<String> {
     let (old, new) = (answers(old), answers(new));
-    let names: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
+    let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
     names
         .into_iter()
+        .filter(|name| families.contains(family(name)))
         .filter_map(|name| {
             let answer = |of: &BTreeMap<&str, Vec<&str>>| {
                 of.get(name)
@@ -24,7 +35,7 @@ pub(crate) fn differences(old: &str, new: &str) -> Vec<String> {
 pub(crate) struct Known(Vec<(String, String)>);
 
 impl Known {
-    /// Reads lines of `NAME | REASON`. A name that ends in `*` stands for all that begin so. `#` begins a comment.
+    /// Reads lines of `NAME | REASON`. A `*` in a name stands for any text. `#` begins a comment.
     ///
     /// # Errors
     /// The first line without a reason.
@@ -42,30 +53,32 @@ impl Known {
         known.map(Self)
     }
 
-    fn covers(name: &str, difference: &str) -> bool {
-        let found = difference.split_once(": ").map_or("", |(found, _)| found);
-        match name.strip_suffix('*') {
-            Some(beginning) => found.starts_with(beginning),
-            None => found == name,
+    /// True if a line with this name stands for `name`. A `*` stands for any text.
+    fn covers(pattern: &str, name: &str) -> bool {
+        match pattern.split_once('*') {
+            Some((beginning, rest)) => name.strip_prefix(beginning).is_some_and(|left| {
+                rest.is_empty() || (0..=left.len()).any(|at| left.get(at..) == Some(rest))
+            }),
+            None => name == pattern,
         }
     }
 
-    /// What is left of `differences`, and a line for each known one that is none any more.
-    pub(crate) fn check(&self, differences: &[String]) -> Vec<String> {
-        let known = |difference: &&String| {
-            let names = self.0.iter();
-            names
-                .clone()
-                .any(|(name, _)| Self::covers(name, difference))
+    /// What is left of `differences`, and a line for each known one of these families that is none any more.
+    pub(crate) fn check(&self, differences: &[String], families: &BTreeSet<&str>) -> Vec<String> {
+        let name = |difference: &'_ String| -> String {
+            let name = difference.split_once(": ").map(|(name, _)| name);
+            name.unwrap_or(difference).into()
         };
-        let new = differences.iter().filter(|difference| !known(difference));
-        let gone = self.0.iter().filter(|(name, _)| {
-            let mut all = differences.iter();
-            !all.any(|difference| Self::covers(name, difference))
-        });
-        let gone =
-            gone.map(|(name, _)| format!("{name}: no difference any more, but listed as one"));
-        new.cloned().chain(gone).collect()
+        let names: Vec<_> = differences.iter().map(name).collect();
+        let is_known = |name: &String| self.0.iter().any(|(known, _)| Self::covers(known, name));
+        let new = differences.iter().zip(&names);
+        let new = new.filter(|(_, name)| !is_known(name));
+        let known = self.0.iter().map(|(known, _)| known);
+        let gone = known
+            .filter(|known| families.contains(family(known)))
+            .filter(|known| !names.iter().any(|name| Self::covers(known, name)))
+            .map(|known| format!("{known}: no difference any more, but listed as one"));
+        new.map(|(line, _)| line.clone()).chain(gone).collect()
     }
 }
 
@@ -82,14 +95,23 @@ fn answers(record: &str) -> BTreeMap<&str, Vec<&str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Known, differences};
+    use super::{Known, differences, families};
 
     #[test]
     fn answers_that_vary_are_not_compared() {
         let old = "# a\nx.a: 1\nx.b: ~2\nx.c: 3\nx.d: 0\n";
         let new = "# b\nx.a: 1\nx.b: ~5\nx.c: 4\nx.e: 0\n";
         let expected = ["x.c: 3 | 4", "x.d: 0 | (no line)", "x.e: (no line) | 0"];
-        assert_eq!(differences(old, new), expected);
+        assert_eq!(differences(old, new, &families(new)), expected);
+    }
+
+    #[test]
+    fn families_that_were_not_asked_are_not_compared() {
+        let (old, new) = ("x.a: 1\ny.a: 1\n", "x.a: 1\n");
+        assert!(differences(old, new, &families(new)).is_empty());
+        let known = Known::read("y.a | a reason").ok();
+        let left = known.map(|known| known.check(&[], &families(new)));
+        assert_eq!(left, Some(Vec::new()));
     }
 
     #[test]
@@ -98,11 +120,25 @@ mod tests {
         assert!(Known::read("x.a | ").is_err());
         let known = Known::read("# names\nx.* | a reason\ny | a reason\nz | a reason\n").ok();
         let differences = ["x.c: 3 | 4", "y: 0 | 1", "y.more: 0 | 1"].map(String::from);
-        let left = known.map(|known| known.check(&differences));
+        let asked = ["x", "y", "z"].into();
+        let left = known.map(|known| known.check(&differences, &asked));
         let expected = [
             "y.more: 0 | 1",
             "z: no difference any more, but listed as one",
         ];
         assert_eq!(left, Some(expected.map(String::from).to_vec()));
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, name, is_covered) in [
+            ("a.*", "a.", true),
+            ("a.*", "b.a.", false),
+            ("a.*.c", "a.b.c", true),
+            ("a.*.c", "a.c", false),
+            ("a.*.c", "a.b.c.d", false),
+        ] {
+            assert_eq!(Known::covers(pattern, name), is_covered, "{pattern} {name}");
+        }
     }
 }

@@ -18,8 +18,9 @@ Usage: probes [--driver PATH] [--jobs N] [--list] [FILTER...]
        probes compare OLD NEW [KNOWN]
 
 A filter is a part of a question's name. `compare` prints the lines in which two records differ,
-without those whose answer begins with `~`, and ends with 1 if there are any. KNOWN lists differences
-with their reasons, in lines of `NAME | REASON`. They are left out, and each has to be one.";
+without those whose answer begins with `~`, and ends with 1 if there are any. Families that NEW does
+not have are left out. KNOWN lists differences with their reasons, in lines of `NAME | REASON`, where `*`
+stands for any text. They are left out, and each has to be one.";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -106,7 +107,9 @@ fn compare(files: &[String]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let differences = known.check(&compare::differences(&old, &new));
+    let families = compare::families(&new);
+    let differences = compare::differences(&old, &new, &families);
+    let differences = known.check(&differences, &families);
     for difference in &differences {
         println!("{difference}");
     }

@@ -115,7 +115,8 @@ fn descriptors_that_are_no_semaphores_stay_open() {
         assert_ne!(link, original);
     }
     assert_eq!(import(TIMELINE, 1_000_000), Err(999));
-    assert_eq!(import(TIMELINE, -1), Err(999));
+    assert_eq!(import(TIMELINE, -1), Err(1));
+    assert_eq!(import(BINARY, -1), Err(999));
     assert_eq!(import(77, file.as_raw_fd()), Err(1));
 }
 

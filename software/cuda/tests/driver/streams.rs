@@ -207,7 +207,7 @@ fn a_context_ends_behind_its_work() {
         drop(context);
         assert_eq!(opened.load(Ordering::SeqCst), 1);
     });
-    assert_eq!(cuStreamQuery(stream), 400);
+    assert_eq!(cuStreamQuery(stream), 709);
 }
 
 #[test]

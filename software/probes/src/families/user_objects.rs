@@ -32,6 +32,14 @@ fn destroyed() -> &'static str {
     }
 }
 
+/// As `destroyed`, where another thread destroys the object, before or after the call returns.
+fn soon_destroyed() -> &'static str {
+    match destroyed() {
+        "at once" => "soon",
+        other => other,
+    }
+}
+
 fn own_thread() -> &'static str {
     let by = *BY.lock().unwrap_or_else(PoisonError::into_inner);
     yes(by == Some(std::thread::current().id()))
@@ -101,7 +109,11 @@ fn object_exec() -> Answer {
     );
     line(
         "exec_destroy",
-        format!("{}, {}", name(cu().graph_exec_destroy(exec)), destroyed()),
+        format!(
+            "{}, {}",
+            name(cu().graph_exec_destroy(exec)),
+            soon_destroyed()
+        ),
     );
     line("own_thread", own_thread());
     Ok(String::new())
@@ -123,7 +135,7 @@ fn object_running() -> Answer {
     words.store(0, 1);
     line(
         "then",
-        format!("{}, {}", name(outcome(stream)), destroyed()),
+        format!("{}, {}", name(outcome(stream)), soon_destroyed()),
     );
     line(
         "synchronize",

@@ -1,0 +1,102 @@
+//! The CUDA driver in software answers like the GPU whose answers are recorded in this repository.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may panic and says what it leaves out"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PROBES: &str = env!("CARGO_BIN_EXE_probes");
+/// Set: all families are asked.
+const ALL: &str = "SYNCLINE_PROBES_ALL";
+/// Families that take a minute, because each question waits for what does not happen.
+const SLOW: [&str; 2] = ["connections", "capacity"];
+/// A question that Vulkan is needed for, and its answer without it.
+const WITH_VULKAN: (&str, &str) = ("external.timeline", "no Vulkan");
+/// Most of the time the questions wait.
+const JOBS: &str = "8";
+
+/// A directory in which loaders find the drivers that were built with this test. Removed when it is dropped.
+struct Drivers(PathBuf);
+
+impl Drivers {
+    fn link() -> Self {
+        let name = format!("syncline-probes-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let test = std::env::current_exe().unwrap();
+        let cuda = test.with_file_name("libsyncline_software_cuda.so");
+        let layer = test.with_file_name(syncline_software_layer::LIBRARY);
+        assert!(cuda.exists(), "{} is not built", cuda.display());
+        assert!(layer.exists(), "{} is not built", layer.display());
+        for name in ["libcuda.so.1", "libcuda.so"] {
+            std::os::unix::fs::symlink(&cuda, directory.join(name)).unwrap();
+        }
+        let manifest = directory.join("VkLayer_syncline_software.json");
+        std::fs::write(manifest, syncline_software_layer::manifest(&layer)).unwrap();
+        Self(directory)
+    }
+
+    /// `probes` with the drivers.
+    fn probes(&self) -> Command {
+        let mut probes = Command::new(PROBES);
+        probes
+            .env("LD_LIBRARY_PATH", &self.0)
+            .env("VK_ADD_LAYER_PATH", &self.0)
+            .env("VK_INSTANCE_LAYERS", "VK_LAYER_SYNCLINE_software")
+            .env("VK_LOADER_DRIVERS_SELECT", "*lvp_icd*")
+            .env("SYNCLINE_SOFTWARE_CUDA_DEVICES", "lavapipe");
+        probes
+    }
+}
+
+impl Drop for Drivers {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn answers_are_those_of_the_gpu() {
+    let drivers = Drivers::link();
+    let mut left_out = Vec::new();
+    if std::env::var_os(ALL).is_none() {
+        eprintln!("left out: {SLOW:?}, which take a minute ({ALL}=1 asks them)");
+        left_out.extend(SLOW);
+    }
+    let (question, none) = WITH_VULKAN;
+    if output(drivers.probes().arg(question)).contains(none) {
+        eprintln!("left out: external, because the loader finds no lavapipe");
+        left_out.push("external");
+    }
+    let names = output(Command::new(PROBES).arg("--list"));
+    let asked = names.lines().filter(|name| {
+        let family = name.split_once('.').map(|(family, _)| family);
+        family.is_some_and(|family| !left_out.contains(&family))
+    });
+    let record = output(drivers.probes().args(["--jobs", JOBS]).args(asked));
+    let new = drivers.0.join("record.txt");
+    std::fs::write(&new, record).unwrap();
+
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let gpu = here.join("../../results/h200/probes.txt");
+    let known = here.join("differences.txt");
+    let mut compare = Command::new(PROBES);
+    compare.arg("compare").args([&gpu, &new, &known]);
+    let compared = compare.output().unwrap();
+    let differences = String::from_utf8_lossy(&compared.stdout);
+    assert!(
+        compared.status.success(),
+        "the GPU's answer | the software's answer\n{differences}{}",
+        String::from_utf8_lossy(&compared.stderr)
+    );
+}
