@@ -21,7 +21,7 @@ pub(crate) struct Probe {
     pub(crate) name: String,
     /// A variable of the process's environment.
     pub(crate) variable: Option<(&'static str, &'static str)>,
-    /// Answers the question. More answers are given through [`line`].
+    /// Answers the question. More answers are given through [`line()`].
     pub(crate) ask: Box<dyn Fn() -> Answer + Send + Sync>,
 }
 
