@@ -71,13 +71,13 @@ pub(crate) const RULES: [&str; 20] = [
 pub(crate) const BUGS: &[Planted] = &[
     // --- Devices --------------------------------------------------------------------------------
     planted(InCuda, "release-ends-context", &["D1"], &[Cuda],
-        "device.two_users_do_not_meet", "cuStreamQuery failed"),
+        "device.two_users_do_not_meet", "cuStreamQuery returned"),
     planted(InCuda, "uuid-changes", &["D2"], &[Cuda],
         "device.says_what_its_driver_says", "the UUID is"),
     planted(InCuda, "imports-are-refused", &["D3"], &[Vulkan, Cuda],
         "handle.promised_kinds_work", "to import a timeline"),
     planted(InCuda, "release-ends-context", &["D4"], &[Cuda],
-        "device.objects_keep_it_alive", "cuStreamQuery failed"),
+        "device.objects_keep_it_alive", "cuStreamQuery returned"),
     planted(InCuda, "context-is-primary", &["D4"], &[Cuda],
         "adopted.context_and_streams_of_cudarc", "expected Error::WrongDevice"),
     planted(InCuda, "query-makes-current", &["D5"], &[Cuda],
