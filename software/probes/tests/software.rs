@@ -11,7 +11,7 @@ use std::process::Command;
 const PROBES: &str = env!("CARGO_BIN_EXE_probes");
 /// Unset: nothing is asked. `fast`: all families but the slow ones. `all`: all of them.
 ///
-/// Not asked by default, because once in some ten runs on a busy machine one question had no answer within its time
+/// Not asked by default, because one question had no answer within its time once, on a busy machine
 /// (`fault.then.init`), and the cause is not known yet.
 const ASK: &str = "SYNCLINE_PROBES";
 /// Families that take a minute, because each question waits for what does not happen.
