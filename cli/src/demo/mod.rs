@@ -255,9 +255,10 @@ fn name(found: &Found) -> String {
 }
 
 /// The devices of both roles: those asked for, else CUDA for the producer and Vulkan on the same GPU for the consumer, else what
-/// comes nearest. Two processes that are asked for the same devices choose the same pair.
+/// comes nearest. With `--software`, which promises both APIs, nothing takes the part of a driver that is missing.
+///
+/// Two processes that are asked for the same devices choose the same pair.
 fn select<'i>(inventory: &'i Inventory, args: &Args) -> Result<[&'i Found; 2], Failure> {
-    let none = || Failure::Words("there is no device at all".into());
     let asked = |device: &Option<String>| {
         let device = device.as_deref();
         device.map(|asked| inventory.select(asked)).transpose()
@@ -272,9 +273,14 @@ fn select<'i>(inventory: &'i Inventory, args: &Args) -> Result<[&'i Found; 2], F
                 .any(|vulkan| found.info().same_gpu(vulkan.info())),
         };
         let first = || inventory.of(backend).next();
-        let host = || inventory.of(BackendKind::Host).next();
+        let instead = || {
+            let mut hosts = inventory.of(BackendKind::Host);
+            hosts.next().filter(|_| !crate::software::is_on())
+        };
         let same = inventory.of(backend).find(same);
-        same.or_else(first).or_else(host).ok_or_else(none)
+        same.or_else(first)
+            .or_else(instead)
+            .ok_or_else(|| missing(backend, inventory))
     };
     let producer = match producer {
         Some(producer) => producer,
@@ -285,6 +291,14 @@ fn select<'i>(inventory: &'i Inventory, args: &Args) -> Result<[&'i Found; 2], F
         None => of(BackendKind::Vulkan, Some(producer))?,
     };
     Ok([producer, consumer])
+}
+
+fn missing(backend: BackendKind, inventory: &Inventory) -> Failure {
+    let mut words = format!("there is no {backend} device");
+    for reason in left_out(inventory) {
+        words = format!("{words}; {reason}");
+    }
+    Failure::Words(words + "; `--producer host` or `--consumer host` lets the host take a part")
 }
 
 /// Has another process choose the same devices.

@@ -226,18 +226,33 @@ fn the_suite_names_what_is_software() {
     );
 }
 
-#[test]
-fn without_a_vulkan_driver_the_host_takes_its_part() {
+/// The demo, where there is no Vulkan driver.
+fn without_vulkan(code: i32, arguments: &[&str]) -> (String, String) {
     let temporary = scratch("no-vulkan");
-    let mut command = syncline(&["--software", "--frames", "9", "--size", "64"], &temporary);
+    let demo = ["demo", "--software", "--frames", "9", "--size", "64"];
+    let mut command = syncline(&[&demo, arguments].concat(), &temporary);
     command
         .env("VK_DRIVER_FILES", "/nonexistent.json")
         .env("VK_ICD_FILENAMES", "/nonexistent.json");
-    let (out, _) = ends(0, command, &temporary);
+    ends(code, command, &temporary)
+}
+
+#[test]
+fn without_a_vulkan_driver_the_demo_says_so_and_the_host_can_take_its_part() {
+    for processes in [&[][..], &["--processes"]] {
+        let (_, error) = without_vulkan(2, processes);
+        for part in [
+            "there is no vulkan device",
+            "mesa-vulkan-drivers",
+            "--consumer host",
+        ] {
+            assert!(error.contains(part), "no {part:?} in: {error}");
+        }
+    }
+    let (out, _) = without_vulkan(0, &["--consumer", "host"]);
     for part in [
         "producer   cuda",
         "consumer   host",
-        "mesa-vulkan-drivers",
         "9 of 9 frames, 0 wrong",
     ] {
         assert!(out.contains(part), "no {part:?} in: {out}");
