@@ -12,6 +12,8 @@ use crate::faults;
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
+    pub(crate) const NULL: Self = Self(std::ptr::null_mut());
+
     /// Writes the result. A null pointer is an invalid value.
     pub(crate) fn set(&self, value: T) -> Answer {
         if self.0.is_null() {
@@ -45,6 +47,16 @@ impl<T> Out<T> {
 }
 
 impl<T: Copy> Out<T> {
+    /// `count` such places in a row.
+    pub(crate) fn places(&self, count: usize) -> Answer<impl Iterator<Item = Self>> {
+        if count > 0 {
+            self.require()?;
+        }
+        let first = self.0;
+        // The API demands a pointer to so many places, each of which says so again.
+        Ok((0..count).map(move |index| Self(first.wrapping_add(index))))
+    }
+
     /// What is there now, for arguments that go in and out.
     pub(crate) fn get(&self) -> Answer<T> {
         In(self.0.cast_const()).get()
@@ -109,9 +121,10 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
     }
 }
 
-/// Exports functions of the driver API.
+/// Exports functions of the driver API, and lists their names.
 macro_rules! api {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {
+        pub(super) const NAMES: &[&str] = &[$(stringify!($name)),*];
         $(
             $(#[$attribute])*
             #[allow(clippy::too_many_arguments, reason = "the driver API's own")]

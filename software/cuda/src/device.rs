@@ -9,7 +9,7 @@ use syncline_software_payload::{Twin, UUID_BYTES};
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::context::{CONTEXTS, Context};
-use crate::settings::settings;
+use crate::settings::{print, settings};
 use crate::table::new_handle;
 use crate::{host_thread, lock};
 
@@ -49,12 +49,12 @@ pub(crate) fn initialize() -> Answer {
             if !INITIALIZED.swap(true, Ordering::AcqRel)
                 && let Some(seed) = settings.seed
             {
-                eprintln!("software CUDA driver: random delays from seed {seed}");
+                print(format_args!("random delays from seed {seed}"));
             }
             Ok(())
         }
         Err(reason) => {
-            eprintln!("software CUDA driver: {reason}");
+            print(reason);
             Err(Code::INVALID_VALUE)
         }
     }

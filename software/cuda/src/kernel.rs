@@ -10,6 +10,7 @@ use crate::allocation::Allocation;
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::engine::Engine;
+use crate::settings::explain;
 use crate::table::Table;
 use crate::{lock, mark, space};
 
@@ -36,23 +37,23 @@ pub(crate) struct Function {
 const TARGET: u32 = 90;
 
 impl Module {
-    /// Reads a text in PTX.
-    pub(crate) fn load(context: Arc<Context>, text: &str) -> Answer<usize> {
+    /// Reads a text in PTX. An error carries its reason as text.
+    pub(crate) fn load(context: Arc<Context>, text: &str) -> Result<usize, (Code, String)> {
         let ptx = Ptx::parse(text).map_err(|error| {
-            // The driver API has no place for it but the log of a compiler.
-            if std::env::var_os("SYNCLINE_SOFTWARE_CUDA_VERBOSE").is_some() {
-                eprintln!("software CUDA driver: {error}");
-            }
-            match error.refusal {
+            let code = match error.refusal {
                 Refusal::Version(_) => Code::UNSUPPORTED_PTX_VERSION,
                 _ => Code::INVALID_PTX,
-            }
+            };
+            (code, error.to_string())
         })?;
-        if ptx.target() > TARGET {
-            return Err(Code::INVALID_PTX);
+        let target = ptx.target();
+        if target > TARGET {
+            let reason = format!("the target sm_{target} is newer than the device's sm_{TARGET}");
+            return Err((Code::INVALID_PTX, reason));
         }
         // Loading may wait for other work, so a program that loads behind a wait hangs.
-        context.synchronize()?;
+        let synchronized = context.synchronize();
+        synchronized.map_err(|code| (code, "the context has failed".into()))?;
         Ok(MODULES.add(Arc::new(Self {
             context,
             ptx,
@@ -102,14 +103,18 @@ impl KernelLaunch {
             engine,
             last: Mutex::new(None),
         };
-        match self.entry.run(&self.launch, &device) {
-            Ok(()) => Ok(()),
+        let fault = match self.entry.run(&self.launch, &device) {
+            Ok(()) => return Ok(()),
             // The context is over, so this is no error of the kernel.
-            Err(Fault::Stopped) => Ok(()),
-            Err(Fault::Misaligned { .. }) => Err(Code::MISALIGNED_ADDRESS),
-            Err(Fault::Trap) => Err(Code::LAUNCH_FAILED),
-            Err(_) => Err(Code::ILLEGAL_ADDRESS),
-        }
+            Err(Fault::Stopped) => return Ok(()),
+            Err(fault) => fault,
+        };
+        explain(format_args!("kernel {}: {fault}", self.entry.name()));
+        Err(match fault {
+            Fault::Misaligned { .. } => Code::MISALIGNED_ADDRESS,
+            Fault::Trap => Code::LAUNCH_FAILED,
+            _ => Code::ILLEGAL_ADDRESS,
+        })
     }
 }
 

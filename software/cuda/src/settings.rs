@@ -1,10 +1,13 @@
 //! Settings from the environment.
 
+use std::fmt::Display;
+use std::io::{Write as _, stderr};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use syncline_software_payload::Twin;
 
+use crate::api;
 use crate::bug::Bug;
 use crate::code::Code;
 
@@ -21,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) slow: Duration,
     /// Imports of the wrong kind are refused.
     pub(crate) strict: bool,
+    /// What a result code cannot say is printed.
+    pub(crate) verbose: bool,
     /// One function that fails.
     pub(crate) fail: Option<Fail>,
     /// What the driver does wrongly, so that a test can catch it.
@@ -48,6 +53,18 @@ pub(crate) enum Effect {
     Full,
 }
 
+/// Prints what a result code cannot say, if the settings want it.
+pub(crate) fn explain(reason: impl Display) {
+    if settings().is_ok_and(|settings| settings.verbose) {
+        print(reason);
+    }
+}
+
+/// Prints a line to standard error. Where that is closed, the line is lost.
+pub(crate) fn print(line: impl Display) {
+    let _ = writeln!(stderr(), "software CUDA driver: {line}");
+}
+
 /// The settings, or what is wrong with the environment.
 pub(crate) fn settings() -> Result<&'static Settings, &'static str> {
     static SETTINGS: LazyLock<Result<Settings, String>> =
@@ -69,6 +86,12 @@ impl Settings {
                 Err(_) => Err(format!("{name}={value}: not a whole number")),
             },
         };
+        let switch = |given: Option<(String, String)>| match given {
+            None => Ok(false),
+            Some((_, value)) if value == "0" => Ok(false),
+            Some((_, value)) if value == "1" => Ok(true),
+            Some((name, value)) => Err(format!("{name}={value}: neither 0 nor 1")),
+        };
         Ok(Self {
             devices: of("DEVICES").map_or(Ok(Twin::ALL.to_vec()), |(name, value)| {
                 devices(&value).map_err(|reason| format!("{name}={value}: {reason}"))
@@ -76,17 +99,11 @@ impl Settings {
             connections: connections(variable("CUDA_DEVICE_MAX_CONNECTIONS").as_deref()),
             seed: number(of("SEED"))?,
             slow: Duration::from_micros(number(of("SLOW"))?.unwrap_or(0)),
-            strict: match of("STRICT") {
-                None => false,
-                Some((_, value)) if value == "0" => false,
-                Some((_, value)) if value == "1" => true,
-                Some((name, value)) => return Err(format!("{name}={value}: neither 0 nor 1")),
-            },
+            strict: switch(of("STRICT"))?,
+            verbose: switch(of("VERBOSE"))?,
             fail: of("FAIL")
                 .map(|(name, value)| {
-                    fail(&value).ok_or_else(|| {
-                        format!("{name}={value}: not FUNCTION:CALL:CODE or FUNCTION:CALL:CODE:MODE")
-                    })
+                    fail(&value).map_err(|reason| format!("{name}={value}: {reason}"))
                 })
                 .transpose()?,
             bug: of("BUG")
@@ -104,7 +121,10 @@ fn devices(names: &str) -> Result<Vec<Twin>, String> {
     for name in names.split(',').map(str::trim) {
         let known = Twin::ALL.into_iter().find(|twin| twin.name() == name);
         match known {
-            None => return Err(format!("there is no device {name:?}")),
+            None => {
+                let names = Twin::ALL.map(Twin::name).join(" and ");
+                return Err(format!("there is no device {name:?}, but {names}"));
+            }
             Some(twin) if devices.contains(&twin) => return Err(format!("{name:?} twice")),
             Some(twin) => devices.push(twin),
         }
@@ -121,24 +141,31 @@ fn connections(value: Option<&str>) -> usize {
         .unwrap_or(DEFAULT)
 }
 
-fn fail(value: &str) -> Option<Fail> {
-    let mut parts = value.split(':');
-    let (function, call, code) = (parts.next()?, parts.next()?, parts.next()?);
-    let effect = match parts.next() {
-        None => Effect::None,
-        Some("always") => Effect::NoneFromThere,
-        Some("after") => Effect::Full,
-        Some(_) => return None,
+/// `FUNCTION:CALL:CODE` or `FUNCTION:CALL:CODE:MODE`.
+fn fail(value: &str) -> Result<Fail, String> {
+    let parts: Vec<_> = value.split(':').collect();
+    let (function, call, code, mode) = match parts[..] {
+        [function, call, code] => (function, call, code, None),
+        [function, call, code, mode] => (function, call, code, Some(mode)),
+        _ => return Err("not FUNCTION:CALL:CODE or FUNCTION:CALL:CODE:MODE".into()),
     };
-    let code = Code::from_number(code.parse().ok()?);
-    let fail = Fail {
+    if !api::has(function) {
+        return Err(format!("the driver has no function {function:?}"));
+    }
+    let call = call.parse().ok().filter(|call| *call > 0);
+    let code = code.parse().ok().map(Code::from_number);
+    let code = code.filter(|code| *code != Code::SUCCESS && code.name().is_some());
+    Ok(Fail {
         function: function.into(),
-        call: call.parse().ok().filter(|call| *call > 0)?,
-        code,
-        effect,
-    };
-    let known = function.starts_with("cu") && code != Code::SUCCESS && code.name().is_some();
-    (known && parts.next().is_none()).then_some(fail)
+        call: call.ok_or("a call is a number, 1 for the first")?,
+        code: code.ok_or("a code is the number of an error that the driver can return")?,
+        effect: match mode {
+            None => Effect::None,
+            Some("always") => Effect::NoneFromThere,
+            Some("after") => Effect::Full,
+            Some(_) => return Err("a mode is always or after".into()),
+        },
+    })
 }
 
 #[cfg(test)]
@@ -166,7 +193,9 @@ mod tests {
             ("SYNCLINE_SOFTWARE_CUDA_SEED", "many"),
             ("SYNCLINE_SOFTWARE_CUDA_SLOW", "-1"),
             ("SYNCLINE_SOFTWARE_CUDA_STRICT", "yes"),
+            ("SYNCLINE_SOFTWARE_CUDA_VERBOSE", "2"),
             ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord"),
+            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventForget:1:2"),
             ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:0:2"),
             ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:0"),
             ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:12345"),

@@ -14,3 +14,20 @@ mod stream;
 
 /// A handle, or a pointer that is only given back.
 pub(super) type Handle = usize;
+
+/// True if the driver has this function of the driver API.
+pub(crate) fn has(function: &str) -> bool {
+    let chapters = [
+        context::NAMES,
+        copy::NAMES,
+        device::NAMES,
+        event::NAMES,
+        external::NAMES,
+        graph::NAMES,
+        memory::NAMES,
+        memory_op::NAMES,
+        module::NAMES,
+        stream::NAMES,
+    ];
+    chapters.concat().contains(&function)
+}

@@ -6,6 +6,7 @@
 )]
 
 use std::ffi::{c_char, c_void};
+use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 
 use syncline_software_ptx::{Entry, Launch};
@@ -14,9 +15,11 @@ use super::Handle;
 use crate::abi::{In, Out, api};
 use crate::capture;
 use crate::code::{Answer, Code};
+use crate::context::Context;
 use crate::current;
 use crate::kernel::{FUNCTIONS, Function, KernelLaunch, MODULES, Module};
 use crate::operation::Operation;
+use crate::settings::explain;
 use crate::stream::Stream;
 
 /// How an ELF file begins: a kernel that was compiled for one kind of GPU.
@@ -28,6 +31,9 @@ const SHARED_BYTES: u32 = 48 << 10;
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`. Null ends the list.
 const BUFFER_POINTER: usize = 1;
 const BUFFER_SIZE: usize = 2;
+/// `CU_JIT_INFO_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER`.
+const INFO_LOG: u32 = 3;
+const ERROR_LOG: u32 = 5;
 
 /// The beginning of `CUlaunchConfig`, which has the attributes behind it.
 #[repr(C)]
@@ -42,19 +48,75 @@ pub(super) struct Config {
     _count: u32,
 }
 
-fn load(to: &Out<Handle>, image: &In<c_char>) -> Answer {
+fn load(to: &Out<Handle>, image: &In<c_char>, log: &Log) -> Answer {
     to.require()?;
+    log.write("");
     let context = current::context()?;
-    let image = image.string()?.to_bytes();
+    let module = read(context, image.string()?.to_bytes()).map_err(|(code, reason)| {
+        explain(&reason);
+        log.write(&reason);
+        code
+    })?;
+    to.set(module)
+}
+
+/// Loads a module. An error carries its reason as text.
+fn read(context: Arc<Context>, image: &[u8]) -> Result<usize, (Code, String)> {
+    let refuse = |code, reason: &str| Err((code, reason.into()));
     if image.starts_with(&ELF) || FAT.iter().any(|magic| image.starts_with(magic)) {
-        return Err(Code::NO_BINARY_FOR_GPU);
+        return refuse(Code::NO_BINARY_FOR_GPU, "not PTX, but compiled for a GPU");
     }
-    let text = std::str::from_utf8(image).map_err(|_| Code::INVALID_IMAGE)?;
-    // Whatever it is, it is no PTX.
-    if !text.contains(".version") {
-        return Err(Code::INVALID_IMAGE);
+    match std::str::from_utf8(image) {
+        Ok(text) if text.contains(".version") => Module::load(context, text),
+        _ => refuse(Code::INVALID_IMAGE, "not PTX: there is no .version"),
     }
-    to.set(Module::load(context, text)?)
+}
+
+/// A log buffer of `cuModuleLoadDataEx`.
+struct Log {
+    text: *mut u8,
+    room: usize,
+    /// Takes how many bytes were written.
+    used: Out<usize>,
+}
+
+impl Log {
+    const NONE: Self = Self {
+        text: null_mut(),
+        room: 0,
+        used: Out::NULL,
+    };
+
+    /// The buffer that the option `buffer` names. The option after it has the size.
+    fn new(buffer: u32, count: u32, options: &In<u32>, values: &Out<usize>) -> Answer<Self> {
+        let mut log = Self::NONE;
+        let values = values.places(count as usize)?;
+        for (option, value) in options.list(count as usize)?.into_iter().zip(values) {
+            if option == buffer {
+                log.text = with_exposed_provenance_mut(value.get()?);
+            } else if option == buffer + 1 {
+                // An `unsigned int` in the place of a pointer.
+                log.room = value.get()? as u32 as usize;
+                log.used = value;
+            }
+        }
+        Ok(log)
+    }
+
+    /// Writes a text with a 0 behind it. What has no room is left out.
+    fn write(&self, reason: &str) {
+        let Some(room) = self.room.checked_sub(1).filter(|_| !self.text.is_null()) else {
+            return;
+        };
+        let bytes = &reason.as_bytes()[..reason.len().min(room)];
+        // SAFETY: the API demands room for so many bytes.
+        unsafe {
+            self.text
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            self.text.add(bytes.len()).write(0);
+        }
+        self.used.set_if_wanted(bytes.len() + 1);
+    }
 }
 
 /// Copies the parameters: from one pointer for each, or from a buffer in the list `extra`.
@@ -132,17 +194,20 @@ fn find(function: Handle) -> Answer<Arc<Function>> {
 
 api! {
     fn cuModuleLoadData(to: Out<Handle>, image: In<c_char>) {
-        load(&to, &image)
+        load(&to, &image, &Log::NONE)
     }
 
     fn cuModuleLoadDataEx(
         to: Out<Handle>,
         image: In<c_char>,
-        _count: u32,
-        _options: *const u32,
-        _values: *const *const c_void,
+        count: u32,
+        options: In<u32>,
+        values: Out<usize>,
     ) {
-        load(&to, &image)
+        // There is never anything to say in it.
+        Log::new(INFO_LOG, count, &options, &values)?.write("");
+        let errors = Log::new(ERROR_LOG, count, &options, &values)?;
+        load(&to, &image, &errors)
     }
 
     fn cuModuleUnload(module: Handle) {

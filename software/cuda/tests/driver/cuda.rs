@@ -87,6 +87,13 @@ functions! {
     cuIpcGetEventHandle(handle: *mut [u8; 64], event: Handle);
     cuIpcOpenEventHandle(event: *mut Handle, handle: IpcHandle);
     cuModuleLoadData(module: *mut Handle, image: *const c_char);
+    cuModuleLoadDataEx(
+        module: *mut Handle,
+        image: *const c_char,
+        count: u32,
+        options: *const u32,
+        values: *mut usize
+    );
     cuModuleUnload(module: Handle);
     cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char);
     cuLaunchKernel(

@@ -1,6 +1,6 @@
 //! Modules, launches and faults.
 
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use super::cuda::*;
 
@@ -115,6 +115,37 @@ fn launches_and_modules_that_make_no_sense_are_refused() {
     ok(cuModuleUnload(module));
     assert_eq!(launch(add, stream, &[0, 0]), 400);
     ok(cuStreamQuery(stream));
+}
+
+#[test]
+fn the_log_of_the_compiler_tells_why_a_module_is_refused() {
+    const ERROR_LOG_BUFFER: u32 = 5;
+    const ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
+    const NO_OTHER: u32 = 0;
+    let _context = Context::new();
+    let image = c".version 6.4\n.target sm_60\n.address_size 64\n.shared .u32 x;\n";
+    // The whole text, and what has room of it.
+    for size in [200, 8, 1, 0] {
+        let mut log = [0xff_u8; 200];
+        let options = [NO_OTHER, ERROR_LOG_BUFFER, ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [0, log.as_mut_ptr().expose_provenance(), size];
+        let to = &mut 0;
+        let (options, values_at) = (options.as_ptr(), values.as_mut_ptr());
+        let code = cuModuleLoadDataEx(to, image.as_ptr(), 3, options, values_at);
+        assert_eq!(code, 218);
+        assert!(log[size..].iter().all(|byte| *byte == 0xff), "{size}");
+        if size == 0 {
+            continue;
+        }
+        let end = log.iter().position(|byte| *byte == 0).unwrap();
+        assert_eq!(values[2], end + 1);
+        assert!(b"line 4: ".starts_with(&log[..end.min(8)]), "{log:?}");
+        assert_eq!(end < size - 1, size == 200);
+    }
+    // No options at all, and none where some are announced.
+    let (to, at) = (&mut 0, image.as_ptr());
+    assert_eq!(cuModuleLoadDataEx(to, at, 0, null(), null_mut()), 218);
+    assert_eq!(cuModuleLoadDataEx(to, at, 1, null(), null_mut()), 1);
 }
 
 /// A fault is the end of the device for its process.
