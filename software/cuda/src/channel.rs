@@ -91,13 +91,15 @@ impl Channel {
         self.start()?;
         let number = self.progress.submit();
         let mut place = queue.commands.len();
-        if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation
-            && Bug::RecordsEarlierPosition.is_planted()
-        {
-            if place == 0 {
-                mark.complete();
+        if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation {
+            if Bug::RecordsEarlierPosition.is_planted() {
+                if place == 0 {
+                    mark.complete();
+                }
+                place = place.saturating_sub(1);
+            } else {
+                mark.bind(&self.engine, &self.progress, number);
             }
-            place = place.saturating_sub(1);
         }
         let command = Command {
             operation,
@@ -169,13 +171,6 @@ impl Channel {
                 self.progress.complete();
             }
         };
-        if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation {
-            if engine.connections.pass(command.ticket, &engine.life) {
-                self.free(room);
-                self.progress.complete_record(|| mark.complete());
-            }
-            return;
-        }
         if let Operation::Kernel(_) = &operation {
             // The hardware has taken it over, so it needs no room while it runs.
             engine.connections.pass(command.ticket, &engine.life);

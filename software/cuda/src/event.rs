@@ -87,8 +87,8 @@ impl Event {
     /// A new record, which the event stands for from now on.
     pub(crate) fn new_record(&self) -> Mark {
         let mark = match &self.shared {
-            Some(shared) => Mark::Shared(shared.clone(), shared.number_record()),
-            None => Mark::new(),
+            Some(shared) => Mark::shared(shared, shared.number_record()),
+            None => Mark::default(),
         };
         *lock(&self.state) = State::Recorded(mark.clone());
         mark
@@ -96,19 +96,23 @@ impl Event {
 
     /// The latest record, if there is one. A place in a graph is none.
     fn latest(&self) -> Option<Mark> {
-        if let Some(shared) = &self.shared {
-            return Some(Mark::Shared(shared.clone(), shared.latest()));
-        }
-        match &*lock(&self.state) {
+        let own = match &*lock(&self.state) {
             State::Recorded(mark) => Some(mark.clone()),
             State::Unrecorded | State::Captured(_) => None,
-        }
+        };
+        let Some(shared) = &self.shared else {
+            return own;
+        };
+        // Another process may have recorded it since.
+        let number = shared.latest();
+        let own = own.filter(|mark| mark.number() == Some(number));
+        Some(own.unwrap_or_else(|| Mark::shared(shared, number)))
     }
 
     /// The latest record, or one that is reached already.
     pub(crate) fn latest_or_reached(&self) -> Mark {
         self.latest().unwrap_or_else(|| {
-            let reached = Mark::new();
+            let reached = Mark::default();
             reached.complete();
             reached
         })

@@ -100,7 +100,7 @@ impl Executable {
         }
         // Held until it is enqueued: launches are in one order for events, semaphores and streams.
         let mut last = lock(&self.last);
-        let end = Mark::new();
+        let end = Mark::default();
         let before = last.take().filter(|mark| !mark.is_reached());
         let submitted = |node: &Node| Node {
             operation: node.operation.clone().submitted(),

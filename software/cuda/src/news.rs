@@ -23,6 +23,8 @@ pub(crate) fn tell() {
 }
 
 /// Returns once `ready` is true. It is asked again after each [`tell`].
+///
+/// `ready` is asked under a lock that `tell` takes, so it must not wait for another thread.
 pub(crate) fn wait_until(ready: impl Fn() -> bool) {
     for _ in 0..LOOKS {
         if ready() {
