@@ -35,8 +35,13 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
                 ran == (value - 1).to_string(),
                 "{ran} ran before the signal of {value}"
             );
-            // From the host now and then.
-            let how = if value % 7 == 0 { "host" } else { "signal" };
+            // From the host now and then. It takes part once the queue's own signals are made.
+            let how = if value % 7 == 0 {
+                scene.by(Side::Signaller, "idle")?;
+                "host"
+            } else {
+                "signal"
+            };
             scene.by(Side::Signaller, &format!("{how} frames {value}"))?;
             scene.by(Side::Waiter, &format!("after {value}"))?;
             scene.by(Side::Waiter, &format!("wait frames {value}"))?;

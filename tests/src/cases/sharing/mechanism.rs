@@ -95,18 +95,22 @@ fn could_share(left: &Info, right: &Info) -> bool {
                 .contains(&HandleKind::TimelineOpaqueFd)
             && to.parent_uuid.is_none()
     };
-    let memory = |from: &Info, to: &Info| {
-        from.backend == BackendKind::Host
-            && to.backend == BackendKind::Cuda
-            && to.capabilities.stream_memory_ops
-            && from
-                .capabilities
-                .exports
-                .contains(&HandleKind::CounterMemfd)
-            && to.capabilities.imports.contains(&HandleKind::CounterMemfd)
+    // A counter in shared memory, which the host or the other CUDA device reaches, too.
+    let counts = |info: &Info| {
+        let capabilities = &info.capabilities;
+        match info.backend {
+            BackendKind::Host => capabilities.exports.contains(&HandleKind::CounterMemfd),
+            BackendKind::Cuda => {
+                capabilities.stream_memory_ops
+                    && capabilities.imports.contains(&HandleKind::CounterMemfd)
+            }
+            _ => false,
+        }
     };
-    memory(left, right)
-        || memory(right, left)
+    let has_cuda = [left, right]
+        .map(|info| info.backend)
+        .contains(&BackendKind::Cuda);
+    counts(left) && counts(right) && has_cuda
         || left.same_gpu(right) && (pass(left, right) || pass(right, left))
 }
 
