@@ -1,5 +1,5 @@
-//! The backend on a real GPU. Without one each test is reported as ignored, with the reason; set
-//! `SYNCLINE_REQUIRE_CUDA` to make that a failure.
+//! The backend on a GPU, or on a CUDA driver in software. Without either each test is reported as ignored, with the
+//! reason. With `SYNCLINE_REQUIRE_CUDA` set it fails.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,13 +31,14 @@ fn main() -> std::process::ExitCode {
         graphs::tests(),
         clock::tests(),
     ];
-    let mut trials = common::trials_on_a_gpu(tests.concat());
+    let mut trials = common::trials_on_cuda(tests.concat());
+    trials.extend(common::trials_on_a_gpu(clock::tests_of_a_gpu()));
     trials.push(Trial::test("an_absent_driver_is_a_typed_reason", || {
         errors::an_absent_driver_is_a_typed_reason();
         Ok(())
     }));
     let fault = (errors::FAULT, errors::a_fault_in_this_process as fn());
-    let fault = common::trials_on_a_gpu(vec![fault]);
+    let fault = common::trials_on_cuda(vec![fault]);
     trials.extend(fault.into_iter().map(|trial| trial.with_ignored_flag(true)));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -1,11 +1,12 @@
-//! What the tests of this crate share. Without a GPU each test is reported as ignored, with the reason; set
-//! `SYNCLINE_REQUIRE_CUDA` to make that a failure.
+//! What the tests of this crate share. Without a CUDA device each test is reported as ignored, with the reason. With
+//! `SYNCLINE_REQUIRE_CUDA` set it fails.
 #![allow(clippy::panic, reason = "a test may panic")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libtest_mimic::{Completion, Trial};
+use syncline_core::backend::Device as _;
 use syncline_core::{BackendKind, Error, Result};
 use syncline_cuda::{Device, Driver};
 
@@ -50,15 +51,26 @@ fn why_not() -> Option<String> {
     Some(error.to_string())
 }
 
-/// Names functions for [`trials_on_a_gpu`].
+/// Names functions for [`trials_on_cuda`].
 macro_rules! trials {
     ($($test:ident),+ $(,)?) => { vec![$((stringify!($test), $test as fn())),+] };
 }
 pub(crate) use trials;
 
-/// A trial of each function; ignored, with the reason, where there is no GPU.
+/// A trial of each function. Without a CUDA device it is ignored, with the reason.
+pub(crate) fn trials_on_cuda(tests: Vec<(&'static str, fn())>) -> Vec<Trial> {
+    trials_unless(tests, &why_not())
+}
+
+/// As [`trials_on_cuda`], and ignored on a driver in software: what these measure are a GPU's properties.
 pub(crate) fn trials_on_a_gpu(tests: Vec<(&'static str, fn())>) -> Vec<Trial> {
-    let reason = why_not();
+    let is_software = || open().is_ok_and(|device| device.info().software);
+    let software = || is_software().then(|| "the CUDA driver is software".into());
+    trials_unless(tests, &why_not().or_else(software))
+}
+
+/// A trial of each function, ignored for the reason, if there is one.
+fn trials_unless(tests: Vec<(&'static str, fn())>, reason: &Option<String>) -> Vec<Trial> {
     let trial = |(name, test): (&'static str, fn())| {
         let reason = reason.clone();
         Trial::ignorable_test(name, move || match reason {
