@@ -44,7 +44,7 @@ unsafe impl Sync for SharedEvent {}
 /// The 64 bytes that one process gives another: where the file is.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Handle {
+pub(crate) struct IpcHandle {
     magic: u64,
     process: u32,
     descriptor: i32,
@@ -54,7 +54,7 @@ pub(crate) struct Handle {
     rest: [u64; 4],
 }
 
-const _: () = assert!(size_of::<Handle>() == 64 && size_of::<Page>() <= BYTES);
+const _: () = assert!(size_of::<IpcHandle>() == 64 && size_of::<Page>() <= BYTES);
 
 impl SharedEvent {
     /// A new event of this process.
@@ -79,9 +79,9 @@ impl SharedEvent {
     }
 
     /// The name for other processes. `None` for an event of another process.
-    pub(crate) fn handle(&self) -> Option<Handle> {
+    pub(crate) fn handle(&self) -> Option<IpcHandle> {
         let process = std::process::id();
-        Some(Handle {
+        Some(IpcHandle {
             magic: MAGIC,
             process,
             descriptor: self.file.as_ref()?.as_raw_fd(),
@@ -94,7 +94,7 @@ impl SharedEvent {
     /// The event of another process.
     ///
     /// The file is reached through the exporter's descriptor, so nothing is left behind when it dies.
-    pub(crate) fn open(handle: &Handle) -> Answer<Self> {
+    pub(crate) fn open(handle: &IpcHandle) -> Answer<Self> {
         if handle.magic != MAGIC {
             return Err(Code::MAP_FAILED);
         }
@@ -199,12 +199,12 @@ mod tests {
         let opened = SharedEvent::open(&own);
         assert_eq!(opened.err(), Some(Code::INVALID_CONTEXT));
         // No process has this number.
-        let gone = Handle {
+        let gone = IpcHandle {
             process: u32::MAX,
             ..own
         };
         assert_eq!(SharedEvent::open(&gone).err(), Some(Code::MAP_FAILED));
-        let foreign = Handle { magic: 0, ..own };
+        let foreign = IpcHandle { magic: 0, ..own };
         assert_eq!(SharedEvent::open(&foreign).err(), Some(Code::MAP_FAILED));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-use crate::allocation::{Allocation, Kind};
+use crate::allocation::{Allocation, MemoryKind};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::device::Device;
@@ -152,7 +152,9 @@ pub(crate) fn register(context: &Context, at: *mut u8, size: u64, portable: bool
         let overlapped = before.filter(|(_, known)| known.address + known.size > begin);
         match overlapped.map(|(_, known)| known.kind) {
             None => {}
-            Some(Kind::Registered { .. }) => return Err(Code::HOST_MEMORY_ALREADY_REGISTERED),
+            Some(MemoryKind::Registered { .. }) => {
+                return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+            }
             Some(_) => return Err(Code::INVALID_VALUE),
         }
         let registered = Allocation::registered(context, at, size, portable);
@@ -176,7 +178,7 @@ fn is_mapped(begin: u64, end: u64) -> bool {
 
 /// Forgets the allocation that begins at the address, if it is of the right kind. The caller has waited for
 /// the work that uses it.
-pub(crate) fn free(address: u64, is_right: impl Fn(Kind) -> bool, missing: Code) -> Answer {
+pub(crate) fn free(address: u64, is_right: impl Fn(MemoryKind) -> bool, missing: Code) -> Answer {
     let freed = change(|space| {
         let known = space.allocations.get(&address);
         if known.is_none_or(|known| !is_right(known.kind)) {
@@ -194,7 +196,7 @@ pub(crate) fn owner(address: u64) -> Option<u64> {
 }
 
 /// The kind of the allocation that has the address, and whether it begins there.
-pub(crate) fn kind(address: u64) -> Option<(Kind, bool)> {
+pub(crate) fn kind(address: u64) -> Option<(MemoryKind, bool)> {
     read(|space| {
         let known = space.at(address)?;
         Some((known.kind, known.address == address))

@@ -7,7 +7,7 @@
 
 use super::Handle;
 use crate::abi::{Out, api};
-use crate::allocation::Kind;
+use crate::allocation::MemoryKind;
 use crate::capture;
 use crate::code::{Answer, Code};
 use crate::context;
@@ -23,7 +23,7 @@ const ALLOC_FLAGS: u32 = 7;
 const REGISTER_FLAGS: u32 = 3 | 8;
 
 /// Waits for all work of the context whose memory is freed, then frees it.
-fn free(address: u64, is_right: fn(Kind) -> bool, missing: Code) -> Answer {
+fn free(address: u64, is_right: fn(MemoryKind) -> bool, missing: Code) -> Answer {
     let current = current::context();
     let owner = space::owner(address).and_then(context::by_id);
     match (owner, current) {
@@ -61,7 +61,7 @@ api! {
         if address == 0 {
             return free_nothing();
         }
-        let is_right = |kind| matches!(kind, Kind::Device | Kind::Mapped);
+        let is_right = |kind| matches!(kind, MemoryKind::Device | MemoryKind::Mapped);
         free(address, is_right, Code::INVALID_VALUE)
     }
 
@@ -90,7 +90,7 @@ api! {
         if address == 0 {
             return free_nothing();
         }
-        let is_pinned = |kind| matches!(kind, Kind::Pinned { .. });
+        let is_pinned = |kind| matches!(kind, MemoryKind::Pinned { .. });
         free(address as u64, is_pinned, Code::INVALID_VALUE)
     }
 
@@ -104,7 +104,7 @@ api! {
     }
 
     fn cuMemHostUnregister(address: Handle) {
-        let is_registered = |kind| matches!(kind, Kind::Registered { .. });
+        let is_registered = |kind| matches!(kind, MemoryKind::Registered { .. });
         // What lies in an allocation, and is not the beginning of registered memory.
         let known = space::kind(address as u64);
         if address == 0 || known.is_some_and(|(kind, begins)| !is_registered(kind) || !begins) {
