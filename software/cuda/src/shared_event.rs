@@ -142,7 +142,12 @@ impl SharedEvent {
 
     /// Numbers a record: 1 for the first.
     pub(crate) fn number_record(&self) -> u64 {
-        self.page().records.fetch_add(1, Ordering::AcqRel) + 1
+        let before = self.page().records.fetch_add(1, Ordering::AcqRel);
+        // Another process may have written any number. 0 means that there is no record.
+        match before.wrapping_add(1) {
+            0 => self.number_record(),
+            number => number,
+        }
     }
 
     /// The number of the latest record. 0 if there is none.
@@ -190,6 +195,15 @@ mod tests {
         event.reach(first);
         assert!(event.has_reached(first));
         assert_eq!(event.latest(), second);
+    }
+
+    #[test]
+    fn any_number_of_another_process_is_taken() {
+        let event = SharedEvent::create().unwrap();
+        event.page().records.store(u64::MAX, Ordering::Relaxed);
+        let number = event.number_record();
+        assert_eq!((number, event.latest()), (1, 1));
+        assert!(!event.has_reached(number));
     }
 
     #[test]
