@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use syncline_software_payload as payload;
+use syncline_software_payload::{self as payload, Kind};
 
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
@@ -23,21 +23,13 @@ pub(crate) static MEMORY: Table<Memory> = Table::new();
 /// A waiting connection looks at its context after so much time.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a semaphore is imported as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD`.
-    Binary,
-    /// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD`.
-    Timeline,
-}
-
 /// An imported semaphore.
 pub(crate) struct Semaphore {
     context: u64,
     engine: Arc<Engine>,
     /// How many operations of streams on it have been submitted and have not ended.
     outstanding: AtomicUsize,
+    /// What it is imported as.
     kind: Kind,
     /// Its own, for a descriptor of the wrong kind: NVIDIA's driver takes that as well, and a signal reaches nothing
     /// but waits for the same import.
@@ -79,15 +71,11 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
         return Err(Code::NOT_SUPPORTED);
     }
     let opened = payload::Semaphore::open(file).ok();
-    let asked = match kind {
-        Kind::Timeline => payload::Kind::Timeline,
-        Kind::Binary => payload::Kind::Binary,
-    };
     let is_known = opened.is_some() || payload::Memory::is_exported(file);
-    let payload = match opened.filter(|opened| opened.kind() == asked) {
+    let payload = match opened.filter(|opened| opened.kind() == kind) {
         Some(payload) => payload,
         None if is_known && is_lenient() => {
-            let own = payload::Semaphore::create(asked, 0);
+            let own = payload::Semaphore::create(kind, 0);
             own.map_err(|_| Code::OPERATING_SYSTEM)?.0
         }
         None => return Err(Code::UNKNOWN),
