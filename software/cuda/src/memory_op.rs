@@ -153,7 +153,6 @@ impl MemoryOp {
             } => {
                 let word = Word::find(engine.device, address, width);
                 word.ok_or(Code::ILLEGAL_ADDRESS)?.store(value);
-                crate::news::tell();
             }
             Self::Wait {
                 address,
