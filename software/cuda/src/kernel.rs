@@ -121,18 +121,20 @@ impl KernelLaunch {
 /// What a kernel sees: the memory of its context, and the clock.
 struct DeviceMachine<'e> {
     engine: &'e Engine,
-    /// The allocation of the last access. Nothing is freed while a kernel runs.
+    /// The allocation of the last access, kept until another one is accessed. A free waits for the work
+    /// of the memory's own context alone, and this kernel may be of another one.
     last: Mutex<Option<Arc<Allocation>>>,
 }
 
 impl DeviceMachine<'_> {
-    /// Where this process finds the bytes.
-    fn find(&self, address: u64, bytes: u32, write: bool) -> Result<*mut u8, Fault> {
+    /// Where this process finds a word. The interpreter has checked that its address is aligned.
+    fn word<W>(&self, address: u64, write: bool) -> Result<*mut W, Fault> {
+        let bytes = size_of::<W>() as u32;
         let length = u64::from(bytes);
         let mut last = lock(&self.last);
         let known = last.as_ref().and_then(|last| last.alias(address, length));
         if let Some(alias) = known {
-            return Ok(alias);
+            return Ok(alias.cast());
         }
         let found = space::find(self.engine.device, address, length);
         let (allocation, alias) = found.ok_or(Fault::Address {
@@ -141,27 +143,15 @@ impl DeviceMachine<'_> {
             write,
         })?;
         *last = Some(allocation);
-        Ok(alias)
-    }
-
-    fn word<W>(&self, address: u64, write: bool) -> Result<*mut W, Fault> {
-        let bytes = size_of::<W>() as u32;
-        if !address.is_multiple_of(u64::from(bytes)) {
-            return Err(Fault::Misaligned {
-                address,
-                bytes,
-                write,
-            });
-        }
-        Ok(self.find(address, bytes, write)?.cast())
+        Ok(alias.cast())
     }
 }
 
 impl Machine for DeviceMachine<'_> {
     fn load(&self, address: u64, bytes: u32) -> Result<u64, Fault> {
         let order = Ordering::Relaxed;
-        // SAFETY: `word` has found so many aligned bytes, which are kept while the kernel runs. Any bytes are
-        // atomics.
+        // SAFETY: `word` has found so many aligned bytes, which are kept until its next call. One thread
+        // runs the kernel. Any bytes are atomics.
         Ok(unsafe {
             match bytes {
                 1 => AtomicU8::from_ptr(self.word(address, false)?)
