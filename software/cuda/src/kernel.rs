@@ -64,11 +64,19 @@ impl Module {
     /// The handle of a function.
     pub(crate) fn function(&self, name: &str) -> Answer<usize> {
         let entry = self.ptx.entry(name).ok_or(Code::NOT_FOUND)?;
-        let mut functions = lock(&self.functions);
-        if let Some((_, handle)) = functions.iter().find(|(known, _)| known == name) {
-            return Ok(*handle);
+        let find = |functions: &[(String, usize)]| {
+            let known = functions.iter().find(|(known, _)| known == name);
+            known.map(|(_, handle)| *handle)
+        };
+        if let Some(handle) = find(&lock(&self.functions)) {
+            return Ok(handle);
         }
+        // Not under the lock: the work may wait for a thread that asks for another function first.
         self.context.synchronize()?;
+        let mut functions = lock(&self.functions);
+        if let Some(handle) = find(&functions) {
+            return Ok(handle);
+        }
         let handle = FUNCTIONS.add(Arc::new(Function {
             context: self.context.clone(),
             entry,
