@@ -70,12 +70,10 @@ fn copy_out(stream: &Arc<Stream>, from: u64, to: *mut u8, bytes: usize) -> Answe
 /// Fills in a stream.
 fn fill_in(stream: Handle, to: u64, value: Value, count: usize) -> Answer {
     let stream = Stream::find(stream)?;
-    let fill = Fill {
-        to,
-        value,
-        count: count as u64,
-    };
-    if capture::place(&stream)?.is_none() {
+    let is_captured = capture::place(&stream)?.is_some();
+    let fill = Fill::new(to, value, count)?;
+    // What a graph fills is looked up at its launch.
+    if !is_captured {
         fill.check(stream.context.device)?;
     }
     stream.submit(Operation::Fill(fill))

@@ -225,3 +225,16 @@ fn a_graph_keeps_its_user_objects() {
     ok(cuGraphExecDestroy(launched));
     eventually(|| destroyed.load(Ordering::SeqCst) == 1);
 }
+
+#[test]
+fn a_fill_that_can_never_be_is_refused_in_a_capture() {
+    let _context = Context::new();
+    let memory = made(|to| cuMemAlloc_v2(to, 64));
+    let captured = begin(THREAD_LOCAL);
+    for (address, count) in [(memory + 2, 1), (memory, (1 << 62) + 16)] {
+        assert_eq!(cuMemsetD32Async(address, 1, count, captured), 1);
+    }
+    // The capture goes on.
+    ok(cuMemsetD32Async(memory, 1, 16, captured));
+    ok(end(captured));
+}
