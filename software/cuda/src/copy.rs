@@ -44,30 +44,34 @@ unsafe impl Sync for HostPointer {}
 
 impl Side {
     /// The side that a host pointer of an application stands for: memory that devices reach, or other memory.
-    pub(crate) fn of_host(pointer: *mut u8) -> Self {
+    pub(crate) fn of_host(device: &Device, pointer: *mut u8, bytes: u64) -> Answer<Self> {
+        if pointer.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
         let address = pointer.addr() as u64;
-        if space::is_device_address(address) {
+        let is_reached = || space::find(device, address, bytes).is_some();
+        Ok(if space::is_device_address(address) || is_reached() {
             Self::Device(address)
         } else {
             Self::Host(HostPointer(pointer))
-        }
-    }
-
-    /// Bytes that are copied from the host now.
-    pub(crate) fn staged_from(pointer: *const u8, bytes: usize) -> Self {
-        // SAFETY: the application has given `bytes` bytes of memory of the host to be read by this call.
-        let bytes = unsafe { std::slice::from_raw_parts(pointer, bytes) }.to_vec();
-        Self::Staged(Arc::new(Mutex::new(bytes)))
+        })
     }
 
     /// True if the context can reach it, or it is the host's.
     fn is_there(&self, device: &Device, bytes: u64) -> bool {
         match self {
             Self::Device(address) => space::find(device, *address, bytes).is_some(),
-            Self::Host(pointer) => !pointer.0.is_null(),
-            Self::Staged(_) => true,
+            Self::Host(_) | Self::Staged(_) => true,
         }
     }
+}
+
+/// Room for so many bytes of the driver.
+pub(crate) fn stage(bytes: u64) -> Answer<Vec<u8>> {
+    let mut staged = Vec::new();
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let reserved = staged.try_reserve_exact(bytes);
+    reserved.map(|()| staged).map_err(|_| Code::OUT_OF_MEMORY)
 }
 
 /// Where a side's bytes are, and what keeps them.
@@ -107,6 +111,19 @@ impl Copy {
         } else {
             Err(Code::INVALID_VALUE)
         }
+    }
+
+    /// Reads what the host has now, if it is memory that no device reaches. The copy has been checked.
+    pub(crate) fn read_host(&mut self) -> Answer {
+        if let Side::Host(pointer) = &self.from {
+            let mut staged = stage(self.bytes)?;
+            // SAFETY: the application has given so many bytes of memory of the host to be read by this
+            // call. They are no more than a vector has room for.
+            let bytes = unsafe { std::slice::from_raw_parts(pointer.0, self.bytes as usize) };
+            staged.extend_from_slice(bytes);
+            self.from = Side::Staged(Arc::new(Mutex::new(staged)));
+        }
+        Ok(())
     }
 
     pub(crate) fn run(&self, engine: &Engine) -> Answer {
