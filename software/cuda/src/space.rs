@@ -114,15 +114,18 @@ pub(crate) fn allocate(context: &Context, size: u64) -> Answer<u64> {
     })
 }
 
-/// Gives memory of another API an address.
+/// Gives memory of another API an address, which is aligned as the memory is in this process: an aligned access
+/// of a device is an aligned access here.
 pub(crate) fn map(
     context: &Context,
     size: u64,
     memory: Arc<syncline_software_payload::Memory>,
     offset: usize,
 ) -> Answer<u64> {
+    let at = memory.address().wrapping_add(offset).addr() as u64;
+    let excess = at % ALIGNMENT;
     change(|space| {
-        let address = space.place(size)?;
+        let address = space.place(size + excess)? + excess;
         let mapped = Allocation::external(context, address, size, memory, offset);
         space.add(mapped);
         Ok(address)
