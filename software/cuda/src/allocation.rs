@@ -40,7 +40,16 @@ pub(crate) enum MemoryKind {
     Registered {
         /// As for pinned memory.
         portable: bool,
+        /// Devices only read it: `CU_MEMHOSTREGISTER_READ_ONLY`.
+        read_only: bool,
     },
+}
+
+/// What an access does to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
 }
 
 enum Backing {
@@ -126,9 +135,9 @@ impl Allocation {
         Ok(Self::new(context, address, size, kind, Backing::Own(pages)))
     }
 
-    /// Memory of the application.
-    pub(crate) fn registered(context: &Context, at: *mut u8, size: u64, portable: bool) -> Self {
-        let (address, kind) = (at.addr() as u64, MemoryKind::Registered { portable });
+    /// Memory of the application, of a kind that is registered.
+    pub(crate) fn registered(context: &Context, at: *mut u8, size: u64, kind: MemoryKind) -> Self {
+        let address = at.addr() as u64;
         Self::new(context, address, size, kind, Backing::Application(at))
     }
 
@@ -136,13 +145,24 @@ impl Allocation {
     pub(crate) fn is_reachable(&self, device: &Device) -> bool {
         let portable = matches!(
             self.kind,
-            MemoryKind::Pinned { portable: true } | MemoryKind::Registered { portable: true }
+            MemoryKind::Pinned { portable: true } | MemoryKind::Registered { portable: true, .. }
         );
         portable || std::ptr::eq(self.device, device)
     }
 
-    /// Where this process finds the `length` bytes from `address` on. `None` if they are not all within.
-    pub(crate) fn alias(&self, address: u64, length: u64) -> Option<*mut u8> {
+    /// Where this process finds the `length` bytes from `address` on. `None` if they are not all within, or
+    /// devices may not access them so.
+    pub(crate) fn alias(&self, address: u64, length: u64, access: Access) -> Option<*mut u8> {
+        let read_only = matches!(
+            self.kind,
+            MemoryKind::Registered {
+                read_only: true,
+                ..
+            }
+        );
+        if read_only && access == Access::Write {
+            return None;
+        }
         let offset = address.checked_sub(self.address)?;
         let end = offset.checked_add(length)?;
         if end > self.size {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::allocation::Allocation;
+use crate::allocation::{Access, Allocation};
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::device::Device;
@@ -49,7 +49,7 @@ impl Side {
             return Err(Code::INVALID_VALUE);
         }
         let address = pointer.addr() as u64;
-        let is_reached = || space::find(device, address, bytes).is_some();
+        let is_reached = || space::find(device, address, bytes, Access::Read).is_some();
         Ok(if space::is_device_address(address) || is_reached() {
             Self::Device(address)
         } else {
@@ -58,9 +58,9 @@ impl Side {
     }
 
     /// True if the context can reach it, or it is the host's.
-    fn is_there(&self, device: &Device, bytes: u64) -> bool {
+    fn is_there(&self, device: &Device, bytes: u64, access: Access) -> bool {
         match self {
-            Self::Device(address) => space::find(device, *address, bytes).is_some(),
+            Self::Device(address) => space::find(device, *address, bytes, access).is_some(),
             Self::Host(_) | Self::Staged(_) => true,
         }
     }
@@ -82,10 +82,10 @@ enum Found<'s> {
 }
 
 impl Found<'_> {
-    fn of<'s>(side: &'s Side, device: &Device, bytes: u64) -> Answer<Found<'s>> {
+    fn of<'s>(side: &'s Side, device: &Device, bytes: u64, access: Access) -> Answer<Found<'s>> {
         Ok(match side {
             Side::Device(address) => {
-                let found = space::find(device, *address, bytes);
+                let found = space::find(device, *address, bytes, access);
                 let (kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
                 Found::Device { at, _kept: kept }
             }
@@ -105,8 +105,8 @@ impl Found<'_> {
 impl Copy {
     /// An invalid value if one side is not there now.
     pub(crate) fn check(&self, device: &Device) -> Answer {
-        let there = |side: &Side| side.is_there(device, self.bytes);
-        if self.bytes == 0 || there(&self.from) && there(&self.to) {
+        let there = |side: &Side, access| side.is_there(device, self.bytes, access);
+        if self.bytes == 0 || there(&self.from, Access::Read) && there(&self.to, Access::Write) {
             Ok(())
         } else {
             Err(Code::INVALID_VALUE)
@@ -134,13 +134,20 @@ impl Copy {
             self.clone().run_late(engine.device);
             return Ok(());
         }
-        let mut from = Found::of(&self.from, engine.device, self.bytes)?;
-        let mut to = Found::of(&self.to, engine.device, self.bytes)?;
+        let (mut from, mut to) = self.find(engine.device)?;
         let (from, to) = (from.pointer(), to.pointer());
         // SAFETY: both sides have so many bytes: `find` has found them, the application has promised
         // them, or they were staged. They are kept meanwhile.
         unsafe { std::ptr::copy(from, to, self.bytes as usize) };
         Ok(())
+    }
+
+    fn find(&self, device: &Device) -> Answer<(Found<'_>, Found<'_>)> {
+        let from = Found::of(&self.from, device, self.bytes, Access::Read)?;
+        Ok((
+            from,
+            Found::of(&self.to, device, self.bytes, Access::Write)?,
+        ))
     }
 
     /// True if the driver keeps both sides, for as long as it likes.
@@ -152,9 +159,7 @@ impl Copy {
     fn run_late(self, device: &'static Device) {
         std::thread::spawn(move || {
             std::thread::sleep(LATE);
-            let sides = Found::of(&self.from, device, self.bytes)
-                .and_then(|from| Ok((from, Found::of(&self.to, device, self.bytes)?)));
-            if let Ok((mut from, mut to)) = sides {
+            if let Ok((mut from, mut to)) = self.find(device) {
                 // SAFETY: both sides have so many bytes, and are kept meanwhile.
                 unsafe { std::ptr::copy(from.pointer(), to.pointer(), self.bytes as usize) };
             }

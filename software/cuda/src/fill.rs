@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
+use crate::allocation::Access;
 use crate::code::{Answer, Code};
 use crate::device::Device;
 use crate::engine::Engine;
@@ -50,7 +51,7 @@ impl Fill {
 
     /// An invalid value if the memory is not there now.
     pub(crate) fn check(&self, device: &Device) -> Answer {
-        let found = || space::find(device, self.to, self.bytes);
+        let found = || space::find(device, self.to, self.bytes, Access::Write);
         if self.bytes == 0 || found().is_some() {
             Ok(())
         } else {
@@ -62,7 +63,7 @@ impl Fill {
         if self.bytes == 0 {
             return Ok(());
         }
-        let found = space::find(engine.device, self.to, self.bytes);
+        let found = space::find(engine.device, self.to, self.bytes, Access::Write);
         let (_kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
         let count = self.count;
         // The host may look meanwhile, so each element is written at once.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use syncline_software_ptx::{Entry, Fault, Launch, Machine, Module as Ptx, Refusal};
 
-use crate::allocation::Allocation;
+use crate::allocation::{Access, Allocation};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::engine::Engine;
@@ -140,11 +140,12 @@ impl DeviceMachine<'_> {
         let bytes = size_of::<W>() as u32;
         let length = u64::from(bytes);
         let mut last = lock(&self.last);
-        let known = last.as_ref().and_then(|last| last.alias(address, length));
-        if let Some(alias) = known {
+        let access = if write { Access::Write } else { Access::Read };
+        let known = last.as_ref();
+        if let Some(alias) = known.and_then(|last| last.alias(address, length, access)) {
             return Ok(alias.cast());
         }
-        let found = space::find(self.engine.device, address, length);
+        let found = space::find(self.engine.device, address, length, access);
         let (allocation, alias) = found.ok_or(Fault::Address {
             address,
             bytes,

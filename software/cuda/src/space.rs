@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-use crate::allocation::{Allocation, MemoryKind};
+use crate::allocation::{Access, Allocation, MemoryKind};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::device::Device;
@@ -144,10 +144,16 @@ pub(crate) fn pin(context: &Context, size: u64, portable: bool) -> Answer<u64> {
 }
 
 /// Makes memory of the application reachable.
-pub(crate) fn register(context: &Context, at: *mut u8, size: u64, portable: bool) -> Answer {
+pub(crate) fn register(
+    context: &Context,
+    at: *mut u8,
+    size: u64,
+    portable: bool,
+    read_only: bool,
+) -> Answer {
     let begin = at.addr() as u64;
     let end = begin.checked_add(size).ok_or(Code::INVALID_VALUE)?;
-    if size == 0 || at.is_null() || !is_mapped(begin, end) {
+    if size == 0 || at.is_null() || !is_mapped(begin, end, read_only) {
         return Err(Code::INVALID_VALUE);
     }
     change(|space| {
@@ -160,23 +166,39 @@ pub(crate) fn register(context: &Context, at: *mut u8, size: u64, portable: bool
             }
             Some(_) => return Err(Code::INVALID_VALUE),
         }
-        let registered = Allocation::registered(context, at, size, portable);
-        space.add(registered);
+        let kind = MemoryKind::Registered {
+            portable,
+            read_only,
+        };
+        space.add(Allocation::registered(context, at, size, kind));
         Ok(())
     })
 }
 
-/// True if the process has something mapped at all these addresses, and not the devices' range.
-fn is_mapped(begin: u64, end: u64) -> bool {
-    if read(|space| begin < space.end && end > space.begin) {
-        return false;
+/// True if the process may read all these addresses, and write them unless `read_only`.
+fn is_mapped(begin: u64, end: u64, read_only: bool) -> bool {
+    let mut at = begin;
+    for line in std::fs::read_to_string("/proc/self/maps")
+        .unwrap_or_default()
+        .lines()
+    {
+        let Some((from, to, access)) = mapping(line) else {
+            return false;
+        };
+        let fits = access.starts_with(if read_only { "r" } else { "rw" });
+        if (from..to).contains(&at) && fits {
+            at = to;
+        }
     }
-    let page = rustix::param::page_size() as u64;
-    let first = begin / page * page;
-    let length = usize::try_from(end - first).unwrap_or(usize::MAX);
-    let at = std::ptr::with_exposed_provenance_mut(first as usize);
-    // SAFETY: schedules the write-back of dirty pages, and fails where nothing is mapped.
-    unsafe { rustix::mm::msync(at, length, rustix::mm::MsyncFlags::ASYNC) }.is_ok()
+    at >= end
+}
+
+/// The addresses and the access rights in a line of `/proc/self/maps`: `7f00-7f10 rw-p` and more.
+fn mapping(line: &str) -> Option<(u64, u64, &str)> {
+    let mut words = line.split_whitespace();
+    let (from, to) = words.next()?.split_once('-')?;
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    Some((address(from)?, address(to)?, words.next()?))
 }
 
 /// Forgets the allocation that begins at the address, if it is of the right kind. The caller has waited for
@@ -206,16 +228,17 @@ pub(crate) fn kind(address: u64) -> Option<(MemoryKind, bool)> {
     })
 }
 
-/// The allocation that has all `length` bytes from the address on, if contexts of the device can reach it, and
-/// where this process finds them.
+/// The allocation that has all `length` bytes from the address on, if contexts of the device can access it so,
+/// and where this process finds them.
 pub(crate) fn find(
     device: &Device,
     address: u64,
     length: u64,
+    access: Access,
 ) -> Option<(Arc<Allocation>, *mut u8)> {
     read(|space| {
         let allocation = space.at(address)?;
-        let alias = allocation.alias(address, length)?;
+        let alias = allocation.alias(address, length, access)?;
         let reachable = allocation.is_reachable(device);
         reachable.then(|| (allocation.clone(), alias))
     })
@@ -271,7 +294,11 @@ mod tests {
         let address = space.place(size)?;
         let at = std::ptr::without_provenance_mut(address as usize);
         let context = Context::new(&DEVICE, 0, 16);
-        space.add(Allocation::registered(&context, at, size, false));
+        let kind = MemoryKind::Registered {
+            portable: false,
+            read_only: false,
+        };
+        space.add(Allocation::registered(&context, at, size, kind));
         Ok(address)
     }
 
@@ -296,7 +323,8 @@ mod tests {
         assert!(space.at(0x1_0063).is_some());
         assert!(space.at(0x1_0064).is_none());
         assert!(space.at(0xffff).is_none());
-        let known = space.at(0x1_0000).map(|known| known.alias(0x1_0060, 5));
-        assert_eq!(known, Some(None));
+        let known = space.at(0x1_0000);
+        let alias = known.map(|known| known.alias(0x1_0060, 5, Access::Read));
+        assert_eq!(alias, Some(None));
     }
 }

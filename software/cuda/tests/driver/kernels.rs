@@ -151,7 +151,13 @@ fn the_log_of_the_compiler_tells_why_a_module_is_refused() {
 /// A fault is the end of the device for its process.
 #[test]
 fn a_fault_is_the_end_of_all_contexts() {
-    for case in ["nowhere", "past the end", "after the free", "not aligned"] {
+    for case in [
+        "nowhere",
+        "past the end",
+        "after the free",
+        "not aligned",
+        "read only",
+    ] {
         let mut child = super::processes::child("kernels::faults");
         super::processes::passes(&child.env("CASE", case).output().unwrap());
     }
@@ -174,6 +180,7 @@ fn faults() {
             "nowhere" => (16, 700),
             "past the end" => (memory + 64, 700),
             "not aligned" => (memory + 2, 716),
+            "read only" => (super::memory::read_only(4096), 700),
             _ => {
                 ok(cuMemFree_v2(memory));
                 (memory, 700)

@@ -115,6 +115,41 @@ fn a_free_waits_for_the_work_of_its_context() {
     ok(cuMemFreeHost(gate.pointer));
 }
 
+fn pages(bytes: usize, access: i32) -> *mut c_void {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping at a place of the system's choice.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    at
+}
+
+/// Registered pages that cannot be written.
+pub(crate) fn read_only(bytes: usize) -> u64 {
+    const READ_ONLY: u32 = 8;
+    let host = pages(bytes, libc::PROT_READ);
+    // The call must say so.
+    assert_eq!(cuMemHostRegister_v2(host, bytes, 3), 1);
+    ok(cuMemHostRegister_v2(host, bytes, 3 | READ_ONLY));
+    made(|to| cuMemHostGetDevicePointer_v2(to, host, 0))
+}
+
+#[test]
+fn memory_for_reading_only_is_not_written() {
+    let _context = Context::new();
+    assert_eq!(made(|to| cuDeviceGetAttribute(to, 113, 0)), 1);
+    let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, 4096)));
+    let address = read_only(8192);
+    let host = std::ptr::with_exposed_provenance_mut(address as usize);
+    ok(cuMemcpyHtoDAsync_v2(memory, host, 4096, stream));
+    ok(cuStreamWaitValue64_v2(stream, address, 0, 0));
+    assert_eq!(cuStreamWriteValue64_v2(stream, address, 1, 0), 1);
+    assert_eq!(cuMemsetD32Async(address, 1, 1, stream), 1);
+    assert_eq!(cuMemcpyDtoHAsync_v2(host, memory, 4096, stream), 1);
+    assert_eq!(cuMemcpyDtoDAsync_v2(address, memory, 4096, stream), 1);
+    ok(cuStreamSynchronize(stream));
+    ok(cuMemHostUnregister(host));
+}
+
 #[test]
 fn memory_of_the_host_is_touched_only_by_copies_that_can_be() {
     let _context = Context::new();
@@ -167,13 +202,7 @@ fn copies_of_freed_memory() {
     let host = if is_pinned {
         Pinned::new(BYTES / 8).pointer
     } else {
-        // SAFETY: a new mapping at a place of the system's choice.
-        let host = unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            libc::mmap(std::ptr::null_mut(), BYTES, access, flags, -1, 0)
-        };
-        assert_ne!(host, libc::MAP_FAILED);
+        let host = pages(BYTES, libc::PROT_READ | libc::PROT_WRITE);
         ok(cuMemHostRegister_v2(host, BYTES, 3));
         host
     };
