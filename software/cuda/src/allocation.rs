@@ -150,8 +150,9 @@ impl Allocation {
         portable || std::ptr::eq(self.device, device)
     }
 
-    /// Where this process finds the `length` bytes from `address` on. `None` if they are not all within, or
-    /// devices may not access them so.
+    /// Where this process finds the `length` bytes from `address` on.
+    ///
+    /// `None` if they are not all within, or devices may not access them so.
     pub(crate) fn alias(&self, address: u64, length: u64, access: Access) -> Option<*mut u8> {
         let read_only = matches!(
             self.kind,

@@ -1,4 +1,6 @@
-//! Bugs that the environment can plant, to show that tests catch them. A driver without that has none of them.
+//! Bugs that the environment can plant, to show that tests catch them.
+//!
+//! A driver without that has none of them.
 
 use syncline_software_payload::bugs;
 

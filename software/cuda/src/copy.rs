@@ -27,7 +27,9 @@ pub(crate) struct Copy {
 pub(crate) enum Side {
     /// An address that the context can reach.
     Device(u64),
-    /// Memory of the host that no device reaches. The application keeps it until the copy has ended.
+    /// Memory of the host that no device reaches.
+    ///
+    /// The application keeps it until the copy has ended.
     Host(HostPointer),
     /// Bytes of the driver, which a call has taken from the host or will give to it.
     Staged(Arc<Mutex<Vec<u8>>>),
@@ -43,7 +45,7 @@ unsafe impl Send for HostPointer {}
 unsafe impl Sync for HostPointer {}
 
 impl Side {
-    /// The side that a host pointer of an application stands for: memory that devices reach, or other memory.
+    /// The side that a host pointer stands for: memory that devices reach, or other memory.
     pub(crate) fn of_host(device: &Device, pointer: *mut u8, bytes: u64) -> Answer<Self> {
         if pointer.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -113,12 +115,13 @@ impl Copy {
         }
     }
 
-    /// Reads what the host has now, if it is memory that no device reaches. The copy has been checked.
+    /// Reads what the host has now, if it is memory that no device reaches. The copy has been
+    /// checked.
     pub(crate) fn read_host(&mut self) -> Answer {
         if let Side::Host(pointer) = &self.from {
             let mut staged = stage(self.bytes)?;
-            // SAFETY: the application has given so many bytes of memory of the host to be read by this
-            // call. They are no more than a vector has room for.
+            // SAFETY: the application has given so many bytes of memory of the host to be read by
+            // this call. They are no more than a vector has room for.
             let bytes = unsafe { std::slice::from_raw_parts(pointer.0, self.bytes as usize) };
             staged.extend_from_slice(bytes);
             self.from = Side::Staged(Arc::new(Mutex::new(staged)));
@@ -136,8 +139,8 @@ impl Copy {
         }
         let (mut from, mut to) = self.find(engine.device)?;
         let (from, to) = (from.pointer(), to.pointer());
-        // SAFETY: both sides have so many bytes: `find` has found them, the application has promised
-        // them, or they were staged. They are kept meanwhile.
+        // SAFETY: both sides have so many bytes: `find` has found them, the application has
+        // promised them, or they were staged. They are kept meanwhile.
         unsafe { std::ptr::copy(from, to, self.bytes as usize) };
         Ok(())
     }

@@ -31,8 +31,8 @@ pub(crate) struct Semaphore {
     outstanding: AtomicUsize,
     /// What it is imported as.
     kind: Kind,
-    /// Its own, for a descriptor of the wrong kind: NVIDIA's driver takes that as well, and a signal reaches nothing
-    /// but waits for the same import.
+    /// Its own, for a descriptor of the wrong kind: NVIDIA's driver takes that as well, and a
+    /// signal reaches nothing but waits for the same import.
     payload: payload::Semaphore,
 }
 
@@ -48,7 +48,8 @@ fn borrow(descriptor: i32) -> Answer<BorrowedFd<'static>> {
     if descriptor < 0 {
         return Err(Code::UNKNOWN);
     }
-    // SAFETY: not -1, and the application keeps it open for the call. A closed one fails in each system call.
+    // SAFETY: not -1, and the application keeps it open for the call. A closed one fails in each
+    // system call.
     #[allow(unsafe_code, reason = "the application's descriptor")]
     Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
 }
@@ -101,7 +102,8 @@ pub(crate) fn import_memory(context: &Context, descriptor: i32, size: u64) -> An
         return Err(Code::INVALID_VALUE);
     }
     let opened = open_memory(borrow(descriptor)?, size);
-    // NVIDIA's driver closes a descriptor of memory that it refuses, although it keeps those of semaphores open.
+    // NVIDIA's driver closes a descriptor of memory that it refuses, although it keeps those of
+    // semaphores open.
     if opened.is_ok() || is_lenient() {
         take(descriptor);
     }

@@ -37,7 +37,9 @@ impl Value {
 }
 
 impl Fill {
-    /// Sets `count` elements. An invalid value if the address is not aligned, or no memory has so many bytes.
+    /// Sets `count` elements.
+    ///
+    /// An invalid value if the address is not aligned, or no memory has so many bytes.
     pub(crate) fn new(to: u64, value: Value, count: usize) -> Answer<Self> {
         let bytes = (count as u64).checked_mul(value.size());
         let bytes = bytes.filter(|_| to.is_multiple_of(value.size()));
@@ -69,12 +71,14 @@ impl Fill {
         // The host may look meanwhile, so each element is written at once.
         match self.value {
             Value::Byte(value) => {
-                // SAFETY: `find` has found so many bytes, which are kept, and any bytes are atomics.
+                // SAFETY: `find` has found so many bytes, which are kept, and any bytes are
+                // atomics.
                 let to = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU8>(), count) };
                 to.iter().for_each(|to| to.store(value, Ordering::Relaxed));
             }
             Value::Half(value) => {
-                // SAFETY: as above; `new` has seen that the address is aligned, and so is the alias.
+                // SAFETY: as above; `new` has seen that the address is aligned, and so is the
+                // alias.
                 let to = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU16>(), count) };
                 to.iter().for_each(|to| to.store(value, Ordering::Relaxed));
             }

@@ -129,8 +129,8 @@ impl KernelLaunch {
 /// What a kernel sees: the memory of its context, and the clock.
 struct DeviceMachine<'e> {
     engine: &'e Engine,
-    /// The allocation of the last access, kept until another one is accessed. A free waits for the work
-    /// of the memory's own context alone, and this kernel may be of another one.
+    /// The allocation of the last access, kept until another one is accessed. A free waits for the
+    /// work of the memory's own context alone, and this kernel may be of another one.
     last: Mutex<Option<Arc<Allocation>>>,
 }
 
@@ -159,8 +159,8 @@ impl DeviceMachine<'_> {
 impl Machine for DeviceMachine<'_> {
     fn load(&self, address: u64, bytes: u32) -> Result<u64, Fault> {
         let order = Ordering::Relaxed;
-        // SAFETY: `word` has found so many aligned bytes, which are kept until its next call. One thread
-        // runs the kernel. Any bytes are atomics.
+        // SAFETY: `word` has found so many aligned bytes, which are kept until its next call. One
+        // thread runs the kernel. Any bytes are atomics.
         Ok(unsafe {
             match bytes {
                 1 => AtomicU8::from_ptr(self.word(address, false)?)

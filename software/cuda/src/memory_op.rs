@@ -24,7 +24,8 @@ pub(crate) enum MemoryOp {
         value: u64,
         width: Width,
     },
-    /// Orders what is before it and what is behind it. Commands of a stream are always in order here.
+    /// Orders what is before it and what is behind it. Commands of a stream are always in order
+    /// here.
     Barrier,
 }
 

@@ -24,8 +24,8 @@ struct Page {
     id: AtomicU64,
     /// How many records have been submitted.
     records: AtomicU64,
-    /// Record `n` writes `n` into slot `n % SLOTS` when a stream reaches it. Records of two streams may be
-    /// reached in any order, so a single number would not do.
+    /// Record `n` writes `n` into slot `n % SLOTS` when a stream reaches it. Records of two streams
+    /// may be reached in any order, so a single number would not do.
     reached: [AtomicU64; SLOTS],
 }
 
@@ -93,7 +93,8 @@ impl SharedEvent {
 
     /// The event of another process.
     ///
-    /// The file is reached through the exporter's descriptor, so nothing is left behind when it dies.
+    /// The file is reached through the exporter's descriptor, so nothing is left behind when it
+    /// dies.
     pub(crate) fn open(handle: &IpcHandle) -> Answer<Self> {
         if handle.magic != MAGIC {
             return Err(Code::MAP_FAILED);
@@ -132,7 +133,8 @@ impl SharedEvent {
     }
 
     const fn page(&self) -> &Page {
-        // SAFETY: mapped until `drop`, and seals keep the file from shrinking. Any bytes are atomics.
+        // SAFETY: mapped until `drop`, and seals keep the file from shrinking. Any bytes are
+        // atomics.
         unsafe { self.page.as_ref() }
     }
 

@@ -1,8 +1,9 @@
 //! The address space of the devices.
 //!
-//! A device address is no host address: it lies in a range of this process that has no access rights, so
-//! that an access of the host faults. Each allocation has a second address, its alias, which only checked accesses
-//! of the driver use. Pinned and registered memory has one address for both sides.
+//! A device address is no host address: it lies in a range of this process that has no access
+//! rights, so that an access of the host faults. Each allocation has a second address, its alias,
+//! which only checked accesses of the driver use. Pinned and registered memory has one address for
+//! both sides.
 #![allow(unsafe_code, reason = "reserves addresses")]
 
 use std::collections::BTreeMap;
@@ -28,8 +29,8 @@ static SPACE: LazyLock<RwLock<Space>> = LazyLock::new(|| RwLock::new(Space::rese
 struct Space {
     begin: u64,
     end: u64,
-    /// Where the next allocation begins. Addresses come again only when the range is used up, so that
-    /// an access after the free is found.
+    /// Where the next allocation begins. Addresses come again only when the range is used up, so
+    /// that an access after the free is found.
     next: u64,
     allocations: BTreeMap<u64, Arc<Allocation>>,
 }
@@ -38,7 +39,8 @@ impl Space {
     fn reserve() -> Self {
         let reserved = RANGES.into_iter().find_map(|length| {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
+            // SAFETY: a new mapping at a place of the system's choice covers no memory of this
+            // process.
             let at = unsafe { mmap_anonymous(null_mut(), length, ProtFlags::empty(), flags) };
             at.ok().map(|at| (at.addr() as u64, length as u64))
         });
@@ -114,8 +116,10 @@ pub(crate) fn allocate(context: &Context, size: u64) -> Answer<u64> {
     })
 }
 
-/// Gives memory of another API an address, which is aligned as the memory is in this process: an aligned access
-/// of a device is an aligned access here.
+/// Gives memory of another API an address.
+///
+/// It is aligned as the memory is in this process: an aligned access of a device is an aligned
+/// access here.
 pub(crate) fn map(
     context: &Context,
     size: u64,
@@ -201,8 +205,9 @@ fn mapping(line: &str) -> Option<(u64, u64, &str)> {
     Some((address(from)?, address(to)?, words.next()?))
 }
 
-/// Forgets the allocation that begins at the address, if it is of the right kind. The caller has waited for
-/// the work that uses it.
+/// Forgets the allocation that begins at the address, if it is of the right kind.
+///
+/// The caller has waited for the work of its context.
 pub(crate) fn free(address: u64, is_right: impl Fn(MemoryKind) -> bool, missing: Code) -> Answer {
     let freed = change(|space| {
         let known = space.allocations.get(&address);
@@ -228,8 +233,9 @@ pub(crate) fn kind(address: u64) -> Option<(MemoryKind, bool)> {
     })
 }
 
-/// The allocation that has all `length` bytes from the address on, if contexts of the device can access it so,
-/// and where this process finds them.
+/// The allocation that has all `length` bytes from the address on, and where this process has them.
+///
+/// `None` if contexts of the device cannot access them so.
 pub(crate) fn find(
     device: &Device,
     address: u64,

@@ -170,7 +170,8 @@ impl Payload {
         }
     }
 
-    /// Closes the descriptor, ends the thread and, if no queue can be using it, destroys the follower.
+    /// Closes the descriptor, ends the thread and, if no queue can be using it, destroys the
+    /// follower.
     pub(crate) fn end(&self, unused: bool) {
         drop(lock(&self.file).take());
         self.ends.store(true, Ordering::Release);

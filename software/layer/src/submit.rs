@@ -304,8 +304,8 @@ impl Submit for vk::SubmitInfo<'_> {
         let Some(number) = submission.end_batch() else {
             return Ok(None);
         };
-        // First, because lavapipe shows the signals of a batch in their order. A thread that has seen
-        // another signal of the batch then finds the count.
+        // First, because lavapipe shows the signals of a batch in their order. A thread that has
+        // seen another signal of the batch then finds the count.
         translated.signals.insert(0, submission.state.count);
         translated.signal_values.insert(0, number);
         Ok(Some(translated))

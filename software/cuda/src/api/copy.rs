@@ -45,8 +45,10 @@ fn to_host(device: &Device, to: *mut u8, from: u64, bytes: usize) -> Answer<Copy
     })
 }
 
-/// Copies in a stream that is not captured. Memory of the host that no device reaches is read or written by this call,
-/// so the driver does not touch it later. Returns the number of the command.
+/// Copies in a stream that is not captured. Returns the number of the command.
+///
+/// Memory of the host that no device reaches is read or written by this call, and not touched
+/// later.
 fn enqueue(stream: &Stream, mut copy: Copy) -> Answer<u64> {
     copy.check(stream.context.device)?;
     copy.read_host()?;

@@ -187,7 +187,8 @@ fn modes_say_whose_calls_are_forbidden() {
         })
     };
     ok(cuEventSynchronize(recorded));
-    // Other tests of this process must not be disturbed, so the global mode is tried in a process of its own.
+    // Other tests of this process must not be disturbed, so the global mode is tried in a process
+    // of its own.
     let captured = begin(THREAD_LOCAL);
     ok(elsewhere());
     let mut mode = RELAXED;

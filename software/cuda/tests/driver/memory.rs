@@ -178,7 +178,8 @@ fn a_copy_of_nothing_needs_no_memory_of_the_host() {
     }
 }
 
-/// A context frees memory that a copy of another context still waits to access. The copy is a fault then.
+/// A context frees memory that a copy of another context still waits to access. The copy is a fault
+/// then.
 #[test]
 fn memory_that_is_gone_is_not_copied() {
     for case in [
