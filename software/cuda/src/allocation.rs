@@ -20,13 +20,13 @@ pub(crate) struct Allocation {
     pub(crate) context: u64,
     /// The device of that context.
     device: &'static Device,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MemoryKind,
     backing: Backing,
 }
 
 /// Where an allocation comes from, which says what frees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MemoryKind {
     /// `cuMemAlloc`.
     Device,
     /// `cuExternalMemoryGetMappedBuffer`.
@@ -40,7 +40,16 @@ pub(crate) enum Kind {
     Registered {
         /// As for pinned memory.
         portable: bool,
+        /// Devices only read it: `CU_MEMHOSTREGISTER_READ_ONLY`.
+        read_only: bool,
     },
+}
+
+/// What an access does to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
 }
 
 enum Backing {
@@ -83,7 +92,7 @@ impl Drop for Pages {
 }
 
 impl Allocation {
-    fn new(context: &Context, address: u64, size: u64, kind: Kind, backing: Backing) -> Self {
+    fn new(context: &Context, address: u64, size: u64, kind: MemoryKind, backing: Backing) -> Self {
         Self {
             address,
             size,
@@ -98,7 +107,13 @@ impl Allocation {
     pub(crate) fn device(context: &Context, address: u64, size: u64) -> Answer<Self> {
         let backing = Backing::Own(Pages::map(size)?);
         context.device.take(size)?;
-        Ok(Self::new(context, address, size, Kind::Device, backing))
+        Ok(Self::new(
+            context,
+            address,
+            size,
+            MemoryKind::Device,
+            backing,
+        ))
     }
 
     /// Memory of another API from `offset` on, which devices know by `address`.
@@ -110,19 +125,19 @@ impl Allocation {
         offset: usize,
     ) -> Self {
         let backing = Backing::External(memory, offset);
-        Self::new(context, address, size, Kind::Mapped, backing)
+        Self::new(context, address, size, MemoryKind::Mapped, backing)
     }
 
     /// Memory for the host and for devices.
     pub(crate) fn pinned(context: &Context, size: u64, portable: bool) -> Answer<Self> {
         let pages = Pages::map(size)?;
-        let (address, kind) = (pages.at.addr() as u64, Kind::Pinned { portable });
+        let (address, kind) = (pages.at.addr() as u64, MemoryKind::Pinned { portable });
         Ok(Self::new(context, address, size, kind, Backing::Own(pages)))
     }
 
-    /// Memory of the application.
-    pub(crate) fn registered(context: &Context, at: *mut u8, size: u64, portable: bool) -> Self {
-        let (address, kind) = (at.addr() as u64, Kind::Registered { portable });
+    /// Memory of the application, of a kind that is registered.
+    pub(crate) fn registered(context: &Context, at: *mut u8, size: u64, kind: MemoryKind) -> Self {
+        let address = at.addr() as u64;
         Self::new(context, address, size, kind, Backing::Application(at))
     }
 
@@ -130,13 +145,25 @@ impl Allocation {
     pub(crate) fn is_reachable(&self, device: &Device) -> bool {
         let portable = matches!(
             self.kind,
-            Kind::Pinned { portable: true } | Kind::Registered { portable: true }
+            MemoryKind::Pinned { portable: true } | MemoryKind::Registered { portable: true, .. }
         );
         portable || std::ptr::eq(self.device, device)
     }
 
-    /// Where this process finds the `length` bytes from `address` on. `None` if they are not all within.
-    pub(crate) fn alias(&self, address: u64, length: u64) -> Option<*mut u8> {
+    /// Where this process finds the `length` bytes from `address` on.
+    ///
+    /// `None` if they are not all within, or devices may not access them so.
+    pub(crate) fn alias(&self, address: u64, length: u64, access: Access) -> Option<*mut u8> {
+        let read_only = matches!(
+            self.kind,
+            MemoryKind::Registered {
+                read_only: true,
+                ..
+            }
+        );
+        if read_only && access == Access::Write {
+            return None;
+        }
         let offset = address.checked_sub(self.address)?;
         let end = offset.checked_add(length)?;
         if end > self.size {
@@ -154,7 +181,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.kind == Kind::Device {
+        if self.kind == MemoryKind::Device {
             self.device.give_back(self.size);
         }
     }

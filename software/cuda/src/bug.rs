@@ -1,28 +1,10 @@
-//! Bugs that the environment can plant, to show that tests catch them. A driver without that has none of them.
+//! Bugs that the environment can plant, to show that tests catch them.
+//!
+//! A driver without that has none of them.
+
+use syncline_software_payload::bugs;
 
 use crate::settings::settings;
-
-macro_rules! bugs {
-    ($($(#[doc = $what:literal])+ $bug:ident = $name:literal;)+) => {
-        /// One thing that the driver does wrongly.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Bug {
-            $($(#[doc = $what])+ $bug,)+
-        }
-
-        impl Bug {
-            /// All of them.
-            const ALL: &[Self] = &[$(Self::$bug),+];
-
-            /// How the environment calls it.
-            pub(crate) const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$bug => $name,)+
-                }
-            }
-        }
-    };
-}
 
 bugs! {
     /// A release of the primary context destroys it, whatever else retains it.
@@ -68,33 +50,8 @@ bugs! {
 }
 
 impl Bug {
-    /// The bug of this name, or what is wrong with the name.
-    pub(crate) fn from_name(name: &str) -> Result<Self, String> {
-        let known = Self::ALL.iter().find(|bug| bug.name() == name);
-        known.copied().ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|bug| bug.name()).collect();
-            format!("there is no such bug, but {}", names.join(", "))
-        })
-    }
-
     /// True if the environment has planted this one.
     pub(crate) fn is_planted(self) -> bool {
         settings().is_ok_and(|settings| settings.bug == Some(self))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bug_is_known_by_its_name_alone() {
-        for bug in Bug::ALL {
-            assert_eq!(Bug::from_name(bug.name()), Ok(*bug));
-        }
-        let refused = Bug::from_name("none");
-        assert!(
-            refused.is_err_and(|reason| { Bug::ALL.iter().all(|bug| reason.contains(bug.name())) })
-        );
     }
 }

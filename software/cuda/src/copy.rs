@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::allocation::Allocation;
+use crate::allocation::{Access, Allocation};
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::device::Device;
@@ -27,7 +27,9 @@ pub(crate) struct Copy {
 pub(crate) enum Side {
     /// An address that the context can reach.
     Device(u64),
-    /// Memory of the host that no device reaches. The application keeps it until the copy has ended.
+    /// Memory of the host that no device reaches.
+    ///
+    /// The application keeps it until the copy has ended.
     Host(HostPointer),
     /// Bytes of the driver, which a call has taken from the host or will give to it.
     Staged(Arc<Mutex<Vec<u8>>>),
@@ -43,31 +45,35 @@ unsafe impl Send for HostPointer {}
 unsafe impl Sync for HostPointer {}
 
 impl Side {
-    /// The side that a host pointer of an application stands for: memory that devices reach, or other memory.
-    pub(crate) fn of_host(pointer: *mut u8) -> Self {
+    /// The side that a host pointer stands for: memory that devices reach, or other memory.
+    pub(crate) fn of_host(device: &Device, pointer: *mut u8, bytes: u64) -> Answer<Self> {
+        if pointer.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
         let address = pointer.addr() as u64;
-        if space::is_device_address(address) {
+        let is_reached = || space::find(device, address, bytes, Access::Read).is_some();
+        Ok(if space::is_device_address(address) || is_reached() {
             Self::Device(address)
         } else {
             Self::Host(HostPointer(pointer))
-        }
-    }
-
-    /// Bytes that are copied from the host now.
-    pub(crate) fn staged_from(pointer: *const u8, bytes: usize) -> Self {
-        // SAFETY: the application has given `bytes` bytes of memory of the host to be read by this call.
-        let bytes = unsafe { std::slice::from_raw_parts(pointer, bytes) }.to_vec();
-        Self::Staged(Arc::new(Mutex::new(bytes)))
+        })
     }
 
     /// True if the context can reach it, or it is the host's.
-    fn is_there(&self, device: &Device, bytes: u64) -> bool {
+    fn is_there(&self, device: &Device, bytes: u64, access: Access) -> bool {
         match self {
-            Self::Device(address) => space::find(device, *address, bytes).is_some(),
-            Self::Host(pointer) => !pointer.0.is_null(),
-            Self::Staged(_) => true,
+            Self::Device(address) => space::find(device, *address, bytes, access).is_some(),
+            Self::Host(_) | Self::Staged(_) => true,
         }
     }
+}
+
+/// Room for so many bytes of the driver.
+pub(crate) fn stage(bytes: u64) -> Answer<Vec<u8>> {
+    let mut staged = Vec::new();
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let reserved = staged.try_reserve_exact(bytes);
+    reserved.map(|()| staged).map_err(|_| Code::OUT_OF_MEMORY)
 }
 
 /// Where a side's bytes are, and what keeps them.
@@ -78,10 +84,10 @@ enum Found<'s> {
 }
 
 impl Found<'_> {
-    fn of<'s>(side: &'s Side, device: &Device, bytes: u64) -> Answer<Found<'s>> {
+    fn of<'s>(side: &'s Side, device: &Device, bytes: u64, access: Access) -> Answer<Found<'s>> {
         Ok(match side {
             Side::Device(address) => {
-                let found = space::find(device, *address, bytes);
+                let found = space::find(device, *address, bytes, access);
                 let (kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
                 Found::Device { at, _kept: kept }
             }
@@ -101,12 +107,26 @@ impl Found<'_> {
 impl Copy {
     /// An invalid value if one side is not there now.
     pub(crate) fn check(&self, device: &Device) -> Answer {
-        let there = |side: &Side| side.is_there(device, self.bytes);
-        if self.bytes == 0 || there(&self.from) && there(&self.to) {
+        let there = |side: &Side, access| side.is_there(device, self.bytes, access);
+        if self.bytes == 0 || there(&self.from, Access::Read) && there(&self.to, Access::Write) {
             Ok(())
         } else {
             Err(Code::INVALID_VALUE)
         }
+    }
+
+    /// Reads what the host has now, if it is memory that no device reaches. The copy has been
+    /// checked.
+    pub(crate) fn read_host(&mut self) -> Answer {
+        if let Side::Host(pointer) = &self.from {
+            let mut staged = stage(self.bytes)?;
+            // SAFETY: the application has given so many bytes of memory of the host to be read by
+            // this call. They are no more than a vector has room for.
+            let bytes = unsafe { std::slice::from_raw_parts(pointer.0, self.bytes as usize) };
+            staged.extend_from_slice(bytes);
+            self.from = Side::Staged(Arc::new(Mutex::new(staged)));
+        }
+        Ok(())
     }
 
     pub(crate) fn run(&self, engine: &Engine) -> Answer {
@@ -117,13 +137,20 @@ impl Copy {
             self.clone().run_late(engine.device);
             return Ok(());
         }
-        let mut from = Found::of(&self.from, engine.device, self.bytes)?;
-        let mut to = Found::of(&self.to, engine.device, self.bytes)?;
+        let (mut from, mut to) = self.find(engine.device)?;
         let (from, to) = (from.pointer(), to.pointer());
-        // SAFETY: both sides have so many bytes: `find` has found them, the application has promised
-        // them, or they were staged. They are kept meanwhile.
+        // SAFETY: both sides have so many bytes: `find` has found them, the application has
+        // promised them, or they were staged. They are kept meanwhile.
         unsafe { std::ptr::copy(from, to, self.bytes as usize) };
         Ok(())
+    }
+
+    fn find(&self, device: &Device) -> Answer<(Found<'_>, Found<'_>)> {
+        let from = Found::of(&self.from, device, self.bytes, Access::Read)?;
+        Ok((
+            from,
+            Found::of(&self.to, device, self.bytes, Access::Write)?,
+        ))
     }
 
     /// True if the driver keeps both sides, for as long as it likes.
@@ -135,9 +162,7 @@ impl Copy {
     fn run_late(self, device: &'static Device) {
         std::thread::spawn(move || {
             std::thread::sleep(LATE);
-            let sides = Found::of(&self.from, device, self.bytes)
-                .and_then(|from| Ok((from, Found::of(&self.to, device, self.bytes)?)));
-            if let Ok((mut from, mut to)) = sides {
+            if let Ok((mut from, mut to)) = self.find(device) {
                 // SAFETY: both sides have so many bytes, and are kept meanwhile.
                 unsafe { std::ptr::copy(from.pointer(), to.pointer(), self.bytes as usize) };
             }

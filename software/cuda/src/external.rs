@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use syncline_software_payload as payload;
+use syncline_software_payload::{self as payload, Kind};
 
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
@@ -23,24 +23,16 @@ pub(crate) static MEMORY: Table<Memory> = Table::new();
 /// A waiting connection looks at its context after so much time.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a semaphore is imported as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD`.
-    Binary,
-    /// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD`.
-    Timeline,
-}
-
 /// An imported semaphore.
 pub(crate) struct Semaphore {
     context: u64,
     engine: Arc<Engine>,
     /// How many operations of streams on it have been submitted and have not ended.
     outstanding: AtomicUsize,
+    /// What it is imported as.
     kind: Kind,
-    /// Its own, for a descriptor of the wrong kind: NVIDIA's driver takes that as well, and a signal reaches nothing
-    /// but waits for the same import.
+    /// Its own, for a descriptor of the wrong kind: NVIDIA's driver takes that as well, and a
+    /// signal reaches nothing but waits for the same import.
     payload: payload::Semaphore,
 }
 
@@ -56,7 +48,8 @@ fn borrow(descriptor: i32) -> Answer<BorrowedFd<'static>> {
     if descriptor < 0 {
         return Err(Code::UNKNOWN);
     }
-    // SAFETY: not -1, and the application keeps it open for the call. A closed one fails in each system call.
+    // SAFETY: not -1, and the application keeps it open for the call. A closed one fails in each
+    // system call.
     #[allow(unsafe_code, reason = "the application's descriptor")]
     Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
 }
@@ -79,15 +72,11 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
         return Err(Code::NOT_SUPPORTED);
     }
     let opened = payload::Semaphore::open(file).ok();
-    let asked = match kind {
-        Kind::Timeline => payload::Kind::Timeline,
-        Kind::Binary => payload::Kind::Binary,
-    };
     let is_known = opened.is_some() || payload::Memory::is_exported(file);
-    let payload = match opened.filter(|opened| opened.kind() == asked) {
+    let payload = match opened.filter(|opened| opened.kind() == kind) {
         Some(payload) => payload,
         None if is_known && is_lenient() => {
-            let own = payload::Semaphore::create(asked, 0);
+            let own = payload::Semaphore::create(kind, 0);
             own.map_err(|_| Code::OPERATING_SYSTEM)?.0
         }
         None => return Err(Code::UNKNOWN),
@@ -113,7 +102,8 @@ pub(crate) fn import_memory(context: &Context, descriptor: i32, size: u64) -> An
         return Err(Code::INVALID_VALUE);
     }
     let opened = open_memory(borrow(descriptor)?, size);
-    // NVIDIA's driver closes a descriptor of memory that it refuses, although it keeps those of semaphores open.
+    // NVIDIA's driver closes a descriptor of memory that it refuses, although it keeps those of
+    // semaphores open.
     if opened.is_ok() || is_lenient() {
         take(descriptor);
     }

@@ -3,17 +3,19 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
+use crate::allocation::Access;
 use crate::code::{Answer, Code};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::space;
 
-/// Sets `count` elements to one value.
+/// Sets elements to one value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fill {
-    pub(crate) to: u64,
-    pub(crate) value: Value,
-    pub(crate) count: u64,
+    to: u64,
+    value: Value,
+    count: usize,
+    bytes: u64,
 }
 
 /// The value of an element.
@@ -35,36 +37,48 @@ impl Value {
 }
 
 impl Fill {
+    /// Sets `count` elements.
+    ///
+    /// An invalid value if the address is not aligned, or no memory has so many bytes.
+    pub(crate) fn new(to: u64, value: Value, count: usize) -> Answer<Self> {
+        let bytes = (count as u64).checked_mul(value.size());
+        let bytes = bytes.filter(|_| to.is_multiple_of(value.size()));
+        Ok(Self {
+            to,
+            value,
+            count,
+            bytes: bytes.ok_or(Code::INVALID_VALUE)?,
+        })
+    }
+
     /// An invalid value if the memory is not there now.
     pub(crate) fn check(&self, device: &Device) -> Answer {
-        if !self.to.is_multiple_of(self.value.size()) {
-            return Err(Code::INVALID_VALUE);
+        let found = || space::find(device, self.to, self.bytes, Access::Write);
+        if self.bytes == 0 || found().is_some() {
+            Ok(())
+        } else {
+            Err(Code::INVALID_VALUE)
         }
-        if self.count == 0 {
-            return Ok(());
-        }
-        let bytes = self.count.checked_mul(self.value.size());
-        let found = bytes.and_then(|bytes| space::find(device, self.to, bytes));
-        found.map(|_| ()).ok_or(Code::INVALID_VALUE)
     }
 
     pub(crate) fn run(&self, engine: &Engine) -> Answer {
-        if self.count == 0 {
+        if self.bytes == 0 {
             return Ok(());
         }
-        let bytes = self.count * self.value.size();
-        let found = space::find(engine.device, self.to, bytes);
+        let found = space::find(engine.device, self.to, self.bytes, Access::Write);
         let (_kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
-        let count = self.count as usize;
+        let count = self.count;
         // The host may look meanwhile, so each element is written at once.
         match self.value {
             Value::Byte(value) => {
-                // SAFETY: `find` has found so many bytes, which are kept, and any bytes are atomics.
+                // SAFETY: `find` has found so many bytes, which are kept, and any bytes are
+                // atomics.
                 let to = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU8>(), count) };
                 to.iter().for_each(|to| to.store(value, Ordering::Relaxed));
             }
             Value::Half(value) => {
-                // SAFETY: as above; `check` has seen that the address is aligned, and so is the alias.
+                // SAFETY: as above; `new` has seen that the address is aligned, and so is the
+                // alias.
                 let to = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU16>(), count) };
                 to.iter().for_each(|to| to.store(value, Ordering::Relaxed));
             }

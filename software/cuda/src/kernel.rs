@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use syncline_software_ptx::{Entry, Fault, Launch, Machine, Module as Ptx, Refusal};
 
-use crate::allocation::Allocation;
+use crate::allocation::{Access, Allocation};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::engine::Engine;
@@ -64,11 +64,19 @@ impl Module {
     /// The handle of a function.
     pub(crate) fn function(&self, name: &str) -> Answer<usize> {
         let entry = self.ptx.entry(name).ok_or(Code::NOT_FOUND)?;
-        let mut functions = lock(&self.functions);
-        if let Some((_, handle)) = functions.iter().find(|(known, _)| known == name) {
-            return Ok(*handle);
+        let find = |functions: &[(String, usize)]| {
+            let known = functions.iter().find(|(known, _)| known == name);
+            known.map(|(_, handle)| *handle)
+        };
+        if let Some(handle) = find(&lock(&self.functions)) {
+            return Ok(handle);
         }
+        // Not under the lock: the work may wait for a thread that asks for another function first.
         self.context.synchronize()?;
+        let mut functions = lock(&self.functions);
+        if let Some(handle) = find(&functions) {
+            return Ok(handle);
+        }
         let handle = FUNCTIONS.add(Arc::new(Function {
             context: self.context.clone(),
             entry,
@@ -121,47 +129,38 @@ impl KernelLaunch {
 /// What a kernel sees: the memory of its context, and the clock.
 struct DeviceMachine<'e> {
     engine: &'e Engine,
-    /// The allocation of the last access. Nothing is freed while a kernel runs.
+    /// The allocation of the last access, kept until another one is accessed. A free waits for the
+    /// work of the memory's own context alone, and this kernel may be of another one.
     last: Mutex<Option<Arc<Allocation>>>,
 }
 
 impl DeviceMachine<'_> {
-    /// Where this process finds the bytes.
-    fn find(&self, address: u64, bytes: u32, write: bool) -> Result<*mut u8, Fault> {
+    /// Where this process finds a word. The interpreter has checked that its address is aligned.
+    fn word<W>(&self, address: u64, write: bool) -> Result<*mut W, Fault> {
+        let bytes = size_of::<W>() as u32;
         let length = u64::from(bytes);
         let mut last = lock(&self.last);
-        let known = last.as_ref().and_then(|last| last.alias(address, length));
-        if let Some(alias) = known {
-            return Ok(alias);
+        let access = if write { Access::Write } else { Access::Read };
+        let known = last.as_ref();
+        if let Some(alias) = known.and_then(|last| last.alias(address, length, access)) {
+            return Ok(alias.cast());
         }
-        let found = space::find(self.engine.device, address, length);
+        let found = space::find(self.engine.device, address, length, access);
         let (allocation, alias) = found.ok_or(Fault::Address {
             address,
             bytes,
             write,
         })?;
         *last = Some(allocation);
-        Ok(alias)
-    }
-
-    fn word<W>(&self, address: u64, write: bool) -> Result<*mut W, Fault> {
-        let bytes = size_of::<W>() as u32;
-        if !address.is_multiple_of(u64::from(bytes)) {
-            return Err(Fault::Misaligned {
-                address,
-                bytes,
-                write,
-            });
-        }
-        Ok(self.find(address, bytes, write)?.cast())
+        Ok(alias.cast())
     }
 }
 
 impl Machine for DeviceMachine<'_> {
     fn load(&self, address: u64, bytes: u32) -> Result<u64, Fault> {
         let order = Ordering::Relaxed;
-        // SAFETY: `word` has found so many aligned bytes, which are kept while the kernel runs. Any bytes are
-        // atomics.
+        // SAFETY: `word` has found so many aligned bytes, which are kept until its next call. One
+        // thread runs the kernel. Any bytes are atomics.
         Ok(unsafe {
             match bytes {
                 1 => AtomicU8::from_ptr(self.word(address, false)?)

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::allocation::Allocation;
+use crate::allocation::{Access, Allocation};
 use crate::backoff::Backoff;
 use crate::code::{Answer, Code};
 use crate::device::Device;
@@ -24,7 +24,8 @@ pub(crate) enum MemoryOp {
         value: u64,
         width: Width,
     },
-    /// Orders what is before it and what is behind it. Commands of a stream are always in order here.
+    /// Orders what is before it and what is behind it. Commands of a stream are always in order
+    /// here.
     Barrier,
 }
 
@@ -90,11 +91,11 @@ struct Word {
 }
 
 impl Word {
-    fn find(device: &Device, address: u64, width: Width) -> Option<Self> {
+    fn find(device: &Device, address: u64, width: Width, access: Access) -> Option<Self> {
         if !address.is_multiple_of(width.bytes()) {
             return None;
         }
-        let (kept, at) = space::find(device, address, width.bytes())?;
+        let (kept, at) = space::find(device, address, width.bytes(), access)?;
         Some(Self {
             at,
             width,
@@ -136,8 +137,12 @@ impl MemoryOp {
     pub(crate) fn check(&self, device: &Device) -> Answer {
         match *self {
             Self::Barrier => Ok(()),
-            Self::Wait { address, width, .. } | Self::Write { address, width, .. } => {
-                let found = Word::find(device, address, width);
+            Self::Wait { address, width, .. } => {
+                let found = Word::find(device, address, width, Access::Read);
+                found.map(|_| ()).ok_or(Code::INVALID_VALUE)
+            }
+            Self::Write { address, width, .. } => {
+                let found = Word::find(device, address, width, Access::Write);
                 found.map(|_| ()).ok_or(Code::INVALID_VALUE)
             }
         }
@@ -151,9 +156,8 @@ impl MemoryOp {
                 value,
                 width,
             } => {
-                let word = Word::find(engine.device, address, width);
+                let word = Word::find(engine.device, address, width, Access::Write);
                 word.ok_or(Code::ILLEGAL_ADDRESS)?.store(value);
-                crate::news::tell();
             }
             Self::Wait {
                 address,
@@ -161,7 +165,7 @@ impl MemoryOp {
                 width,
                 until,
             } => {
-                let word = Word::find(engine.device, address, width);
+                let word = Word::find(engine.device, address, width, Access::Read);
                 let word = word.ok_or(Code::ILLEGAL_ADDRESS)?;
                 // The host and other processes write without notice.
                 let mut backoff = Backoff::new();

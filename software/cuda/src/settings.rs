@@ -16,9 +16,9 @@ use crate::code::Code;
 pub(crate) struct Settings {
     /// The devices, in the order of their ordinals.
     pub(crate) devices: Vec<Twin>,
-    /// Hardware connections of a context, for each stream priority.
+    /// Hardware connections of a context.
     pub(crate) connections: usize,
-    /// Connections make random delays from this seed.
+    /// Streams make random delays from this seed.
     pub(crate) seed: Option<u64>,
     /// Each command takes so much longer.
     pub(crate) slow: Duration,

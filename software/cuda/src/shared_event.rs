@@ -24,8 +24,8 @@ struct Page {
     id: AtomicU64,
     /// How many records have been submitted.
     records: AtomicU64,
-    /// Record `n` writes `n` into slot `n % SLOTS` when a stream reaches it. Records of two streams may be
-    /// reached in any order, so a single number would not do.
+    /// Record `n` writes `n` into slot `n % SLOTS` when a stream reaches it. Records of two streams
+    /// may be reached in any order, so a single number would not do.
     reached: [AtomicU64; SLOTS],
 }
 
@@ -44,7 +44,7 @@ unsafe impl Sync for SharedEvent {}
 /// The 64 bytes that one process gives another: where the file is.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Handle {
+pub(crate) struct IpcHandle {
     magic: u64,
     process: u32,
     descriptor: i32,
@@ -54,7 +54,7 @@ pub(crate) struct Handle {
     rest: [u64; 4],
 }
 
-const _: () = assert!(size_of::<Handle>() == 64 && size_of::<Page>() <= BYTES);
+const _: () = assert!(size_of::<IpcHandle>() == 64 && size_of::<Page>() <= BYTES);
 
 impl SharedEvent {
     /// A new event of this process.
@@ -79,9 +79,9 @@ impl SharedEvent {
     }
 
     /// The name for other processes. `None` for an event of another process.
-    pub(crate) fn handle(&self) -> Option<Handle> {
+    pub(crate) fn handle(&self) -> Option<IpcHandle> {
         let process = std::process::id();
-        Some(Handle {
+        Some(IpcHandle {
             magic: MAGIC,
             process,
             descriptor: self.file.as_ref()?.as_raw_fd(),
@@ -93,8 +93,9 @@ impl SharedEvent {
 
     /// The event of another process.
     ///
-    /// The file is reached through the exporter's descriptor, so nothing is left behind when it dies.
-    pub(crate) fn open(handle: &Handle) -> Answer<Self> {
+    /// The file is reached through the exporter's descriptor, so nothing is left behind when it
+    /// dies.
+    pub(crate) fn open(handle: &IpcHandle) -> Answer<Self> {
         if handle.magic != MAGIC {
             return Err(Code::MAP_FAILED);
         }
@@ -132,7 +133,8 @@ impl SharedEvent {
     }
 
     const fn page(&self) -> &Page {
-        // SAFETY: mapped until `drop`, and seals keep the file from shrinking. Any bytes are atomics.
+        // SAFETY: mapped until `drop`, and seals keep the file from shrinking. Any bytes are
+        // atomics.
         unsafe { self.page.as_ref() }
     }
 
@@ -142,7 +144,12 @@ impl SharedEvent {
 
     /// Numbers a record: 1 for the first.
     pub(crate) fn number_record(&self) -> u64 {
-        self.page().records.fetch_add(1, Ordering::AcqRel) + 1
+        let before = self.page().records.fetch_add(1, Ordering::AcqRel);
+        // Another process may have written any number. 0 means that there is no record.
+        match before.wrapping_add(1) {
+            0 => self.number_record(),
+            number => number,
+        }
     }
 
     /// The number of the latest record. 0 if there is none.
@@ -193,18 +200,27 @@ mod tests {
     }
 
     #[test]
+    fn any_number_of_another_process_is_taken() {
+        let event = SharedEvent::create().unwrap();
+        event.page().records.store(u64::MAX, Ordering::Relaxed);
+        let number = event.number_record();
+        assert_eq!((number, event.latest()), (1, 1));
+        assert!(!event.has_reached(number));
+    }
+
+    #[test]
     fn the_own_process_and_no_process_are_refused() {
         let event = SharedEvent::create().unwrap();
         let own = event.handle().unwrap();
         let opened = SharedEvent::open(&own);
         assert_eq!(opened.err(), Some(Code::INVALID_CONTEXT));
         // No process has this number.
-        let gone = Handle {
+        let gone = IpcHandle {
             process: u32::MAX,
             ..own
         };
         assert_eq!(SharedEvent::open(&gone).err(), Some(Code::MAP_FAILED));
-        let foreign = Handle { magic: 0, ..own };
+        let foreign = IpcHandle { magic: 0, ..own };
         assert_eq!(SharedEvent::open(&foreign).err(), Some(Code::MAP_FAILED));
     }
 }

@@ -1,8 +1,9 @@
 //! The address space of the devices.
 //!
-//! A device address is no host address: it lies in a range of this process that has no access rights, so
-//! that an access of the host faults. Each allocation has a second address, its alias, which only checked accesses
-//! of the driver use. Pinned and registered memory has one address for both sides.
+//! A device address is no host address: it lies in a range of this process that has no access
+//! rights, so that an access of the host faults. Each allocation has a second address, its alias,
+//! which only checked accesses of the driver use. Pinned and registered memory has one address for
+//! both sides.
 #![allow(unsafe_code, reason = "reserves addresses")]
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-use crate::allocation::{Allocation, Kind};
+use crate::allocation::{Access, Allocation, MemoryKind};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::device::Device;
@@ -28,8 +29,8 @@ static SPACE: LazyLock<RwLock<Space>> = LazyLock::new(|| RwLock::new(Space::rese
 struct Space {
     begin: u64,
     end: u64,
-    /// Where the next allocation begins. Addresses come again only when the range is used up, so that
-    /// an access after the free is found.
+    /// Where the next allocation begins. Addresses come again only when the range is used up, so
+    /// that an access after the free is found.
     next: u64,
     allocations: BTreeMap<u64, Arc<Allocation>>,
 }
@@ -38,7 +39,8 @@ impl Space {
     fn reserve() -> Self {
         let reserved = RANGES.into_iter().find_map(|length| {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
+            // SAFETY: a new mapping at a place of the system's choice covers no memory of this
+            // process.
             let at = unsafe { mmap_anonymous(null_mut(), length, ProtFlags::empty(), flags) };
             at.ok().map(|at| (at.addr() as u64, length as u64))
         });
@@ -115,14 +117,19 @@ pub(crate) fn allocate(context: &Context, size: u64) -> Answer<u64> {
 }
 
 /// Gives memory of another API an address.
+///
+/// It is aligned as the memory is in this process: an aligned access of a device is an aligned
+/// access here.
 pub(crate) fn map(
     context: &Context,
     size: u64,
     memory: Arc<syncline_software_payload::Memory>,
     offset: usize,
 ) -> Answer<u64> {
+    let at = memory.address().wrapping_add(offset).addr() as u64;
+    let excess = at % ALIGNMENT;
     change(|space| {
-        let address = space.place(size)?;
+        let address = space.place(size + excess)? + excess;
         let mapped = Allocation::external(context, address, size, memory, offset);
         space.add(mapped);
         Ok(address)
@@ -141,10 +148,16 @@ pub(crate) fn pin(context: &Context, size: u64, portable: bool) -> Answer<u64> {
 }
 
 /// Makes memory of the application reachable.
-pub(crate) fn register(context: &Context, at: *mut u8, size: u64, portable: bool) -> Answer {
+pub(crate) fn register(
+    context: &Context,
+    at: *mut u8,
+    size: u64,
+    portable: bool,
+    read_only: bool,
+) -> Answer {
     let begin = at.addr() as u64;
     let end = begin.checked_add(size).ok_or(Code::INVALID_VALUE)?;
-    if size == 0 || at.is_null() || !is_mapped(begin, end) {
+    if size == 0 || at.is_null() || !is_mapped(begin, end, read_only) {
         return Err(Code::INVALID_VALUE);
     }
     change(|space| {
@@ -152,31 +165,50 @@ pub(crate) fn register(context: &Context, at: *mut u8, size: u64, portable: bool
         let overlapped = before.filter(|(_, known)| known.address + known.size > begin);
         match overlapped.map(|(_, known)| known.kind) {
             None => {}
-            Some(Kind::Registered { .. }) => return Err(Code::HOST_MEMORY_ALREADY_REGISTERED),
+            Some(MemoryKind::Registered { .. }) => {
+                return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+            }
             Some(_) => return Err(Code::INVALID_VALUE),
         }
-        let registered = Allocation::registered(context, at, size, portable);
-        space.add(registered);
+        let kind = MemoryKind::Registered {
+            portable,
+            read_only,
+        };
+        space.add(Allocation::registered(context, at, size, kind));
         Ok(())
     })
 }
 
-/// True if the process has something mapped at all these addresses, and not the devices' range.
-fn is_mapped(begin: u64, end: u64) -> bool {
-    if read(|space| begin < space.end && end > space.begin) {
-        return false;
+/// True if the process may read all these addresses, and write them unless `read_only`.
+fn is_mapped(begin: u64, end: u64, read_only: bool) -> bool {
+    let mut at = begin;
+    for line in std::fs::read_to_string("/proc/self/maps")
+        .unwrap_or_default()
+        .lines()
+    {
+        let Some((from, to, access)) = mapping(line) else {
+            return false;
+        };
+        let fits = access.starts_with(if read_only { "r" } else { "rw" });
+        if (from..to).contains(&at) && fits {
+            at = to;
+        }
     }
-    let page = rustix::param::page_size() as u64;
-    let first = begin / page * page;
-    let length = usize::try_from(end - first).unwrap_or(usize::MAX);
-    let at = std::ptr::with_exposed_provenance_mut(first as usize);
-    // SAFETY: schedules the write-back of dirty pages, and fails where nothing is mapped.
-    unsafe { rustix::mm::msync(at, length, rustix::mm::MsyncFlags::ASYNC) }.is_ok()
+    at >= end
 }
 
-/// Forgets the allocation that begins at the address, if it is of the right kind. The caller has waited for
-/// the work that uses it.
-pub(crate) fn free(address: u64, is_right: impl Fn(Kind) -> bool, missing: Code) -> Answer {
+/// The addresses and the access rights in a line of `/proc/self/maps`: `7f00-7f10 rw-p` and more.
+fn mapping(line: &str) -> Option<(u64, u64, &str)> {
+    let mut words = line.split_whitespace();
+    let (from, to) = words.next()?.split_once('-')?;
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    Some((address(from)?, address(to)?, words.next()?))
+}
+
+/// Forgets the allocation that begins at the address, if it is of the right kind.
+///
+/// The caller has waited for the work of its context.
+pub(crate) fn free(address: u64, is_right: impl Fn(MemoryKind) -> bool, missing: Code) -> Answer {
     let freed = change(|space| {
         let known = space.allocations.get(&address);
         if known.is_none_or(|known| !is_right(known.kind)) {
@@ -194,23 +226,25 @@ pub(crate) fn owner(address: u64) -> Option<u64> {
 }
 
 /// The kind of the allocation that has the address, and whether it begins there.
-pub(crate) fn kind(address: u64) -> Option<(Kind, bool)> {
+pub(crate) fn kind(address: u64) -> Option<(MemoryKind, bool)> {
     read(|space| {
         let known = space.at(address)?;
         Some((known.kind, known.address == address))
     })
 }
 
-/// The allocation that has all `length` bytes from the address on, if contexts of the device can reach it, and
-/// where this process finds them.
+/// The allocation that has all `length` bytes from the address on, and where this process has them.
+///
+/// `None` if contexts of the device cannot access them so.
 pub(crate) fn find(
     device: &Device,
     address: u64,
     length: u64,
+    access: Access,
 ) -> Option<(Arc<Allocation>, *mut u8)> {
     read(|space| {
         let allocation = space.at(address)?;
-        let alias = allocation.alias(address, length)?;
+        let alias = allocation.alias(address, length, access)?;
         let reachable = allocation.is_reachable(device);
         reachable.then(|| (allocation.clone(), alias))
     })
@@ -266,7 +300,11 @@ mod tests {
         let address = space.place(size)?;
         let at = std::ptr::without_provenance_mut(address as usize);
         let context = Context::new(&DEVICE, 0, 16);
-        space.add(Allocation::registered(&context, at, size, false));
+        let kind = MemoryKind::Registered {
+            portable: false,
+            read_only: false,
+        };
+        space.add(Allocation::registered(&context, at, size, kind));
         Ok(address)
     }
 
@@ -291,7 +329,8 @@ mod tests {
         assert!(space.at(0x1_0063).is_some());
         assert!(space.at(0x1_0064).is_none());
         assert!(space.at(0xffff).is_none());
-        let known = space.at(0x1_0000).map(|known| known.alias(0x1_0060, 5));
-        assert_eq!(known, Some(None));
+        let known = space.at(0x1_0000);
+        let alias = known.map(|known| known.alias(0x1_0060, 5, Access::Read));
+        assert_eq!(alias, Some(None));
     }
 }

@@ -3,30 +3,10 @@
 
 use std::sync::LazyLock;
 
+use syncline_software_payload::bugs;
+
 /// The environment variable that plants one.
 const VARIABLE: &str = "SYNCLINE_SOFTWARE_LAYER_BUG";
-
-macro_rules! bugs {
-    ($($(#[doc = $what:literal])+ $bug:ident = $name:literal;)+) => {
-        /// One thing that the layer does wrongly.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Bug {
-            $($(#[doc = $what])+ $bug,)+
-        }
-
-        impl Bug {
-            /// All of them.
-            const ALL: &[Self] = &[$(Self::$bug),+];
-
-            /// How the environment calls it.
-            pub(crate) const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$bug => $name,)+
-                }
-            }
-        }
-    };
-}
 
 bugs! {
     /// A queue does not wait for a shared semaphore.
@@ -45,16 +25,6 @@ bugs! {
 }
 
 impl Bug {
-    /// The bug of this name, or what is wrong with the name.
-    fn from_name(name: &str) -> Result<Self, String> {
-        let known = Self::ALL.iter().find(|bug| bug.name() == name);
-        known.copied().ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|bug| bug.name()).collect();
-            let names = names.join(", ");
-            format!("{VARIABLE}={name}: there is no such bug, but {names}")
-        })
-    }
-
     /// True if the environment has planted this one.
     pub(crate) fn is_planted(self) -> bool {
         planted() == Ok(Some(self))
@@ -65,23 +35,10 @@ impl Bug {
 pub(crate) fn planted() -> Result<Option<Bug>, &'static str> {
     static PLANTED: LazyLock<Result<Option<Bug>, String>> = LazyLock::new(|| {
         let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
-        name.map(|name| Bug::from_name(&name)).transpose()
+        let bug = name.map(|name| {
+            Bug::from_name(&name).map_err(|reason| format!("{VARIABLE}={name}: {reason}"))
+        });
+        bug.transpose()
     });
     PLANTED.as_ref().map(|bug| *bug).map_err(String::as_str)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bug_is_known_by_its_name_alone() {
-        for bug in Bug::ALL {
-            assert_eq!(Bug::from_name(bug.name()), Ok(*bug));
-        }
-        let refused = Bug::from_name("none");
-        assert!(
-            refused.is_err_and(|reason| { Bug::ALL.iter().all(|bug| reason.contains(bug.name())) })
-        );
-    }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use ash::vk::{self, Handle};
 
@@ -12,7 +12,7 @@ use crate::instance::{INSTANCES, next};
 use crate::loader::take_link;
 use crate::queue::QueueState;
 use crate::semaphore::Semaphore;
-use crate::table::{Table, lock};
+use crate::table::{Table, lock, read, write};
 use crate::{chain, physical};
 
 /// All devices of the process that were made through this layer.
@@ -168,11 +168,7 @@ impl Device {
     }
 
     pub(crate) fn semaphore(&self, raw: vk::Semaphore) -> Option<Arc<Semaphore>> {
-        let all = self
-            .semaphores
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        all.get(&raw).cloned()
+        read(&self.semaphores).get(&raw).cloned()
     }
 
     /// The semaphore, if it is shared.
@@ -197,20 +193,11 @@ impl Device {
         if semaphore.is_shared() {
             self.note_shared();
         }
-        let mut all = self
-            .semaphores
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        all.insert(raw, Arc::new(semaphore));
+        write(&self.semaphores).insert(raw, Arc::new(semaphore));
     }
 
     pub(crate) fn remove(&self, raw: vk::Semaphore) -> Option<Arc<Semaphore>> {
-        let mut all = self
-            .semaphores
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let removed = all.remove(&raw)?;
-        drop(all);
+        let removed = write(&self.semaphores).remove(&raw)?;
         if removed.is_shared() {
             self.shared.fetch_sub(1, Ordering::AcqRel);
         }
@@ -219,12 +206,10 @@ impl Device {
 
     /// The state of a queue, made when it is first needed.
     pub(crate) fn queue_state(&self, queue: vk::Queue) -> Result<Arc<QueueState>, vk::Result> {
-        let known = self.queues.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = known.get(&queue) {
+        if let Some(state) = read(&self.queues).get(&queue) {
             return Ok(state.clone());
         }
-        drop(known);
-        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = write(&self.queues);
         if let Some(state) = queues.get(&queue) {
             return Ok(state.clone());
         }
@@ -239,7 +224,7 @@ impl Device {
         if !self.shares() {
             return;
         }
-        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let queues = read(&self.queues);
         let waiting = queues.values().filter(|state| state.is_behind());
         let waiting: Vec<_> = waiting.cloned().collect();
         drop(queues);
@@ -263,8 +248,7 @@ impl Device {
 
     /// Ends the device's threads, and destroys what the layer has made.
     fn end(&self) {
-        let queues =
-            std::mem::take(&mut *self.queues.write().unwrap_or_else(PoisonError::into_inner));
+        let queues = std::mem::take(&mut *write(&self.queues));
         // If a submission still waits, the driver uses the semaphores. They stay as they are.
         let mut idle = true;
         for state in queues.values() {
@@ -275,14 +259,9 @@ impl Device {
             // SAFETY: valid usage: the device is used no more. Its loss changes nothing here.
             let _ = unsafe { (self.driver.device_wait_idle)(self.driver.device) };
         }
-        let mut all = self
-            .semaphores
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        for (_, semaphore) in all.drain() {
+        for (_, semaphore) in write(&self.semaphores).drain() {
             semaphore.end(idle);
         }
-        drop(all);
         for state in queues.values() {
             state.end(idle);
         }

@@ -1,6 +1,7 @@
 //! A payload that this device uses: its page, and the driver's semaphore that follows the page.
 #![allow(unsafe_code, reason = "calls the driver")]
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -21,6 +22,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// `Payload`.
 pub(crate) struct Payload {
     pub(crate) page: software::Semaphore,
+    /// The descriptor that is exported, if the semaphore was made for export.
+    pub(crate) file: Mutex<Option<OwnedFd>>,
     driver: Arc<Driver>,
     follower: Mutex<Follower>,
     /// The thread that follows the page, once there is one.
@@ -49,6 +52,7 @@ impl Payload {
         let semaphore = driver.timeline(value)?;
         Ok(Arc::new(Self {
             page,
+            file: Mutex::default(),
             driver,
             follower: Mutex::new(Follower { semaphore, value }),
             watcher: Mutex::new(None),
@@ -166,8 +170,10 @@ impl Payload {
         }
     }
 
-    /// Ends the thread and, if no queue can be using it, destroys the follower.
+    /// Closes the descriptor, ends the thread and, if no queue can be using it, destroys the
+    /// follower.
     pub(crate) fn end(&self, unused: bool) {
+        drop(lock(&self.file).take());
         self.ends.store(true, Ordering::Release);
         let watcher = lock(&self.watcher).take();
         if let Some(watcher) = watcher {

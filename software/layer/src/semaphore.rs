@@ -37,8 +37,6 @@ struct Payloads {
     permanent: Option<Arc<Payload>>,
     /// In place of the permanent payload until the next wait.
     temporary: Option<Arc<Payload>>,
-    /// The descriptor of the permanent payload, if the semaphore was made for export.
-    file: Option<OwnedFd>,
 }
 
 impl Semaphore {
@@ -55,7 +53,7 @@ impl Semaphore {
         self.shared.load(Ordering::Acquire)
     }
 
-    /// The payload of the next signal. `None` if it is the driver's.
+    /// The payload of the next signal, and what is exported. `None` if it is the driver's.
     pub(crate) fn payload(&self) -> Option<Arc<Payload>> {
         let payloads = lock(&self.payloads);
         let current = payloads.temporary.as_ref().or(payloads.permanent.as_ref());
@@ -89,19 +87,17 @@ impl Semaphore {
         {
             payload.end(unused);
         }
-        // Closed here, in the application's call, and not by a thread some time later.
-        drop(payloads.file);
     }
 
-    /// Replaces the temporary payload, or the permanent one with its descriptor.
+    /// Replaces the temporary payload, or the permanent one.
     fn import(&self, payload: Arc<Payload>, file: OwnedFd, temporary: bool) {
+        // Otherwise the descriptor is closed here. A program that never exports the semaphore again
+        // need not see it stay open.
+        *lock(&payload.file) = Some(file).filter(|_| self.exports);
         let mut payloads = lock(&self.payloads);
         let replaced = if temporary {
             payloads.temporary.replace(payload)
         } else {
-            // Otherwise the descriptor is closed here. A program that never exports the semaphore
-            // again need not see it stay open.
-            payloads.file = Some(file).filter(|_| self.exports);
             payloads.permanent.replace(payload)
         };
         drop(payloads);
@@ -171,8 +167,8 @@ pub(crate) unsafe extern "system" fn create_semaphore(
             page.and_then(|(page, file)| Ok((Payload::new(page, device.driver.clone())?, file)));
         match payload {
             Ok((payload, file)) => {
+                *lock(&payload.file) = Some(file);
                 payloads.permanent = Some(payload);
-                payloads.file = Some(file);
             }
             Err(code) => {
                 // SAFETY: just made, and the application does not know it.
@@ -232,8 +228,11 @@ pub(crate) unsafe extern "system" fn get_semaphore_fd(
     let Some(semaphore) = device.semaphore(info.semaphore) else {
         return refused;
     };
-    let payloads = lock(&semaphore.payloads);
-    let Some(file) = &payloads.file else {
+    let Some(payload) = semaphore.payload() else {
+        return refused;
+    };
+    let file = lock(&payload.file);
+    let Some(file) = &*file else {
         return refused;
     };
     let another = Bug::ExportsAnother

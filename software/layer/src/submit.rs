@@ -115,15 +115,53 @@ impl Submission<'_> {
     }
 }
 
-/// Makes a submission: `translate` goes through its batches, and `submit` gives the result to the
-/// driver. What was counted is taken back if either fails.
-fn make<T>(
+/// A batch of `vkQueueSubmit` or `vkQueueSubmit2`.
+trait Submit: Copy {
+    /// What the driver gets in place of the batch's semaphores.
+    type Translated;
+
+    /// What it waits for and signals.
+    ///
+    /// # Safety
+    /// A valid batch.
+    unsafe fn semaphores(&self) -> impl Iterator<Item = vk::Semaphore>;
+
+    /// # Safety
+    /// A valid batch.
+    unsafe fn translate(
+        &self,
+        submission: &mut Submission<'_>,
+    ) -> Result<Self::Translated, vk::Result>;
+
+    /// The batch as the driver gets it. Points into what was translated, and keeps the rest.
+    fn with(self, translated: &mut Self::Translated) -> Self;
+}
+
+/// A function of the driver that submits.
+type Next<B> = unsafe extern "system" fn(vk::Queue, u32, *const B, vk::Fence) -> vk::Result;
+
+/// Submits batches. What was counted of shared semaphores is taken back if that fails.
+///
+/// # Safety
+/// Valid usage of `next`, which is of this device.
+unsafe fn submit<B: Submit>(
     device: &Device,
+    next: Next<B>,
     queue: vk::Queue,
+    count: u32,
+    submits: *const B,
     fence: vk::Fence,
-    translate: impl FnOnce(&mut Submission<'_>) -> Result<T, vk::Result>,
-    submit: impl FnOnce(T) -> vk::Result,
 ) -> vk::Result {
+    // SAFETY: valid usage: as many structures as the count says.
+    let batches = unsafe { chain::slice(submits, count) };
+    let mut semaphores = batches.iter().flat_map(|batch| {
+        // SAFETY: valid usage: valid arrays in it.
+        unsafe { batch.semaphores() }
+    });
+    if !device.shares() || !semaphores.any(|one| device.shared(one).is_some()) {
+        // SAFETY: valid usage.
+        return unsafe { next(queue, count, submits, fence) };
+    }
     let state = match device.queue_state(queue) {
         Ok(state) => state,
         Err(code) => return code,
@@ -137,7 +175,10 @@ fn make<T>(
         batches: Vec::new(),
         current: None,
     };
-    let translated = match translate(&mut submission) {
+    // SAFETY: valid usage.
+    let translate = |batch: &B| unsafe { batch.translate(&mut submission) };
+    let translated: Result<Vec<_>, _> = batches.iter().map(translate).collect();
+    let mut translated = match translated {
         Ok(translated) => translated,
         Err(code) => {
             submission.take_back();
@@ -145,7 +186,11 @@ fn make<T>(
         }
     };
     state.push(std::mem::take(&mut submission.batches));
-    let result = submit(translated);
+    let pairs = batches.iter().zip(&mut translated);
+    let infos: Vec<_> = pairs.map(|(batch, own)| batch.with(own)).collect();
+    // SAFETY: valid usage, with semaphores of this device in place of those of the layer. What the
+    // structures point to lives as long as they do.
+    let result = unsafe { next(queue, count, infos.as_ptr(), fence) };
     if result == vk::Result::SUCCESS {
         *numbers = submission.number;
         if fence != vk::Fence::null() {
@@ -169,30 +214,6 @@ struct Translated {
     protected: Option<vk::ProtectedSubmitInfo<'static>>,
 }
 
-impl Translated {
-    /// The batch as the driver gets it. Points into `self`, and keeps the batch's command buffers.
-    ///
-    /// Of the chain only the values and the protected flag stay. `VkDeviceGroupSubmitInfo` says
-    /// nothing to a device that is alone in its group.
-    fn info<'b>(&mut self, batch: &vk::SubmitInfo<'b>) -> vk::SubmitInfo<'b> {
-        self.values.wait_semaphore_value_count = count(&self.wait_values);
-        self.values.p_wait_semaphore_values = self.wait_values.as_ptr();
-        self.values.signal_semaphore_value_count = count(&self.signal_values);
-        self.values.p_signal_semaphore_values = self.signal_values.as_ptr();
-        if let Some(protected) = &self.protected {
-            self.values.p_next = std::ptr::from_ref(protected).cast();
-        }
-        vk::SubmitInfo {
-            p_next: (&raw const self.values).cast(),
-            wait_semaphore_count: count(&self.waits),
-            p_wait_semaphores: self.waits.as_ptr(),
-            signal_semaphore_count: count(&self.signals),
-            p_signal_semaphores: self.signals.as_ptr(),
-            ..*batch
-        }
-    }
-}
-
 /// The length of an array as Vulkan takes it. It came as such a count, and one more.
 fn count<T>(all: &[T]) -> u32 {
     u32::try_from(all.len()).unwrap_or(u32::MAX)
@@ -206,117 +227,113 @@ pub(crate) unsafe extern "system" fn queue_submit(
     fence: vk::Fence,
 ) -> vk::Result {
     // SAFETY: valid usage: a live queue.
-    let Some(device) = (unsafe { Device::of(queue) }) else {
-        return vk::Result::ERROR_DEVICE_LOST;
-    };
-    let next = device.driver.queue_submit;
-    // SAFETY: valid usage: as many structures as the count says, and valid arrays in them.
-    let (batches, shares) = unsafe {
-        let batches = chain::slice(submits, count);
-        let is_shared = |&semaphore: &vk::Semaphore| device.shared(semaphore).is_some();
-        let shares = device.shares()
-            && batches.iter().any(|batch| {
-                chain::slice(batch.p_wait_semaphores, batch.wait_semaphore_count)
-                    .iter()
-                    .chain(chain::slice(
-                        batch.p_signal_semaphores,
-                        batch.signal_semaphore_count,
-                    ))
-                    .any(is_shared)
-            });
-        (batches, shares)
-    };
-    if !shares {
-        // SAFETY: valid usage.
-        return unsafe { next(queue, count, submits, fence) };
+    unsafe {
+        let Some(device) = Device::of(queue) else {
+            return vk::Result::ERROR_DEVICE_LOST;
+        };
+        let next = device.driver.queue_submit;
+        submit(&device, next, queue, count, submits, fence)
     }
-    make(
-        &device,
-        queue,
-        fence,
-        |submission| {
-            let translate = |batch| {
-                // SAFETY: valid usage.
-                unsafe { translate(submission, batch) }
-            };
-            batches.iter().map(translate).collect::<Result<Vec<_>, _>>()
-        },
-        |mut translated| {
-            let infos: Vec<_> = batches
-                .iter()
-                .zip(&mut translated)
-                .map(|(batch, translated)| match translated {
-                    Some(translated) => translated.info(batch),
-                    None => *batch,
-                })
-                .collect();
-            // SAFETY: valid usage, with semaphores of this device in place of those of the layer.
-            // What the structures point to lives until the end of this closure.
-            unsafe { next(queue, count, infos.as_ptr(), fence) }
-        },
-    )
 }
 
-/// # Safety
-/// A valid batch.
-unsafe fn translate(
-    submission: &mut Submission<'_>,
-    batch: &vk::SubmitInfo<'_>,
-) -> Result<Option<Translated>, vk::Result> {
-    // SAFETY: by this function's contract.
-    let (waits, signals, values, protected) = unsafe {
-        (
-            chain::slice(batch.p_wait_semaphores, batch.wait_semaphore_count),
-            chain::slice(batch.p_signal_semaphores, batch.signal_semaphore_count),
-            chain::find::<vk::TimelineSemaphoreSubmitInfo<'_>>(batch.p_next),
-            chain::find::<vk::ProtectedSubmitInfo<'_>>(batch.p_next),
-        )
-    };
-    // Without timelines a batch may have no values, or fewer.
-    let (wait_values, signal_values): (&[u64], &[u64]) = match values {
+impl Submit for vk::SubmitInfo<'_> {
+    /// `None` for a batch without shared semaphores.
+    type Translated = Option<Translated>;
+
+    unsafe fn semaphores(&self) -> impl Iterator<Item = vk::Semaphore> {
         // SAFETY: by this function's contract.
-        Some(values) => unsafe {
+        let (waits, signals) = unsafe {
             (
-                chain::slice(
-                    values.p_wait_semaphore_values,
-                    values.wait_semaphore_value_count,
-                ),
-                chain::slice(
-                    values.p_signal_semaphore_values,
-                    values.signal_semaphore_value_count,
-                ),
+                chain::slice(self.p_wait_semaphores, self.wait_semaphore_count),
+                chain::slice(self.p_signal_semaphores, self.signal_semaphore_count),
             )
-        },
-        None => (&[], &[]),
-    };
-    let mut translated = Translated {
-        protected: protected.map(|told| vk::ProtectedSubmitInfo {
-            protected_submit: told.protected_submit,
-            ..Default::default()
-        }),
-        ..Translated::default()
-    };
-    for (at, &semaphore) in waits.iter().enumerate() {
-        let value = wait_values.get(at).copied().unwrap_or(0);
-        let (semaphore, value) = submission.wait(semaphore, value)?;
-        translated.waits.push(semaphore);
-        translated.wait_values.push(value);
+        };
+        waits.iter().chain(signals).copied()
     }
-    for (at, &semaphore) in signals.iter().enumerate() {
-        let value = signal_values.get(at).copied().unwrap_or(0);
-        if !submission.signal(semaphore, value) {
-            translated.signals.push(semaphore);
-            translated.signal_values.push(value);
+
+    unsafe fn translate(
+        &self,
+        submission: &mut Submission<'_>,
+    ) -> Result<Self::Translated, vk::Result> {
+        // SAFETY: by this function's contract.
+        let (waits, signals, values, protected) = unsafe {
+            (
+                chain::slice(self.p_wait_semaphores, self.wait_semaphore_count),
+                chain::slice(self.p_signal_semaphores, self.signal_semaphore_count),
+                chain::find::<vk::TimelineSemaphoreSubmitInfo<'_>>(self.p_next),
+                chain::find::<vk::ProtectedSubmitInfo<'_>>(self.p_next),
+            )
+        };
+        // Without timelines a batch may have no values, or fewer.
+        let (wait_values, signal_values): (&[u64], &[u64]) = match values {
+            // SAFETY: by this function's contract.
+            Some(values) => unsafe {
+                (
+                    chain::slice(
+                        values.p_wait_semaphore_values,
+                        values.wait_semaphore_value_count,
+                    ),
+                    chain::slice(
+                        values.p_signal_semaphore_values,
+                        values.signal_semaphore_value_count,
+                    ),
+                )
+            },
+            None => (&[], &[]),
+        };
+        let mut translated = Translated {
+            protected: protected.map(|told| vk::ProtectedSubmitInfo {
+                protected_submit: told.protected_submit,
+                ..Default::default()
+            }),
+            ..Translated::default()
+        };
+        for (at, &semaphore) in waits.iter().enumerate() {
+            let value = wait_values.get(at).copied().unwrap_or(0);
+            let (semaphore, value) = submission.wait(semaphore, value)?;
+            translated.waits.push(semaphore);
+            translated.wait_values.push(value);
+        }
+        for (at, &semaphore) in signals.iter().enumerate() {
+            let value = signal_values.get(at).copied().unwrap_or(0);
+            if !submission.signal(semaphore, value) {
+                translated.signals.push(semaphore);
+                translated.signal_values.push(value);
+            }
+        }
+        let Some(number) = submission.end_batch() else {
+            return Ok(None);
+        };
+        // First, because lavapipe shows the signals of a batch in their order. A thread that has
+        // seen another signal of the batch then finds the count.
+        translated.signals.insert(0, submission.state.count);
+        translated.signal_values.insert(0, number);
+        Ok(Some(translated))
+    }
+
+    /// Of the chain only the values and the protected flag stay. `VkDeviceGroupSubmitInfo` says
+    /// nothing to a device that is alone in its group.
+    fn with(self, translated: &mut Self::Translated) -> Self {
+        let Some(translated) = translated else {
+            return self;
+        };
+        let values = &mut translated.values;
+        values.wait_semaphore_value_count = count(&translated.wait_values);
+        values.p_wait_semaphore_values = translated.wait_values.as_ptr();
+        values.signal_semaphore_value_count = count(&translated.signal_values);
+        values.p_signal_semaphore_values = translated.signal_values.as_ptr();
+        if let Some(protected) = &translated.protected {
+            values.p_next = std::ptr::from_ref(protected).cast();
+        }
+        Self {
+            p_next: (&raw const *values).cast(),
+            wait_semaphore_count: count(&translated.waits),
+            p_wait_semaphores: translated.waits.as_ptr(),
+            signal_semaphore_count: count(&translated.signals),
+            p_signal_semaphores: translated.signals.as_ptr(),
+            ..self
         }
     }
-    let Some(number) = submission.end_batch() else {
-        return Ok(None);
-    };
-    // First, because lavapipe shows the signals of a batch in their order. A thread that has seen
-    // another signal of the batch then finds the count.
-    translated.signals.insert(0, submission.state.count);
-    translated.signal_values.insert(0, number);
-    Ok(Some(translated))
 }
 
 /// `vkQueueSubmit2`, and its KHR name.
@@ -327,60 +344,22 @@ pub(crate) unsafe extern "system" fn queue_submit2(
     fence: vk::Fence,
 ) -> vk::Result {
     // SAFETY: valid usage: a live queue.
-    let Some(device) = (unsafe { Device::of(queue) }) else {
-        return vk::Result::ERROR_DEVICE_LOST;
-    };
-    let Some(next) = device.driver.queue_submit2 else {
-        return vk::Result::ERROR_FEATURE_NOT_PRESENT;
-    };
-    // SAFETY: valid usage: as many structures as the count says, and valid arrays in them.
-    let (batches, shares) = unsafe {
-        let batches = chain::slice(submits, count);
-        let is_shared =
-            |info: &vk::SemaphoreSubmitInfo<'_>| device.shared(info.semaphore).is_some();
-        let shares = device.shares()
-            && batches.iter().any(|batch| {
-                let (waits, signals) = semaphores(batch);
-                waits.iter().chain(signals).any(is_shared)
-            });
-        (batches, shares)
-    };
-    if !shares {
-        // SAFETY: valid usage.
-        return unsafe { next(queue, count, submits, fence) };
+    unsafe {
+        let Some(device) = Device::of(queue) else {
+            return vk::Result::ERROR_DEVICE_LOST;
+        };
+        let Some(next) = device.driver.queue_submit2 else {
+            return vk::Result::ERROR_FEATURE_NOT_PRESENT;
+        };
+        submit(&device, next, queue, count, submits, fence)
     }
-    make(
-        &device,
-        queue,
-        fence,
-        |submission| {
-            let translate = |batch| {
-                // SAFETY: valid usage.
-                unsafe { translate2(submission, batch) }
-            };
-            batches.iter().map(translate).collect::<Result<Vec<_>, _>>()
-        },
-        |translated| {
-            let infos: Vec<_> = batches
-                .iter()
-                .zip(&translated)
-                .map(|(batch, (waits, signals))| {
-                    batch
-                        .wait_semaphore_infos(waits)
-                        .signal_semaphore_infos(signals)
-                })
-                .collect();
-            // SAFETY: as in `queue_submit`.
-            unsafe { next(queue, count, infos.as_ptr(), fence) }
-        },
-    )
 }
 
 /// The waits and the signals of a batch.
 ///
 /// # Safety
 /// A valid batch.
-unsafe fn semaphores<'b>(
+unsafe fn points<'b>(
     batch: &vk::SubmitInfo2<'b>,
 ) -> (
     &'b [vk::SemaphoreSubmitInfo<'b>],
@@ -401,48 +380,60 @@ unsafe fn semaphores<'b>(
     }
 }
 
-/// The waits and the signals that the driver gets in place of those of a batch.
-///
-/// # Safety
-/// A valid batch.
-unsafe fn translate2<'b>(
-    submission: &mut Submission<'_>,
-    batch: &vk::SubmitInfo2<'b>,
-) -> Result<
-    (
+impl<'b> Submit for vk::SubmitInfo2<'b> {
+    /// Its waits and its signals.
+    type Translated = (
         Vec<vk::SemaphoreSubmitInfo<'b>>,
         Vec<vk::SemaphoreSubmitInfo<'b>>,
-    ),
-    vk::Result,
-> {
-    // SAFETY: by this function's contract.
-    let (waits, signals) = unsafe { semaphores(batch) };
-    let mut waits = waits.to_vec();
-    for wait in &mut waits {
-        (wait.semaphore, wait.value) = submission.wait(wait.semaphore, wait.value)?;
+    );
+
+    unsafe fn semaphores(&self) -> impl Iterator<Item = vk::Semaphore> {
+        // SAFETY: by this function's contract.
+        let (waits, signals) = unsafe { points(self) };
+        waits.iter().chain(signals).map(|point| point.semaphore)
     }
-    let mut kept = Vec::with_capacity(signals.len() + 1);
-    let mut stages = vk::PipelineStageFlags2::empty();
-    for signal in signals {
-        if submission.signal(signal.semaphore, signal.value) {
-            stages |= signal.stage_mask;
-        } else {
-            kept.push(*signal);
+
+    unsafe fn translate(
+        &self,
+        submission: &mut Submission<'_>,
+    ) -> Result<Self::Translated, vk::Result> {
+        // SAFETY: by this function's contract.
+        let (waits, signals) = unsafe { points(self) };
+        let mut waits = waits.to_vec();
+        for wait in &mut waits {
+            (wait.semaphore, wait.value) = submission.wait(wait.semaphore, wait.value)?;
         }
-    }
-    if let Some(number) = submission.end_batch() {
-        // A batch that only waits for shared semaphores counts once all of it is complete.
-        if stages.is_empty() {
-            stages = vk::PipelineStageFlags2::ALL_COMMANDS;
+        let mut kept = Vec::with_capacity(signals.len() + 1);
+        let mut stages = vk::PipelineStageFlags2::empty();
+        for signal in signals {
+            if submission.signal(signal.semaphore, signal.value) {
+                stages |= signal.stage_mask;
+            } else {
+                kept.push(*signal);
+            }
         }
-        let count = vk::SemaphoreSubmitInfo::default()
-            .semaphore(submission.state.count)
-            .value(number)
-            .stage_mask(stages);
-        // First, as in `translate`.
-        kept.insert(0, count);
+        if let Some(number) = submission.end_batch() {
+            // A batch that only waits for shared semaphores counts once all of it is complete.
+            if stages.is_empty() {
+                stages = vk::PipelineStageFlags2::ALL_COMMANDS;
+            }
+            let count = vk::SemaphoreSubmitInfo::default()
+                .semaphore(submission.state.count)
+                .value(number)
+                .stage_mask(stages);
+            // First, as in `translate`.
+            kept.insert(0, count);
+        }
+        Ok((waits, kept))
     }
-    Ok((waits, kept))
+
+    fn with(mut self, (waits, signals): &mut Self::Translated) -> Self {
+        self.wait_semaphore_info_count = count(waits);
+        self.p_wait_semaphore_infos = waits.as_ptr();
+        self.signal_semaphore_info_count = count(signals);
+        self.p_signal_semaphore_infos = signals.as_ptr();
+        self
+    }
 }
 
 /// `vkQueueBindSparse`: refused where it uses shared semaphores. No software driver binds sparsely.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "reads the dispatch key of a handle")]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ash::vk::Handle;
 
@@ -10,6 +10,16 @@ use ash::vk::Handle;
 /// in a way that matters: it is counters and lists.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for reading, as [`lock`] does.
+pub(crate) fn read<T>(locked: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    locked.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for writing, as [`lock`] does.
+pub(crate) fn write<T>(locked: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    locked.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the layer knows of each instance or device.
@@ -36,8 +46,7 @@ impl<T> Table<T> {
     pub(crate) unsafe fn get(&self, handle: impl Handle) -> Option<Arc<T>> {
         // SAFETY: by this function's contract.
         let key = unsafe { key(handle) };
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        table.get(&key).cloned()
+        read(&self.0).get(&key).cloned()
     }
 
     /// # Safety
@@ -45,8 +54,7 @@ impl<T> Table<T> {
     pub(crate) unsafe fn insert(&self, handle: impl Handle, value: Arc<T>) {
         // SAFETY: by this function's contract.
         let key = unsafe { key(handle) };
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        table.insert(key, value);
+        write(&self.0).insert(key, value);
     }
 
     /// # Safety
@@ -54,7 +62,6 @@ impl<T> Table<T> {
     pub(crate) unsafe fn remove(&self, handle: impl Handle) -> Option<Arc<T>> {
         // SAFETY: by this function's contract.
         let key = unsafe { key(handle) };
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        table.remove(&key)
+        write(&self.0).remove(&key)
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! None of this uses Syncline's own code, because it serves to test that.
 
+mod bugs;
 mod identity;
 mod memory;
 mod semaphore;

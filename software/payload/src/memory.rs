@@ -1,14 +1,17 @@
 //! Device memory that a software Vulkan driver has exported, mapped into this process.
+//!
+//! Lavapipe seals its files, so they cannot shrink. SwiftShader's cannot be sealed. A process that
+//! truncates such a file makes each later access of the mapping a SIGBUS, here and in the exporter.
 #![allow(unsafe_code, reason = "maps memory that other processes have, too")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Where lavapipe's allocations begin in their file, behind a header.
-const LAVAPIPE_OFFSET: u64 = 4096;
+/// Lavapipe's allocations begin at a multiple of this in their file, behind a header.
+const LAVAPIPE_ALIGNMENT: u64 = 4096;
 /// By how much SwiftShader's files are longer than their allocations.
 const SWIFTSHADER_EXCESS: u64 = 15;
 /// How the names of SwiftShader's files begin, as `/proc` shows them.
@@ -92,7 +95,7 @@ impl Memory {
     #[must_use]
     pub fn is_exported(fd: BorrowedFd<'_>) -> bool {
         // Only files of memory have seals.
-        if rustix::fs::fcntl_get_seals(fd).is_err() {
+        if fcntl_get_seals(fd).is_err() {
             return false;
         }
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -105,14 +108,18 @@ impl Memory {
     }
 
     /// Where lavapipe's header says that the bytes begin. `None` for a file of `file` bytes without
-    /// such a header.
+    /// such a header, and for one that can shrink.
     fn header(fd: BorrowedFd<'_>, file: u64) -> Result<Option<u64>, MemoryError> {
+        // The size again, behind the seals: the file could shrink until it had them.
+        let is_sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
+            && u64::try_from(fstat(fd)?.st_size) == Ok(file);
         let mut header = [0_u8; 16];
         let read = rustix::io::pread(fd, &mut header, 0)?;
         let (length, offset) = header.split_at(8);
         let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
         let (length, offset) = (word(length), word(offset));
-        let is_one = read == header.len() && length == file && (16..file).contains(&offset);
+        let is_inside = (16..file).contains(&offset) && offset.is_multiple_of(LAVAPIPE_ALIGNMENT);
+        let is_one = is_sealed && read == header.len() && length == file && is_inside;
         Ok(is_one.then_some(offset))
     }
 
@@ -129,7 +136,7 @@ impl Memory {
         }
         if file != size
             && file != size + SWIFTSHADER_EXCESS
-            && file >= LAVAPIPE_OFFSET
+            && file >= LAVAPIPE_ALIGNMENT
             && let Some(offset) = Self::header(fd, file)?
         {
             let fits = offset.checked_add(size).is_some_and(|end| end <= file);
@@ -156,5 +163,53 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mapped by `map` with this length, and unmapped here alone.
         let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    use super::*;
+
+    const FILE: u64 = 3 * LAVAPIPE_ALIGNMENT;
+
+    /// A file as lavapipe makes it, but for the offset and the seals.
+    fn file(offset: u64, seals: SealFlags) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("memory", flags).unwrap();
+        ftruncate(&file, FILE).unwrap();
+        let header = [FILE.to_ne_bytes(), offset.to_ne_bytes()].concat();
+        rustix::io::pwrite(&file, &header, 0).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_header_tells_where_the_bytes_begin() {
+        let file = file(LAVAPIPE_ALIGNMENT, SealFlags::SHRINK);
+        rustix::io::pwrite(&file, &[7], LAVAPIPE_ALIGNMENT).unwrap();
+        assert!(Memory::is_exported(file.as_fd()));
+        let memory = Memory::map(file.as_fd(), 100).unwrap();
+        // SAFETY: mapped, and nothing writes there.
+        assert_eq!(unsafe { memory.address().read() }, 7);
+        let too_large = Memory::map(file.as_fd(), FILE - LAVAPIPE_ALIGNMENT + 1);
+        assert!(matches!(too_large, Err(MemoryError::TooSmall { .. })));
+    }
+
+    #[test]
+    fn a_header_in_a_file_that_can_shrink_is_none() {
+        let file = file(LAVAPIPE_ALIGNMENT, SealFlags::GROW);
+        assert!(!Memory::is_exported(file.as_fd()));
+    }
+
+    #[test]
+    fn a_header_with_an_odd_offset_is_none() {
+        for offset in [16, LAVAPIPE_ALIGNMENT + 2, FILE, 0] {
+            let file = file(offset, SealFlags::SHRINK);
+            assert!(!Memory::is_exported(file.as_fd()), "{offset}");
+        }
     }
 }

@@ -44,6 +44,9 @@ pub enum Refusal {
     /// The interpreter does not have this directive.
     #[error("the directive `{0}` is not supported")]
     Directive(String),
+    /// The interpreter has no floating-point numbers: a type or a constant.
+    #[error("`{0}`: floating-point numbers are not supported")]
+    FloatingPoint(String),
     /// An operand does not fit the instruction.
     #[error("`{instruction}`: {reason}")]
     Operand {

@@ -187,6 +187,18 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// `0f` and `0d` begin a floating-point number.
+    fn no_integer(&self, digits: &str) -> ParseError {
+        if let [b'0', b'f' | b'F' | b'd' | b'D', ..] = digits.as_bytes() {
+            let refusal = Refusal::FloatingPoint(digits.chars().take(QUOTE).collect());
+            return ParseError {
+                line: self.line,
+                refusal,
+            };
+        }
+        self.syntax("an integer of 64 bits", digits)
+    }
+
     /// Skips blanks and comments.
     fn skip(&mut self) -> Result<(), ParseError> {
         loop {
@@ -214,7 +226,7 @@ impl<'t> Reader<'t> {
             '0'..='9' => {
                 let digits = self.take(|c| c.is_ascii_alphanumeric());
                 let value = integer(digits);
-                Word::Integer(value.ok_or_else(|| self.syntax("an integer of 64 bits", digits))?)
+                Word::Integer(value.ok_or_else(|| self.no_integer(digits))?)
             }
             '.' => {
                 self.advance(1);

@@ -85,6 +85,30 @@ fn an_instruction_that_is_not_supported_is_named_with_its_line() {
 }
 
 #[test]
+fn a_floating_point_number_is_named_as_the_cause() {
+    for (text, named) in [
+        (".reg .f32 %f;", ".f32"),
+        ("{ .reg .f64 %f<4>; }", ".f64"),
+        ("mov.b32 %r0, 0f3f800000;", "0f3f800000"),
+        ("mov.b64 %d0, 0D3ff0000000000000;", "0D3ff0000000000000"),
+    ] {
+        let refusal = Refusal::FloatingPoint(named.to_owned());
+        assert_eq!(body(text).unwrap_err(), ParseError { line: 7, refusal });
+    }
+    let error = body(".reg .f32 %f;").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "line 7: `.f32`: floating-point numbers are not supported"
+    );
+}
+
+#[test]
+fn a_kernel_need_not_be_visible() {
+    let text = ".version 6.4\n.target sm_60\n.address_size 64\n.entry f() { ret; }";
+    assert!(Module::parse(text).unwrap().entry("f").is_some());
+}
+
+#[test]
 fn what_nvidias_driver_refuses_is_refused() {
     // Tried with driver 580.159.04.
     for text in [

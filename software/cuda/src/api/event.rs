@@ -10,7 +10,7 @@ use crate::abi::{Out, api};
 use crate::code::Code;
 use crate::current;
 use crate::event::{EVENTS, Event};
-use crate::shared_event::{self, SharedEvent};
+use crate::shared_event::{IpcHandle, SharedEvent};
 use crate::stream::Stream;
 
 api! {
@@ -55,7 +55,7 @@ api! {
         Event::find(event)?.waited_for_by(&Stream::find(stream)?, flags)
     }
 
-    fn cuIpcGetEventHandle(handle: Out<shared_event::Handle>, event: Handle) {
+    fn cuIpcGetEventHandle(handle: Out<IpcHandle>, event: Handle) {
         handle.require()?;
         if event == 0 {
             return Err(Code::INVALID_VALUE);
@@ -66,7 +66,7 @@ api! {
         handle.set(shared.ok_or(Code::INVALID_HANDLE)?)
     }
 
-    fn cuIpcOpenEventHandle(to: Out<Handle>, handle: shared_event::Handle) {
+    fn cuIpcOpenEventHandle(to: Out<Handle>, handle: IpcHandle) {
         to.require()?;
         let context = current::context()?;
         let shared = SharedEvent::open(&handle)?;

@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 
+use syncline_software_payload::Kind;
+
 use super::Handle;
 use crate::abi::{In, Out, api};
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::current;
-use crate::external::{self, Kind, MEMORY, SEMAPHORES, Semaphore, SignalSemaphore, WaitSemaphore};
+use crate::external::{self, MEMORY, SEMAPHORES, Semaphore, SignalSemaphore, WaitSemaphore};
 use crate::operation::Operation;
 use crate::stream::Stream;
 

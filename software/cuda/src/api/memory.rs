@@ -7,7 +7,7 @@
 
 use super::Handle;
 use crate::abi::{Out, api};
-use crate::allocation::Kind;
+use crate::allocation::{Access, MemoryKind};
 use crate::capture;
 use crate::code::{Answer, Code};
 use crate::context;
@@ -19,11 +19,13 @@ use crate::space;
 const PORTABLE: u32 = 1;
 /// Portable, mapped to devices, write-combined.
 const ALLOC_FLAGS: u32 = 7;
-/// Portable, mapped to devices. Memory of devices (4) cannot be registered here, and 8 is for reading only.
-const REGISTER_FLAGS: u32 = 3 | 8;
+/// `CU_MEMHOSTREGISTER_READ_ONLY`.
+const READ_ONLY: u32 = 8;
+/// Portable, mapped to devices, for reading only. Memory of devices (4) cannot be registered here.
+const REGISTER_FLAGS: u32 = 3 | READ_ONLY;
 
 /// Waits for all work of the context whose memory is freed, then frees it.
-fn free(address: u64, is_right: fn(Kind) -> bool, missing: Code) -> Answer {
+fn free(address: u64, is_right: fn(MemoryKind) -> bool, missing: Code) -> Answer {
     let current = current::context();
     let owner = space::owner(address).and_then(context::by_id);
     match (owner, current) {
@@ -61,7 +63,7 @@ api! {
         if address == 0 {
             return free_nothing();
         }
-        let is_right = |kind| matches!(kind, Kind::Device | Kind::Mapped);
+        let is_right = |kind| matches!(kind, MemoryKind::Device | MemoryKind::Mapped);
         free(address, is_right, Code::INVALID_VALUE)
     }
 
@@ -90,7 +92,7 @@ api! {
         if address == 0 {
             return free_nothing();
         }
-        let is_pinned = |kind| matches!(kind, Kind::Pinned { .. });
+        let is_pinned = |kind| matches!(kind, MemoryKind::Pinned { .. });
         free(address as u64, is_pinned, Code::INVALID_VALUE)
     }
 
@@ -100,11 +102,12 @@ api! {
         if flags & !REGISTER_FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        space::register(&context, address, bytes as u64, flags & PORTABLE != 0)
+        let (portable, read_only) = (flags & PORTABLE != 0, flags & READ_ONLY != 0);
+        space::register(&context, address, bytes as u64, portable, read_only)
     }
 
     fn cuMemHostUnregister(address: Handle) {
-        let is_registered = |kind| matches!(kind, Kind::Registered { .. });
+        let is_registered = |kind| matches!(kind, MemoryKind::Registered { .. });
         // What lies in an allocation, and is not the beginning of registered memory.
         let known = space::kind(address as u64);
         if address == 0 || known.is_some_and(|(kind, begins)| !is_registered(kind) || !begins) {
@@ -119,7 +122,7 @@ api! {
         if flags != 0 || space::is_device_address(address as u64) {
             return Err(Code::INVALID_VALUE);
         }
-        let found = space::find(context.device, address as u64, 1);
+        let found = space::find(context.device, address as u64, 1, Access::Read);
         found.ok_or(Code::INVALID_VALUE)?;
         to.set(address as u64)
     }

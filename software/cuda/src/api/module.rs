@@ -43,7 +43,8 @@ pub(super) struct Config {
     block: [u32; 3],
     shared_bytes: u32,
     stream: Handle,
-    /// Attributes say what may run at the same time. Here a kernel begins when the one before it has ended.
+    /// Attributes say what may run at the same time. Here a kernel begins when the one before it
+    /// has ended.
     _attributes: *const c_void,
     _count: u32,
 }
@@ -129,7 +130,8 @@ fn parameters(entry: &Entry, params: &In<*const u8>, extra: &In<*const c_void>) 
                 return Err(Code::INVALID_VALUE);
             }
             let to = &mut bytes[param.offset..param.offset + param.size];
-            // SAFETY: the API demands a pointer to a parameter of the size that the kernel declares.
+            // SAFETY: the API demands a pointer to a parameter of the size that the kernel
+            // declares.
             to.copy_from_slice(unsafe { std::slice::from_raw_parts(pointer, param.size) });
         }
     } else if !extra.is_null() {

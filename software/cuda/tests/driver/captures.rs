@@ -187,7 +187,8 @@ fn modes_say_whose_calls_are_forbidden() {
         })
     };
     ok(cuEventSynchronize(recorded));
-    // Other tests of this process must not be disturbed, so the global mode is tried in a process of its own.
+    // Other tests of this process must not be disturbed, so the global mode is tried in a process
+    // of its own.
     let captured = begin(THREAD_LOCAL);
     ok(elsewhere());
     let mut mode = RELAXED;
@@ -224,4 +225,17 @@ fn a_graph_keeps_its_user_objects() {
     assert_eq!(destroyed.load(Ordering::SeqCst), 0);
     ok(cuGraphExecDestroy(launched));
     eventually(|| destroyed.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
+fn a_fill_that_can_never_be_is_refused_in_a_capture() {
+    let _context = Context::new();
+    let memory = made(|to| cuMemAlloc_v2(to, 64));
+    let captured = begin(THREAD_LOCAL);
+    for (address, count) in [(memory + 2, 1), (memory, (1 << 62) + 16)] {
+        assert_eq!(cuMemsetD32Async(address, 1, count, captured), 1);
+    }
+    // The capture goes on.
+    ok(cuMemsetD32Async(memory, 1, 16, captured));
+    ok(end(captured));
 }

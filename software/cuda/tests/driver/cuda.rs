@@ -66,6 +66,8 @@ functions! {
     cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: u32);
     cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize);
     cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
+    cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle);
+    cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle);
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle);
     cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Handle);
     cuMemsetD32Async(to: u64, value: u32, count: usize, stream: Handle);

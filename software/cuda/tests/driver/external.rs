@@ -171,9 +171,14 @@ fn memory_is_the_same_on_both_sides() {
             1
         );
     }
+    // An address is aligned as its offset is.
+    let desc = buffer(2, 64);
+    let odd = made(|to| cuExternalMemoryGetMappedBuffer(to, memory, &raw const desc));
+    let stream = stream();
+    assert_eq!(cuMemsetD32Async(odd, 1, 1, stream), 1);
+    ok(cuMemsetD32Async(odd + 2, 0x0302_0100, 1, stream));
     let desc = buffer(1024, 512);
     let address = made(|to| cuExternalMemoryGetMappedBuffer(to, memory, &raw const desc));
-    let stream = stream();
     ok(cuMemsetD8Async(address, 7, 512, stream));
     assert_eq!(cuMemsetD8Async(address, 7, 513, stream), 1);
     // The mapping keeps the memory.
@@ -183,5 +188,6 @@ fn memory_is_the_same_on_both_sides() {
     let bytes = unsafe { std::slice::from_raw_parts(map.address(), 4096) };
     assert!(bytes[1024..1536].iter().all(|byte| *byte == 7));
     assert_eq!((bytes[1023], bytes[1536]), (0, 0));
+    assert_eq!(bytes[..9], [0, 0, 0, 0, 0, 1, 2, 3, 0]);
     ok(cuMemFree_v2(address));
 }

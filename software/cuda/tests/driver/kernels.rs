@@ -151,7 +151,13 @@ fn the_log_of_the_compiler_tells_why_a_module_is_refused() {
 /// A fault is the end of the device for its process.
 #[test]
 fn a_fault_is_the_end_of_all_contexts() {
-    for case in ["nowhere", "past the end", "after the free", "not aligned"] {
+    for case in [
+        "nowhere",
+        "past the end",
+        "after the free",
+        "not aligned",
+        "read only",
+    ] {
         let mut child = super::processes::child("kernels::faults");
         super::processes::passes(&child.env("CASE", case).output().unwrap());
     }
@@ -174,6 +180,7 @@ fn faults() {
             "nowhere" => (16, 700),
             "past the end" => (memory + 64, 700),
             "not aligned" => (memory + 2, 716),
+            "read only" => (super::memory::read_only(4096), 700),
             _ => {
                 ok(cuMemFree_v2(memory));
                 (memory, 700)
@@ -227,4 +234,41 @@ fn kernels_run_beside_each_other() {
     }
     gate.set(1);
     ok(cuCtxSynchronize());
+}
+
+/// A thread that asks for a new function waits for all work. Another thread asks for a known one
+/// meanwhile, and then lets the work end.
+#[test]
+fn a_known_function_is_found_while_a_new_one_waits() {
+    let context = Context::new();
+    let (stream, gate) = (stream(), Pinned::new(1));
+    let text = std::ffi::CString::new(KERNELS).unwrap();
+    let module = made(|to| cuModuleLoadData(to, text.as_ptr()));
+    let known = made(|to| cuModuleGetFunction(to, module, c"add".as_ptr()));
+    ok(cuStreamWaitValue64_v2(stream, gate.address(), 1, 0));
+    let (thread, asks) = std::sync::mpsc::channel();
+    let current = context.0;
+    let new = std::thread::spawn(move || {
+        ok(cuCtxSetCurrent(current));
+        thread
+            .send(std::fs::read_link("/proc/thread-self").unwrap())
+            .unwrap();
+        made(|to| cuModuleGetFunction(to, module, c"spin".as_ptr()))
+    });
+    let status = std::path::Path::new("/proc")
+        .join(asks.recv().unwrap())
+        .join("stat");
+    // Until it sleeps: in the call, which cannot end yet.
+    eventually(|| {
+        let status = std::fs::read_to_string(&status).unwrap();
+        status.rsplit_once(')').unwrap().1.starts_with(" S")
+    });
+    let (found, is_found) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        found.send(made(|to| cuModuleGetFunction(to, module, c"add".as_ptr())))
+    });
+    let again = is_found.recv_timeout(std::time::Duration::from_secs(60));
+    gate.set(1);
+    assert_eq!(again, Ok(known));
+    assert_ne!(new.join().unwrap(), known);
 }

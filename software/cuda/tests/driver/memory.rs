@@ -114,3 +114,116 @@ fn a_free_waits_for_the_work_of_its_context() {
     ok(cuCtxSynchronize());
     ok(cuMemFreeHost(gate.pointer));
 }
+
+fn pages(bytes: usize, access: i32) -> *mut c_void {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping at a place of the system's choice.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    at
+}
+
+/// Registered pages that cannot be written.
+pub(crate) fn read_only(bytes: usize) -> u64 {
+    const READ_ONLY: u32 = 8;
+    let host = pages(bytes, libc::PROT_READ);
+    // The call must say so.
+    assert_eq!(cuMemHostRegister_v2(host, bytes, 3), 1);
+    ok(cuMemHostRegister_v2(host, bytes, 3 | READ_ONLY));
+    made(|to| cuMemHostGetDevicePointer_v2(to, host, 0))
+}
+
+#[test]
+fn memory_for_reading_only_is_not_written() {
+    let _context = Context::new();
+    assert_eq!(made(|to| cuDeviceGetAttribute(to, 113, 0)), 1);
+    let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, 4096)));
+    let address = read_only(8192);
+    let host = std::ptr::with_exposed_provenance_mut(address as usize);
+    ok(cuMemcpyHtoDAsync_v2(memory, host, 4096, stream));
+    ok(cuStreamWaitValue64_v2(stream, address, 0, 0));
+    assert_eq!(cuStreamWriteValue64_v2(stream, address, 1, 0), 1);
+    assert_eq!(cuMemsetD32Async(address, 1, 1, stream), 1);
+    assert_eq!(cuMemcpyDtoHAsync_v2(host, memory, 4096, stream), 1);
+    assert_eq!(cuMemcpyDtoDAsync_v2(address, memory, 4096, stream), 1);
+    ok(cuStreamSynchronize(stream));
+    ok(cuMemHostUnregister(host));
+}
+
+#[test]
+fn memory_of_the_host_is_touched_only_by_copies_that_can_be() {
+    let _context = Context::new();
+    let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, 4096)));
+    let mut byte = 7_u8;
+    let host = (&raw mut byte).cast::<c_void>();
+    for bytes in [1 << 20, 1 << 40, usize::MAX] {
+        assert_eq!(cuMemcpyHtoD_v2(memory, host, bytes), 1);
+        assert_eq!(cuMemcpyHtoDAsync_v2(memory, host, bytes, stream), 1);
+        assert_eq!(cuMemcpyDtoH_v2(host, memory, bytes), 1);
+        assert_eq!(cuMemcpyDtoHAsync_v2(host, memory, bytes, stream), 1);
+    }
+    assert_eq!(byte, 7);
+}
+
+#[test]
+fn a_copy_of_nothing_needs_no_memory_of_the_host() {
+    let _context = Context::new();
+    let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, 64)));
+    let null = std::ptr::null_mut();
+    for (bytes, code) in [(0, 0), (1, 1)] {
+        assert_eq!(cuMemcpyHtoD_v2(memory, null, bytes), code);
+        assert_eq!(cuMemcpyHtoDAsync_v2(memory, null, bytes, stream), code);
+        assert_eq!(cuMemcpyDtoH_v2(null, memory, bytes), code);
+        assert_eq!(cuMemcpyDtoHAsync_v2(null, memory, bytes, stream), code);
+    }
+}
+
+/// A context frees memory that a copy of another context still waits to access. The copy is a fault
+/// then.
+#[test]
+fn memory_that_is_gone_is_not_copied() {
+    for case in [
+        "pinned from",
+        "pinned to",
+        "registered from",
+        "registered to",
+    ] {
+        let mut child = super::processes::child("memory::copies_of_freed_memory");
+        super::processes::passes(&child.env("CASE", case).output().unwrap());
+    }
+}
+
+#[test]
+#[ignore = "run by memory_that_is_gone_is_not_copied"]
+fn copies_of_freed_memory() {
+    let case = std::env::var("CASE").unwrap();
+    const BYTES: usize = 1 << 20;
+    let owner = Context::new();
+    let is_pinned = case.starts_with("pinned");
+    let host = if is_pinned {
+        Pinned::new(BYTES / 8).pointer
+    } else {
+        let host = pages(BYTES, libc::PROT_READ | libc::PROT_WRITE);
+        ok(cuMemHostRegister_v2(host, BYTES, 3));
+        host
+    };
+    let _user = Context::new();
+    let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, BYTES)));
+    let gate = Pinned::new(1);
+    ok(cuStreamWaitValue64_v2(stream, gate.address(), 1, 0));
+    if case.ends_with("from") {
+        ok(cuMemcpyHtoDAsync_v2(memory, host, BYTES, stream));
+    } else {
+        ok(cuMemcpyDtoHAsync_v2(host, memory, BYTES, stream));
+    }
+    ok(cuCtxSetCurrent(owner.0));
+    if is_pinned {
+        ok(cuMemFreeHost(host));
+    } else {
+        ok(cuMemHostUnregister(host));
+        // SAFETY: mapped above.
+        assert_eq!(unsafe { libc::munmap(host, BYTES) }, 0);
+    }
+    gate.set(1);
+    assert_eq!(cuStreamSynchronize(stream), 700);
+}

@@ -1,6 +1,9 @@
 //! Two devices of one process, which have nothing in common but what is exported.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use ash::vk;
+use syncline_software_payload as software;
 
 use crate::Case;
 use crate::gpu::{Buffer, Driver, FOR_EVER, Gpu};
@@ -11,6 +14,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     ("a_binary_semaphore_orders_memory", binary),
     ("a_wait_before_its_signal", before),
     ("a_temporary_import_ends_with_a_wait", temporary),
+    ("a_temporary_import_is_exported", temporary_export),
     ("ping_pong", ping_pong),
 ];
 
@@ -159,6 +163,28 @@ fn temporary(driver: &Driver) {
     other.submit(&[(own, 0)], &[], &[(counted, 101)]);
     let none = vk::SemaphoreWaitFlags::empty();
     other.try_wait(&[(counted, 101)], none, FOR_EVER).unwrap();
+}
+
+/// A temporary payload is exported until a wait takes it.
+fn temporary_export(driver: &Driver) {
+    let (one, other) = driver.open_two();
+    let (kept, lent) = (one.shared_binary(), one.shared_binary());
+    let waits = other.shared_binary();
+    let none = vk::SemaphoreImportFlags::empty();
+    other.import(waits, one.export(kept), none);
+    other.import(waits, one.export(lent), vk::SemaphoreImportFlags::TEMPORARY);
+    let page = |fd: OwnedFd| software::Semaphore::open(fd.as_fd()).unwrap();
+    let exported = page(other.export(waits));
+    one.submit(&[], &[], &[(lent, 0)]);
+    one.idle();
+    assert_eq!(exported.value(), 1);
+    other.submit(&[(waits, 0)], &[], &[]);
+    other.idle();
+    let exported = page(other.export(waits));
+    assert_eq!(exported.value(), 0);
+    one.submit(&[], &[], &[(kept, 0)]);
+    one.idle();
+    assert_eq!(exported.value(), 1);
 }
 
 /// Both queues in turns, without the host. Prints what a hop takes.

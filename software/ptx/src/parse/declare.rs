@@ -11,7 +11,12 @@ use super::level::Level;
 fn ty(words: &mut Words<'_>) -> Result<Type, ParseError> {
     match words.peek() {
         Word::Dot(name) => {
-            let ty = Type::named(name).ok_or_else(|| super::directive(words))?;
+            let ty = Type::named(name).ok_or_else(|| match name {
+                "f16" | "f16x2" | "bf16" | "bf16x2" | "f32" | "f64" => {
+                    words.error(Refusal::FloatingPoint(format!(".{name}")))
+                }
+                _ => super::directive(words),
+            })?;
             words.next();
             Ok(ty)
         }
