@@ -105,13 +105,16 @@ impl Context {
 
     /// The default stream of the calling thread.
     pub(crate) fn per_thread(self: &Arc<Self>) -> Arc<Stream> {
+        let thread = current::thread();
+        if let Some(known) = lock(&self.defaults).per_thread.get(&thread) {
+            return known.clone();
+        }
+        // Made without the lock: a blocking stream locks `blocking`, under which submissions lock
+        // `defaults`. No other thread makes this stream.
+        let stream = Stream::new(self, Kind::Blocking, 0);
         let mut defaults = lock(&self.defaults);
-        let make = || Stream::new(self, Kind::Blocking, 0);
-        defaults
-            .per_thread
-            .entry(current::thread())
-            .or_insert_with(make)
-            .clone()
+        defaults.per_thread.insert(thread, stream.clone());
+        stream
     }
 
     /// Waits until everything that has been submitted to the context so far has ended.
@@ -142,5 +145,34 @@ impl Context {
         MODULES.retain(|module| module.context.id != self.id);
         external::forget(self.id);
         space::forget(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_software_payload::Twin;
+
+    use super::*;
+
+    fn context() -> Arc<Context> {
+        let device = Box::leak(Box::new(Device::new(Twin::Lavapipe)));
+        Context::new(device, 0, 0)
+    }
+
+    #[test]
+    fn a_default_stream_is_made_without_the_lock_of_the_default_streams() {
+        let context = context();
+        std::thread::scope(|scope| {
+            // As while a command is submitted.
+            let blocking = lock(&context.blocking);
+            scope.spawn(|| context.per_thread());
+            // The stream is half made once it has its channel.
+            while lock(&context.channels).made == 0 {
+                std::thread::yield_now();
+            }
+            let is_free = context.defaults.try_lock().is_ok();
+            drop(blocking);
+            assert!(is_free);
+        });
     }
 }
