@@ -60,7 +60,8 @@ pub(crate) struct Capture {
     thread: u64,
     context: u64,
     origin: Weak<Stream>,
-    graph: Arc<Graph>,
+    /// The table of graphs owns it: events may stand for a position in it for as long as they live.
+    graph: Weak<Graph>,
     graph_handle: usize,
     state: AtomicU8,
     /// All streams that are captured, the origin among them.
@@ -75,6 +76,14 @@ pub(crate) struct Place {
     behind: Vec<usize>,
 }
 
+/// What is left of a capture that has ended.
+struct Ended {
+    /// False if it was invalid.
+    was_active: bool,
+    /// The last nodes of each stream.
+    positions: Vec<Vec<usize>>,
+}
+
 impl Capture {
     /// True until it has ended, also if it is invalid.
     pub(crate) fn is_open(&self) -> bool {
@@ -85,10 +94,32 @@ impl Capture {
         self.state.load(Ordering::Acquire) == ACTIVE
     }
 
-    /// Nothing comes of it any more, but it must still be ended.
+    /// Invalidates the capture; it must still be ended.
     pub(crate) fn invalidate(&self) {
         let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
         let _ = self.state.compare_exchange(ACTIVE, INVALIDATED, set, get);
+    }
+
+    fn began_in(&self, stream: &Arc<Stream>) -> bool {
+        std::ptr::eq(self.origin.as_ptr(), Arc::as_ptr(stream))
+    }
+
+    /// Ends the capture of all its streams.
+    fn end(&self, captures: &mut Vec<Arc<Self>>) -> Ended {
+        captures.retain(|known| known.id != self.id);
+        COUNT.store(captures.len(), Ordering::Release);
+        let mut positions = Vec::new();
+        for joined in std::mem::take(&mut *lock(&self.streams)) {
+            if let Some(joined) = joined.upgrade() {
+                joined.is_captured.store(false, Ordering::Release);
+                let last = lock(&joined.captured).take();
+                positions.extend(last.map(|last| last.behind));
+            }
+        }
+        Ended {
+            was_active: self.state.swap(ENDED, Ordering::AcqRel) == ACTIVE,
+            positions,
+        }
     }
 
     fn check(&self) -> Answer {
@@ -118,8 +149,8 @@ pub(crate) fn begin(stream: &Arc<Stream>, mode: Mode) -> Answer {
         thread: current::thread(),
         context: stream.context.id,
         origin: Arc::downgrade(stream),
-        graph_handle: GRAPHS.add(graph.clone()),
-        graph,
+        graph: Arc::downgrade(&graph),
+        graph_handle: GRAPHS.add(graph),
         state: AtomicU8::new(ACTIVE),
         streams: Mutex::new(vec![Arc::downgrade(stream)]),
     });
@@ -138,58 +169,57 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
     let mut captures = lock(&CAPTURES);
     let place = lock(&stream.captured).clone();
     let Place { capture, behind } = place.ok_or(Code::ILLEGAL_STATE)?;
-    if !std::ptr::eq(capture.origin.as_ptr(), Arc::as_ptr(stream)) {
+    if !capture.began_in(stream) {
         capture.invalidate();
         return Err(Code::STREAM_CAPTURE_UNMATCHED);
     }
     let is_wrong_thread = capture.mode != Mode::Relaxed && capture.thread != current::thread();
-    let mut is_joined = true;
-    for joined in std::mem::take(&mut *lock(&capture.streams)) {
-        let Some(joined) = joined.upgrade() else {
-            continue;
-        };
-        joined.is_captured.store(false, Ordering::Release);
-        let last = lock(&joined.captured).take();
-        is_joined &= last.is_none_or(|last| capture.graph.are_before(&last.behind, &behind));
-    }
-    forget(&mut captures, &capture);
-    let state = capture.state.swap(ENDED, Ordering::AcqRel);
-    let ended = match state {
+    let ended = capture.end(&mut captures);
+    // What follows may destroy objects of the application.
+    drop(captures);
+    // The application may have destroyed the graph meanwhile.
+    let graph = capture.graph.upgrade();
+    let is_joined = |graph: &Graph| {
+        let mut last = ended.positions.iter();
+        last.all(|last| graph.are_before(last, &behind))
+    };
+    let code = match (&graph, ended.was_active) {
         _ if is_wrong_thread => Code::STREAM_CAPTURE_WRONG_THREAD,
-        ACTIVE if is_joined => return Ok(capture.graph_handle),
-        ACTIVE => Code::STREAM_CAPTURE_UNJOINED,
+        (Some(graph), true) if is_joined(graph) => return Ok(capture.graph_handle),
+        (Some(_), true) => Code::STREAM_CAPTURE_UNJOINED,
         _ => Code::STREAM_CAPTURE_INVALIDATED,
     };
     let _ = GRAPHS.remove(capture.graph_handle);
-    Err(ended)
+    Err(code)
 }
 
-fn forget(captures: &mut Vec<Arc<Capture>>, capture: &Arc<Capture>) {
-    captures.retain(|known| !Arc::ptr_eq(known, capture));
-    COUNT.store(captures.len(), Ordering::Release);
-}
-
-/// A stream is destroyed. Its capture comes to nothing, and ends if the stream began it.
+/// A stream is destroyed. Its capture becomes invalid, and ends if the stream began it.
 pub(crate) fn abandon(stream: &Arc<Stream>) {
     let mut captures = lock(&CAPTURES);
-    let Some(place) = lock(&stream.captured).take() else {
+    let Some(Place { capture, .. }) = lock(&stream.captured).take() else {
         return;
     };
     stream.is_captured.store(false, Ordering::Release);
-    let capture = place.capture;
     capture.invalidate();
-    if !std::ptr::eq(capture.origin.as_ptr(), Arc::as_ptr(stream)) {
-        return;
+    if capture.began_in(stream) {
+        capture.end(&mut captures);
+        drop(captures);
+        let _ = GRAPHS.remove(capture.graph_handle);
     }
-    for joined in std::mem::take(&mut *lock(&capture.streams)) {
-        if let Some(joined) = joined.upgrade() {
-            joined.is_captured.store(false, Ordering::Release);
-            *lock(&joined.captured) = None;
-        }
+}
+
+/// A context is destroyed. All its captures end.
+pub(crate) fn abandon_all(context: u64) {
+    let mut captures = lock(&CAPTURES);
+    let of_context = |capture: &&Arc<Capture>| capture.context == context;
+    let gone: Vec<_> = captures.iter().filter(of_context).cloned().collect();
+    for capture in &gone {
+        capture.end(&mut captures);
     }
-    capture.state.store(ENDED, Ordering::Release);
-    forget(&mut captures, &capture);
-    let _ = GRAPHS.remove(capture.graph_handle);
+    drop(captures);
+    for capture in gone {
+        let _ = GRAPHS.remove(capture.graph_handle);
+    }
 }
 
 /// Adds a node if the stream is captured. False if it is not.
@@ -199,8 +229,10 @@ pub(crate) fn add(stream: &Stream, operation: &Operation) -> Answer<bool> {
         return Ok(false);
     };
     place.capture.check()?;
+    let graph = place.capture.graph.upgrade();
+    let graph = graph.ok_or(Code::STREAM_CAPTURE_INVALIDATED)?;
     let behind = std::mem::take(&mut place.behind);
-    place.behind = vec![place.capture.graph.add(operation.clone(), behind)];
+    place.behind = vec![graph.add(operation.clone(), behind)];
     Ok(true)
 }
 
@@ -347,4 +379,51 @@ pub(crate) fn info(stream: &Stream) -> Answer<Info> {
             graph: capture.graph_handle,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::ffi::c_void;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::user_object::{Kept, UserObject};
+
+    /// Destroys a user object: sets a flag if the captures are not locked meanwhile.
+    extern "C" fn looks(is_free: *mut c_void) {
+        let start = Instant::now();
+        // Other tests lock them, too, for a moment.
+        while start.elapsed() < Duration::from_secs(10) {
+            if CAPTURES.try_lock().is_ok() {
+                // SAFETY: the test passes a flag that outlives the graph.
+                #[allow(unsafe_code, reason = "follows the test's own pointer")]
+                let flag = unsafe { &*is_free.cast::<AtomicBool>() };
+                return flag.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+
+    #[test]
+    fn objects_of_a_failed_capture_are_destroyed_without_a_lock() {
+        let context = Context::for_tests();
+        for abandons in [false, true] {
+            let stream = Stream::new(&context, Kind::NonBlocking, 0);
+            begin(&stream, Mode::Relaxed).unwrap();
+            let is_free = AtomicBool::new(false);
+            let pointer = (&raw const is_free).cast_mut().cast();
+            let graph = GRAPHS.get(info(&stream).unwrap().graph).unwrap();
+            graph.keep(Kept::new(UserObject::new(pointer, looks, 0), 1));
+            drop(graph);
+            if abandons {
+                abandon(&stream);
+            } else {
+                refuse(&stream).unwrap_err();
+                end(&stream).unwrap_err();
+            }
+            assert!(is_free.load(Ordering::SeqCst));
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::kernel::{FUNCTIONS, MODULES};
 use crate::progress::Progress;
 use crate::stream::{Kind, STREAMS, Stream};
 use crate::table::Table;
-use crate::{current, lock, news, space};
+use crate::{capture, current, lock, news, space};
 
 /// All live contexts.
 pub(crate) static CONTEXTS: Table<Context> = Table::new();
@@ -138,6 +138,7 @@ impl Context {
             channel.end();
         }
         self.engine.host.end();
+        capture::abandon_all(self.id);
         *lock(&self.defaults) = Defaults::default();
         STREAMS.orphan(|stream| stream.context.id != self.id);
         EVENTS.orphan(|event| event.context.id != self.id);
@@ -154,14 +155,17 @@ mod tests {
 
     use super::*;
 
-    fn context() -> Arc<Context> {
-        let device = Box::leak(Box::new(Device::new(Twin::Lavapipe)));
-        Context::new(device, 0, 0)
+    impl Context {
+        /// A context of a device of its own, which no handle names.
+        pub(crate) fn for_tests() -> Arc<Self> {
+            let device = Box::leak(Box::new(Device::new(Twin::Lavapipe)));
+            Self::new(device, 0, 0)
+        }
     }
 
     #[test]
     fn a_default_stream_is_made_without_the_lock_of_the_default_streams() {
-        let context = context();
+        let context = Context::for_tests();
         std::thread::scope(|scope| {
             // As while a command is submitted.
             let blocking = lock(&context.blocking);
