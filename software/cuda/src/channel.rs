@@ -1,5 +1,6 @@
 //! The commands of one stream.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -164,31 +165,32 @@ impl Channel {
 
     fn execute(&self, command: Command) {
         let (engine, operation) = (&self.engine, command.operation);
-        let mut room = command.room;
-        let complete = |room| {
-            self.free(room);
+        // The context may have ended during the delay.
+        if engine.life.is_over() {
+            return;
+        }
+        let room = Cell::new(command.room);
+        let free = || self.free(room.take());
+        let complete = || {
+            free();
             if command.counts {
                 self.progress.complete();
             }
         };
-        if let Operation::Kernel(_) = &operation {
-            // The hardware has taken it over, so it needs no room while it runs.
-            engine.connections.pass(command.ticket, &engine.life);
-            self.free(std::mem::take(&mut room));
-        }
-        let run = AssertUnwindSafe(|| operation.run(engine, command.ticket));
+        // The hardware has taken over a kernel that has begun, so it needs no room while it runs.
+        let run = AssertUnwindSafe(|| operation.run(engine, command.ticket, free));
         match catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
             Ok(()) if !engine.life.is_over() => {
                 // Before the stream is idle: what the command kept may be freed then.
                 drop(operation);
-                complete(room);
+                complete();
             }
             Ok(()) => {}
             Err(code) => {
                 self.notice_late();
                 engine.life.fail(code);
                 if Bug::FaultIsForgotten.is_planted() {
-                    complete(room);
+                    complete();
                 }
             }
         }

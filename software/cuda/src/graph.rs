@@ -171,7 +171,7 @@ impl Launched {
         let is_over = || self.engine.life.is_over();
         news::wait_until(|| node.behind.iter().all(has_ended) || is_over());
         if !is_over() && lock(&self.fault).is_ok() {
-            let run = AssertUnwindSafe(|| node.operation.run(&self.engine, ticket));
+            let run = AssertUnwindSafe(|| node.operation.run(&self.engine, ticket.of_node(index), || {}));
             if let Err(code) = catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
                 *lock(&self.fault) = Err(code);
             }

@@ -88,8 +88,9 @@ impl Operation {
         }
     }
 
-    /// Runs the command. An error is the sticky error of the context.
-    pub(crate) fn run(&self, engine: &Arc<Engine>, ticket: Ticket) -> Answer {
+    /// Runs the command. An error is the sticky error of the context. `begins` is called when a kernel
+    /// begins.
+    pub(crate) fn run(&self, engine: &Arc<Engine>, ticket: Ticket, begins: impl Fn()) -> Answer {
         let life = &engine.life;
         match self {
             Self::Wait(mark) => mark.wait(life),
@@ -98,16 +99,18 @@ impl Operation {
             }
             Self::HostFunction(host) => host.run(engine)?,
             Self::Graph(launched) => launched.run(ticket)?,
-            Self::Kernel(launch) => launch.run(engine)?,
+            Self::Kernel(launch) => {
+                if engine.connections.pass(ticket, false, life) {
+                    begins();
+                    launch.run(engine)?;
+                }
+            }
             // Only as what they are when submitted.
             Self::RecordAtLaunch(_) | Self::WaitAtLaunch(_) => {}
             other => {
-                if !engine.connections.pass(ticket, life) {
-                    return Ok(());
-                }
                 let waits = other.waits();
-                if waits {
-                    engine.connections.park(ticket);
+                if !engine.connections.pass(ticket, waits, life) {
+                    return Ok(());
                 }
                 let run = other.run_connected(engine);
                 if waits {
@@ -140,5 +143,38 @@ impl Operation {
             _ => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::cell::Cell;
+
+    use syncline_software_ptx::{Launch, Module};
+
+    use super::*;
+    use crate::code::Code;
+    use crate::context::Context;
+
+    #[test]
+    fn a_kernel_does_not_begin_once_its_context_is_over() {
+        let text = ".version 6.4 .target sm_60 .address_size 64 .visible .entry stop() { trap; }";
+        let entry = Module::parse(text).unwrap().entry("stop").unwrap();
+        let launch = Launch {
+            grid: [1; 3],
+            block: [1; 3],
+            params: Vec::new(),
+        };
+        let kernel = Operation::Kernel(Arc::new(KernelLaunch::new(entry, launch).unwrap()));
+        let (context, begun) = (Context::for_tests(), Cell::new(0));
+        let run = || {
+            let ticket = context.engine.connections.ticket();
+            kernel.run(&context.engine, ticket, || begun.set(begun.get() + 1))
+        };
+        assert_eq!(run(), Err(Code::LAUNCH_FAILED));
+        context.engine.life.end();
+        assert_eq!((run(), begun.get()), (Ok(()), 1));
     }
 }
