@@ -15,8 +15,8 @@ use crate::progress::Progress;
 use crate::settings::settings;
 use crate::{lock, news, workers};
 
-/// So many commands a stream takes. The next one blocks the calling thread.
-const ROOM: usize = 1021;
+/// How many commands a stream takes. The next one blocks the calling thread.
+const IN_FLIGHT_BUDGET: usize = 1021;
 /// So much time passes between a fault and the first call that reports it.
 const FAULT_NOTICE: Duration = Duration::from_millis(145);
 /// How often a stream that has faulted looks whether its context is over.
@@ -27,21 +27,22 @@ pub(crate) struct Channel {
     engine: Arc<Engine>,
     pub(crate) progress: Arc<Progress>,
     queue: Mutex<Queue>,
-    room: Condvar,
+    /// Some of the in-flight budget is free again.
+    freed: Condvar,
     /// A worker has the queue.
     runs: AtomicBool,
 }
 
 struct Queue {
     commands: VecDeque<Command>,
-    /// How much room is taken.
+    /// How much of the in-flight budget is taken.
     used: usize,
     delays: Delays,
 }
 
 struct Command {
     operation: Operation,
-    room: usize,
+    cost: usize,
     ticket: Ticket,
     /// It is one of the stream's, and no wait that the driver has added.
     counts: bool,
@@ -58,7 +59,7 @@ impl Channel {
                 used: 0,
                 delays: Delays::new(engine.context, number),
             }),
-            room: Condvar::new(),
+            freed: Condvar::new(),
             runs: AtomicBool::new(false),
         })
     }
@@ -67,44 +68,50 @@ impl Channel {
         lock(&self.queue)
     }
 
-    /// Takes room for a command. Blocks while there is none.
-    pub(crate) fn reserve(&self, room: usize) -> Answer {
+    /// Takes some of the in-flight budget. Blocks until so much is free.
+    pub(crate) fn reserve(&self, cost: usize) -> Answer {
         let mut queue = self.queue();
-        while room > 0 && queue.used + room > ROOM {
+        loop {
             self.engine.life.check()?;
+            if cost == 0 || queue.used + cost <= IN_FLIGHT_BUDGET {
+                break;
+            }
             queue = self
-                .room
+                .freed
                 .wait(queue)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        queue.used += room;
-        self.engine.life.check()
+        queue.used += cost;
+        Ok(())
     }
 
-    /// Adds a command for which there is [room](Channel::reserve). Returns its number in the stream.
-    pub(crate) fn push(self: &Arc<Self>, operation: Operation, room: usize) -> Answer<u64> {
+    /// Adds a command whose cost is [reserved](Channel::reserve). Returns its number in the stream.
+    pub(crate) fn push(self: &Arc<Self>, operation: Operation, cost: usize) -> Answer<u64> {
         let mut queue = self.queue();
+        let is_first = !self.runs.load(Ordering::Acquire);
+        self.start()?;
+        // Nothing refuses the command from here on.
+        let operation = operation.submitted(&self.engine);
         let ticket = self.engine.connections.ticket();
-        if operation.waits() && !self.runs.load(Ordering::Acquire) {
-            // It is the first in its stream, so it is parked at once, and not only when a worker gets there.
+        if is_first && operation.waits() {
+            // It is parked at once, and not only when a worker gets there.
             self.engine.connections.park(ticket);
         }
-        self.start()?;
         let number = self.progress.submit();
         let mut place = queue.commands.len();
-        if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation {
-            if Bug::RecordsEarlierPosition.is_planted() {
+        match &operation {
+            Operation::Record(mark) if Bug::RecordsEarlierPosition.is_planted() => {
                 if place == 0 {
                     mark.complete();
                 }
                 place = place.saturating_sub(1);
-            } else {
-                mark.bind(&self.engine, &self.progress, number);
             }
+            Operation::Record(mark) => mark.bind(&self.engine, &self.progress, number),
+            _ => {}
         }
         let command = Command {
             operation,
-            room,
+            cost,
             ticket,
             counts: true,
         };
@@ -112,13 +119,13 @@ impl Channel {
         Ok(number)
     }
 
-    /// Adds a wait of the driver's own, which takes no room.
+    /// Adds a wait of the driver's own, which costs nothing.
     pub(crate) fn push_wait(self: &Arc<Self>, progress: Arc<Progress>, number: u64) -> Answer {
         let mut queue = self.queue();
         self.start()?;
         queue.commands.push_back(Command {
             operation: Operation::WaitProgress(progress, number),
-            room: 0,
+            cost: 0,
             ticket: self.engine.connections.ticket(),
             counts: false,
         });
@@ -159,7 +166,7 @@ impl Channel {
         }
         self.runs.store(false, Ordering::Release);
         drop(queue);
-        self.room.notify_all();
+        self.freed.notify_all();
         news::tell();
     }
 
@@ -169,15 +176,15 @@ impl Channel {
         if engine.life.is_over() {
             return;
         }
-        let room = Cell::new(command.room);
-        let free = || self.free(room.take());
+        let cost = Cell::new(command.cost);
+        let free = || self.free(cost.take());
         let complete = || {
             free();
             if command.counts {
                 self.progress.complete();
             }
         };
-        // The hardware has taken over a kernel that has begun, so it needs no room while it runs.
+        // The hardware has taken over a kernel that has begun, so it costs nothing while it runs.
         let run = AssertUnwindSafe(|| operation.run(engine, command.ticket, free));
         match catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
             Ok(()) if !engine.life.is_over() => {
@@ -196,12 +203,13 @@ impl Channel {
         }
     }
 
-    fn free(&self, room: usize) {
-        if room > 0 {
+    /// Gives back some of the in-flight budget.
+    pub(crate) fn free(&self, cost: usize) {
+        if cost > 0 {
             let mut queue = self.queue();
-            queue.used = queue.used.saturating_sub(room);
+            queue.used = queue.used.saturating_sub(cost);
             drop(queue);
-            self.room.notify_all();
+            self.freed.notify_all();
         }
     }
 
@@ -215,7 +223,7 @@ impl Channel {
 
     /// Waits until no worker has the queue. The context is over.
     pub(crate) fn end(&self) {
-        self.room.notify_all();
+        self.freed.notify_all();
         news::wait_until(|| !self.runs.load(Ordering::Acquire));
     }
 }

@@ -84,6 +84,11 @@ impl Event {
         self.shared.as_ref()
     }
 
+    /// True if it tells the time of its records.
+    pub(crate) const fn is_timed(&self) -> bool {
+        self.flags & DISABLE_TIMING == 0
+    }
+
     /// A new record, which the event stands for from now on.
     pub(crate) fn new_record(&self) -> Mark {
         let mark = match &self.shared {
@@ -133,21 +138,16 @@ impl Event {
         }
         let captured = capture::place(stream)?;
         match (flags, captured) {
-            (0, None) => {
-                let mark = self.new_record();
-                let record = match self.flags & DISABLE_TIMING {
-                    0 => Operation::RecordTimed(mark),
-                    _ => Operation::Record(mark),
-                };
-                stream.enqueue(record).map(|_| ())
-            }
+            (0, None) => stream
+                .enqueue(Operation::RecordEvent(self.clone()))
+                .map(|_| ()),
             // Other processes could not tell what it stands for.
             (0, Some(_)) if self.shared.is_some() => Err(Code::STREAM_CAPTURE_UNSUPPORTED),
             (0, Some(place)) => {
                 *lock(&self.state) = State::Captured(place);
                 Ok(())
             }
-            (EXTERNAL, Some(_)) => stream.submit(Operation::RecordAtLaunch(self.clone())),
+            (EXTERNAL, Some(_)) => stream.submit(Operation::RecordEvent(self.clone())),
             (EXTERNAL, None) => Err(Code::ILLEGAL_STATE),
             _ => Err(Code::INVALID_VALUE),
         }
@@ -220,8 +220,7 @@ impl Event {
 
     /// `cuEventElapsedTime`, in milliseconds.
     pub(crate) fn elapsed(start: &Self, end: &Self) -> Answer<f32> {
-        let is_timed = (start.flags | end.flags) & DISABLE_TIMING == 0;
-        if !is_timed || start.context.id != end.context.id {
+        if !start.is_timed() || !end.is_timed() || start.context.id != end.context.id {
             return Err(Code::INVALID_HANDLE);
         }
         let time = |event: &Self| match event.place() {
@@ -236,5 +235,28 @@ impl Event {
         let (start, end) = (steps(start)?, steps(end)?);
         let passed = end as i64 - start as i64;
         Ok((passed as f64 * RESOLUTION as f64 / 1e6) as f32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use super::*;
+    use crate::stream::Kind;
+
+    #[test]
+    fn a_refused_record_changes_nothing() {
+        let context = Context::for_tests();
+        let stream = Stream::new(&context, Kind::NonBlocking, 0);
+        let shared = Event::create(context.clone(), INTERPROCESS | DISABLE_TIMING).unwrap();
+        let own = Event::create(context.clone(), 0).unwrap();
+        context.engine.life.end();
+        for event in [&shared, &own] {
+            event.record(&stream, 0).unwrap_err();
+        }
+        // Other processes would wait for it.
+        assert_eq!(shared.shared().unwrap().latest(), 0);
+        assert!(own.latest().is_none());
     }
 }

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::engine::{Engine, Ticket};
 use crate::mark::Mark;
@@ -98,26 +99,36 @@ impl Executable {
             place.capture.invalidate();
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
-        // Held until it is enqueued: launches are in one order for events, semaphores and streams.
+        stream
+            .enqueue(Operation::LaunchGraph(self.clone()))
+            .map(|_| ())
+    }
+
+    /// A launch as it is submitted.
+    pub(crate) fn submitted(self: &Arc<Self>, engine: &Arc<Engine>) -> Arc<Launched> {
+        // Held meanwhile: launches are in one order for events and semaphores, too.
         let mut last = lock(&self.last);
         let end = Mark::default();
-        let before = last.take().filter(|mark| !mark.is_reached());
+        let before = last.replace(end.clone());
         let submitted = |node: &Node| Node {
-            operation: node.operation.clone().submitted(),
+            operation: match node.operation.clone() {
+                // Unsubmitted it does nothing.
+                record @ Operation::RecordEvent(_) if Bug::LaunchForgetsRecords.is_planted() => {
+                    record
+                }
+                operation => operation.submitted(engine),
+            },
             behind: node.behind.clone(),
         };
-        let launched = Arc::new(Launched {
-            engine: stream.context.engine.clone(),
-            before,
+        Arc::new(Launched {
+            engine: engine.clone(),
+            before: before.filter(|mark| !mark.is_reached()),
             nodes: self.nodes.iter().map(submitted).collect(),
             has_ended: self.nodes.iter().map(|_| AtomicBool::new(false)).collect(),
             fault: Mutex::new(Ok(())),
-            end: end.clone(),
+            end,
             _of: self.clone(),
-        });
-        stream.enqueue(Operation::Graph(launched))?;
-        *last = Some(end);
-        Ok(())
+        })
     }
 }
 
@@ -171,7 +182,10 @@ impl Launched {
         let is_over = || self.engine.life.is_over();
         news::wait_until(|| node.behind.iter().all(has_ended) || is_over());
         if !is_over() && lock(&self.fault).is_ok() {
-            let run = AssertUnwindSafe(|| node.operation.run(&self.engine, ticket.of_node(index), || {}));
+            let run = AssertUnwindSafe(|| {
+                node.operation
+                    .run(&self.engine, ticket.of_node(index), || {})
+            });
             if let Err(code) = catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
                 *lock(&self.fault) = Err(code);
             }
@@ -193,7 +207,26 @@ pub(crate) fn executable(handle: usize) -> Answer<Arc<Executable>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
     use super::*;
+    use crate::context::Context;
+    use crate::event::{DISABLE_TIMING, Event, INTERPROCESS};
+    use crate::stream::Kind;
+
+    #[test]
+    fn a_refused_launch_changes_nothing() {
+        let context = Context::for_tests();
+        let stream = Stream::new(&context, Kind::NonBlocking, 0);
+        let event = Event::create(context.clone(), INTERPROCESS | DISABLE_TIMING).unwrap();
+        let graph = Graph::default();
+        graph.add(Operation::RecordEvent(event.clone()), vec![]);
+        let executable = Arc::new(graph.instantiate());
+        context.engine.life.end();
+        executable.launch(&stream).unwrap_err();
+        assert!(lock(&executable.last).is_none());
+        assert_eq!(event.shared().unwrap().latest(), 0);
+    }
 
     #[test]
     fn a_node_is_before_what_comes_behind_it() {

@@ -68,7 +68,11 @@ impl HostFunction {
         let has_ended = || call.state.load(Ordering::Acquire) == ENDED;
         news::wait_until(|| has_ended() || engine.life.is_over());
         let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
-        if call.state.compare_exchange(QUEUED, ENDED, set, get).is_err() {
+        if call
+            .state
+            .compare_exchange(QUEUED, ENDED, set, get)
+            .is_err()
+        {
             news::wait_until(has_ended);
         }
         Ok(())

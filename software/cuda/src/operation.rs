@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::bug::Bug;
 use crate::code::Answer;
 use crate::copy::Copy;
 use crate::engine::{Engine, Ticket};
 use crate::event::Event;
 use crate::external::{SignalSemaphore, WaitSemaphore};
 use crate::fill::Fill;
-use crate::graph::Launched;
+use crate::graph::{Executable, Launched};
 use crate::host_thread::HostFunction;
 use crate::kernel::KernelLaunch;
 use crate::mark::Mark;
@@ -20,17 +19,16 @@ use crate::progress::Progress;
 /// One command.
 #[derive(Clone)]
 pub(crate) enum Operation {
+    /// Records the event. Submitted it is a [`Record`](Operation::Record).
+    RecordEvent(Arc<Event>),
     Record(Mark),
-    /// As a record, of an event that tells the time.
-    RecordTimed(Mark),
-    /// Waits for a record, which was taken when the wait was submitted.
+    /// Of a graph: waits for the latest record of the event when the graph is launched. Submitted it is a
+    /// [`Wait`](Operation::Wait).
+    WaitAtLaunch(Arc<Event>),
+    /// Waits for one record of an event.
     Wait(Mark),
     /// Waits for a command of another stream. The driver adds it for the legacy default stream.
     WaitProgress(Arc<Progress>, u64),
-    /// Of a graph: records the event at each launch.
-    RecordAtLaunch(Arc<Event>),
-    /// Of a graph: waits at each launch for the latest record of the event.
-    WaitAtLaunch(Arc<Event>),
     HostFunction(HostFunction),
     Fill(Fill),
     Copy(Copy),
@@ -38,19 +36,18 @@ pub(crate) enum Operation {
     MemoryOps(Arc<[MemoryOp]>),
     SignalSemaphores(Arc<[SignalSemaphore]>),
     WaitSemaphores(Arc<[WaitSemaphore]>),
+    /// Submitted it is a [`Graph`](Operation::Graph).
+    LaunchGraph(Arc<Executable>),
     Graph(Arc<Launched>),
 }
 
 impl Operation {
-    /// How much of its stream's room the command takes. What only orders streams takes none.
-    pub(crate) const fn room(&self) -> usize {
+    /// How much of its stream's in-flight budget the command takes, before it is submitted. What only orders
+    /// streams takes none.
+    pub(crate) fn cost(&self) -> usize {
         match self {
-            Self::Record(_)
-            | Self::Wait(_)
-            | Self::WaitProgress(..)
-            | Self::RecordAtLaunch(_)
-            | Self::WaitAtLaunch(_)
-            | Self::HostFunction(_) => 0,
+            Self::RecordEvent(event) => event.is_timed().into(),
+            Self::Wait(_) | Self::WaitAtLaunch(_) | Self::HostFunction(_) => 0,
             _ => 1,
         }
     }
@@ -62,21 +59,20 @@ impl Operation {
             Self::Copy(_) => 1,
             Self::Fill(_) => 2,
             Self::HostFunction(_) => 3,
-            Self::Graph(_) => 4,
+            Self::LaunchGraph(_) | Self::Graph(_) => 4,
             Self::Wait(_) | Self::WaitProgress(..) | Self::WaitAtLaunch(_) => 6,
-            Self::Record(_) | Self::RecordTimed(_) | Self::RecordAtLaunch(_) => 7,
+            Self::Record(_) | Self::RecordEvent(_) => 7,
             Self::SignalSemaphores(_) => 8,
             Self::WaitSemaphores(_) => 9,
             Self::MemoryOps(_) => 12,
         }
     }
 
-    /// The command as it is submitted: what it takes from the present state of events and semaphores is
-    /// taken now.
-    pub(crate) fn submitted(self) -> Self {
+    /// The command as it is submitted: what it takes from the present state of events, semaphores and
+    /// graphs is taken now. Call only when nothing can refuse the command any more.
+    pub(crate) fn submitted(self, engine: &Arc<Engine>) -> Self {
         match self {
-            Self::RecordAtLaunch(_) if Bug::LaunchForgetsRecords.is_planted() => self,
-            Self::RecordAtLaunch(event) => Self::Record(event.new_record()),
+            Self::RecordEvent(event) => Self::Record(event.new_record()),
             Self::WaitAtLaunch(event) => Self::Wait(event.latest_or_reached()),
             Self::SignalSemaphores(all) => {
                 Self::SignalSemaphores(all.iter().map(SignalSemaphore::submitted).collect())
@@ -84,6 +80,7 @@ impl Operation {
             Self::WaitSemaphores(all) => {
                 Self::WaitSemaphores(all.iter().map(WaitSemaphore::submitted).collect())
             }
+            Self::LaunchGraph(executable) => Self::Graph(executable.submitted(engine)),
             other => other,
         }
     }
@@ -106,7 +103,7 @@ impl Operation {
                 }
             }
             // Only as what they are when submitted.
-            Self::RecordAtLaunch(_) | Self::WaitAtLaunch(_) => {}
+            Self::RecordEvent(_) | Self::WaitAtLaunch(_) | Self::LaunchGraph(_) => {}
             other => {
                 let waits = other.waits();
                 if !engine.connections.pass(ticket, waits, life) {
@@ -134,7 +131,7 @@ impl Operation {
     /// Runs a command that needs a hardware connection.
     fn run_connected(&self, engine: &Engine) -> Answer {
         match self {
-            Self::Record(mark) | Self::RecordTimed(mark) => mark.complete(),
+            Self::Record(mark) => mark.complete(),
             Self::Fill(fill) => fill.run(engine)?,
             Self::Copy(copy) => copy.run(engine)?,
             Self::MemoryOps(ops) => ops.iter().try_for_each(|op| op.run(engine))?,

@@ -84,19 +84,29 @@ impl Stream {
         if self.is_captured.load(Ordering::Acquire) && capture::add(self, &operation)? {
             return Ok(());
         }
-        self.enqueue(operation.submitted()).map(|_| ())
+        self.enqueue(operation).map(|_| ())
     }
 
-    /// Puts a command into the stream, which is not captured, and returns its number.
+    /// Puts a command into the stream, which is not captured, and returns its number. A refused command has
+    /// no effect.
     pub(crate) fn enqueue(&self, operation: Operation) -> Answer<u64> {
         if self.kind == Kind::Legacy {
             capture::touch_legacy(&self.context)?;
         }
-        let room = operation.room();
+        let cost = operation.cost();
         // This may block, so no lock is held.
-        self.channel.reserve(room)?;
+        self.channel.reserve(cost)?;
+        let pushed = self.push(operation, cost);
+        if pushed.is_err() {
+            self.channel.free(cost);
+        }
+        pushed
+    }
+
+    /// Puts a command behind those of the legacy default stream, or of the streams that synchronize with it.
+    fn push(&self, operation: Operation, cost: usize) -> Answer<u64> {
         if self.kind == Kind::NonBlocking {
-            return self.channel.push(operation, room);
+            return self.channel.push(operation, cost);
         }
         let mut blocking = lock(&self.context.blocking);
         if self.kind == Kind::Legacy {
@@ -107,7 +117,7 @@ impl Stream {
         } else if let Some(legacy) = self.context.known_legacy() {
             self.wait_for(&legacy.channel.progress)?;
         }
-        self.channel.push(operation, room)
+        self.channel.push(operation, cost)
     }
 
     /// An edge of the legacy default stream.
