@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
@@ -17,10 +17,6 @@ use crate::{lock, news, workers};
 
 /// How many commands a stream takes. The next one blocks the calling thread.
 const IN_FLIGHT_BUDGET: usize = 1021;
-/// So much time passes between a fault and the first call that reports it.
-const FAULT_NOTICE: Duration = Duration::from_millis(145);
-/// How often a stream that has faulted looks whether its context is over.
-const FAULT_LOOK: Duration = Duration::from_millis(5);
 
 /// The commands of a stream, which run one after another. A worker runs them while there are some.
 pub(crate) struct Channel {
@@ -107,6 +103,7 @@ impl Channel {
                 place = place.saturating_sub(1);
             }
             Operation::Record(mark) => mark.bind(&self.engine, &self.progress, number),
+            Operation::Graph(launched) => launched.bind(&self.progress, number),
             _ => {}
         }
         let command = Command {
@@ -194,8 +191,7 @@ impl Channel {
             }
             Ok(()) => {}
             Err(code) => {
-                self.notice_late();
-                engine.life.fail(code);
+                engine.life.fail_late(code);
                 if Bug::FaultIsForgotten.is_planted() {
                     complete();
                 }
@@ -210,14 +206,6 @@ impl Channel {
             queue.used = queue.used.saturating_sub(cost);
             drop(queue);
             self.freed.notify_all();
-        }
-    }
-
-    /// A GPU reports a fault late. Other streams go on until then.
-    fn notice_late(&self) {
-        let start = Instant::now();
-        while start.elapsed() < FAULT_NOTICE && !self.engine.life.is_over() {
-            std::thread::sleep(FAULT_LOOK);
         }
     }
 

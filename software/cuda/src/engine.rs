@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
@@ -11,6 +11,11 @@ use crate::device::Device;
 use crate::host_thread::HostThread;
 use crate::settings::settings;
 use crate::{lock, news};
+
+/// This much time passes between a fault and the first call that reports it.
+const FAULT_NOTICE: Duration = Duration::from_millis(145);
+/// How often a command that has faulted looks whether its context is over.
+const FAULT_LOOK: Duration = Duration::from_millis(5);
 
 /// The part of a context that its commands need. It lives as long as one of them.
 pub(crate) struct Engine {
@@ -60,8 +65,13 @@ impl Life {
         }
     }
 
-    /// Makes `code` the sticky error, unless there is one.
-    pub(crate) fn fail(&self, code: Code) {
+    /// Makes `code` the sticky error, unless there is one. A GPU reports a fault late, and other streams go
+    /// on until then.
+    pub(crate) fn fail_late(&self, code: Code) {
+        let start = Instant::now();
+        while start.elapsed() < FAULT_NOTICE && !self.is_over() {
+            std::thread::sleep(FAULT_LOOK);
+        }
         if Bug::FaultIsForgotten.is_planted() {
             return;
         }
