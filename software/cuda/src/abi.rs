@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::code::{Answer, Code};
 use crate::faults;
@@ -107,8 +108,25 @@ impl In<c_char> {
     }
 }
 
+/// True in a process that was forked after `cuInit`. It has the memory of its parent and none of its threads.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+/// What a forked process may still ask.
+const STATELESS: [&str; 3] = ["cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"];
+
+/// Has forked processes refuse the calls from now on. Their locks may be held by no thread.
+pub(crate) fn refuse_when_forked() {
+    extern "C" fn in_child() {
+        IS_FORKED.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only writes an atomic, and the library is never unloaded.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
 /// Runs the body of an exported function.
 pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
+    if IS_FORKED.load(Ordering::Relaxed) && !STATELESS.contains(&name) {
+        return Code::NOT_INITIALIZED.number();
+    }
     let run = || match faults::before(name) {
         faults::Verdict::Runs => body(),
         faults::Verdict::Fails(code) => Err(code),

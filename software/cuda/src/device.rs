@@ -11,7 +11,7 @@ use crate::code::{Answer, Code};
 use crate::context::{CONTEXTS, Context};
 use crate::settings::{print, settings};
 use crate::table::new_handle;
-use crate::{host_thread, lock};
+use crate::{abi, host_thread, lock};
 
 /// The version of the driver API, as `cuDriverGetVersion` tells it.
 pub(crate) const VERSION: i32 = 13_000;
@@ -46,10 +46,11 @@ static INITIALIZED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn initialize() -> Answer {
     match settings() {
         Ok(settings) => {
-            if !INITIALIZED.swap(true, Ordering::AcqRel)
-                && let Some(seed) = settings.seed
-            {
-                print(format_args!("random delays from seed {seed}"));
+            if !INITIALIZED.swap(true, Ordering::AcqRel) {
+                abi::refuse_when_forked();
+                if let Some(seed) = settings.seed {
+                    print(format_args!("random delays from seed {seed}"));
+                }
             }
             Ok(())
         }

@@ -167,6 +167,37 @@ fn leaves_work_behind() {
     assert!(status.success());
 }
 
+#[test]
+fn a_forked_process_is_not_initialized() {
+    passes(&child("processes::forks").output().unwrap());
+}
+
+#[test]
+#[ignore = "run by a_forked_process_is_not_initialized"]
+fn forks() {
+    let _context = Context::new();
+    let stream = stream();
+    ok(cuStreamSynchronize(stream));
+    // SAFETY: the child calls the driver and exits.
+    let status = unsafe {
+        match libc::fork() {
+            0 => {
+                let answers = [cuInit(0), cuStreamQuery(stream), cuCtxSynchronize()];
+                let names = cuGetErrorName(3, &mut std::ptr::null());
+                libc::_exit(if names == 0 && answers == [3; 3] { 77 } else { 1 });
+            }
+            child => {
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status
+            }
+        }
+    };
+    assert_eq!(libc::WEXITSTATUS(status), 77);
+    // It does not concern its parent.
+    ok(cuStreamQuery(stream));
+}
+
 extern "C" fn sleeps(_: *mut std::ffi::c_void) {
     std::thread::sleep(std::time::Duration::from_secs(3600));
 }
