@@ -84,8 +84,9 @@ pub(crate) fn devices() -> Answer<&'static [Device]> {
 
 /// The device that a `CUdevice` names.
 pub(crate) fn device(ordinal: i32) -> Answer<&'static Device> {
+    let devices = devices()?;
     let index = usize::try_from(ordinal).map_err(|_| Code::INVALID_DEVICE)?;
-    devices()?.get(index).ok_or(Code::INVALID_DEVICE)
+    devices.get(index).ok_or(Code::INVALID_DEVICE)
 }
 
 impl Device {

@@ -12,6 +12,7 @@ use super::Handle;
 use crate::abi::{Out, api};
 use crate::code::Code;
 use crate::current;
+use crate::device::require_initialized;
 use crate::graph::{EXECUTABLES, GRAPHS, executable, graph};
 use crate::stream::Stream;
 use crate::user_object::{Kept, USER_OBJECTS, UserObject};
@@ -33,6 +34,7 @@ const fn node(graph: Handle, index: usize) -> Handle {
 
 api! {
     fn cuGraphCreate(to: Out<Handle>, flags: u32) {
+        require_initialized()?;
         to.require()?;
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
@@ -98,6 +100,7 @@ api! {
         references: u32,
         flags: u32,
     ) {
+        require_initialized()?;
         to.require()?;
         let destroy = destroy.ok_or(Code::INVALID_VALUE)?;
         if flags != NO_DESTRUCTOR_SYNC || references == 0 {

@@ -78,3 +78,23 @@ fn contexts_come_and_go() {
     ok(cuCtxDestroy_v2(own.0));
     assert_eq!(cuCtxDestroy_v2(own.0), 709);
 }
+
+#[test]
+fn a_context_is_destroyed_once() {
+    for _ in 0..200 {
+        ok(cuInit(0));
+        let context = made(|to| cuCtxCreate_v2(to, 0, 0));
+        ok(cuCtxSetCurrent(0));
+        let both = std::sync::Barrier::new(2);
+        let destroy = || {
+            both.wait();
+            cuCtxDestroy_v2(context)
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(destroy);
+            let mut codes = [destroy(), other.join().unwrap()];
+            codes.sort_unstable();
+            assert_eq!(codes, [0, 709]);
+        });
+    }
+}
