@@ -82,13 +82,11 @@ api! {
     }
 
     fn cuGraphDestroy(of: Handle) {
-        graph(of)?;
-        GRAPHS.remove(of).map(drop)
+        GRAPHS.remove(of).map(drop).map_err(|_| Code::INVALID_VALUE)
     }
 
     fn cuGraphExecDestroy(graph: Handle) {
-        executable(graph)?;
-        let gone = EXECUTABLES.remove(graph)?;
+        let gone = EXECUTABLES.remove(graph).map_err(|_| Code::INVALID_VALUE)?;
         // It may be the last that keeps an object of the application, which a thread of the driver destroys.
         workers::run(move || drop(gone))
     }
