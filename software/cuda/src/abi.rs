@@ -41,7 +41,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// The elements behind the pointer, of which the application says how many there is room for.
+    /// The pointer itself, for several elements. The application says how many fit there.
     pub(crate) const fn pointer(&self) -> *mut T {
         self.0
     }
@@ -108,12 +108,14 @@ impl In<c_char> {
     }
 }
 
-/// True in a process that was forked after `cuInit`. It has the memory of its parent and none of its threads.
+/// True in a process that was forked after `cuInit`. It has the memory of its parent, and no thread
+/// of the driver.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 /// What a forked process may still ask.
 const STATELESS: [&str; 3] = ["cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"];
 
-/// Has forked processes refuse the calls from now on. Their locks may be held by no thread.
+/// Lets processes that are forked from now on refuse calls. Threads that they lack may hold locks
+/// there.
 pub(crate) fn refuse_when_forked() {
     extern "C" fn in_child() {
         IS_FORKED.store(true, Ordering::Relaxed);

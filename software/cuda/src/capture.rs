@@ -9,7 +9,7 @@ use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::graph::{GRAPHS, Graph};
 use crate::operation::Operation;
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::{current, lock};
 
 /// All captures that have not ended. Held where streams begin, join and end one.
@@ -68,11 +68,11 @@ pub(crate) struct Capture {
     streams: Mutex<Vec<Weak<Stream>>>,
 }
 
-/// A place in a graph that is being captured.
+/// A position in a graph that is captured.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct CapturePosition {
     pub(crate) capture: Arc<Capture>,
-    /// The nodes that something at this place comes behind.
+    /// The nodes that the next node at this position comes behind.
     behind: Vec<usize>,
 }
 
@@ -134,7 +134,7 @@ impl Capture {
 /// `cuStreamBeginCapture`.
 pub(crate) fn begin(stream: &Arc<Stream>, mode: Mode) -> Answer {
     static IDS: AtomicU64 = AtomicU64::new(1);
-    if stream.kind == Kind::Legacy {
+    if stream.kind == StreamKind::Legacy {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
     }
     let mut captures = lock(&CAPTURES);
@@ -156,7 +156,7 @@ pub(crate) fn begin(stream: &Arc<Stream>, mode: Mode) -> Answer {
     });
     captures.push(capture.clone());
     COUNT.store(captures.len(), Ordering::Release);
-    *captured = Some(Place {
+    *captured = Some(CapturePosition {
         capture,
         behind: Vec::new(),
     });
@@ -167,8 +167,8 @@ pub(crate) fn begin(stream: &Arc<Stream>, mode: Mode) -> Answer {
 /// `cuStreamEndCapture`: the handle of the graph.
 pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
     let mut captures = lock(&CAPTURES);
-    let place = lock(&stream.captured).clone();
-    let Place { capture, behind } = place.ok_or(Code::ILLEGAL_STATE)?;
+    let position = lock(&stream.captured).clone();
+    let CapturePosition { capture, behind } = position.ok_or(Code::ILLEGAL_STATE)?;
     if !capture.began_in(stream) {
         capture.invalidate();
         return Err(Code::STREAM_CAPTURE_UNMATCHED);
@@ -196,7 +196,7 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
 /// A stream is destroyed. Its capture becomes invalid, and ends if the stream began it.
 pub(crate) fn abandon(stream: &Arc<Stream>) {
     let mut captures = lock(&CAPTURES);
-    let Some(Place { capture, .. }) = lock(&stream.captured).take() else {
+    let Some(CapturePosition { capture, .. }) = lock(&stream.captured).take() else {
         return;
     };
     stream.is_captured.store(false, Ordering::Release);
@@ -225,54 +225,54 @@ pub(crate) fn abandon_all(context: u64) {
 /// Adds a node if the stream is captured. False if it is not.
 pub(crate) fn add(stream: &Stream, operation: &Operation) -> Answer<bool> {
     let mut captured = lock(&stream.captured);
-    let Some(place) = &mut *captured else {
+    let Some(position) = &mut *captured else {
         return Ok(false);
     };
-    place.capture.check()?;
-    let graph = place.capture.graph.upgrade();
+    position.capture.check()?;
+    let graph = position.capture.graph.upgrade();
     let graph = graph.ok_or(Code::STREAM_CAPTURE_INVALIDATED)?;
-    let behind = std::mem::take(&mut place.behind);
-    place.behind = vec![graph.add(operation.clone(), behind)];
+    let behind = std::mem::take(&mut position.behind);
+    position.behind = vec![graph.add(operation.clone(), behind)];
     Ok(true)
 }
 
-/// Where the stream is in a graph. `None` if it is not captured. The legacy default stream must not be used beside
-/// captured streams that synchronize with it.
-pub(crate) fn place(stream: &Stream) -> Answer<Option<Place>> {
-    if stream.kind == Kind::Legacy {
+/// The stream's position in a graph. `None` if it is not captured. An error for the legacy default
+/// stream beside captured streams that synchronize with it.
+pub(crate) fn place(stream: &Stream) -> Answer<Option<CapturePosition>> {
+    if stream.kind == StreamKind::Legacy {
         touch_legacy(&stream.context)?;
         return Ok(None);
     }
     if !stream.is_captured.load(Ordering::Acquire) {
         return Ok(None);
     }
-    let place = lock(&stream.captured).clone();
-    if let Some(place) = &place {
-        place.capture.check()?;
+    let position = lock(&stream.captured).clone();
+    if let Some(position) = &position {
+        position.capture.check()?;
     }
-    Ok(place)
+    Ok(position)
 }
 
-/// The stream comes behind a place in a graph, and becomes part of its capture.
-pub(crate) fn join(stream: &Arc<Stream>, place: &Place) -> Answer {
+/// Puts the stream behind a position in a graph. The stream becomes part of the capture.
+pub(crate) fn join(stream: &Arc<Stream>, position: &CapturePosition) -> Answer {
     let _captures = lock(&CAPTURES);
-    if !place.capture.is_open() {
+    if !position.capture.is_open() {
         return Err(Code::INVALID_VALUE);
     }
-    place.capture.check()?;
-    if stream.kind == Kind::Legacy {
-        place.capture.invalidate();
+    position.capture.check()?;
+    if stream.kind == StreamKind::Legacy {
+        position.capture.invalidate();
         return Err(Code::STREAM_CAPTURE_IMPLICIT);
     }
     let mut captured = lock(&stream.captured);
     match &mut *captured {
         None => {
-            lock(&place.capture.streams).push(Arc::downgrade(stream));
-            *captured = Some(place.clone());
+            lock(&position.capture.streams).push(Arc::downgrade(stream));
+            *captured = Some(position.clone());
             stream.is_captured.store(true, Ordering::Release);
         }
-        Some(own) if own.capture.id == place.capture.id => {
-            let new = place
+        Some(own) if own.capture.id == position.capture.id => {
+            let new = position
                 .behind
                 .iter()
                 .filter(|node| !own.behind.contains(node));
@@ -283,26 +283,26 @@ pub(crate) fn join(stream: &Arc<Stream>, place: &Place) -> Answer {
         }
         Some(own) => {
             own.capture.invalidate();
-            place.capture.invalidate();
+            position.capture.invalidate();
             return Err(Code::STREAM_CAPTURE_MERGE);
         }
     }
     Ok(())
 }
 
-/// The host asks for the progress of a captured stream, which invalidates the capture.
+/// Refuses to tell the progress of a captured stream. The question invalidates the capture.
 pub(crate) fn refuse(stream: &Stream) -> Answer {
     match &*lock(&stream.captured) {
         None => Ok(()),
-        Some(place) => {
-            place.capture.invalidate();
+        Some(position) => {
+            position.capture.invalidate();
             Err(Code::STREAM_CAPTURE_UNSUPPORTED)
         }
     }
 }
 
-/// An error if the calling thread must not make a call now that may synchronize. The captures that forbid it are
-/// invalidated by the attempt.
+/// An error if the calling thread must not make a call now that may synchronize. The attempt
+/// invalidates the captures that forbid it.
 pub(crate) fn permit() -> Answer {
     if COUNT.load(Ordering::Acquire) == 0 || MODE.get() == Mode::Relaxed {
         return Ok(());
@@ -316,7 +316,7 @@ pub(crate) fn permit() -> Answer {
     invalidate_all(forbids, Code::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// An error if a stream of the context is captured: waiting for the whole context is never possible then.
+/// An error if a stream of the context is captured: then no call can wait for the whole context.
 pub(crate) fn permit_for_all(context: &Context) -> Answer {
     if COUNT.load(Ordering::Acquire) == 0 {
         return Ok(());
@@ -325,7 +325,7 @@ pub(crate) fn permit_for_all(context: &Context) -> Answer {
     invalidate_all(forbids, Code::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// An error if the legacy default stream must not be used now: it synchronizes with a stream that is captured.
+/// An error if the legacy default stream synchronizes with a stream that is captured.
 pub(crate) fn touch_legacy(context: &Context) -> Answer {
     if COUNT.load(Ordering::Acquire) == 0 {
         return Ok(());
@@ -337,7 +337,7 @@ pub(crate) fn touch_legacy(context: &Context) -> Answer {
 fn forbids_legacy(capture: &Capture, context: &Context) -> bool {
     let streams = lock(&capture.streams);
     let mut streams = streams.iter().filter_map(Weak::upgrade);
-    capture.context == context.id && streams.any(|stream| stream.kind == Kind::Blocking)
+    capture.context == context.id && streams.any(|stream| stream.kind == StreamKind::Blocking)
 }
 
 fn invalidate_all(forbids: impl Fn(&&Arc<Capture>) -> bool, code: Code) -> Answer {
@@ -358,9 +358,9 @@ pub(crate) struct Info {
     pub(crate) graph: usize,
 }
 
-/// Whether a stream is captured. Harms no capture.
+/// Whether a stream is captured. Invalidates no capture.
 pub(crate) fn info(stream: &Stream) -> Answer<Info> {
-    if stream.kind == Kind::Legacy && COUNT.load(Ordering::Acquire) > 0 {
+    if stream.kind == StreamKind::Legacy && COUNT.load(Ordering::Acquire) > 0 {
         let captures = lock(&CAPTURES);
         let mut captures = captures.iter();
         if captures.any(|capture| forbids_legacy(capture, &stream.context)) {
@@ -373,7 +373,7 @@ pub(crate) fn info(stream: &Stream) -> Answer<Info> {
             id: 0,
             graph: 0,
         },
-        Some(Place { capture, .. }) => Info {
+        Some(CapturePosition { capture, .. }) => Info {
             status: if capture.is_active() { 1 } else { 2 },
             id: capture.id,
             graph: capture.graph_handle,
@@ -410,7 +410,7 @@ mod tests {
     fn objects_of_a_failed_capture_are_destroyed_without_a_lock() {
         let context = Context::for_tests();
         for abandons in [false, true] {
-            let stream = Stream::new(&context, Kind::NonBlocking, 0);
+            let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
             begin(&stream, Mode::Relaxed).unwrap();
             let is_free = AtomicBool::new(false);
             let pointer = (&raw const is_free).cast_mut().cast();

@@ -2,8 +2,9 @@
 
 use std::ffi::CStr;
 
-/// A result other than success. The driver has names for all codes of CUDA 13.0, and returns by itself only codes
-/// that every toolkit since CUDA 11.4 has: Rust programs take results as values of an enum.
+/// A result of the driver API. The driver has names for all codes of CUDA 13.0. By itself it
+/// returns only codes that every toolkit since CUDA 11.4 has: Rust programs take results as values
+/// of an enum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(u32);
 

@@ -12,7 +12,7 @@ use crate::event::EVENTS;
 use crate::external;
 use crate::kernel::{FUNCTIONS, MODULES};
 use crate::progress::Progress;
-use crate::stream::{Kind, STREAMS, Stream};
+use crate::stream::{STREAMS, Stream, StreamKind};
 use crate::table::Table;
 use crate::{capture, current, lock, news, space};
 
@@ -27,11 +27,11 @@ pub(crate) struct Context {
     pub(crate) device: &'static Device,
     pub(crate) ordinal: i32,
     pub(crate) engine: Arc<Engine>,
-    /// Those of all streams, also of destroyed ones that still have something to do.
+    /// The channels of all streams, also of destroyed streams that still have commands.
     channels: Mutex<Channels>,
     defaults: Mutex<Defaults>,
-    /// Streams that synchronize with the legacy default stream. Held while commands of those streams and of
-    /// the legacy stream are submitted.
+    /// Streams that synchronize with the legacy default stream. Locked while commands of those
+    /// streams and of the legacy stream are submitted.
     pub(crate) blocking: Mutex<Vec<Arc<Progress>>>,
 }
 
@@ -42,7 +42,7 @@ struct Channels {
     made: u64,
 }
 
-/// The streams that nothing creates.
+/// The default streams.
 #[derive(Default)]
 struct Defaults {
     legacy: Option<Arc<Stream>>,
@@ -94,7 +94,7 @@ impl Context {
     /// The legacy default stream.
     pub(crate) fn legacy(self: &Arc<Self>) -> Arc<Stream> {
         let mut defaults = lock(&self.defaults);
-        let make = || Stream::new(self, Kind::Legacy, 0);
+        let make = || Stream::new(self, StreamKind::Legacy, 0);
         defaults.legacy.get_or_insert_with(make).clone()
     }
 
@@ -111,7 +111,7 @@ impl Context {
         }
         // Made without the lock: a blocking stream locks `blocking`, under which submissions lock
         // `defaults`. No other thread makes this stream.
-        let stream = Stream::new(self, Kind::Blocking, 0);
+        let stream = Stream::new(self, StreamKind::Blocking, 0);
         let mut defaults = lock(&self.defaults);
         defaults.per_thread.insert(thread, stream.clone());
         stream

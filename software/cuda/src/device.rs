@@ -25,7 +25,8 @@ pub(crate) const MEMORY: u64 = 8 << 30;
 /// A device.
 pub(crate) struct Device {
     pub(crate) twin: Twin,
-    /// The sticky error of all contexts. A device that has faulted works in no context of this process again.
+    /// The sticky error of all contexts. A device that has faulted works in no context of this
+    /// process again.
     pub(crate) fault: AtomicU32,
     /// Bytes that are allocated.
     pub(crate) used: AtomicU64,
@@ -232,8 +233,8 @@ pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
         75 => 9,
         // Stream priorities.
         78 => 1,
-        // Registered memory has the host's address, host memory can be registered, timeline semaphores can be
-        // imported.
+        // Registered memory has the host's address, host memory can be registered, timeline
+        // semaphores can be imported.
         91 | 99 | 114 => 1,
         // Memory operations of 64 bits and with NOR, events of other processes.
         122 | 123 | 125 => 1,

@@ -65,8 +65,8 @@ impl Life {
         }
     }
 
-    /// Makes `code` the sticky error, unless there is one. A GPU reports a fault late, and other streams go
-    /// on until then.
+    /// Makes `code` the sticky error, unless there is one. A GPU reports a fault late, and other
+    /// streams go on until then.
     pub(crate) fn fail_late(&self, code: Code) {
         let start = Instant::now();
         while start.elapsed() < FAULT_NOTICE && !self.is_over() {
@@ -103,9 +103,10 @@ impl Ticket {
 
 /// The hardware connections of a context.
 ///
-/// A wait for memory or for an external semaphore keeps its connection until it ends. What is submitted
-/// while all connections are in such waits stands behind them. What was submitted before a wait is
-/// never held up by it: so nothing blocks its own signaller if each wait is submitted behind its signal.
+/// A wait for memory or for an external semaphore keeps its connection until it ends. What is
+/// submitted while all connections are in such waits stands behind them. What was submitted before
+/// a wait is never held up by it: so nothing blocks its own signaller if each wait is submitted
+/// behind its signal.
 pub(crate) struct Connections {
     count: usize,
     commands: AtomicU64,

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::stream::Stream;
 use crate::table::Table;
 use crate::user_object::Kept;
-use crate::{lock, news, workers};
+use crate::{capture, lock, news, workers};
 
 /// All live graphs, those that are being captured among them.
 pub(crate) static GRAPHS: Table<Graph> = Table::new();
@@ -97,8 +97,8 @@ pub(crate) struct Executable {
 impl Executable {
     /// `cuGraphLaunch`.
     pub(crate) fn launch(self: &Arc<Self>, stream: &Arc<Stream>) -> Answer {
-        if let Some(place) = crate::capture::place(stream)? {
-            place.capture.invalidate();
+        if let Some(position) = capture::place(stream)? {
+            position.capture.invalidate();
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
         stream
@@ -150,8 +150,8 @@ pub(crate) struct Launched {
 }
 
 impl Launched {
-    /// Binds the end of the launch to the command of a stream, so that both become complete as one. A record
-    /// that all other nodes come before is such an end, too.
+    /// Binds the end of the launch to the command of a stream, so that both become complete as one.
+    /// The same for a record that all other nodes come before.
     pub(crate) fn bind(&self, progress: &Arc<Progress>, number: u64) {
         self.end.bind(&self.engine, progress, number);
         if let Some(Node { operation, .. }) = self.nodes.last()
@@ -225,8 +225,8 @@ impl Launched {
         news::tell();
     }
 
-    /// A node has faulted. The first fault is the launch's. It ends the context, and with it nodes that wait
-    /// for what does not happen.
+    /// Reports the fault of a node. The first fault is the result of the launch. It also ends the
+    /// context, and with it the nodes that still wait.
     fn fail(&self, code: Code) {
         {
             let mut fault = lock(&self.fault);
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::context::Context;
     use crate::event::{DISABLE_TIMING, Event, INTERPROCESS};
-    use crate::stream::Kind;
+    use crate::stream::StreamKind;
 
     /// Submits a launch of a graph, as the first command of a stream.
     fn submitted(graph: &Graph, context: &Context) -> (Arc<Launched>, Arc<Progress>) {
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn a_refused_launch_changes_nothing() {
         let context = Context::for_tests();
-        let stream = Stream::new(&context, Kind::NonBlocking, 0);
+        let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
         let event = Event::create(context.clone(), INTERPROCESS | DISABLE_TIMING).unwrap();
         let graph = Graph::default();
         graph.add(Operation::RecordEvent(event.clone()), vec![]);

@@ -57,8 +57,8 @@ pub(crate) fn is_inside() -> bool {
 }
 
 impl HostFunction {
-    /// Has the function called, and waits until it returns. If the context is over it is not called any
-    /// more, but a call that has begun is waited for.
+    /// Has the function called, and waits until it returns. If the context is over it is not called
+    /// any more, but a call that has begun is waited for.
     pub(crate) fn run(self, engine: &Arc<Engine>) -> Answer {
         let call = Arc::new(Call {
             host: self,

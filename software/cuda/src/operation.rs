@@ -22,7 +22,7 @@ pub(crate) enum Operation {
     /// Records the event. Submitted it is a [`Record`](Operation::Record).
     RecordEvent(Arc<Event>),
     Record(Mark),
-    /// Of a graph: waits for the latest record of the event when the graph is launched. Submitted it is a
+    /// Of a graph: waits for the latest record of the event at each launch. Submitted it is a
     /// [`Wait`](Operation::Wait).
     WaitAtLaunch(Arc<Event>),
     /// Waits for one record of an event.
@@ -42,8 +42,8 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// How much of its stream's in-flight budget the command takes, before it is submitted. What only orders
-    /// streams takes none.
+    /// How much of its stream's in-flight budget the command takes, before it is submitted.
+    /// Commands that only order streams take none.
     pub(crate) fn cost(&self) -> usize {
         match self {
             Self::RecordEvent(event) => event.is_timed().into(),
@@ -68,8 +68,8 @@ impl Operation {
         }
     }
 
-    /// The command as it is submitted: what it takes from the present state of events, semaphores and
-    /// graphs is taken now. Call only when nothing can refuse the command any more.
+    /// The command as it is submitted: what it takes from the present state of events, semaphores
+    /// and graphs is taken now. Call only when nothing can refuse the command any more.
     pub(crate) fn submitted(self, engine: &Arc<Engine>) -> Self {
         match self {
             Self::RecordEvent(event) => Self::Record(event.new_record()),
@@ -85,8 +85,8 @@ impl Operation {
         }
     }
 
-    /// Runs the command. An error is the sticky error of the context. `begins` is called when a kernel
-    /// begins.
+    /// Runs the command. An error is the sticky error of the context. `begins` is called when a
+    /// kernel begins.
     pub(crate) fn run(&self, engine: &Arc<Engine>, ticket: Ticket, begins: impl Fn()) -> Answer {
         let life = &engine.life;
         match self {

@@ -54,7 +54,8 @@ api! {
         let capacity = capacity.ok_or(Code::INVALID_VALUE)?;
         name.require()?;
         let shown = &full.as_bytes()[..full.len().min(capacity)];
-        // SAFETY: not null, and the application has `length` bytes there, one more than the capacity.
+        // SAFETY: not null, and the application has `length` bytes there, one more than the
+        // capacity.
         unsafe {
             name.pointer().copy_from_nonoverlapping(shown.as_ptr(), shown.len());
             name.pointer().add(shown.len()).write(0);

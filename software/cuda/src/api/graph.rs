@@ -25,7 +25,8 @@ const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 const MOVE: u32 = 1;
 
-/// The low bits of a node's handle, which have the number of the node. The others have the graph's handle.
+/// The low bits of a node's handle, which have the number of the node. The others have the handle
+/// of the graph.
 const NODE_BITS: u32 = 24;
 
 const fn node(graph: Handle, index: usize) -> Handle {
@@ -65,14 +66,14 @@ api! {
         if nodes.pointer().is_null() {
             return count.set(known);
         }
-        let room = count.get()?;
-        for index in 0..room {
+        let capacity = count.get()?;
+        for index in 0..capacity {
             // Handles of what is not there are null.
             let handle = if index < known { node(of, index) } else { 0 };
-            // SAFETY: the application says that there is room for so many handles.
+            // SAFETY: the application says that so many handles fit there.
             unsafe { nodes.pointer().add(index).write_unaligned(handle) };
         }
-        count.set(room.min(known))
+        count.set(capacity.min(known))
     }
 
     fn cuGraphNodeGetType(node: Handle, kind: Out<u32>) {
@@ -87,7 +88,8 @@ api! {
 
     fn cuGraphExecDestroy(graph: Handle) {
         let gone = EXECUTABLES.remove(graph).map_err(|_| Code::INVALID_VALUE)?;
-        // It may be the last that keeps an object of the application, which a thread of the driver destroys.
+        // It may be the last that keeps an object of the application. A thread of the driver
+        // destroys it.
         workers::run(move || drop(gone))
     }
 
