@@ -169,10 +169,6 @@ impl Channel {
 
     fn execute(&self, command: Command) {
         let (engine, operation) = (&self.engine, command.operation);
-        // The context may have ended during the delay.
-        if engine.life.is_over() {
-            return;
-        }
         let cost = Cell::new(command.cost);
         let free = || self.free(cost.take());
         let complete = || {

@@ -81,13 +81,18 @@ fn contexts_come_and_go() {
 
 #[test]
 fn a_context_is_destroyed_once() {
-    for _ in 0..200 {
-        ok(cuInit(0));
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    ok(cuInit(0));
+    for _ in 0..2000 {
         let context = made(|to| cuCtxCreate_v2(to, 0, 0));
         ok(cuCtxSetCurrent(0));
-        let both = std::sync::Barrier::new(2);
+        let ready = AtomicUsize::new(0);
         let destroy = || {
-            both.wait();
+            // A barrier would wake the threads one after the other.
+            ready.fetch_add(1, Ordering::SeqCst);
+            while ready.load(Ordering::SeqCst) < 2 {
+                std::hint::spin_loop();
+            }
             cuCtxDestroy_v2(context)
         };
         std::thread::scope(|scope| {
