@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::code::{Answer, Code};
 use crate::faults;
@@ -40,7 +41,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// The elements behind the pointer, of which the application says how many there is room for.
+    /// The pointer itself, for several elements. The application says how many fit there.
     pub(crate) const fn pointer(&self) -> *mut T {
         self.0
     }
@@ -107,8 +108,27 @@ impl In<c_char> {
     }
 }
 
+/// True in a process that was forked after `cuInit`. It has the memory of its parent, and no thread
+/// of the driver.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+/// What a forked process may still ask.
+const STATELESS: [&str; 3] = ["cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"];
+
+/// Lets processes that are forked from now on refuse calls. Threads that they lack may hold locks
+/// there.
+pub(crate) fn refuse_when_forked() {
+    extern "C" fn in_child() {
+        IS_FORKED.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only writes an atomic, and the library is never unloaded.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
 /// Runs the body of an exported function.
 pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
+    if IS_FORKED.load(Ordering::Relaxed) && !STATELESS.contains(&name) {
+        return Code::NOT_INITIALIZED.number();
+    }
     let run = || match faults::before(name) {
         faults::Verdict::Runs => body(),
         faults::Verdict::Fails(code) => Err(code),

@@ -9,7 +9,7 @@ use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::graph::{GRAPHS, Graph};
 use crate::operation::Operation;
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::{current, lock};
 
 /// All captures that have not ended. Held where streams begin, join and end one.
@@ -60,19 +60,28 @@ pub(crate) struct Capture {
     thread: u64,
     context: u64,
     origin: Weak<Stream>,
-    graph: Arc<Graph>,
+    /// The table of graphs owns it: events may stand for a position in it for as long as they live.
+    graph: Weak<Graph>,
     graph_handle: usize,
     state: AtomicU8,
     /// All streams that are captured, the origin among them.
     streams: Mutex<Vec<Weak<Stream>>>,
 }
 
-/// A place in a graph that is being captured.
+/// A position in a graph that is captured.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct CapturePosition {
     pub(crate) capture: Arc<Capture>,
-    /// The nodes that something at this place comes behind.
+    /// The nodes that the next node at this position comes behind.
     behind: Vec<usize>,
+}
+
+/// What is left of a capture that has ended.
+struct Ended {
+    /// False if it was invalid.
+    was_active: bool,
+    /// The last nodes of each stream.
+    positions: Vec<Vec<usize>>,
 }
 
 impl Capture {
@@ -85,10 +94,32 @@ impl Capture {
         self.state.load(Ordering::Acquire) == ACTIVE
     }
 
-    /// Nothing comes of it any more, but it must still be ended.
+    /// Invalidates the capture; it must still be ended.
     pub(crate) fn invalidate(&self) {
         let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
         let _ = self.state.compare_exchange(ACTIVE, INVALIDATED, set, get);
+    }
+
+    fn began_in(&self, stream: &Arc<Stream>) -> bool {
+        std::ptr::eq(self.origin.as_ptr(), Arc::as_ptr(stream))
+    }
+
+    /// Ends the capture of all its streams.
+    fn end(&self, captures: &mut Vec<Arc<Self>>) -> Ended {
+        captures.retain(|known| known.id != self.id);
+        COUNT.store(captures.len(), Ordering::Release);
+        let mut positions = Vec::new();
+        for joined in std::mem::take(&mut *lock(&self.streams)) {
+            if let Some(joined) = joined.upgrade() {
+                joined.is_captured.store(false, Ordering::Release);
+                let last = lock(&joined.captured).take();
+                positions.extend(last.map(|last| last.behind));
+            }
+        }
+        Ended {
+            was_active: self.state.swap(ENDED, Ordering::AcqRel) == ACTIVE,
+            positions,
+        }
     }
 
     fn check(&self) -> Answer {
@@ -103,7 +134,7 @@ impl Capture {
 /// `cuStreamBeginCapture`.
 pub(crate) fn begin(stream: &Arc<Stream>, mode: Mode) -> Answer {
     static IDS: AtomicU64 = AtomicU64::new(1);
-    if stream.kind == Kind::Legacy {
+    if stream.kind == StreamKind::Legacy {
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
     }
     let mut captures = lock(&CAPTURES);
@@ -118,14 +149,14 @@ pub(crate) fn begin(stream: &Arc<Stream>, mode: Mode) -> Answer {
         thread: current::thread(),
         context: stream.context.id,
         origin: Arc::downgrade(stream),
-        graph_handle: GRAPHS.add(graph.clone()),
-        graph,
+        graph: Arc::downgrade(&graph),
+        graph_handle: GRAPHS.add(graph),
         state: AtomicU8::new(ACTIVE),
         streams: Mutex::new(vec![Arc::downgrade(stream)]),
     });
     captures.push(capture.clone());
     COUNT.store(captures.len(), Ordering::Release);
-    *captured = Some(Place {
+    *captured = Some(CapturePosition {
         capture,
         behind: Vec::new(),
     });
@@ -136,111 +167,112 @@ pub(crate) fn begin(stream: &Arc<Stream>, mode: Mode) -> Answer {
 /// `cuStreamEndCapture`: the handle of the graph.
 pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
     let mut captures = lock(&CAPTURES);
-    let place = lock(&stream.captured).clone();
-    let Place { capture, behind } = place.ok_or(Code::ILLEGAL_STATE)?;
-    if !std::ptr::eq(capture.origin.as_ptr(), Arc::as_ptr(stream)) {
+    let position = lock(&stream.captured).clone();
+    let CapturePosition { capture, behind } = position.ok_or(Code::ILLEGAL_STATE)?;
+    if !capture.began_in(stream) {
         capture.invalidate();
         return Err(Code::STREAM_CAPTURE_UNMATCHED);
     }
     let is_wrong_thread = capture.mode != Mode::Relaxed && capture.thread != current::thread();
-    let mut is_joined = true;
-    for joined in std::mem::take(&mut *lock(&capture.streams)) {
-        let Some(joined) = joined.upgrade() else {
-            continue;
-        };
-        joined.is_captured.store(false, Ordering::Release);
-        let last = lock(&joined.captured).take();
-        is_joined &= last.is_none_or(|last| capture.graph.are_before(&last.behind, &behind));
-    }
-    forget(&mut captures, &capture);
-    let state = capture.state.swap(ENDED, Ordering::AcqRel);
-    let ended = match state {
+    let ended = capture.end(&mut captures);
+    // What follows may destroy objects of the application.
+    drop(captures);
+    // The application may have destroyed the graph meanwhile.
+    let graph = capture.graph.upgrade();
+    let is_joined = |graph: &Graph| {
+        let mut last = ended.positions.iter();
+        last.all(|last| graph.are_before(last, &behind))
+    };
+    let code = match (&graph, ended.was_active) {
         _ if is_wrong_thread => Code::STREAM_CAPTURE_WRONG_THREAD,
-        ACTIVE if is_joined => return Ok(capture.graph_handle),
-        ACTIVE => Code::STREAM_CAPTURE_UNJOINED,
+        (Some(graph), true) if is_joined(graph) => return Ok(capture.graph_handle),
+        (Some(_), true) => Code::STREAM_CAPTURE_UNJOINED,
         _ => Code::STREAM_CAPTURE_INVALIDATED,
     };
     let _ = GRAPHS.remove(capture.graph_handle);
-    Err(ended)
+    Err(code)
 }
 
-fn forget(captures: &mut Vec<Arc<Capture>>, capture: &Arc<Capture>) {
-    captures.retain(|known| !Arc::ptr_eq(known, capture));
-    COUNT.store(captures.len(), Ordering::Release);
-}
-
-/// A stream is destroyed. Its capture comes to nothing, and ends if the stream began it.
+/// A stream is destroyed. Its capture becomes invalid, and ends if the stream began it.
 pub(crate) fn abandon(stream: &Arc<Stream>) {
     let mut captures = lock(&CAPTURES);
-    let Some(place) = lock(&stream.captured).take() else {
+    let Some(CapturePosition { capture, .. }) = lock(&stream.captured).take() else {
         return;
     };
     stream.is_captured.store(false, Ordering::Release);
-    let capture = place.capture;
     capture.invalidate();
-    if !std::ptr::eq(capture.origin.as_ptr(), Arc::as_ptr(stream)) {
-        return;
+    if capture.began_in(stream) {
+        capture.end(&mut captures);
+        drop(captures);
+        let _ = GRAPHS.remove(capture.graph_handle);
     }
-    for joined in std::mem::take(&mut *lock(&capture.streams)) {
-        if let Some(joined) = joined.upgrade() {
-            joined.is_captured.store(false, Ordering::Release);
-            *lock(&joined.captured) = None;
-        }
+}
+
+/// A context is destroyed. All its captures end.
+pub(crate) fn abandon_all(context: u64) {
+    let mut captures = lock(&CAPTURES);
+    let of_context = |capture: &&Arc<Capture>| capture.context == context;
+    let gone: Vec<_> = captures.iter().filter(of_context).cloned().collect();
+    for capture in &gone {
+        capture.end(&mut captures);
     }
-    capture.state.store(ENDED, Ordering::Release);
-    forget(&mut captures, &capture);
-    let _ = GRAPHS.remove(capture.graph_handle);
+    drop(captures);
+    for capture in gone {
+        let _ = GRAPHS.remove(capture.graph_handle);
+    }
 }
 
 /// Adds a node if the stream is captured. False if it is not.
 pub(crate) fn add(stream: &Stream, operation: &Operation) -> Answer<bool> {
     let mut captured = lock(&stream.captured);
-    let Some(place) = &mut *captured else {
+    let Some(position) = &mut *captured else {
         return Ok(false);
     };
-    place.capture.check()?;
-    let behind = std::mem::take(&mut place.behind);
-    place.behind = vec![place.capture.graph.add(operation.clone(), behind)];
+    position.capture.check()?;
+    let graph = position.capture.graph.upgrade();
+    let graph = graph.ok_or(Code::STREAM_CAPTURE_INVALIDATED)?;
+    let behind = std::mem::take(&mut position.behind);
+    position.behind = vec![graph.add(operation.clone(), behind)];
     Ok(true)
 }
 
-/// Where the stream is in a graph. `None` if it is not captured. The legacy default stream must not be used beside
-/// captured streams that synchronize with it.
-pub(crate) fn place(stream: &Stream) -> Answer<Option<Place>> {
-    if stream.kind == Kind::Legacy {
+/// The stream's position in a graph. `None` if it is not captured. An error for the legacy default
+/// stream beside captured streams that synchronize with it.
+pub(crate) fn position(stream: &Stream) -> Answer<Option<CapturePosition>> {
+    if stream.kind == StreamKind::Legacy {
         touch_legacy(&stream.context)?;
         return Ok(None);
     }
     if !stream.is_captured.load(Ordering::Acquire) {
         return Ok(None);
     }
-    let place = lock(&stream.captured).clone();
-    if let Some(place) = &place {
-        place.capture.check()?;
+    let position = lock(&stream.captured).clone();
+    if let Some(position) = &position {
+        position.capture.check()?;
     }
-    Ok(place)
+    Ok(position)
 }
 
-/// The stream comes behind a place in a graph, and becomes part of its capture.
-pub(crate) fn join(stream: &Arc<Stream>, place: &Place) -> Answer {
+/// Puts the stream behind a position in a graph. The stream becomes part of the capture.
+pub(crate) fn join(stream: &Arc<Stream>, position: &CapturePosition) -> Answer {
     let _captures = lock(&CAPTURES);
-    if !place.capture.is_open() {
+    if !position.capture.is_open() {
         return Err(Code::INVALID_VALUE);
     }
-    place.capture.check()?;
-    if stream.kind == Kind::Legacy {
-        place.capture.invalidate();
+    position.capture.check()?;
+    if stream.kind == StreamKind::Legacy {
+        position.capture.invalidate();
         return Err(Code::STREAM_CAPTURE_IMPLICIT);
     }
     let mut captured = lock(&stream.captured);
     match &mut *captured {
         None => {
-            lock(&place.capture.streams).push(Arc::downgrade(stream));
-            *captured = Some(place.clone());
+            lock(&position.capture.streams).push(Arc::downgrade(stream));
+            *captured = Some(position.clone());
             stream.is_captured.store(true, Ordering::Release);
         }
-        Some(own) if own.capture.id == place.capture.id => {
-            let new = place
+        Some(own) if own.capture.id == position.capture.id => {
+            let new = position
                 .behind
                 .iter()
                 .filter(|node| !own.behind.contains(node));
@@ -251,26 +283,26 @@ pub(crate) fn join(stream: &Arc<Stream>, place: &Place) -> Answer {
         }
         Some(own) => {
             own.capture.invalidate();
-            place.capture.invalidate();
+            position.capture.invalidate();
             return Err(Code::STREAM_CAPTURE_MERGE);
         }
     }
     Ok(())
 }
 
-/// The host asks for the progress of a captured stream, which invalidates the capture.
+/// Refuses to tell the progress of a captured stream. The question invalidates the capture.
 pub(crate) fn refuse(stream: &Stream) -> Answer {
     match &*lock(&stream.captured) {
         None => Ok(()),
-        Some(place) => {
-            place.capture.invalidate();
+        Some(position) => {
+            position.capture.invalidate();
             Err(Code::STREAM_CAPTURE_UNSUPPORTED)
         }
     }
 }
 
-/// An error if the calling thread must not make a call now that may synchronize. The captures that forbid it are
-/// invalidated by the attempt.
+/// An error if the calling thread must not make a call now that may synchronize. The attempt
+/// invalidates the captures that forbid it.
 pub(crate) fn permit() -> Answer {
     if COUNT.load(Ordering::Acquire) == 0 || MODE.get() == Mode::Relaxed {
         return Ok(());
@@ -284,7 +316,7 @@ pub(crate) fn permit() -> Answer {
     invalidate_all(forbids, Code::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// An error if a stream of the context is captured: waiting for the whole context is never possible then.
+/// An error if a stream of the context is captured: then no call can wait for the whole context.
 pub(crate) fn permit_for_all(context: &Context) -> Answer {
     if COUNT.load(Ordering::Acquire) == 0 {
         return Ok(());
@@ -293,7 +325,7 @@ pub(crate) fn permit_for_all(context: &Context) -> Answer {
     invalidate_all(forbids, Code::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// An error if the legacy default stream must not be used now: it synchronizes with a stream that is captured.
+/// An error if the legacy default stream synchronizes with a stream that is captured.
 pub(crate) fn touch_legacy(context: &Context) -> Answer {
     if COUNT.load(Ordering::Acquire) == 0 {
         return Ok(());
@@ -305,7 +337,7 @@ pub(crate) fn touch_legacy(context: &Context) -> Answer {
 fn forbids_legacy(capture: &Capture, context: &Context) -> bool {
     let streams = lock(&capture.streams);
     let mut streams = streams.iter().filter_map(Weak::upgrade);
-    capture.context == context.id && streams.any(|stream| stream.kind == Kind::Blocking)
+    capture.context == context.id && streams.any(|stream| stream.kind == StreamKind::Blocking)
 }
 
 fn invalidate_all(forbids: impl Fn(&&Arc<Capture>) -> bool, code: Code) -> Answer {
@@ -326,9 +358,9 @@ pub(crate) struct Info {
     pub(crate) graph: usize,
 }
 
-/// Whether a stream is captured. Harms no capture.
+/// Whether a stream is captured. Invalidates no capture.
 pub(crate) fn info(stream: &Stream) -> Answer<Info> {
-    if stream.kind == Kind::Legacy && COUNT.load(Ordering::Acquire) > 0 {
+    if stream.kind == StreamKind::Legacy && COUNT.load(Ordering::Acquire) > 0 {
         let captures = lock(&CAPTURES);
         let mut captures = captures.iter();
         if captures.any(|capture| forbids_legacy(capture, &stream.context)) {
@@ -341,10 +373,57 @@ pub(crate) fn info(stream: &Stream) -> Answer<Info> {
             id: 0,
             graph: 0,
         },
-        Some(Place { capture, .. }) => Info {
+        Some(CapturePosition { capture, .. }) => Info {
             status: if capture.is_active() { 1 } else { 2 },
             id: capture.id,
             graph: capture.graph_handle,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::ffi::c_void;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::user_object::{Kept, UserObject};
+
+    /// Destroys a user object: sets a flag if the captures are not locked meanwhile.
+    extern "C" fn looks(is_free: *mut c_void) {
+        let start = Instant::now();
+        // Other tests lock them, too, for a moment.
+        while start.elapsed() < Duration::from_secs(10) {
+            if CAPTURES.try_lock().is_ok() {
+                // SAFETY: the test passes a flag that outlives the graph.
+                #[allow(unsafe_code, reason = "follows the test's own pointer")]
+                let flag = unsafe { &*is_free.cast::<AtomicBool>() };
+                return flag.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+
+    #[test]
+    fn objects_of_a_failed_capture_are_destroyed_without_a_lock() {
+        let context = Context::for_tests();
+        for abandons in [false, true] {
+            let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
+            begin(&stream, Mode::Relaxed).unwrap();
+            let is_free = AtomicBool::new(false);
+            let pointer = (&raw const is_free).cast_mut().cast();
+            let graph = GRAPHS.get(info(&stream).unwrap().graph).unwrap();
+            graph.keep(Kept::new(UserObject::new(pointer, looks, 0), 1));
+            drop(graph);
+            if abandons {
+                abandon(&stream);
+            } else {
+                refuse(&stream).unwrap_err();
+                end(&stream).unwrap_err();
+            }
+            assert!(is_free.load(Ordering::SeqCst));
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! The commands of one stream.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
@@ -14,33 +15,30 @@ use crate::progress::Progress;
 use crate::settings::settings;
 use crate::{lock, news, workers};
 
-/// So many commands a stream takes. The next one blocks the calling thread.
-const ROOM: usize = 1021;
-/// So much time passes between a fault and the first call that reports it.
-const FAULT_NOTICE: Duration = Duration::from_millis(145);
-/// How often a stream that has faulted looks whether its context is over.
-const FAULT_LOOK: Duration = Duration::from_millis(5);
+/// How many commands a stream takes. The next one blocks the calling thread.
+const IN_FLIGHT_BUDGET: usize = 1021;
 
 /// The commands of a stream, which run one after another. A worker runs them while there are some.
 pub(crate) struct Channel {
     engine: Arc<Engine>,
     pub(crate) progress: Arc<Progress>,
     queue: Mutex<Queue>,
-    room: Condvar,
+    /// Some of the in-flight budget is free again.
+    freed: Condvar,
     /// A worker has the queue.
     runs: AtomicBool,
 }
 
 struct Queue {
     commands: VecDeque<Command>,
-    /// How much room is taken.
+    /// How much of the in-flight budget is taken.
     used: usize,
     delays: Delays,
 }
 
 struct Command {
     operation: Operation,
-    room: usize,
+    cost: usize,
     ticket: Ticket,
     /// It is one of the stream's, and no wait that the driver has added.
     counts: bool,
@@ -57,7 +55,7 @@ impl Channel {
                 used: 0,
                 delays: Delays::new(engine.context, number),
             }),
-            room: Condvar::new(),
+            freed: Condvar::new(),
             runs: AtomicBool::new(false),
         })
     }
@@ -66,44 +64,51 @@ impl Channel {
         lock(&self.queue)
     }
 
-    /// Takes room for a command. Blocks while there is none.
-    pub(crate) fn reserve(&self, room: usize) -> Answer {
+    /// Takes some of the in-flight budget. Blocks until so much is free.
+    pub(crate) fn reserve(&self, cost: usize) -> Answer {
         let mut queue = self.queue();
-        while room > 0 && queue.used + room > ROOM {
+        loop {
             self.engine.life.check()?;
+            if cost == 0 || queue.used + cost <= IN_FLIGHT_BUDGET {
+                break;
+            }
             queue = self
-                .room
+                .freed
                 .wait(queue)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        queue.used += room;
-        self.engine.life.check()
+        queue.used += cost;
+        Ok(())
     }
 
-    /// Adds a command for which there is [room](Channel::reserve). Returns its number in the stream.
-    pub(crate) fn push(self: &Arc<Self>, operation: Operation, room: usize) -> Answer<u64> {
+    /// Adds a command whose cost is [reserved](Channel::reserve). Returns its number in the stream.
+    pub(crate) fn push(self: &Arc<Self>, operation: Operation, cost: usize) -> Answer<u64> {
         let mut queue = self.queue();
+        let is_first = !self.runs.load(Ordering::Acquire);
+        self.start()?;
+        // Nothing refuses the command from here on.
+        let operation = operation.submitted(&self.engine);
         let ticket = self.engine.connections.ticket();
-        if operation.waits() && !self.runs.load(Ordering::Acquire) {
-            // It is the first in its stream, so it is parked at once, and not only when a worker gets there.
+        if is_first && operation.waits() {
+            // It is parked at once, and not only when a worker gets there.
             self.engine.connections.park(ticket);
         }
-        self.start()?;
         let number = self.progress.submit();
         let mut place = queue.commands.len();
-        if let Operation::Record(mark) | Operation::RecordTimed(mark) = &operation {
-            if Bug::RecordsEarlierPosition.is_planted() {
+        match &operation {
+            Operation::Record(mark) if Bug::RecordsEarlierPosition.is_planted() => {
                 if place == 0 {
                     mark.complete();
                 }
                 place = place.saturating_sub(1);
-            } else {
-                mark.bind(&self.engine, &self.progress, number);
             }
+            Operation::Record(mark) => mark.bind(&self.engine, &self.progress, number),
+            Operation::Graph(launched) => launched.bind(&self.progress, number),
+            _ => {}
         }
         let command = Command {
             operation,
-            room,
+            cost,
             ticket,
             counts: true,
         };
@@ -111,13 +116,13 @@ impl Channel {
         Ok(number)
     }
 
-    /// Adds a wait of the driver's own, which takes no room.
+    /// Adds a wait of the driver's own, which costs nothing.
     pub(crate) fn push_wait(self: &Arc<Self>, progress: Arc<Progress>, number: u64) -> Answer {
         let mut queue = self.queue();
         self.start()?;
         queue.commands.push_back(Command {
             operation: Operation::WaitProgress(progress, number),
-            room: 0,
+            cost: 0,
             ticket: self.engine.connections.ticket(),
             counts: false,
         });
@@ -158,62 +163,51 @@ impl Channel {
         }
         self.runs.store(false, Ordering::Release);
         drop(queue);
-        self.room.notify_all();
+        self.freed.notify_all();
         news::tell();
     }
 
     fn execute(&self, command: Command) {
         let (engine, operation) = (&self.engine, command.operation);
-        let mut room = command.room;
-        let complete = |room| {
-            self.free(room);
+        let cost = Cell::new(command.cost);
+        let free = || self.free(cost.take());
+        let complete = || {
+            free();
             if command.counts {
                 self.progress.complete();
             }
         };
-        if let Operation::Kernel(_) = &operation {
-            // The hardware has taken it over, so it needs no room while it runs.
-            engine.connections.pass(command.ticket, &engine.life);
-            self.free(std::mem::take(&mut room));
-        }
-        let run = AssertUnwindSafe(|| operation.run(engine, command.ticket));
+        // The hardware has taken over a kernel that has begun, so it costs nothing while it runs.
+        let run = AssertUnwindSafe(|| operation.run(engine, command.ticket, free));
         match catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
             Ok(()) if !engine.life.is_over() => {
                 // Before the stream is idle: what the command kept may be freed then.
                 drop(operation);
-                complete(room);
+                complete();
             }
             Ok(()) => {}
             Err(code) => {
-                self.notice_late();
-                engine.life.fail(code);
+                engine.life.fail_late(code);
                 if Bug::FaultIsForgotten.is_planted() {
-                    complete(room);
+                    complete();
                 }
             }
         }
     }
 
-    fn free(&self, room: usize) {
-        if room > 0 {
+    /// Gives back some of the in-flight budget.
+    pub(crate) fn free(&self, cost: usize) {
+        if cost > 0 {
             let mut queue = self.queue();
-            queue.used = queue.used.saturating_sub(room);
+            queue.used = queue.used.saturating_sub(cost);
             drop(queue);
-            self.room.notify_all();
-        }
-    }
-
-    /// A GPU reports a fault late. Other streams go on until then.
-    fn notice_late(&self) {
-        let start = Instant::now();
-        while start.elapsed() < FAULT_NOTICE && !self.engine.life.is_over() {
-            std::thread::sleep(FAULT_LOOK);
+            self.freed.notify_all();
         }
     }
 
     /// Waits until no worker has the queue. The context is over.
     pub(crate) fn end(&self) {
-        self.room.notify_all();
+        self.freed.notify_all();
         news::wait_until(|| !self.runs.load(Ordering::Acquire));
     }
 }

@@ -12,9 +12,9 @@ use crate::event::EVENTS;
 use crate::external;
 use crate::kernel::{FUNCTIONS, MODULES};
 use crate::progress::Progress;
-use crate::stream::{Kind, STREAMS, Stream};
+use crate::stream::{STREAMS, Stream, StreamKind};
 use crate::table::Table;
-use crate::{current, lock, news, space};
+use crate::{capture, current, lock, news, space};
 
 /// All live contexts.
 pub(crate) static CONTEXTS: Table<Context> = Table::new();
@@ -27,11 +27,11 @@ pub(crate) struct Context {
     pub(crate) device: &'static Device,
     pub(crate) ordinal: i32,
     pub(crate) engine: Arc<Engine>,
-    /// Those of all streams, also of destroyed ones that still have something to do.
+    /// The channels of all streams, also of destroyed streams that still have commands.
     channels: Mutex<Channels>,
     defaults: Mutex<Defaults>,
-    /// Streams that synchronize with the legacy default stream. Held while commands of those streams and of
-    /// the legacy stream are submitted.
+    /// Streams that synchronize with the legacy default stream. Locked while commands of those
+    /// streams and of the legacy stream are submitted.
     pub(crate) blocking: Mutex<Vec<Arc<Progress>>>,
 }
 
@@ -42,7 +42,7 @@ struct Channels {
     made: u64,
 }
 
-/// The streams that nothing creates.
+/// The default streams.
 #[derive(Default)]
 struct Defaults {
     legacy: Option<Arc<Stream>>,
@@ -94,7 +94,7 @@ impl Context {
     /// The legacy default stream.
     pub(crate) fn legacy(self: &Arc<Self>) -> Arc<Stream> {
         let mut defaults = lock(&self.defaults);
-        let make = || Stream::new(self, Kind::Legacy, 0);
+        let make = || Stream::new(self, StreamKind::Legacy, 0);
         defaults.legacy.get_or_insert_with(make).clone()
     }
 
@@ -105,13 +105,16 @@ impl Context {
 
     /// The default stream of the calling thread.
     pub(crate) fn per_thread(self: &Arc<Self>) -> Arc<Stream> {
+        let thread = current::thread();
+        if let Some(known) = lock(&self.defaults).per_thread.get(&thread) {
+            return known.clone();
+        }
+        // Made without the lock: a blocking stream locks `blocking`, under which submissions lock
+        // `defaults`. No other thread makes this stream.
+        let stream = Stream::new(self, StreamKind::Blocking, 0);
         let mut defaults = lock(&self.defaults);
-        let make = || Stream::new(self, Kind::Blocking, 0);
-        defaults
-            .per_thread
-            .entry(current::thread())
-            .or_insert_with(make)
-            .clone()
+        defaults.per_thread.insert(thread, stream.clone());
+        stream
     }
 
     /// Waits until everything that has been submitted to the context so far has ended.
@@ -135,6 +138,7 @@ impl Context {
             channel.end();
         }
         self.engine.host.end();
+        capture::abandon_all(self.id);
         *lock(&self.defaults) = Defaults::default();
         STREAMS.orphan(|stream| stream.context.id != self.id);
         EVENTS.orphan(|event| event.context.id != self.id);
@@ -142,5 +146,37 @@ impl Context {
         MODULES.retain(|module| module.context.id != self.id);
         external::forget(self.id);
         space::forget(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_software_payload::Twin;
+
+    use super::*;
+
+    impl Context {
+        /// A context of a device of its own, which no handle names.
+        pub(crate) fn for_tests() -> Arc<Self> {
+            let device = Box::leak(Box::new(Device::new(Twin::Lavapipe)));
+            Self::new(device, 0, 0)
+        }
+    }
+
+    #[test]
+    fn a_default_stream_is_made_without_the_lock_of_the_default_streams() {
+        let context = Context::for_tests();
+        std::thread::scope(|scope| {
+            // As while a command is submitted.
+            let blocking = lock(&context.blocking);
+            scope.spawn(|| context.per_thread());
+            // The stream is half made once it has its channel.
+            while lock(&context.channels).made == 0 {
+                std::thread::yield_now();
+            }
+            let is_free = context.defaults.try_lock().is_ok();
+            drop(blocking);
+            assert!(is_free);
+        });
     }
 }

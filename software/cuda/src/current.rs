@@ -1,4 +1,4 @@
-//! What belongs to the calling thread: its stack of current contexts, its capture mode, its number.
+//! What belongs to the calling thread: its stack of current contexts, and its number.
 
 use std::cell::Cell;
 use std::sync::Arc;

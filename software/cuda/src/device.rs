@@ -11,7 +11,7 @@ use crate::code::{Answer, Code};
 use crate::context::{CONTEXTS, Context};
 use crate::settings::{print, settings};
 use crate::table::new_handle;
-use crate::{host_thread, lock};
+use crate::{abi, host_thread, lock};
 
 /// The version of the driver API, as `cuDriverGetVersion` tells it.
 pub(crate) const VERSION: i32 = 13_000;
@@ -25,7 +25,8 @@ pub(crate) const MEMORY: u64 = 8 << 30;
 /// A device.
 pub(crate) struct Device {
     pub(crate) twin: Twin,
-    /// The sticky error of all contexts. A device that has faulted works in no context of this process again.
+    /// The sticky error of all contexts. A device that has faulted works in no context of this
+    /// process again.
     pub(crate) fault: AtomicU32,
     /// Bytes that are allocated.
     pub(crate) used: AtomicU64,
@@ -46,10 +47,11 @@ static INITIALIZED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn initialize() -> Answer {
     match settings() {
         Ok(settings) => {
-            if !INITIALIZED.swap(true, Ordering::AcqRel)
-                && let Some(seed) = settings.seed
-            {
-                print(format_args!("random delays from seed {seed}"));
+            if !INITIALIZED.swap(true, Ordering::AcqRel) {
+                abi::refuse_when_forked();
+                if let Some(seed) = settings.seed {
+                    print(format_args!("random delays from seed {seed}"));
+                }
             }
             Ok(())
         }
@@ -83,8 +85,9 @@ pub(crate) fn devices() -> Answer<&'static [Device]> {
 
 /// The device that a `CUdevice` names.
 pub(crate) fn device(ordinal: i32) -> Answer<&'static Device> {
+    let devices = devices()?;
     let index = usize::try_from(ordinal).map_err(|_| Code::INVALID_DEVICE)?;
-    devices()?.get(index).ok_or(Code::INVALID_DEVICE)
+    devices.get(index).ok_or(Code::INVALID_DEVICE)
 }
 
 impl Device {

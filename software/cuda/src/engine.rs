@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
@@ -11,6 +11,11 @@ use crate::device::Device;
 use crate::host_thread::HostThread;
 use crate::settings::settings;
 use crate::{lock, news};
+
+/// This much time passes between a fault and the first call that reports it.
+const FAULT_NOTICE: Duration = Duration::from_millis(145);
+/// How often a command that has faulted looks whether its context is over.
+const FAULT_LOOK: Duration = Duration::from_millis(5);
 
 /// The part of a context that its commands need. It lives as long as one of them.
 pub(crate) struct Engine {
@@ -60,8 +65,13 @@ impl Life {
         }
     }
 
-    /// Makes `code` the sticky error, unless there is one.
-    pub(crate) fn fail(&self, code: Code) {
+    /// Makes `code` the sticky error, unless there is one. A GPU reports a fault late, and other
+    /// streams go on until then.
+    pub(crate) fn fail_late(&self, code: Code) {
+        let start = Instant::now();
+        while start.elapsed() < FAULT_NOTICE && !self.is_over() {
+            std::thread::sleep(FAULT_LOOK);
+        }
         if Bug::FaultIsForgotten.is_planted() {
             return;
         }
@@ -76,17 +86,30 @@ impl Life {
     }
 }
 
-/// The number of a command in the order in which a context's commands were submitted.
-pub(crate) type Ticket = u64;
+/// The place of a command in the order in which a context's commands were submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    command: u64,
+    /// Tells the nodes of one graph launch apart, which are submitted as one command.
+    node: usize,
+}
+
+impl Ticket {
+    /// The ticket of a node of the graph that the command launches.
+    pub(crate) const fn of_node(self, node: usize) -> Self {
+        Self { node, ..self }
+    }
+}
 
 /// The hardware connections of a context.
 ///
-/// A wait for memory or for an external semaphore keeps its connection until it ends. What is submitted while all
-/// connections are in such waits stands behind them. What was submitted before a wait is never held up by
-/// it: so nothing blocks its own signaller if each wait is submitted behind its signal.
+/// A wait for memory or for an external semaphore keeps its connection until it ends. What is
+/// submitted while all connections are in such waits stands behind them. What was submitted before
+/// a wait is never held up by it: so nothing blocks its own signaller if each wait is submitted
+/// behind its signal.
 pub(crate) struct Connections {
     count: usize,
-    tickets: AtomicU64,
+    commands: AtomicU64,
     /// The waits that have a connection.
     parked: Mutex<BTreeSet<Ticket>>,
     changed: Condvar,
@@ -99,7 +122,7 @@ impl Connections {
     fn new() -> Self {
         Self {
             count: settings().map_or(1, |settings| settings.connections),
-            tickets: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
             parked: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -107,23 +130,31 @@ impl Connections {
 
     /// Numbers a command.
     pub(crate) fn ticket(&self) -> Ticket {
-        self.tickets.fetch_add(1, Ordering::AcqRel)
+        Ticket {
+            command: self.commands.fetch_add(1, Ordering::AcqRel),
+            node: 0,
+        }
     }
 
     /// Waits until a connection is free for the command. False if the context is over.
-    pub(crate) fn pass(&self, ticket: Ticket, life: &Life) -> bool {
+    ///
+    /// A wait keeps the connection until it [leaves](Connections::leave).
+    pub(crate) fn pass(&self, ticket: Ticket, is_wait: bool, life: &Life) -> bool {
         let mut parked = lock(&self.parked);
-        while parked.len() >= self.count && parked.range(..ticket).count() >= self.count {
+        while parked.range(..ticket.of_node(0)).count() >= self.count {
             if life.is_over() {
                 return false;
             }
             let waited = self.changed.wait_timeout(parked, Self::LOOK);
             parked = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        if is_wait {
+            parked.insert(ticket);
+        }
         !life.is_over()
     }
 
-    /// Keeps a connection for a wait until it [leaves](Connections::leave). Twice is as good as once.
+    /// Keeps a connection for a wait before it [passes](Connections::pass).
     pub(crate) fn park(&self, ticket: Ticket) {
         lock(&self.parked).insert(ticket);
     }
@@ -140,6 +171,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nodes_of_a_launch_hold_up_what_comes_behind_it_but_not_each_other() {
+        static FAULT: AtomicU32 = AtomicU32::new(0);
+        let life = Life {
+            fault: &FAULT,
+            ended: AtomicBool::new(false),
+        };
+        let connections = Connections {
+            count: 2,
+            ..Connections::new()
+        };
+        let (launch, behind) = (connections.ticket(), connections.ticket());
+        // A wait is parked as it passes: there is no time between in which another passes.
+        for node in 0..3 {
+            assert!(connections.pass(launch.of_node(node), true, &life));
+        }
+        assert_eq!(lock(&connections.parked).len(), 3);
+        // Two waits are left when one has ended.
+        connections.leave(launch.of_node(0));
+        std::thread::scope(|scope| {
+            let behind = scope.spawn(|| connections.pass(behind, false, &life));
+            life.end();
+            assert!(behind.join().is_ok_and(|passed| !passed));
+        });
+        assert_eq!(lock(&connections.parked).len(), 2);
+    }
+
+    #[test]
     fn a_command_is_held_up_by_earlier_waits_alone() {
         static FAULT: AtomicU32 = AtomicU32::new(0);
         let life = Life {
@@ -154,14 +212,14 @@ mod tests {
         connections.park(tickets[1]);
         connections.park(tickets[2]);
         // Submitted before both.
-        assert!(connections.pass(tickets[0], &life));
+        assert!(connections.pass(tickets[0], false, &life));
         std::thread::scope(|scope| {
-            let behind = scope.spawn(|| connections.pass(tickets[3], &life));
+            let behind = scope.spawn(|| connections.pass(tickets[3], false, &life));
             connections.leave(tickets[2]);
             assert!(behind.join().is_ok_and(|passed| passed));
         });
         // And nothing of a context that is over.
         life.end();
-        assert!(!connections.pass(tickets[0], &life));
+        assert!(!connections.pass(tickets[0], false, &life));
     }
 }

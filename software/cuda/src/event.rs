@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::bug::Bug;
-use crate::capture::{self, Place};
+use crate::capture::{self, CapturePosition};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::current;
@@ -41,7 +41,7 @@ enum State {
     /// Nothing yet. It counts as complete.
     Unrecorded,
     Recorded(Mark),
-    Captured(Place),
+    Captured(CapturePosition),
 }
 
 impl Event {
@@ -84,6 +84,11 @@ impl Event {
         self.shared.as_ref()
     }
 
+    /// True if it tells the time of its records.
+    pub(crate) const fn is_timed(&self) -> bool {
+        self.flags & DISABLE_TIMING == 0
+    }
+
     /// A new record, which the event stands for from now on.
     pub(crate) fn new_record(&self) -> Mark {
         let mark = match &self.shared {
@@ -94,7 +99,7 @@ impl Event {
         mark
     }
 
-    /// The latest record, if there is one. A place in a graph is none.
+    /// The latest record. `None` also for a position in a graph.
     fn latest(&self) -> Option<Mark> {
         let own = match &*lock(&self.state) {
             State::Recorded(mark) => Some(mark.clone()),
@@ -118,10 +123,10 @@ impl Event {
         })
     }
 
-    /// The place in a graph that the event stands for.
-    fn place(&self) -> Option<Place> {
+    /// The position in a graph that the event stands for.
+    fn position(&self) -> Option<CapturePosition> {
         match &*lock(&self.state) {
-            State::Captured(place) => Some(place.clone()),
+            State::Captured(position) => Some(position.clone()),
             State::Unrecorded | State::Recorded(_) => None,
         }
     }
@@ -131,23 +136,18 @@ impl Event {
         if self.context.id != stream.context.id {
             return Err(Code::INVALID_HANDLE);
         }
-        let captured = capture::place(stream)?;
+        let captured = capture::position(stream)?;
         match (flags, captured) {
-            (0, None) => {
-                let mark = self.new_record();
-                let record = match self.flags & DISABLE_TIMING {
-                    0 => Operation::RecordTimed(mark),
-                    _ => Operation::Record(mark),
-                };
-                stream.enqueue(record).map(|_| ())
-            }
+            (0, None) => stream
+                .enqueue(Operation::RecordEvent(self.clone()))
+                .map(|_| ()),
             // Other processes could not tell what it stands for.
             (0, Some(_)) if self.shared.is_some() => Err(Code::STREAM_CAPTURE_UNSUPPORTED),
-            (0, Some(place)) => {
-                *lock(&self.state) = State::Captured(place);
+            (0, Some(position)) => {
+                *lock(&self.state) = State::Captured(position);
                 Ok(())
             }
-            (EXTERNAL, Some(_)) => stream.submit(Operation::RecordAtLaunch(self.clone())),
+            (EXTERNAL, Some(_)) => stream.submit(Operation::RecordEvent(self.clone())),
             (EXTERNAL, None) => Err(Code::ILLEGAL_STATE),
             _ => Err(Code::INVALID_VALUE),
         }
@@ -155,11 +155,11 @@ impl Event {
 
     /// `cuStreamWaitEvent`.
     pub(crate) fn waited_for_by(self: &Arc<Self>, stream: &Arc<Stream>, flags: u32) -> Answer {
-        let captured = capture::place(stream)?;
+        let captured = capture::position(stream)?;
         match (flags, &captured) {
             (0, _) => {}
             (EXTERNAL, Some(captured)) => {
-                if self.place().is_some() {
+                if self.position().is_some() {
                     captured.capture.invalidate();
                     return Err(Code::INVALID_VALUE);
                 }
@@ -168,8 +168,8 @@ impl Event {
             (EXTERNAL, None) => return Err(Code::ILLEGAL_STATE),
             _ => return Err(Code::INVALID_VALUE),
         }
-        if let Some(place) = self.place() {
-            return capture::join(stream, &place);
+        if let Some(position) = self.position() {
+            return capture::join(stream, &position);
         }
         match (self.latest(), captured) {
             // An event that was never recorded orders nothing.
@@ -184,14 +184,14 @@ impl Event {
         }
     }
 
-    /// The latest record, of which a host may ask. A place in a graph is an error, and asking for it invalidates
-    /// the capture.
+    /// The latest record, for a question of the host. A position in a graph is an error, and the
+    /// question invalidates the capture.
     fn asked(&self) -> Answer<Option<Mark>> {
-        if let Some(place) = self.place() {
-            if !place.capture.is_open() {
+        if let Some(position) = self.position() {
+            if !position.capture.is_open() {
                 return Err(Code::INVALID_VALUE);
             }
-            place.capture.invalidate();
+            position.capture.invalidate();
             return Err(Code::CAPTURED_EVENT);
         }
         capture::permit()?;
@@ -220,12 +220,11 @@ impl Event {
 
     /// `cuEventElapsedTime`, in milliseconds.
     pub(crate) fn elapsed(start: &Self, end: &Self) -> Answer<f32> {
-        let is_timed = (start.flags | end.flags) & DISABLE_TIMING == 0;
-        if !is_timed || start.context.id != end.context.id {
+        if !start.is_timed() || !end.is_timed() || start.context.id != end.context.id {
             return Err(Code::INVALID_HANDLE);
         }
-        let time = |event: &Self| match event.place() {
-            Some(place) if place.capture.is_open() => Err(Code::CAPTURED_EVENT),
+        let time = |event: &Self| match event.position() {
+            Some(position) if position.capture.is_open() => Err(Code::CAPTURED_EVENT),
             Some(_) => Err(Code::INVALID_VALUE),
             None => {
                 let mark = event.latest().ok_or(Code::INVALID_HANDLE)?;
@@ -236,5 +235,28 @@ impl Event {
         let (start, end) = (steps(start)?, steps(end)?);
         let passed = end as i64 - start as i64;
         Ok((passed as f64 * RESOLUTION as f64 / 1e6) as f32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use super::*;
+    use crate::stream::StreamKind;
+
+    #[test]
+    fn a_refused_record_changes_nothing() {
+        let context = Context::for_tests();
+        let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
+        let shared = Event::create(context.clone(), INTERPROCESS | DISABLE_TIMING).unwrap();
+        let own = Event::create(context.clone(), 0).unwrap();
+        context.engine.life.end();
+        for event in [&shared, &own] {
+            event.record(&stream, 0).unwrap_err();
+        }
+        // Other processes would wait for it.
+        assert_eq!(shared.shared().unwrap().latest(), 0);
+        assert!(own.latest().is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use syncline_software_payload::{self as payload, Kind};
@@ -137,14 +137,35 @@ impl Semaphore {
         let is_unused = || self.outstanding.load(Ordering::Acquire) == 0;
         news::wait_until(|| is_unused() || self.engine.life.is_over());
     }
+}
 
-    fn begin(&self) {
-        self.outstanding.fetch_add(1, Ordering::AcqRel);
+/// Counts as an outstanding operation of a semaphore until it ends or is dropped.
+struct Outstanding {
+    semaphore: Arc<Semaphore>,
+    has_ended: AtomicBool,
+}
+
+impl Outstanding {
+    fn begin(semaphore: &Arc<Semaphore>) -> Arc<Self> {
+        semaphore.outstanding.fetch_add(1, Ordering::AcqRel);
+        Arc::new(Self {
+            semaphore: semaphore.clone(),
+            has_ended: AtomicBool::new(false),
+        })
     }
 
+    /// Idempotent.
     fn end(&self) {
-        self.outstanding.fetch_sub(1, Ordering::AcqRel);
-        news::tell();
+        if !self.has_ended.swap(true, Ordering::AcqRel) {
+            self.semaphore.outstanding.fetch_sub(1, Ordering::AcqRel);
+            news::tell();
+        }
+    }
+}
+
+impl Drop for Outstanding {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -175,11 +196,21 @@ pub(crate) fn forget(context: u64) {
 /// A signal operation.
 #[derive(Clone)]
 pub(crate) struct SignalSemaphore {
-    pub(crate) semaphore: Arc<Semaphore>,
-    pub(crate) value: u64,
+    semaphore: Arc<Semaphore>,
+    value: u64,
+    /// `None` before it is submitted.
+    outstanding: Option<Arc<Outstanding>>,
 }
 
 impl SignalSemaphore {
+    pub(crate) const fn new(semaphore: Arc<Semaphore>, value: u64) -> Self {
+        Self {
+            semaphore,
+            value,
+            outstanding: None,
+        }
+    }
+
     /// The operation as it is submitted: signals of a binary semaphore have numbers.
     pub(crate) fn submitted(&self) -> Self {
         let mut submitted = self.clone();
@@ -189,31 +220,43 @@ impl SignalSemaphore {
                 submitted.value = self.semaphore.payload.number_signal();
             }
         }
-        self.semaphore.begin();
+        submitted.outstanding = Some(Outstanding::begin(&self.semaphore));
         submitted
     }
 
     pub(crate) fn run(&self) {
         self.semaphore.payload.reach(self.value);
-        self.semaphore.end();
+        if let Some(outstanding) = &self.outstanding {
+            outstanding.end();
+        }
     }
 }
 
 /// A wait operation.
 #[derive(Clone)]
 pub(crate) struct WaitSemaphore {
-    pub(crate) semaphore: Arc<Semaphore>,
-    pub(crate) value: u64,
+    semaphore: Arc<Semaphore>,
+    value: u64,
+    /// `None` before it is submitted.
+    outstanding: Option<Arc<Outstanding>>,
 }
 
 impl WaitSemaphore {
+    pub(crate) const fn new(semaphore: Arc<Semaphore>, value: u64) -> Self {
+        Self {
+            semaphore,
+            value,
+            outstanding: None,
+        }
+    }
+
     /// The operation as it is submitted: waits for a binary semaphore have numbers.
     pub(crate) fn submitted(&self) -> Self {
         let mut submitted = self.clone();
         if self.semaphore.kind == Kind::Binary {
             submitted.value = self.semaphore.payload.number_wait();
         }
-        self.semaphore.begin();
+        submitted.outstanding = Some(Outstanding::begin(&self.semaphore));
         submitted
     }
 
@@ -226,6 +269,38 @@ impl WaitSemaphore {
             }
             payload.sleep(seen, Some(LOOK));
         }
-        self.semaphore.end();
+        if let Some(outstanding) = &self.outstanding {
+            outstanding.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use super::*;
+
+    #[test]
+    fn an_operation_is_outstanding_until_it_ends_or_is_dropped() {
+        let context = Context::for_tests();
+        let (payload, _) = payload::Semaphore::create(payload::Kind::Timeline, 0).unwrap();
+        let semaphore = Arc::new(Semaphore {
+            context: context.id,
+            engine: context.engine.clone(),
+            outstanding: AtomicUsize::new(0),
+            kind: Kind::Timeline,
+            payload,
+        });
+        let outstanding = || semaphore.outstanding.load(Ordering::SeqCst);
+        let signal = SignalSemaphore::new(semaphore.clone(), 1).submitted();
+        let wait = WaitSemaphore::new(semaphore.clone(), 1).submitted();
+        let never = WaitSemaphore::new(semaphore.clone(), 2).submitted();
+        assert_eq!(outstanding(), 3);
+        signal.run();
+        wait.run(&context.engine.life);
+        assert_eq!(outstanding(), 1);
+        drop((signal, wait, never));
+        assert_eq!(outstanding(), 0);
     }
 }

@@ -1,17 +1,20 @@
 //! Graphs, and what is launched of them.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::engine::{Engine, Ticket};
 use crate::mark::Mark;
 use crate::operation::Operation;
+use crate::progress::Progress;
 use crate::stream::Stream;
 use crate::table::Table;
 use crate::user_object::Kept;
-use crate::{lock, news, workers};
+use crate::{capture, lock, news, workers};
 
 /// All live graphs, those that are being captured among them.
 pub(crate) static GRAPHS: Table<Graph> = Table::new();
@@ -94,30 +97,40 @@ pub(crate) struct Executable {
 impl Executable {
     /// `cuGraphLaunch`.
     pub(crate) fn launch(self: &Arc<Self>, stream: &Arc<Stream>) -> Answer {
-        if let Some(place) = crate::capture::place(stream)? {
-            place.capture.invalidate();
+        if let Some(position) = capture::position(stream)? {
+            position.capture.invalidate();
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
-        // Held until it is enqueued: launches are in one order for events, semaphores and streams.
+        stream
+            .enqueue(Operation::LaunchGraph(self.clone()))
+            .map(|_| ())
+    }
+
+    /// A launch as it is submitted.
+    pub(crate) fn submitted(self: &Arc<Self>, engine: &Arc<Engine>) -> Arc<Launched> {
+        // Held meanwhile: launches are in one order for events and semaphores, too.
         let mut last = lock(&self.last);
         let end = Mark::default();
-        let before = last.take().filter(|mark| !mark.is_reached());
+        let before = last.replace(end.clone());
         let submitted = |node: &Node| Node {
-            operation: node.operation.clone().submitted(),
+            operation: match node.operation.clone() {
+                // Unsubmitted it does nothing.
+                record @ Operation::RecordEvent(_) if Bug::LaunchForgetsRecords.is_planted() => {
+                    record
+                }
+                operation => operation.submitted(engine),
+            },
             behind: node.behind.clone(),
         };
-        let launched = Arc::new(Launched {
-            engine: stream.context.engine.clone(),
-            before,
+        Arc::new(Launched {
+            engine: engine.clone(),
+            before: before.filter(|mark| !mark.is_reached()),
             nodes: self.nodes.iter().map(submitted).collect(),
             has_ended: self.nodes.iter().map(|_| AtomicBool::new(false)).collect(),
             fault: Mutex::new(Ok(())),
-            end: end.clone(),
+            end,
             _of: self.clone(),
-        });
-        stream.enqueue(Operation::Graph(launched))?;
-        *last = Some(end);
-        Ok(())
+        })
     }
 }
 
@@ -137,6 +150,19 @@ pub(crate) struct Launched {
 }
 
 impl Launched {
+    /// Binds the end of the launch to the command of a stream, so that both become complete as one.
+    /// The same for a record that all other nodes come before.
+    pub(crate) fn bind(&self, progress: &Arc<Progress>, number: u64) {
+        self.end.bind(&self.engine, progress, number);
+        if let Some(Node { operation, .. }) = self.nodes.last()
+            && let Operation::Record(mark) = operation
+            && has_one_end(&self.nodes)
+        {
+            mark.bind(&self.engine, progress, number);
+        }
+    }
+
+    /// Runs all nodes. Returns when none of them runs any more, also if the context is over.
     pub(crate) fn run(self: &Arc<Self>, ticket: Ticket) -> Answer {
         if let Some(before) = &self.before {
             before.wait(&self.engine.life);
@@ -148,20 +174,34 @@ impl Launched {
         if self.nodes.iter().enumerate().all(in_a_row) {
             (0..self.nodes.len()).for_each(|index| self.run_node(index, ticket));
         } else {
-            // Branches run beside each other, and one may wait for another.
-            for index in 0..self.nodes.len() {
-                let launched = self.clone();
-                workers::run(move || launched.run_node(index, ticket))?;
-            }
+            self.run_branches(ticket);
         }
-        let is_through = || {
-            self.has_ended
-                .iter()
-                .all(|ended| ended.load(Ordering::Acquire))
-        };
-        news::wait_until(|| is_through() || self.engine.life.is_over());
         self.end.complete();
         *lock(&self.fault)
+    }
+
+    /// Branches run beside each other, and one may wait for another.
+    fn run_branches(self: &Arc<Self>, ticket: Ticket) {
+        let left = Arc::new(AtomicUsize::new(self.nodes.len()));
+        let count_down = |left: &AtomicUsize| {
+            left.fetch_sub(1, Ordering::AcqRel);
+            news::tell();
+        };
+        for index in 0..self.nodes.len() {
+            let (launched, left_here) = (self.clone(), left.clone());
+            let started = workers::run(move || {
+                launched.run_node(index, ticket);
+                // It keeps objects of the application, which may go once the launch has ended.
+                drop(launched);
+                count_down(&left_here);
+            });
+            if let Err(code) = started {
+                self.fail(code);
+                self.end_node(index);
+                count_down(&left);
+            }
+        }
+        news::wait_until(|| left.load(Ordering::Acquire) == 0);
     }
 
     /// Runs a node behind those that it comes behind. Once one has faulted the others do nothing.
@@ -171,14 +211,35 @@ impl Launched {
         let is_over = || self.engine.life.is_over();
         news::wait_until(|| node.behind.iter().all(has_ended) || is_over());
         if !is_over() && lock(&self.fault).is_ok() {
-            let run = AssertUnwindSafe(|| node.operation.run(&self.engine, ticket));
+            let ticket = ticket.of_node(index);
+            let run = AssertUnwindSafe(|| node.operation.run(&self.engine, ticket, || {}));
             if let Err(code) = catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
-                *lock(&self.fault) = Err(code);
+                self.fail(code);
             }
         }
+        self.end_node(index);
+    }
+
+    fn end_node(&self, index: usize) {
         self.has_ended[index].store(true, Ordering::Release);
         news::tell();
     }
+
+    /// Reports the fault of a node. The first fault is the result of the launch. It also ends the
+    /// context, and with it the nodes that still wait.
+    fn fail(&self, code: Code) {
+        {
+            let mut fault = lock(&self.fault);
+            *fault = fault.and(Err(code));
+        }
+        self.engine.life.fail_late(code);
+    }
+}
+
+/// True if all nodes come before the last one.
+fn has_one_end(nodes: &[Node]) -> bool {
+    let before: BTreeSet<_> = nodes.iter().flat_map(|node| &node.behind).collect();
+    before.len() + 1 == nodes.len()
 }
 
 /// The graph that a handle names. Other functions than those of streams answer `INVALID_VALUE`.
@@ -193,7 +254,75 @@ pub(crate) fn executable(handle: usize) -> Answer<Arc<Executable>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
     use super::*;
+    use crate::context::Context;
+    use crate::event::{DISABLE_TIMING, Event, INTERPROCESS};
+    use crate::stream::StreamKind;
+
+    /// Submits a launch of a graph, as the first command of a stream.
+    fn submitted(graph: &Graph, context: &Context) -> (Arc<Launched>, Arc<Progress>) {
+        let progress = Arc::<Progress>::default();
+        let launched = Arc::new(graph.instantiate()).submitted(&context.engine);
+        launched.bind(&progress, progress.submit());
+        (launched, progress)
+    }
+
+    #[test]
+    fn a_launch_and_what_it_records_last_are_complete_as_one() {
+        let context = Context::for_tests();
+        let [first, last] = [(); 2].map(|()| Event::create(context.clone(), 0).unwrap());
+        let graph = Graph::default();
+        graph.add(Operation::RecordEvent(first.clone()), vec![]);
+        graph.add(Operation::RecordEvent(last.clone()), vec![0]);
+        let (launched, progress) = submitted(&graph, &context);
+        let end = lock(&launched._of.last).clone().unwrap();
+        launched.run(context.engine.connections.ticket()).unwrap();
+        assert!(first.latest_or_reached().is_reached());
+        // So is a launch that comes behind it.
+        assert!(!last.latest_or_reached().is_reached() && !end.is_reached());
+        progress.complete();
+        assert!(last.latest_or_reached().is_reached() && end.is_reached());
+    }
+
+    #[test]
+    fn a_record_beside_another_branch_is_reached_by_itself() {
+        let context = Context::for_tests();
+        let event = Event::create(context.clone(), 0).unwrap();
+        let graph = Graph::default();
+        graph.add(Operation::MemoryOps([].into()), vec![]);
+        graph.add(Operation::RecordEvent(event.clone()), vec![]);
+        let (launched, progress) = submitted(&graph, &context);
+        launched.run(context.engine.connections.ticket()).unwrap();
+        assert!(event.latest_or_reached().is_reached() && !progress.is_idle());
+        // Nothing of it is kept by a thread.
+        assert_eq!(Arc::strong_count(&launched), 1);
+    }
+
+    #[test]
+    fn the_first_fault_is_the_launchs() {
+        let context = Context::for_tests();
+        let (launched, _) = submitted(&Graph::default(), &context);
+        launched.fail(Code::ILLEGAL_ADDRESS);
+        launched.fail(Code::LAUNCH_FAILED);
+        let run = launched.run(context.engine.connections.ticket());
+        assert_eq!(run, Err(Code::ILLEGAL_ADDRESS));
+    }
+
+    #[test]
+    fn a_refused_launch_changes_nothing() {
+        let context = Context::for_tests();
+        let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
+        let event = Event::create(context.clone(), INTERPROCESS | DISABLE_TIMING).unwrap();
+        let graph = Graph::default();
+        graph.add(Operation::RecordEvent(event.clone()), vec![]);
+        let executable = Arc::new(graph.instantiate());
+        context.engine.life.end();
+        executable.launch(&stream).unwrap_err();
+        assert!(lock(&executable.last).is_none());
+        assert_eq!(event.shared().unwrap().latest(), 0);
+    }
 
     #[test]
     fn a_node_is_before_what_comes_behind_it() {

@@ -57,7 +57,8 @@ pub(crate) fn is_inside() -> bool {
 }
 
 impl HostFunction {
-    /// Has the function called, and waits until it returns. If the context is over it is not called any more.
+    /// Has the function called, and waits until it returns. If the context is over it is not called
+    /// any more, but a call that has begun is waited for.
     pub(crate) fn run(self, engine: &Arc<Engine>) -> Answer {
         let call = Arc::new(Call {
             host: self,
@@ -67,7 +68,13 @@ impl HostFunction {
         let has_ended = || call.state.load(Ordering::Acquire) == ENDED;
         news::wait_until(|| has_ended() || engine.life.is_over());
         let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
-        let _ = call.state.compare_exchange(QUEUED, ENDED, set, get);
+        if call
+            .state
+            .compare_exchange(QUEUED, ENDED, set, get)
+            .is_err()
+        {
+            news::wait_until(has_ended);
+        }
         Ok(())
     }
 }
@@ -116,5 +123,55 @@ impl HostThread {
             calls = lock(&self.calls);
         }
         calls.due.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::context::Context;
+
+    #[derive(Default)]
+    struct Flags {
+        begun: AtomicBool,
+        is_over: AtomicBool,
+        returned: AtomicBool,
+    }
+
+    extern "C" fn slow(flags: *mut c_void) {
+        // SAFETY: the test passes flags that outlive the call.
+        #[allow(unsafe_code, reason = "follows the test's own pointer")]
+        let flags = unsafe { &*flags.cast::<Flags>() };
+        flags.begun.store(true, Ordering::SeqCst);
+        while !flags.is_over.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        // A command that does not wait ends meanwhile.
+        std::thread::sleep(Duration::from_millis(50));
+        flags.returned.store(true, Ordering::SeqCst);
+    }
+
+    #[test]
+    fn a_function_that_runs_is_waited_for_although_the_context_is_over() {
+        let (context, flags) = (Context::for_tests(), Flags::default());
+        let host = HostFunction {
+            function: slow,
+            data: (&raw const flags).cast_mut().cast(),
+        };
+        std::thread::scope(|scope| {
+            let command = scope.spawn(|| {
+                let _ = host.run(&context.engine);
+                flags.returned.load(Ordering::SeqCst)
+            });
+            while !flags.begun.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            context.engine.life.end();
+            flags.is_over.store(true, Ordering::SeqCst);
+            assert!(command.join().is_ok_and(|returned| returned));
+        });
     }
 }

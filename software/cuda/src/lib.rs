@@ -1,7 +1,7 @@
 //! A CUDA driver in software.
 //!
-//! The dynamic library takes the place of `libcuda.so.1`. Its exported functions are in `api`, one file
-//! for each chapter of the driver API. `README.md` beside the sources says how faithful it is.
+//! The dynamic library takes the place of `libcuda.so.1`. Its exported functions are in `api`, one
+//! file for each chapter of the driver API. `README.md` beside the sources says how faithful it is.
 
 mod abi;
 mod allocation;

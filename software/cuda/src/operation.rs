@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::bug::Bug;
 use crate::code::Answer;
 use crate::copy::Copy;
 use crate::engine::{Engine, Ticket};
 use crate::event::Event;
 use crate::external::{SignalSemaphore, WaitSemaphore};
 use crate::fill::Fill;
-use crate::graph::Launched;
+use crate::graph::{Executable, Launched};
 use crate::host_thread::HostFunction;
 use crate::kernel::KernelLaunch;
 use crate::mark::Mark;
@@ -20,17 +19,16 @@ use crate::progress::Progress;
 /// One command.
 #[derive(Clone)]
 pub(crate) enum Operation {
+    /// Records the event. Submitted it is a [`Record`](Operation::Record).
+    RecordEvent(Arc<Event>),
     Record(Mark),
-    /// As a record, of an event that tells the time.
-    RecordTimed(Mark),
-    /// Waits for a record, which was taken when the wait was submitted.
+    /// Of a graph: waits for the latest record of the event at each launch. Submitted it is a
+    /// [`Wait`](Operation::Wait).
+    WaitAtLaunch(Arc<Event>),
+    /// Waits for one record of an event.
     Wait(Mark),
     /// Waits for a command of another stream. The driver adds it for the legacy default stream.
     WaitProgress(Arc<Progress>, u64),
-    /// Of a graph: records the event at each launch.
-    RecordAtLaunch(Arc<Event>),
-    /// Of a graph: waits at each launch for the latest record of the event.
-    WaitAtLaunch(Arc<Event>),
     HostFunction(HostFunction),
     Fill(Fill),
     Copy(Copy),
@@ -38,19 +36,18 @@ pub(crate) enum Operation {
     MemoryOps(Arc<[MemoryOp]>),
     SignalSemaphores(Arc<[SignalSemaphore]>),
     WaitSemaphores(Arc<[WaitSemaphore]>),
+    /// Submitted it is a [`Graph`](Operation::Graph).
+    LaunchGraph(Arc<Executable>),
     Graph(Arc<Launched>),
 }
 
 impl Operation {
-    /// How much of its stream's room the command takes. What only orders streams takes none.
-    pub(crate) const fn room(&self) -> usize {
+    /// How much of its stream's in-flight budget the command takes, before it is submitted.
+    /// Commands that only order streams take none.
+    pub(crate) fn cost(&self) -> usize {
         match self {
-            Self::Record(_)
-            | Self::Wait(_)
-            | Self::WaitProgress(..)
-            | Self::RecordAtLaunch(_)
-            | Self::WaitAtLaunch(_)
-            | Self::HostFunction(_) => 0,
+            Self::RecordEvent(event) => event.is_timed().into(),
+            Self::Wait(_) | Self::WaitAtLaunch(_) | Self::HostFunction(_) => 0,
             _ => 1,
         }
     }
@@ -62,21 +59,20 @@ impl Operation {
             Self::Copy(_) => 1,
             Self::Fill(_) => 2,
             Self::HostFunction(_) => 3,
-            Self::Graph(_) => 4,
+            Self::LaunchGraph(_) | Self::Graph(_) => 4,
             Self::Wait(_) | Self::WaitProgress(..) | Self::WaitAtLaunch(_) => 6,
-            Self::Record(_) | Self::RecordTimed(_) | Self::RecordAtLaunch(_) => 7,
+            Self::Record(_) | Self::RecordEvent(_) => 7,
             Self::SignalSemaphores(_) => 8,
             Self::WaitSemaphores(_) => 9,
             Self::MemoryOps(_) => 12,
         }
     }
 
-    /// The command as it is submitted: what it takes from the present state of events and semaphores is
-    /// taken now.
-    pub(crate) fn submitted(self) -> Self {
+    /// The command as it is submitted: what it takes from the present state of events, semaphores
+    /// and graphs is taken now. Call only when nothing can refuse the command any more.
+    pub(crate) fn submitted(self, engine: &Arc<Engine>) -> Self {
         match self {
-            Self::RecordAtLaunch(_) if Bug::LaunchForgetsRecords.is_planted() => self,
-            Self::RecordAtLaunch(event) => Self::Record(event.new_record()),
+            Self::RecordEvent(event) => Self::Record(event.new_record()),
             Self::WaitAtLaunch(event) => Self::Wait(event.latest_or_reached()),
             Self::SignalSemaphores(all) => {
                 Self::SignalSemaphores(all.iter().map(SignalSemaphore::submitted).collect())
@@ -84,12 +80,14 @@ impl Operation {
             Self::WaitSemaphores(all) => {
                 Self::WaitSemaphores(all.iter().map(WaitSemaphore::submitted).collect())
             }
+            Self::LaunchGraph(executable) => Self::Graph(executable.submitted(engine)),
             other => other,
         }
     }
 
-    /// Runs the command. An error is the sticky error of the context.
-    pub(crate) fn run(&self, engine: &Arc<Engine>, ticket: Ticket) -> Answer {
+    /// Runs the command. An error is the sticky error of the context. `begins` is called when a
+    /// kernel begins.
+    pub(crate) fn run(&self, engine: &Arc<Engine>, ticket: Ticket, begins: impl Fn()) -> Answer {
         let life = &engine.life;
         match self {
             Self::Wait(mark) => mark.wait(life),
@@ -98,16 +96,18 @@ impl Operation {
             }
             Self::HostFunction(host) => host.run(engine)?,
             Self::Graph(launched) => launched.run(ticket)?,
-            Self::Kernel(launch) => launch.run(engine)?,
-            // Only as what they are when submitted.
-            Self::RecordAtLaunch(_) | Self::WaitAtLaunch(_) => {}
-            other => {
-                if !engine.connections.pass(ticket, life) {
-                    return Ok(());
+            Self::Kernel(launch) => {
+                if engine.connections.pass(ticket, false, life) {
+                    begins();
+                    launch.run(engine)?;
                 }
+            }
+            // Only as what they are when submitted.
+            Self::RecordEvent(_) | Self::WaitAtLaunch(_) | Self::LaunchGraph(_) => {}
+            other => {
                 let waits = other.waits();
-                if waits {
-                    engine.connections.park(ticket);
+                if !engine.connections.pass(ticket, waits, life) {
+                    return Ok(());
                 }
                 let run = other.run_connected(engine);
                 if waits {
@@ -131,7 +131,7 @@ impl Operation {
     /// Runs a command that needs a hardware connection.
     fn run_connected(&self, engine: &Engine) -> Answer {
         match self {
-            Self::Record(mark) | Self::RecordTimed(mark) => mark.complete(),
+            Self::Record(mark) => mark.complete(),
             Self::Fill(fill) => fill.run(engine)?,
             Self::Copy(copy) => copy.run(engine)?,
             Self::MemoryOps(ops) => ops.iter().try_for_each(|op| op.run(engine))?,
@@ -140,5 +140,38 @@ impl Operation {
             _ => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::cell::Cell;
+
+    use syncline_software_ptx::{Launch, Module};
+
+    use super::*;
+    use crate::code::Code;
+    use crate::context::Context;
+
+    #[test]
+    fn a_kernel_does_not_begin_once_its_context_is_over() {
+        let text = ".version 6.4 .target sm_60 .address_size 64 .visible .entry stop() { trap; }";
+        let entry = Module::parse(text).unwrap().entry("stop").unwrap();
+        let launch = Launch {
+            grid: [1; 3],
+            block: [1; 3],
+            params: Vec::new(),
+        };
+        let kernel = Operation::Kernel(Arc::new(KernelLaunch::new(entry, launch).unwrap()));
+        let (context, begun) = (Context::for_tests(), Cell::new(0));
+        let run = || {
+            let ticket = context.engine.connections.ticket();
+            kernel.run(&context.engine, ticket, || begun.set(begun.get() + 1))
+        };
+        assert_eq!(run(), Err(Code::LAUNCH_FAILED));
+        context.engine.life.end();
+        assert_eq!((run(), begun.get()), (Ok(()), 1));
     }
 }

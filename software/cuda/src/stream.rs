@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::capture::{self, Place};
+use crate::capture::{self, CapturePosition};
 use crate::channel::Channel;
 use crate::code::{Answer, Code};
 use crate::context::Context;
@@ -17,7 +17,7 @@ pub(crate) static STREAMS: Table<Stream> = Table::new();
 
 /// How a stream orders itself with the legacy default stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StreamKind {
     /// It is the legacy default stream.
     Legacy,
     /// It synchronizes with the legacy default stream.
@@ -33,24 +33,24 @@ const PER_THREAD: usize = 2;
 /// A stream.
 pub(crate) struct Stream {
     pub(crate) context: Arc<Context>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: StreamKind,
     pub(crate) priority: i32,
     channel: Arc<Channel>,
     /// A quick answer for streams that are not captured.
     pub(crate) is_captured: AtomicBool,
-    /// Where the stream is in the graph that it is captured into.
-    pub(crate) captured: Mutex<Option<Place>>,
+    /// The position in the graph that the stream is captured into.
+    pub(crate) captured: Mutex<Option<CapturePosition>>,
 }
 
-/// Removes what nothing else has, because the stream is destroyed, and which has ended.
+/// Removes destroyed streams whose commands have ended.
 fn forget_destroyed(blocking: &mut Vec<Arc<Progress>>) {
     blocking.retain(|one| Arc::strong_count(one) > 1 || !one.is_idle());
 }
 
 impl Stream {
-    pub(crate) fn new(context: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Self> {
+    pub(crate) fn new(context: &Arc<Context>, kind: StreamKind, priority: i32) -> Arc<Self> {
         let channel = context.new_channel();
-        if kind == Kind::Blocking {
+        if kind == StreamKind::Blocking {
             let mut blocking = lock(&context.blocking);
             forget_destroyed(&mut blocking);
             blocking.push(channel.progress.clone());
@@ -84,22 +84,33 @@ impl Stream {
         if self.is_captured.load(Ordering::Acquire) && capture::add(self, &operation)? {
             return Ok(());
         }
-        self.enqueue(operation.submitted()).map(|_| ())
+        self.enqueue(operation).map(|_| ())
     }
 
-    /// Puts a command into the stream, which is not captured, and returns its number.
+    /// Puts a command into the stream, which is not captured, and returns its number. A refused
+    /// command has no effect.
     pub(crate) fn enqueue(&self, operation: Operation) -> Answer<u64> {
-        if self.kind == Kind::Legacy {
+        if self.kind == StreamKind::Legacy {
             capture::touch_legacy(&self.context)?;
         }
-        let room = operation.room();
+        let cost = operation.cost();
         // This may block, so no lock is held.
-        self.channel.reserve(room)?;
-        if self.kind == Kind::NonBlocking {
-            return self.channel.push(operation, room);
+        self.channel.reserve(cost)?;
+        let pushed = self.push(operation, cost);
+        if pushed.is_err() {
+            self.channel.free(cost);
+        }
+        pushed
+    }
+
+    /// Puts a command behind those of the legacy default stream, or of the streams that synchronize
+    /// with it.
+    fn push(&self, operation: Operation, cost: usize) -> Answer<u64> {
+        if self.kind == StreamKind::NonBlocking {
+            return self.channel.push(operation, cost);
         }
         let mut blocking = lock(&self.context.blocking);
-        if self.kind == Kind::Legacy {
+        if self.kind == StreamKind::Legacy {
             forget_destroyed(&mut blocking);
             for other in blocking.iter() {
                 self.wait_for(other)?;
@@ -107,7 +118,7 @@ impl Stream {
         } else if let Some(legacy) = self.context.known_legacy() {
             self.wait_for(&legacy.channel.progress)?;
         }
-        self.channel.push(operation, room)
+        self.channel.push(operation, cost)
     }
 
     /// An edge of the legacy default stream.
@@ -146,19 +157,19 @@ impl Stream {
         Err(Code::NOT_READY)
     }
 
-    /// What must end before the stream counts as idle. The legacy default stream is idle when those that
-    /// synchronize with it are.
+    /// What must end before the stream counts as idle. The legacy default stream is idle when the
+    /// streams that synchronize with it are idle.
     fn ends(&self) -> Answer<Vec<End>> {
         if self.is_captured.load(Ordering::Acquire) {
             capture::refuse(self)?;
         }
-        if self.kind == Kind::Legacy {
+        if self.kind == StreamKind::Legacy {
             capture::touch_legacy(&self.context)?;
         }
         capture::permit()?;
         let end = |progress: &Arc<Progress>| (progress.clone(), progress.submitted());
         let mut ends = vec![end(&self.channel.progress)];
-        if self.kind == Kind::Legacy {
+        if self.kind == StreamKind::Legacy {
             ends.extend(lock(&self.context.blocking).iter().map(end));
         }
         Ok(ends)

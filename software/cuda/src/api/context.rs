@@ -61,7 +61,8 @@ api! {
         if context.device.is_primary(handle) {
             return Err(Code::INVALID_CONTEXT);
         }
-        let _ = CONTEXTS.remove(handle);
+        // Another thread may have destroyed it meanwhile.
+        CONTEXTS.remove(handle).map_err(|_| Code::CONTEXT_IS_DESTROYED)?;
         if current::handle() == handle {
             current::pop()?;
         }

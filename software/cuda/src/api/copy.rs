@@ -70,7 +70,7 @@ fn enqueue(stream: &Stream, mut copy: Copy) -> Answer<u64> {
 /// Copies in a stream, behind what is there.
 fn copy_in(stream: &Arc<Stream>, copy: Copy) -> Answer {
     // What a graph copies is looked up at its launch.
-    if capture::place(stream)?.is_some() {
+    if capture::position(stream)?.is_some() {
         return stream.submit(Operation::Copy(copy));
     }
     enqueue(stream, copy).map(|_| ())
@@ -85,7 +85,7 @@ fn copy_now(stream: &Stream, copy: Copy) -> Answer {
 /// Fills in a stream.
 fn fill_in(stream: Handle, to: u64, value: Value, count: usize) -> Answer {
     let stream = Stream::find(stream)?;
-    let is_captured = capture::place(&stream)?.is_some();
+    let is_captured = capture::position(&stream)?.is_some();
     let fill = Fill::new(to, value, count)?;
     // What a graph fills is looked up at its launch.
     if !is_captured {

@@ -8,8 +8,12 @@
 use std::ffi::c_char;
 
 use crate::abi::{Out, api};
-use crate::code::Code;
+use crate::code::{Answer, Code};
 use crate::device::{self, attribute, device, devices};
+
+fn uuid(to: &Out<[u8; 16]>, ordinal: i32) -> Answer {
+    to.set(device(ordinal)?.uuid())
+}
 
 api! {
     fn cuInit(flags: u32) {
@@ -46,11 +50,12 @@ api! {
 
     fn cuDeviceGetName(name: Out<u8>, length: i32, ordinal: i32) {
         let full = device(ordinal)?.name();
-        let room = usize::try_from(length).ok().filter(|room| *room > 0);
-        let room = room.ok_or(Code::INVALID_VALUE)?;
+        let capacity = usize::try_from(length).ok().and_then(|length| length.checked_sub(1));
+        let capacity = capacity.ok_or(Code::INVALID_VALUE)?;
         name.require()?;
-        let shown = &full.as_bytes()[..full.len().min(room - 1)];
-        // SAFETY: not null, and the application has room for `length` bytes there.
+        let shown = &full.as_bytes()[..full.len().min(capacity)];
+        // SAFETY: not null, and the application has `length` bytes there, one more than the
+        // capacity.
         unsafe {
             name.pointer().copy_from_nonoverlapping(shown.as_ptr(), shown.len());
             name.pointer().add(shown.len()).write(0);
@@ -58,12 +63,12 @@ api! {
         Ok(())
     }
 
-    fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, ordinal: i32) {
-        uuid.set(device(ordinal)?.uuid())
+    fn cuDeviceGetUuid(to: Out<[u8; 16]>, ordinal: i32) {
+        uuid(&to, ordinal)
     }
 
-    fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, ordinal: i32) {
-        uuid.set(device(ordinal)?.uuid())
+    fn cuDeviceGetUuid_v2(to: Out<[u8; 16]>, ordinal: i32) {
+        uuid(&to, ordinal)
     }
 
     fn cuDeviceGetLuid(_luid: Out<[u8; 8]>, _mask: Out<u32>, ordinal: i32) {

@@ -7,11 +7,17 @@
 
 use super::Handle;
 use crate::abi::{Out, api};
-use crate::code::Code;
+use crate::code::{Answer, Code};
 use crate::current;
 use crate::event::{EVENTS, Event};
 use crate::shared_event::{IpcHandle, SharedEvent};
 use crate::stream::Stream;
+
+/// Milliseconds between two records.
+fn elapsed(start: Handle, end: Handle) -> Answer<f32> {
+    let (start, end) = (Event::find(start)?, Event::find(end)?);
+    Event::elapsed(&start, &end)
+}
 
 api! {
     fn cuEventCreate(to: Out<Handle>, flags: u32) {
@@ -42,13 +48,11 @@ api! {
     }
 
     fn cuEventElapsedTime(milliseconds: Out<f32>, start: Handle, end: Handle) {
-        let (start, end) = (Event::find(start)?, Event::find(end)?);
-        milliseconds.set(Event::elapsed(&start, &end)?)
+        milliseconds.set(elapsed(start, end)?)
     }
 
     fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: Handle, end: Handle) {
-        let (start, end) = (Event::find(start)?, Event::find(end)?);
-        milliseconds.set(Event::elapsed(&start, &end)?)
+        milliseconds.set(elapsed(start, end)?)
     }
 
     fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32) {

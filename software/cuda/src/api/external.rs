@@ -125,10 +125,7 @@ api! {
     ) {
         let stream = Stream::find(stream)?;
         let all = list(&semaphores, &params, count)?.into_iter();
-        let all = all.map(|(semaphore, params)| SignalSemaphore {
-            semaphore,
-            value: params.value,
-        });
+        let all = all.map(|(semaphore, params)| SignalSemaphore::new(semaphore, params.value));
         if Bug::SignalsTooEarly.is_planted() {
             all.for_each(|signal| signal.submitted().run());
             return Ok(());
@@ -147,10 +144,8 @@ api! {
         if all.iter().any(|(_, params)| params.flags != 0) {
             return Err(Code::INVALID_VALUE);
         }
-        let all = all.into_iter().map(|(semaphore, params)| WaitSemaphore {
-            semaphore,
-            value: params.value,
-        });
+        let all = all.into_iter();
+        let all = all.map(|(semaphore, params)| WaitSemaphore::new(semaphore, params.value));
         if Bug::ForgetsExternalWait.is_planted() {
             return Ok(());
         }

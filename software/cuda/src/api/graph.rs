@@ -12,6 +12,7 @@ use super::Handle;
 use crate::abi::{Out, api};
 use crate::code::Code;
 use crate::current;
+use crate::device::require_initialized;
 use crate::graph::{EXECUTABLES, GRAPHS, executable, graph};
 use crate::stream::Stream;
 use crate::user_object::{Kept, USER_OBJECTS, UserObject};
@@ -24,7 +25,8 @@ const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 const MOVE: u32 = 1;
 
-/// The low bits of a node's handle, which have the number of the node. The others have the graph's handle.
+/// The low bits of a node's handle, which have the number of the node. The others have the handle
+/// of the graph.
 const NODE_BITS: u32 = 24;
 
 const fn node(graph: Handle, index: usize) -> Handle {
@@ -33,6 +35,7 @@ const fn node(graph: Handle, index: usize) -> Handle {
 
 api! {
     fn cuGraphCreate(to: Out<Handle>, flags: u32) {
+        require_initialized()?;
         to.require()?;
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
@@ -63,14 +66,14 @@ api! {
         if nodes.pointer().is_null() {
             return count.set(known);
         }
-        let room = count.get()?;
-        for index in 0..room {
+        let capacity = count.get()?;
+        for index in 0..capacity {
             // Handles of what is not there are null.
             let handle = if index < known { node(of, index) } else { 0 };
-            // SAFETY: the application says that there is room for so many handles.
+            // SAFETY: the application says that so many handles fit there.
             unsafe { nodes.pointer().add(index).write_unaligned(handle) };
         }
-        count.set(room.min(known))
+        count.set(capacity.min(known))
     }
 
     fn cuGraphNodeGetType(node: Handle, kind: Out<u32>) {
@@ -80,14 +83,13 @@ api! {
     }
 
     fn cuGraphDestroy(of: Handle) {
-        graph(of)?;
-        GRAPHS.remove(of).map(drop)
+        GRAPHS.remove(of).map(drop).map_err(|_| Code::INVALID_VALUE)
     }
 
     fn cuGraphExecDestroy(graph: Handle) {
-        executable(graph)?;
-        let gone = EXECUTABLES.remove(graph)?;
-        // It may be the last that keeps an object of the application, which a thread of the driver destroys.
+        let gone = EXECUTABLES.remove(graph).map_err(|_| Code::INVALID_VALUE)?;
+        // It may be the last that keeps an object of the application. A thread of the driver
+        // destroys it.
         workers::run(move || drop(gone))
     }
 
@@ -98,6 +100,7 @@ api! {
         references: u32,
         flags: u32,
     ) {
+        require_initialized()?;
         to.require()?;
         let destroy = destroy.ok_or(Code::INVALID_VALUE)?;
         if flags != NO_DESTRUCTOR_SYNC || references == 0 {

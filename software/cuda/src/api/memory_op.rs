@@ -79,7 +79,7 @@ fn one(params: &Params) -> Answer<MemoryOp> {
 
 fn submit(stream: Handle, ops: Vec<MemoryOp>) -> Answer {
     let stream = Stream::find(stream)?;
-    if capture::place(&stream)?.is_none() {
+    if capture::position(&stream)?.is_none() {
         for op in &ops {
             op.check(stream.context.device)?;
         }

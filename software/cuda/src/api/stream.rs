@@ -16,7 +16,7 @@ use crate::current;
 use crate::device::{GREATEST_PRIORITY, require_initialized};
 use crate::host_thread::HostFunction;
 use crate::operation::Operation;
-use crate::stream::{Kind, STREAMS, Stream};
+use crate::stream::{STREAMS, Stream, StreamKind};
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
@@ -25,9 +25,9 @@ fn create(to: &Out<Handle>, flags: u32, priority: i32) -> Answer {
     to.require()?;
     let context = current::context()?;
     let kind = match flags {
-        NON_BLOCKING if Bug::StreamsAreBlocking.is_planted() => Kind::Blocking,
-        0 => Kind::Blocking,
-        NON_BLOCKING => Kind::NonBlocking,
+        NON_BLOCKING if Bug::StreamsAreBlocking.is_planted() => StreamKind::Blocking,
+        0 => StreamKind::Blocking,
+        NON_BLOCKING => StreamKind::NonBlocking,
         _ => return Err(Code::INVALID_VALUE),
     };
     // Priorities beyond the range are taken for its ends.
@@ -82,7 +82,7 @@ api! {
 
     fn cuStreamGetFlags(stream: Handle, flags: Out<u32>) {
         let kind = Stream::find(stream)?.kind;
-        flags.set(if kind == Kind::NonBlocking { NON_BLOCKING } else { 0 })
+        flags.set(if kind == StreamKind::NonBlocking { NON_BLOCKING } else { 0 })
     }
 
     fn cuLaunchHostFunc(

@@ -206,11 +206,40 @@ fn modes_say_whose_calls_are_forbidden() {
 }
 
 #[test]
+fn a_capture_ends_with_its_context() {
+    let context = Context::new();
+    let captured = begin(THREAD_LOCAL);
+    drop(context);
+    let _context = Context::new();
+    // A capture of this thread would forbid it.
+    ok(cuEventQuery(event()));
+    assert_eq!(end(captured), 709);
+}
+
+extern "C" fn destroy(counter: *mut c_void) {
+    // SAFETY: the tests pass a counter that outlives the graphs.
+    unsafe { &*counter.cast::<AtomicU64>() }.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn an_event_keeps_no_graph() {
+    let _context = Context::new();
+    let destroyed = AtomicU64::new(0);
+    let pointer = (&raw const destroyed).cast_mut().cast();
+    let (place, captured) = (event(), begin(RELAXED));
+    let graph = info(captured).1;
+    let object = made(|to| cuUserObjectCreate(to, pointer, destroy, 1, 1));
+    ok(cuGraphRetainUserObject(graph, object, 1, 1));
+    // The event is a node of the graph, and stands for a position in it.
+    ok(cuEventRecordWithFlags(place, captured, 1));
+    ok(cuEventRecord(place, captured));
+    ok(end(captured));
+    ok(cuGraphDestroy(graph));
+    assert_eq!(destroyed.load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn a_graph_keeps_its_user_objects() {
-    extern "C" fn destroy(counter: *mut c_void) {
-        // SAFETY: the test passes a counter that outlives the graphs.
-        unsafe { &*counter.cast::<AtomicU64>() }.fetch_add(1, Ordering::SeqCst);
-    }
     let _context = Context::new();
     let destroyed = AtomicU64::new(0);
     let pointer = (&raw const destroyed).cast_mut().cast();

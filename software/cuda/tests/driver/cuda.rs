@@ -120,6 +120,7 @@ functions! {
         nodes: *mut c_void, count: *mut usize
     );
     cuThreadExchangeStreamCaptureMode(mode: *mut u32);
+    cuGraphCreate(graph: *mut Handle, flags: u32);
     cuGraphInstantiateWithFlags(executable: *mut Handle, graph: Handle, flags: u64);
     cuGraphLaunch(graph: Handle, stream: Handle);
     cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);

@@ -89,6 +89,22 @@ fn binary_semaphores_pair_signals_and_waits() {
 }
 
 #[test]
+fn a_refused_operation_leaves_no_trace() {
+    let _context = Context::new();
+    let (payload, file) = Semaphore::create(Kind::Binary, 0).unwrap();
+    let semaphore = import(BINARY, file.into_raw_fd()).unwrap();
+    let blocking = made(|to| cuStreamCreate(to, 0));
+    // The legacy stream must not be used meanwhile.
+    ok(cuStreamBeginCapture_v2(blocking, 1));
+    assert_eq!(signal(semaphore, 0, 0), 906);
+    assert_eq!(wait(semaphore, 0, 0), 906);
+    assert_eq!(cuStreamEndCapture(blocking, &mut 0), 901);
+    assert_eq!((payload.number_signal(), payload.number_wait()), (1, 1));
+    // It would wait for the operations.
+    ok(cuDestroyExternalSemaphore(semaphore));
+}
+
+#[test]
 fn descriptors_that_are_no_semaphores_stay_open() {
     let _context = Context::new();
     let file: OwnedFd = std::fs::File::open("/proc/self/exe").unwrap().into();

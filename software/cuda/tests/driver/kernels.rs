@@ -1,6 +1,8 @@
 //! Modules, launches and faults.
 
+use std::ffi::c_void;
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cuda::*;
 
@@ -146,6 +148,56 @@ fn the_log_of_the_compiler_tells_why_a_module_is_refused() {
     let (to, at) = (&mut 0, image.as_ptr());
     assert_eq!(cuModuleLoadDataEx(to, at, 0, null(), null_mut()), 218);
     assert_eq!(cuModuleLoadDataEx(to, at, 1, null(), null_mut()), 1);
+}
+
+#[test]
+fn a_destroyed_context_calls_nothing_of_the_application() {
+    let mut child = super::processes::child("kernels::a_graph_faults");
+    super::processes::passes(&child.output().unwrap());
+}
+
+#[test]
+#[ignore = "run by a_destroyed_context_calls_nothing_of_the_application"]
+fn a_graph_faults() {
+    extern "C" fn slow(flags: *mut c_void) {
+        // SAFETY: the test passes flags that outlive the call.
+        let [begun, over, returned] = unsafe { &*flags.cast::<[AtomicU64; 3]>() };
+        begun.store(1, Ordering::SeqCst);
+        while over.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        // A context that does not wait is destroyed meanwhile.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        returned.store(1, Ordering::SeqCst);
+    }
+    let context = Context::new();
+    let flags = [const { AtomicU64::new(0) }; 3];
+    let data = (&raw const flags).cast_mut().cast();
+    let (gate, add) = (Pinned::new(2), function(KERNELS, "add"));
+    let (fork, [captured, left, right]) = (event(), [(); 3].map(|()| stream()));
+    ok(cuStreamBeginCapture_v2(captured, 2));
+    ok(cuEventRecord(fork, captured));
+    ok(cuStreamWaitEvent(left, fork, 0));
+    ok(cuStreamWaitEvent(right, fork, 0));
+    ok(cuLaunchHostFunc(left, slow, data));
+    // It never ends, but with the context.
+    ok(cuStreamWaitValue64_v2(right, gate.address(), 1, 0));
+    ok(cuStreamWaitValue64_v2(captured, gate.address() + 8, 1, 0));
+    ok(launch(add, captured, &[16, 1]));
+    for joined in [left, right] {
+        let join = event();
+        ok(cuEventRecord(join, joined));
+        ok(cuStreamWaitEvent(captured, join, 0));
+    }
+    let graph = made(|to| cuStreamEndCapture(captured, to));
+    let graph = made(|to| cuGraphInstantiateWithFlags(to, graph, 0));
+    ok(cuGraphLaunch(graph, captured));
+    eventually(|| flags[0].load(Ordering::SeqCst) == 1);
+    gate.words()[1].store(1, Ordering::SeqCst);
+    assert_eq!(cuStreamSynchronize(captured), 700);
+    flags[1].store(1, Ordering::SeqCst);
+    ok(cuCtxDestroy_v2(context.0));
+    assert_eq!(flags[2].load(Ordering::SeqCst), 1);
 }
 
 /// A fault is the end of the device for its process.

@@ -78,3 +78,28 @@ fn contexts_come_and_go() {
     ok(cuCtxDestroy_v2(own.0));
     assert_eq!(cuCtxDestroy_v2(own.0), 709);
 }
+
+#[test]
+fn a_context_is_destroyed_once() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    ok(cuInit(0));
+    for _ in 0..2000 {
+        let context = made(|to| cuCtxCreate_v2(to, 0, 0));
+        ok(cuCtxSetCurrent(0));
+        let ready = AtomicUsize::new(0);
+        let destroy = || {
+            // A barrier would wake the threads one after the other.
+            ready.fetch_add(1, Ordering::SeqCst);
+            while ready.load(Ordering::SeqCst) < 2 {
+                std::hint::spin_loop();
+            }
+            cuCtxDestroy_v2(context)
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(destroy);
+            let mut codes = [destroy(), other.join().unwrap()];
+            codes.sort_unstable();
+            assert_eq!(codes, [0, 709]);
+        });
+    }
+}

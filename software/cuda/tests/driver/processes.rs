@@ -69,8 +69,15 @@ fn one_device() {
 #[ignore = "run by settings_choose_and_refuse"]
 fn no_start() {
     assert_eq!(cuInit(0), 1);
-    assert_eq!(cuDeviceGetCount(&mut 0), 3);
-    assert_eq!(cuCtxSynchronize(), 3);
+    for answer in [
+        cuDeviceGetCount(&mut 0),
+        cuDeviceGet(&mut 0, -1),
+        cuCtxSynchronize(),
+        cuGraphCreate(&mut 0, 0),
+        cuUserObjectCreate(&mut 0, std::ptr::null_mut(), sleeps, 1, 1),
+    ] {
+        assert_eq!(answer, 3);
+    }
 }
 
 #[test]
@@ -165,6 +172,41 @@ fn leaves_work_behind() {
     // A child of a process with such threads.
     let status = Command::new("true").status().unwrap();
     assert!(status.success());
+}
+
+#[test]
+fn a_forked_process_is_not_initialized() {
+    passes(&child("processes::forks").output().unwrap());
+}
+
+#[test]
+#[ignore = "run by a_forked_process_is_not_initialized"]
+fn forks() {
+    let _context = Context::new();
+    let stream = stream();
+    ok(cuStreamSynchronize(stream));
+    // SAFETY: the child calls the driver and exits.
+    let status = unsafe {
+        match libc::fork() {
+            0 => {
+                let answers = [cuInit(0), cuStreamQuery(stream), cuCtxSynchronize()];
+                let names = cuGetErrorName(3, &mut std::ptr::null());
+                libc::_exit(if names == 0 && answers == [3; 3] {
+                    77
+                } else {
+                    1
+                });
+            }
+            child => {
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status
+            }
+        }
+    };
+    assert_eq!(libc::WEXITSTATUS(status), 77);
+    // It does not concern its parent.
+    ok(cuStreamQuery(stream));
 }
 
 extern "C" fn sleeps(_: *mut std::ffi::c_void) {
