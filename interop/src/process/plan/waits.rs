@@ -13,7 +13,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{BinaryFd, Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly};
@@ -53,6 +53,9 @@ const GRACE: Duration = Duration::from_millis(200);
 
 /// How long the work before a wait may take, and a signal in the place of the dead. Nobody waits for the thread that does.
 const LONGEST: Duration = Duration::from_secs(60);
+
+/// How often a second device of the GPU is tried to be opened.
+const ATTEMPTS: u32 = 3;
 
 impl Wait {
     fn is_over(&self) -> bool {
@@ -241,26 +244,34 @@ impl Waits {
         }
         let waits = std::mem::take(&mut *lock(&self.submitted));
         fail(&waits, cause);
-        if waits.iter().any(Wait::is_blocked) {
-            // Who cannot signal in any way leaves the queue as it is, and has told why it stands still.
-            let _ = self.release();
+        let (start, mut elsewhere) = (Instant::now(), None);
+        // Once on an H200 a queue stood still after one attempt, for a reason that is not known. A device that cannot
+        // signal at all leaves the queue as it is. The failed count has told why.
+        for attempt in 1.. {
+            if start.elapsed() > LONGEST || !waits.iter().any(Wait::is_blocked) {
+                return;
+            }
+            elsewhere = elsewhere.or_else(|| self.elsewhere());
+            let _ = match &elsewhere {
+                Some((device, semaphore)) => signal(device, semaphore),
+                // Its queue may be the one that waits.
+                None if attempt > ATTEMPTS => signal(&self.device, &self.semaphore),
+                None => Ok(()),
+            };
         }
     }
 
-    /// By a queue that cannot be the one that waits, where that can be had.
-    fn release(&self) -> Result<()> {
+    /// The semaphore on a second device, whose queue cannot be the one that waits.
+    fn elsewhere(&self) -> Option<(Device, BinarySemaphore)> {
         #[cfg(feature = "vulkan")]
-        if let Device::Vulkan(device) = &self.device
-            && let Some(handle) = lock(&self.spare).take()
-            && let Ok(twin) = twin(device)
-        {
-            let twin = Device::Vulkan(twin);
-            let label = self.semaphore.object().label();
-            if let Ok(semaphore) = twin.import_binary(handle, label) {
-                return signal(&twin, &semaphore);
-            }
+        if let Device::Vulkan(device) = &self.device {
+            let twin = Device::Vulkan(twin(device).ok()?);
+            let handle = lock(&self.spare).take()?;
+            let semaphore = twin.import_binary(handle, self.semaphore.object().label());
+            return Some((twin, semaphore.ok()?));
         }
-        signal(&self.device, &self.semaphore)
+        // CUDA streams are never one queue.
+        Some((self.device.clone(), self.semaphore.clone()))
     }
 }
 
