@@ -57,7 +57,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     for reason in suite.left_out() {
         say!("skipped: {reason}");
     }
-    let mut settings = Settings::from_env();
+    let mut settings = Settings::default();
+    if crate::software::is_on() {
+        settings = settings.patient();
+    }
+    settings = settings.or_told();
     if args.validation {
         settings = settings.with_validation();
     }

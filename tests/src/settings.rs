@@ -36,29 +36,46 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same under the Vulkan validation layer. The layer can stall a call for 10 s over its own state of a semaphore
-    /// (`UNASSIGNED-VkSemaphore-state-timeout`), also several times in one case: a case must outwait that.
+    /// The same under the Vulkan validation layer.
     #[must_use]
     pub fn with_validation(self) -> Self {
         Self {
+            validation: true,
+            ..self.patient()
+        }
+    }
+
+    /// The same with at least a minute for what must come.
+    ///
+    /// The validation layer can stall a call for 10 s over its own state of a semaphore
+    /// (`UNASSIGNED-VkSemaphore-state-timeout`), also several times in one case. A chain of some 10 000 steps takes as
+    /// long on drivers in software, where other processes keep the processors busy.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self {
             patience: self.patience.max(Duration::from_secs(60)),
             case_limit: self.case_limit.max(Duration::from_secs(300)),
-            validation: true,
+            ..self
         }
     }
 
     /// What this process was told: the defaults where the environment says nothing.
     #[must_use]
     pub fn from_env() -> Self {
+        Self::default().or_told()
+    }
+
+    /// What this process was told, and `self` where the environment says nothing.
+    #[must_use]
+    pub fn or_told(self) -> Self {
         let time = |name: &str, otherwise: Duration| {
             let told = std::env::var(name).ok().and_then(|text| text.parse().ok());
             told.map_or(otherwise, Duration::from_millis)
         };
-        let default = Self::default();
         Self {
-            patience: time(PATIENCE, default.patience),
-            case_limit: time(CASE_LIMIT, default.case_limit),
-            validation: std::env::var_os(VALIDATION).is_some(),
+            patience: time(PATIENCE, self.patience),
+            case_limit: time(CASE_LIMIT, self.case_limit),
+            validation: self.validation || std::env::var_os(VALIDATION).is_some(),
         }
     }
 

@@ -45,6 +45,12 @@ fn backends(subject: &str) -> String {
     words.collect::<Vec<_>>().join(" -> ")
 }
 
+impl Record {
+    fn is(&self, case: &str, kind: &str) -> bool {
+        self.id == case && backends(&self.subject) == kind
+    }
+}
+
 impl Report {
     /// True if this run has a subject of the same backends.
     #[must_use]
@@ -56,8 +62,8 @@ impl Report {
     }
 
     /// What passed in `recorded` and did not pass in this run, one line for each case and kind of
-    /// subject, in the recorded order. Also the exceptions that are out of date, because their case
-    /// passed.
+    /// subject, in the recorded order. Also the exceptions that are wrong: those whose case passed, and
+    /// those whose case is unknown.
     ///
     /// Subjects are compared by their backends. A case counts as passed where it passed on one
     /// subject of these backends and failed on none. `chosen` says of a recorded subject, case and
@@ -70,22 +76,22 @@ impl Report {
         chosen: impl Fn(&str, &str, &[String]) -> bool,
     ) -> Vec<String> {
         let mut lines = Vec::new();
-        let recorded = recorded.cases.iter();
-        for before in recorded.filter(|record| record.outcome == Ending::Passed) {
+        let passed_before = || {
+            let cases = recorded.cases.iter();
+            cases.filter(|record| record.outcome == Ending::Passed)
+        };
+        for before in passed_before() {
             if !chosen(&before.subject, &before.id, &before.rules) {
                 continue;
             }
             let kind = backends(&before.subject);
-            let now: Vec<&Record> = self
-                .cases
-                .iter()
-                .filter(|record| record.id == before.id && backends(&record.subject) == kind)
-                .collect();
+            let now = self.cases.iter();
+            let now: Vec<_> = now.filter(|now| now.is(&before.id, &kind)).collect();
             let passed = now.iter().any(|record| record.outcome == Ending::Passed)
                 && now.iter().all(|record| record.outcome != Ending::Failed);
             let excepted = exceptions
                 .iter()
-                .find(|known| known.case == before.id && known.backends == kind);
+                .find(|known| before.is(&known.case, &known.backends));
             let line = match (passed, excepted) {
                 (true, None) | (false, Some(_)) => continue,
                 (true, Some(_)) => "passes although it is an exception".into(),
@@ -102,6 +108,12 @@ impl Report {
             let line = format!("{} on {kind}: {line}", before.id);
             if !lines.contains(&line) {
                 lines.push(line);
+            }
+        }
+        for Exception { case, backends, .. } in exceptions {
+            if !passed_before().any(|before| before.is(case, backends)) {
+                let line = "an exception, but it did not pass in the recorded run";
+                lines.push(format!("{case} on {backends}: {line}"));
             }
         }
         lines
@@ -150,8 +162,10 @@ mod tests {
             ("excepted", "cuda Small 1", Ending::Skipped),
             ("out.of.date", "cuda Small 1", Ending::Passed),
         ]);
-        let exceptions =
-            exceptions("# a comment\n\nexcepted | cuda | why\nout.of.date | cuda | why").unwrap();
+        let exceptions = exceptions(
+            "# a comment\n\nexcepted | cuda | why\nout.of.date | cuda | why\nmisspelt | cuda | why",
+        )
+        .unwrap();
         let behind = now.behind(&recorded, &exceptions, |subject, _, _| {
             subject.contains("cuda")
         });
@@ -162,6 +176,7 @@ mod tests {
                 "failed.on.one on cuda: a reason",
                 "not.there on cuda: was not run",
                 "out.of.date on cuda: passes although it is an exception",
+                "misspelt on cuda: an exception, but it did not pass in the recorded run",
             ]
         );
     }
