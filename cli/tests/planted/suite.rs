@@ -157,7 +157,7 @@ pub(crate) fn run(
         .env("SYNCLINE_PATIENCE_MS", patience.as_millis().to_string())
         .env(
             "SYNCLINE_CASE_LIMIT_MS",
-            (20 * patience).as_millis().to_string(),
+            (6 * patience).as_millis().to_string(),
         );
     let output = output(&mut command)?;
     let report = std::fs::read_to_string(&file);

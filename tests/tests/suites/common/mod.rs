@@ -46,8 +46,8 @@ pub(crate) fn run(
         }
     }
     let mut arguments = arguments.clone();
-    // More subjects at once would share the cores that their software drivers need.
-    arguments.test_threads = arguments.test_threads.or(Some(2));
+    // Cases wait much of the time. More subjects at once would share the cores that their software drivers need.
+    arguments.test_threads = arguments.test_threads.or(Some(4));
     let conclusion = libtest_mimic::run(&arguments, trials);
     let mut passed = !conclusion.has_failed();
     if arguments.list {
