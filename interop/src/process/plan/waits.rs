@@ -54,8 +54,9 @@ const GRACE: Duration = Duration::from_millis(200);
 /// How long the work before a wait may take, and a signal in the place of the dead. Nobody waits for the thread that does.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How often a second device of the GPU is tried to be opened.
-const ATTEMPTS: u32 = 3;
+/// How often a second device of the GPU is tried to be opened, once in each [`GRACE`]. The driver may be busy with the
+/// end of the dead process.
+const ATTEMPTS: u32 = 20;
 
 impl Wait {
     fn is_over(&self) -> bool {
@@ -245,8 +246,7 @@ impl Waits {
         let waits = std::mem::take(&mut *lock(&self.submitted));
         fail(&waits, cause);
         let (start, mut elsewhere) = (Instant::now(), None);
-        // Once on an H200 a queue stood still after one attempt, for a reason that is not known. A device that cannot
-        // signal at all leaves the queue as it is. The failed count has told why.
+        // A device that cannot signal at all leaves the queue as it is. The failed count has told why.
         for attempt in 1.. {
             if start.elapsed() > LONGEST || !waits.iter().any(Wait::is_blocked) {
                 return;
