@@ -214,8 +214,9 @@ impl Waits {
         self.lost.get().map_or(Ok(()), |cause| Err(cause.clone()))
     }
 
-    /// Whoever signals is dead: nobody begins to wait from here on, fences for what has not come fail, and a queue that stands still is let go by one signal, made on
-    /// a thread of its own.
+    /// The signalling process is dead. New waits are refused from here on, and fences for what has not come fail.
+    ///
+    /// A queue that stands still is released by a signal, made on a thread of its own, and again until the queue goes on.
     pub(super) fn lose(self: &Arc<Self>, cause: &Error) {
         if self.lost.set(cause.clone()).is_err() {
             return;
