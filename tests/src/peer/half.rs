@@ -25,6 +25,8 @@ pub(super) const WATCHED: Duration = Duration::from_millis(50);
 pub(super) const LATE: Duration = Duration::from_millis(30);
 /// For so long what does not fit together is tried.
 pub(super) const SOON: Duration = Duration::from_millis(300);
+/// How long a plan is tried that the other process mostly cannot carry out.
+const IN_VAIN: Duration = Duration::from_secs(10);
 
 /// One of two processes: its device, and what it has made.
 pub struct Half {
@@ -198,13 +200,17 @@ impl Half {
                     Err(error) => Stop::fail(error.to_string()),
                 }
             }
-            "make" | "hurry" if Bug::CarriesNothingOut.is_planted() => done,
-            "make" | "hurry" => {
+            "make" | "hurry" | "attempt" if Bug::CarriesNothingOut.is_planted() => done,
+            "make" | "hurry" | "attempt" => {
                 if Bug::KeepsDescriptors.is_planted() {
                     let kept = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0);
                     std::mem::forget(kept);
                 }
-                let timeout = if what == "make" { patience() } else { SOON };
+                let timeout = match what {
+                    "make" => patience(),
+                    "attempt" => patience().min(IN_VAIN),
+                    _ => SOON,
+                };
                 let made = self.make(label, value()?, timeout)??;
                 self.lines.push((label.into(), made));
                 done

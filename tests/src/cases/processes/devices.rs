@@ -23,9 +23,8 @@ fn lost(told: Result<String, Stop>) -> Verdict {
 fn before(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, _| {
         scene.by(Side::Signaller, "break")?;
-        let make = "make frames 0";
-        scene.peer().tell(make)?;
-        let taken = scene.by(Side::Waiter, make);
+        scene.peer().tell("make frames 0")?;
+        let taken = scene.by(Side::Waiter, "attempt frames 0");
         let made = scene.peer().hear();
         if made.is_err() {
             lost(made)?;
