@@ -170,8 +170,8 @@ impl Connections {
 mod tests {
     use super::*;
 
-    #[test]
-    fn nodes_of_a_launch_hold_up_what_comes_behind_it_but_not_each_other() {
+    /// Two connections of a sound context.
+    fn two_connections() -> (Connections, Life) {
         static FAULT: AtomicU32 = AtomicU32::new(0);
         let life = Life {
             fault: &FAULT,
@@ -181,6 +181,12 @@ mod tests {
             count: 2,
             ..Connections::new()
         };
+        (connections, life)
+    }
+
+    #[test]
+    fn nodes_of_a_launch_hold_up_what_comes_behind_it_but_not_each_other() {
+        let (connections, life) = two_connections();
         let (launch, behind) = (connections.ticket(), connections.ticket());
         // A wait is parked as it passes: there is no time between in which another passes.
         for node in 0..3 {
@@ -199,15 +205,7 @@ mod tests {
 
     #[test]
     fn a_command_is_held_up_by_earlier_waits_alone() {
-        static FAULT: AtomicU32 = AtomicU32::new(0);
-        let life = Life {
-            fault: &FAULT,
-            ended: AtomicBool::new(false),
-        };
-        let connections = Connections {
-            count: 2,
-            ..Connections::new()
-        };
+        let (connections, life) = two_connections();
         let tickets = [(); 4].map(|()| connections.ticket());
         connections.park(tickets[1]);
         connections.park(tickets[2]);
