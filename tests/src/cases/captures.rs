@@ -86,25 +86,27 @@ fn done(call: &str, result: sys::CUresult) -> Verdict {
     Ok(())
 }
 
-/// A capture that has begun. One that is dropped is ended.
-struct Capture {
+/// A capture that has begun. One that is dropped is ended. Both happen under the stream's guard (F7).
+struct Capture<'q> {
+    queue: &'q cuda::Queue,
     stream: sys::CUstream,
     ended: bool,
 }
 
-impl Capture {
-    fn begin(queue: &cuda::Queue) -> Result<Self, Stop> {
+impl<'q> Capture<'q> {
+    fn begin(queue: &'q cuda::Queue) -> Result<Self, Stop> {
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         Self::begin_in(queue, mode)
     }
 
-    fn begin_in(queue: &cuda::Queue, mode: sys::CUstreamCaptureMode) -> Result<Self, Stop> {
-        let stream = queue.stream().raw();
+    fn begin_in(queue: &'q cuda::Queue, mode: sys::CUstreamCaptureMode) -> Result<Self, Stop> {
+        let guard = queue.stream();
         // SAFETY: a live stream.
-        let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
+        let begun = unsafe { sys::cuStreamBeginCapture_v2(guard.raw(), mode) };
         done("cuStreamBeginCapture", begun)?;
         Ok(Self {
-            stream,
+            queue,
+            stream: guard.raw(),
             ended: false,
         })
     }
@@ -113,8 +115,10 @@ impl Capture {
     fn end(mut self) -> Result<Graph, Stop> {
         self.ended = true;
         let (mut graph, mut executable) = (null_mut(), null_mut());
+        let guard = self.queue.stream();
         // SAFETY: this thread began it; writes one handle.
-        let ended = unsafe { sys::cuStreamEndCapture(self.stream, &raw mut graph) };
+        let ended = unsafe { sys::cuStreamEndCapture(guard.raw(), &raw mut graph) };
+        drop(guard);
         done(
             "cuStreamEndCapture, of a capture that was to stay whole,",
             ended,
@@ -128,12 +132,13 @@ impl Capture {
     }
 }
 
-impl Drop for Capture {
+impl Drop for Capture<'_> {
     fn drop(&mut self) {
         if !self.ended {
             let mut graph = null_mut();
+            let guard = self.queue.stream();
             // SAFETY: this thread began it; writes one handle, or none.
-            let ended = unsafe { sys::cuStreamEndCapture(self.stream, &raw mut graph) };
+            let ended = unsafe { sys::cuStreamEndCapture(guard.raw(), &raw mut graph) };
             if ended == sys::CUresult::CUDA_SUCCESS && !graph.is_null() {
                 // SAFETY: just made.
                 let _ = unsafe { sys::cuGraphDestroy(graph) };

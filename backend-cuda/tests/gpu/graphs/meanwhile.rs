@@ -143,9 +143,9 @@ fn a_capture_that_work_leaves_open_is_refused() {
             matches!(refused, Err(Error::Capturing { .. })),
             "{refused:?}"
         );
-        let stream = queue.stream().raw();
-        set(stream, &words, 3);
-        let nodes = Recording { stream }.end_counting();
+        let recording = Recording::begun(&queue);
+        set(recording.stream, &words, 3);
+        let nodes = recording.end_counting();
         assert_eq!(nodes, 1, "traced: {traced}");
         queue.submit(&[], |_| Ok(()), &[done.signal_at(1)]).unwrap();
         done.at(1).wait(LIMIT).unwrap();
@@ -265,14 +265,9 @@ fn beside_captures(
             assert!(begun.elapsed() < LIMIT, "nothing is put into the stream");
             // For a thread that waits for the stream.
             std::thread::sleep(Duration::from_micros(20));
-            let guard = queue.stream();
-            let stream = guard.raw();
-            // SAFETY: a live stream.
-            ok(unsafe { sys::cuStreamBeginCapture_v2(stream, RELAXED) });
-            drop(guard);
+            let recording = Recording::begin(queue, RELAXED);
             std::thread::sleep(Duration::from_micros(50));
-            let _guard = queue.stream();
-            let nodes = Recording { stream }.end_counting();
+            let nodes = recording.end_counting();
             assert_eq!(nodes, 0, "nodes are in a capture");
         }
         drop(ends);
@@ -294,7 +289,7 @@ fn a_queue_may_go_before_its_capture_ends() {
         device.queue(QueueKind::Compute, "joins").unwrap(),
     );
     let (place, back) = (device.fence("place"), device.fence("back"));
-    let recording = Recording::begin(&queue, THREAD_LOCAL);
+    Recording::begin(&queue, THREAD_LOCAL);
     queue.record(&place).unwrap();
     drop(queue);
     joins.wait(&place).unwrap();
@@ -302,5 +297,5 @@ fn a_queue_may_go_before_its_capture_ends() {
     // SAFETY: as above.
     let again = unsafe { device.adopt_stream(&stream, "captured") }.unwrap();
     again.wait(&back).unwrap();
-    drop(recording.end());
+    drop(Recording::begun(&again).end());
 }

@@ -75,23 +75,33 @@ impl Setup {
     }
 }
 
-/// A capture that begins now on the queue's stream.
-pub(crate) struct Recording {
+/// A capture of a queue's stream. It begins and ends under the stream's guard: otherwise a held submission could come
+/// in between on another thread.
+pub(crate) struct Recording<'q> {
+    queue: &'q Queue,
     pub(crate) stream: sys::CUstream,
 }
 
-impl Recording {
-    pub(crate) fn begin(queue: &Queue, mode: sys::CUstreamCaptureMode) -> Self {
-        let stream = queue.stream().raw();
+impl<'q> Recording<'q> {
+    pub(crate) fn begin(queue: &'q Queue, mode: sys::CUstreamCaptureMode) -> Self {
+        let guard = queue.stream();
         // SAFETY: a live stream.
-        ok(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) });
-        Self { stream }
+        ok(unsafe { sys::cuStreamBeginCapture_v2(guard.raw(), mode) });
+        Self::begun(queue)
+    }
+
+    /// One that has begun on the queue's stream.
+    pub(crate) fn begun(queue: &'q Queue) -> Self {
+        let stream = queue.stream().raw();
+        Self { queue, stream }
     }
 
     pub(crate) fn try_end(self) -> Result<Graph, sys::CUresult> {
         let mut graph = null_mut();
+        let guard = self.queue.stream();
         // SAFETY: this thread began it; writes one handle.
-        let ended = unsafe { sys::cuStreamEndCapture(self.stream, &raw mut graph) };
+        let ended = unsafe { sys::cuStreamEndCapture(guard.raw(), &raw mut graph) };
+        drop(guard);
         if ended != sys::CUresult::CUDA_SUCCESS {
             return Err(ended);
         }
@@ -110,9 +120,10 @@ impl Recording {
     /// How many nodes were captured.
     pub(crate) fn end_counting(self) -> usize {
         let (mut graph, mut nodes) = (null_mut(), 0);
+        let guard = self.queue.stream();
         // SAFETY: this thread began it, and nobody else has the graph; writes one handle and one number.
         unsafe {
-            ok(sys::cuStreamEndCapture(self.stream, &raw mut graph));
+            ok(sys::cuStreamEndCapture(guard.raw(), &raw mut graph));
             ok(sys::cuGraphGetNodes(graph, null_mut(), &raw mut nodes));
             ok(sys::cuGraphDestroy(graph));
         }
