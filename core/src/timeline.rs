@@ -146,6 +146,9 @@ impl Timeline {
 
     /// Signals `value` from the host, and releases what was held for it, on this thread.
     ///
+    /// Blocks for a moment, a second at most, where several devices have the timeline and a value below is signalled
+    /// but not yet visible to the host.
+    ///
     /// # Errors
     /// [`Error::SignalNotAboveReached`], [`Error::SignalOverlapsClaim`] or [`Error::ValueOutOfRange`],
     /// with the numbers and nothing changed; [`Error::Failed`]; a driver error, which fails the timeline.

@@ -1,6 +1,7 @@
 //! Who signals what: claims, their way to the driver, and signals from the host.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::claims::Claims;
 use super::{Interval, Shared, State, promotion};
@@ -8,6 +9,11 @@ use crate::backend::ByEngine;
 use crate::error::{Error, Object, Result};
 use crate::run::{PutOff, wake_all};
 use crate::sync::Ordering;
+use crate::wait::wait_stage;
+use crate::waiters::Stage;
+
+/// A device has made what it has signalled visible long before.
+const SHOWS_UNTIL: Duration = Duration::from_secs(1);
 
 impl Shared {
     pub(crate) fn add_raw_claim(&self) {
@@ -182,12 +188,28 @@ impl Shared {
     }
 
     #[cold]
-    fn signal_with_the_lock(&self, value: u64) -> Result<()> {
+    fn signal_with_the_lock(self: &Arc<Self>, value: u64) -> Result<()> {
         if self.counts_here && !self.tells_ahead() {
             return self.signal_here(value);
         }
         self.refresh();
+        self.wait_for_what_shows(value);
         self.signal_in_order(value, || self.claim_next(value))
+    }
+
+    /// Waits until what the counter shows below `value` is reached (Q9): a moment passes until the memory behind it is
+    /// visible. The caller may have heard of it by another timeline, and would be refused without reason.
+    fn wait_for_what_shows(self: &Arc<Self>, value: u64) {
+        if self.others.is_empty() || self.pending() == self.reached() {
+            return;
+        }
+        if let Ok(Some(shows)) = self.home().poll()
+            && self.reached() < shows
+            && shows < value
+        {
+            // Where it does not become visible the signal is refused, or the timeline has failed.
+            let _ = wait_stage(self, shows, Stage::Reached, SHOWS_UNTIL);
+        }
     }
 
     /// Claims `value` for a signal of the host, which comes next.

@@ -9,6 +9,8 @@ use std::time::Duration;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _};
 use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline};
 
+use crate::words::Words;
+
 /// A counter on the host, or one that only a device sees.
 struct Counter {
     readable: bool,
@@ -107,6 +109,44 @@ fn only_who_wants_a_value_has_the_other_device_asked() {
     assert_eq!(line.value().unwrap(), 4);
     of[VISIBLE].store(5, Ordering::Relaxed);
     assert!(line.at(5).is_reached().unwrap());
+}
+
+/// Q9: by another timeline the host may hear of a value that does not count here yet. What it signals then is not refused, but
+/// waits until that value counts.
+#[test]
+fn a_signal_waits_until_what_the_counter_shows_is_visible() {
+    let (words, counter, shared) = (
+        Arc::new(Words::default()),
+        Arc::default(),
+        Shared::default(),
+    );
+    let ports = [
+        words.port(DeviceId::new(), Arc::clone(&counter)),
+        Attachment::new(DeviceId::new(), 0, Other(shared.clone())),
+    ];
+    let line = Timeline::new("line", 0, |_| Ok(ports.into_iter().collect())).unwrap();
+    let mut claim = line.claim(5, 0).unwrap();
+    claim.submitted().unwrap();
+    drop(claim);
+    // Neither reached nor shown: the signal would come in between.
+    let refused = line.signal(6);
+    assert!(
+        matches!(refused, Err(Error::SignalOverlapsClaim { .. })),
+        "{refused:?}"
+    );
+    counter.store(5, Ordering::SeqCst);
+    assert_eq!(line.value().unwrap(), 0);
+    let asked = || shared.0[ASKED].load(Ordering::Relaxed);
+    let before = asked();
+    std::thread::scope(|scope| {
+        let signals = scope.spawn(|| line.signal(6));
+        while asked() < before + 3 && !signals.is_finished() {
+            std::thread::yield_now();
+        }
+        shared.0[VISIBLE].store(5, Ordering::Relaxed);
+        signals.join().unwrap().unwrap();
+    });
+    assert_eq!(line.value().unwrap(), 6);
 }
 
 /// A counter that has its own value signalled backwards is no counter any more, whatever driver is behind it.
