@@ -1,5 +1,6 @@
 //! The same frames by two processes: one simulates, one shades and reads them. Timelines that both have are their only order.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Needs, Party, Plan};
 use syncline::process::{Disagreement, Endpoint};
 use syncline::{
-    Device, Memory, Point, Queue, QueueKind, Recorder, Result, SharedWords, SignalOnly, Timeline,
-    WaitOnly, host,
+    Device, KeptPoint, Memory, Point, Queue, QueueKind, Recorder, Result, SharedWords, SignalOnly,
+    Timeline, WaitOnly, host,
 };
 
 use super::stage::{Consumer, Producer};
@@ -319,23 +320,29 @@ impl Consuming {
         synchronized: bool,
         mut take: impl FnMut(u32, &[u32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut read = |frame: u32| -> Result<(), E> {
+        let mut signalled = VecDeque::new();
+        let mut read = |frame: u32, signalled: Option<KeptPoint>| -> Result<(), E> {
             self.shaded.at(number(frame)).wait(TIMEOUT)?;
+            // What is told of the frame from here on, the other process knows, too: whatever becomes of this one.
+            if let Some(signalled) = signalled {
+                signalled.point().wait(TIMEOUT)?;
+            }
             take(frame, &pixels(&self.readbacks, frame))
         };
         for frame in 0..frames {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
-                read(oldest)?;
+                read(oldest, signalled.pop_front())?;
             }
-            self.submit(frame, synchronized)?;
+            signalled.push_back(self.submit(frame, synchronized)?);
         }
         for frame in frames.saturating_sub(READBACKS as u32)..frames {
-            read(frame)?;
+            read(frame, signalled.pop_front())?;
         }
         Ok(())
     }
 
-    fn submit(&self, frame: u32, synchronized: bool) -> Result<()> {
+    /// The end of the submission that signals `consumed`: once it is reached, the other process has been told.
+    fn submit(&self, frame: u32, synchronized: bool) -> Result<KeptPoint> {
         let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
         let stage = self.stage.clone();
         let record = move |recorder: &mut Recorder<'_>| stage.record(recorder, slot, readback);
@@ -343,8 +350,8 @@ impl Consuming {
         let consumed = self.consumed.signal_at(number(frame));
         let shaded = self.shaded.signal_at(number(frame));
         let Some(relay) = &self.relay else {
-            self.queue.submit(&[ready], record, &[consumed, shaded])?;
-            return Ok(());
+            let sent = self.queue.submit(&[ready], record, &[consumed, shaded])?;
+            return Ok(sent.end().keep());
         };
         let (from, to) = (relay.words[slot].clone(), relay.slots[slot].clone());
         let carry = move |recorder: &mut host::Recorder<'_>| {
@@ -353,12 +360,13 @@ impl Consuming {
         };
         let emptied = relay.emptied.at(before(frame));
         let filled = relay.filled.signal_at(number(frame));
-        relay
+        let sent = relay
             .worker
             .submit(&[ready, emptied], carry, &[filled, consumed])?;
+        let signalled = sent.end().keep();
         let filled = relay.filled.at(number(frame));
         let emptied = relay.emptied.signal_at(number(frame));
         self.queue.submit(&[filled], record, &[shaded, emptied])?;
-        Ok(())
+        Ok(signalled)
     }
 }
