@@ -738,18 +738,25 @@ fn events_and_the_clock_agree() {
     for _ in 0..50 {
         let clocked = ["start", "end"].map(|name| setup.device.clocked_fence(name).unwrap());
         let timed = ["start", "end"].map(|name| setup.device.timed_fence(name));
+        let before = HostClock::Monotonic.now();
         queue.record(&clocked[0]).unwrap();
         queue.record(&timed[0]).unwrap();
         setup.launch(&queue, &setup.delay, [1, 1], 2_000_000);
         queue.record(&timed[1]).unwrap();
         queue.record(&clocked[1]).unwrap();
         queue.idle(LIMIT).unwrap();
+        let on_the_host = HostClock::Monotonic.now() - before;
         let by_events = timed[1].elapsed_since(&timed[0]).unwrap();
         let by_the_clock = clocked[1].elapsed_since(&clocked[0]).unwrap();
         // The clocked ones stand outside; an event's milliseconds are a float's.
         assert!(
             by_the_clock >= by_events - 1_000,
             "{by_the_clock} ns around {by_events} ns"
+        );
+        // All of it happens between two looks at the host's clock. Each device time is rounded, to a microsecond at most.
+        assert!(
+            by_the_clock <= on_the_host + 2_000,
+            "{by_the_clock} ns within {on_the_host} ns"
         );
         apart.push((by_the_clock - by_events).unsigned_abs());
         let mixed = clocked[1].elapsed_since(&timed[0]);

@@ -320,28 +320,25 @@ impl Consuming {
         synchronized: bool,
         mut take: impl FnMut(u32, &[u32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut signalled = VecDeque::new();
-        let mut read = |frame: u32, signalled: Option<KeptPoint>| -> Result<(), E> {
+        let mut sent = VecDeque::with_capacity(READBACKS);
+        let mut read = |(frame, signalled): (u32, KeptPoint)| -> Result<(), E> {
             self.shaded.at(number(frame)).wait(TIMEOUT)?;
-            // What is told of the frame from here on, the other process knows, too: whatever becomes of this one.
-            if let Some(signalled) = signalled {
-                signalled.point().wait(TIMEOUT)?;
-            }
+            // The producer knows of the frame before this process reports it, even if this one is killed next.
+            signalled.point().wait(TIMEOUT)?;
             take(frame, &pixels(&self.readbacks, frame))
         };
         for frame in 0..frames {
-            if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
-                read(oldest, signalled.pop_front())?;
+            if sent.len() == READBACKS
+                && let Some(oldest) = sent.pop_front()
+            {
+                read(oldest)?;
             }
-            signalled.push_back(self.submit(frame, synchronized)?);
+            sent.push_back((frame, self.submit(frame, synchronized)?));
         }
-        for frame in frames.saturating_sub(READBACKS as u32)..frames {
-            read(frame, signalled.pop_front())?;
-        }
-        Ok(())
+        sent.into_iter().try_for_each(read)
     }
 
-    /// The end of the submission that signals `consumed`: once it is reached, the other process has been told.
+    /// The end of the submission that signals `consumed`. Once it is reached, the producer has been told.
     fn submit(&self, frame: u32, synchronized: bool) -> Result<KeptPoint> {
         let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
         let stage = self.stage.clone();

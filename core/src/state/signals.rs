@@ -12,7 +12,7 @@ use crate::sync::Ordering;
 use crate::wait::wait_stage;
 use crate::waiters::Stage;
 
-/// A device has made what it has signalled visible long before.
+/// The longest wait for memory behind a value that a counter shows. It takes a device microseconds.
 const SHOWS_UNTIL: Duration = Duration::from_secs(1);
 
 impl Shared {
@@ -197,8 +197,10 @@ impl Shared {
         self.signal_in_order(value, || self.claim_next(value))
     }
 
-    /// Waits until what the counter shows below `value` is reached (Q9): a moment passes until the memory behind it is
-    /// visible. The caller may have heard of it by another timeline, and would be refused without reason.
+    /// Waits until the value that the counter shows counts as reached, if that value is below `value` (Q9).
+    ///
+    /// The memory behind it becomes visible a moment later. The application may know the value already, from another
+    /// timeline, and its signal would be refused without reason.
     fn wait_for_what_shows(self: &Arc<Self>, value: u64) {
         if self.others.is_empty() || self.pending() == self.reached() {
             return;
