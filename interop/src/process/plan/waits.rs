@@ -11,6 +11,8 @@
 )]
 
 use std::fmt;
+#[cfg(feature = "vulkan")]
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +20,8 @@ use std::time::{Duration, Instant};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{BinaryFd, Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly};
 
+#[cfg(feature = "vulkan")]
+use super::parts::duplicate;
 use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
 #[cfg(feature = "vulkan")]
@@ -27,9 +31,9 @@ use crate::vulkan;
 pub(crate) struct Waits {
     semaphore: BinarySemaphore,
     device: Device,
-    /// For a second device of the GPU, where the first may have no other queue than that which waits: Vulkan's.
+    /// Another handle of the semaphore, to import it into a second `VkDevice`. None for CUDA, where none is needed.
     #[cfg_attr(not(feature = "vulkan"), allow(dead_code))]
-    spare: Mutex<Option<BinaryFd>>,
+    spare: Option<BinaryFd>,
     /// Where fences have signals consumed; made when first needed.
     consumer: Mutex<Option<Queue>>,
     /// Calls that are about to submit a wait.
@@ -40,6 +44,7 @@ pub(crate) struct Waits {
 
 /// One that a queue has been given.
 struct Wait {
+    place: Place,
     /// What the queue had before.
     before: KeptPoint,
     end: KeptPoint,
@@ -54,9 +59,19 @@ const GRACE: Duration = Duration::from_millis(200);
 /// How long the work before a wait may take, and a signal in the place of the dead. Nobody waits for the thread that does.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How often a second device of the GPU is tried to be opened, once in each [`GRACE`]. The driver may be busy with the
-/// end of the dead process.
-const ATTEMPTS: u32 = 20;
+/// How long a signal may take on another queue of the waiting device. That queue may have other work, which waits in turn.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// What a queue runs on: family and index of its `VkQueue`. None for CUDA, whose streams never share one.
+type Place = Option<(u32, u32)>;
+
+fn place(queue: &Queue) -> Place {
+    match queue {
+        #[cfg(feature = "vulkan")]
+        Queue::Vulkan(queue) => Some((queue.family(), queue.index())),
+        _ => None,
+    }
+}
 
 impl Wait {
     fn is_over(&self) -> bool {
@@ -110,7 +125,7 @@ impl Waits {
         Ok(Self {
             semaphore: semaphore.clone(),
             device: device.clone(),
-            spare: Mutex::new(spare),
+            spare,
             consumer: Mutex::default(),
             beginning: AtomicUsize::new(0),
             submitted: Mutex::default(),
@@ -192,6 +207,7 @@ impl Waits {
         let signal = consumed.as_ref().map(|consumed| consumed.signal_at(1));
         let end = queue.submit(&[], work, signal.as_slice())?.end().keep();
         self.keep(Wait {
+            place: place(queue),
             before,
             end,
             consumed,
@@ -246,33 +262,65 @@ impl Waits {
         }
         let waits = std::mem::take(&mut *lock(&self.submitted));
         fail(&waits, cause);
-        let (start, mut elsewhere) = (Instant::now(), None);
-        // A device that cannot signal at all leaves the queue as it is. The failed count has told why.
-        for attempt in 1.. {
+        let start = Instant::now();
+        let mut twin = None;
+        for attempt in 0.. {
             if start.elapsed() > LONGEST || !waits.iter().any(Wait::is_blocked) {
                 return;
             }
-            elsewhere = elsewhere.or_else(|| self.elsewhere());
-            let _ = match &elsewhere {
-                Some((device, semaphore)) => signal(device, semaphore),
-                // Its queue may be the one that waits.
-                None if attempt > ATTEMPTS => signal(&self.device, &self.semaphore),
-                None => Ok(()),
+            // What fails is tried again: the driver may be busy with the end of the dead process. If nothing ever succeeds
+            // the queue stays as it is, and the failed count has told why.
+            let another = (attempt == 0).then(|| self.another_queue(&waits)).flatten();
+            let _ = match another {
+                Some(queue) => signal(&queue, &self.semaphore, SHORT),
+                None => self.signal_by_twin(&mut twin),
             };
         }
     }
 
-    /// The semaphore on a second device, whose queue cannot be the one that waits.
-    fn elsewhere(&self) -> Option<(Device, BinarySemaphore)> {
-        #[cfg(feature = "vulkan")]
-        if let Device::Vulkan(device) = &self.device {
-            let twin = Device::Vulkan(twin(device).ok()?);
-            let handle = lock(&self.spare).take()?;
-            let semaphore = twin.import_binary(handle, self.semaphore.object().label());
-            return Some((twin, semaphore.ok()?));
+    /// A queue of the same device that runs on something else than those that wait.
+    fn another_queue(&self, waits: &[Wait]) -> Option<Queue> {
+        let kinds = [QueueKind::Compute, QueueKind::Transfer, QueueKind::Graphics];
+        let mut queues = kinds
+            .into_iter()
+            .filter_map(|kind| self.device.queue(kind, "release").ok());
+        queues.find(|queue| {
+            let place = place(queue);
+            place.is_none() || waits.iter().all(|wait| wait.place != place)
+        })
+    }
+
+    /// Signals on a second device of the same GPU, which is opened at the first call: a device may have one `VkQueue`
+    /// only. To open one has been seen to take eight seconds while others used the GPU.
+    fn signal_by_twin(&self, twin: &mut Option<(Queue, BinarySemaphore)>) -> Result<()> {
+        if twin.is_none() {
+            *twin = self.twin()?;
         }
-        // CUDA streams are never one queue.
-        Some((self.device.clone(), self.semaphore.clone()))
+        match &*twin {
+            Some((queue, semaphore)) => signal(queue, semaphore, LONGEST),
+            None => signal(
+                &self.device.queue(QueueKind::Compute, "release")?,
+                &self.semaphore,
+                LONGEST,
+            ),
+        }
+    }
+
+    /// A queue of a second device, with the semaphore imported there. None for CUDA.
+    fn twin(&self) -> Result<Option<(Queue, BinarySemaphore)>> {
+        #[cfg(feature = "vulkan")]
+        if let (Device::Vulkan(device), Some(spare)) = (&self.device, &self.spare) {
+            let twin = Device::Vulkan(twin(device)?);
+            let fd = duplicate(spare.as_fd(), syncline_core::HandleKind::BinaryOpaqueFd)?;
+            // SAFETY: another handle of the same semaphore.
+            let handle = unsafe { BinaryFd::from_fd(fd, spare.origin().clone()) };
+            let semaphore = twin.import_binary(handle, self.semaphore.object().label())?;
+            return Ok(Some((
+                twin.queue(QueueKind::Compute, "release")?,
+                semaphore,
+            )));
+        }
+        Ok(None)
     }
 }
 
@@ -287,18 +335,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One signal, by a queue of its own.
-fn signal(device: &Device, semaphore: &BinarySemaphore) -> Result<()> {
-    let queue = device.queue(QueueKind::Compute, "release")?;
+/// One signal, which has `limit` to be made.
+fn signal(queue: &Queue, semaphore: &BinarySemaphore, limit: Duration) -> Result<()> {
     let signals = semaphore.clone();
     let work = move |recorder: &mut Recorder<'_>| {
-        // SAFETY: a wait for it stands at the head of its queue, and has not come through for long: so it is unsignalled, unless the GPU has not come to that wait. Who
-        // had a signal pending is dead, and its work with it, as drivers end that before the process counts as dead. Where either is not so it is signalled twice,
-        // which drivers take for once, and nobody waits for a second signal: all begin to wait through here, and it is lost.
+        // SAFETY: a wait for it stands at the head of its queue, and has not come through for long: so it is unsignalled,
+        // unless the GPU has not come to that wait. Who had a signal pending is dead, and its work with it, as drivers end
+        // that before the process counts as dead. Where either is not so it is signalled twice, which drivers take for
+        // once, and nobody waits for a second signal: all begin to wait through here, and it is lost.
         unsafe { recorder.signal_semaphore(&signals) }
     };
     queue.submit(&[], work, &[])?;
-    queue.idle(LONGEST)
+    queue.idle(limit)
 }
 
 /// The GPU once more.
