@@ -28,42 +28,20 @@ impl Device {
     /// driver than the one of [`Driver::load`]; a driver error.
     pub fn adopt(context: &Arc<CudaContext>) -> Result<Self> {
         // SAFETY: cudarc's context lives as long as its handle, which is kept.
-        unsafe { Self::adopt_raw(context.cu_ctx(), context.cu_device(), Some(context.clone())) }
+        unsafe { Self::adopt_context(context.cu_ctx(), Some(context.clone())) }
     }
 
-    /// A device over a raw context of `device`. `owner` is kept as long as the context is used. An exit of
-    /// the process waits while it is dropped, for two seconds at most; once that has begun it is not dropped any more.
+    /// A device over a raw context. The driver tells which device the context is of.
+    ///
+    /// `owner` is kept as long as the context is used. An exit of the process waits while it is dropped, for two
+    /// seconds at most; once that has begun it is not dropped any more.
     ///
     /// # Errors
-    /// As [`Device::adopt`].
+    /// Same errors as [`Device::adopt`], and [`Error::Unsupported`] for a null context.
     ///
     /// # Safety
-    /// `context` is a live context of `device`, and stays so while `owner` is kept; without an owner,
-    /// until the device and everything made from it are gone.
-    pub unsafe fn adopt_raw(
-        context: sys::CUcontext,
-        device: sys::CUdevice,
-        owner: Owner,
-    ) -> Result<Self> {
-        let driver = Driver::load()?;
-        let unnamed = Object::new("device", "cuda, adopted");
-        driver.require_alone(&unnamed, "adopt a context")?;
-        let info = driver
-            .info(device)
-            .map_err(|code| driver.error(&unnamed, code))?;
-        let object = Object::new("device", &format!("cuda {}, adopted", info.marked_name()));
-        // SAFETY: the caller's promise.
-        let context = unsafe { Context::adopted(&driver, context, &object, owner) };
-        Self::new(context, object, info)
-    }
-
-    /// As [`Device::adopt_raw`], of an application that has no more than the context: its device is asked for.
-    ///
-    /// # Errors
-    /// As there, and for a null context.
-    ///
-    /// # Safety
-    /// As there.
+    /// `context` is a live context, and stays so while `owner` is kept; without an owner, until the device and
+    /// everything made from it are gone.
     pub unsafe fn adopt_context(context: sys::CUcontext, owner: Owner) -> Result<Self> {
         let driver = Driver::load()?;
         let unnamed = Object::new("device", "cuda, adopted");
@@ -75,12 +53,16 @@ impl Device {
             });
         }
         driver.require_alone(&unnamed, "adopt a context")?;
-        // SAFETY: the caller's promise. It only lives for this call.
+        // SAFETY: the caller's promise. Without the owner: it only lives for this call.
         let borrowed = unsafe { Context::adopted(&driver, context, &unnamed, None) };
-        let device = borrowed.device()?;
+        let info = driver
+            .info(borrowed.device()?)
+            .map_err(|code| driver.error(&unnamed, code))?;
         drop(borrowed);
+        let object = Object::new("device", &format!("cuda {}, adopted", info.marked_name()));
         // SAFETY: the caller's promise.
-        unsafe { Self::adopt_raw(context, device, owner) }
+        let context = unsafe { Context::adopted(&driver, context, &object, owner) };
+        Self::new(context, object, info)
     }
 
     /// The raw context. It lives as long as the device.

@@ -492,8 +492,8 @@ fn current() -> sys::CUcontext {
     context
 }
 
-/// A further context, which is current then, and its device.
-fn another_context(device: &Device) -> (sys::CUcontext, sys::CUdevice) {
+/// A further context, which is current then.
+fn another_context(device: &Device) -> sys::CUcontext {
     type Create = unsafe extern "C" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> u32;
     // Its newer versions take other arguments.
     // SAFETY: the driver is loaded already, and stays so.
@@ -507,16 +507,16 @@ fn another_context(device: &Device) -> (sys::CUcontext, sys::CUdevice) {
         ok(sys::cuCtxGetDevice(&raw mut gpu));
         assert_eq!(create(&raw mut other, 0, gpu), 0);
     }
-    (other, gpu)
+    other
 }
 
 /// That of an application which keeps nothing for us: it is destroyed as soon as what was made from it is dropped.
 fn a_lent_context_may_be_destroyed_next() {
     let setup = Setup::new();
     for _ in 0..5 {
-        let (context, gpu) = another_context(&setup.device);
+        let context = another_context(&setup.device);
         // SAFETY: it lives until the device and its clock are dropped.
-        let device = unsafe { Device::adopt_raw(context, gpu, None) }.unwrap();
+        let device = unsafe { Device::adopt_context(context, None) }.unwrap();
         let clock = device.clock().unwrap();
         sampled_in_the_end(&clock);
         drop((clock, device));
@@ -532,7 +532,7 @@ fn a_lent_context_may_be_destroyed_next() {
 
 fn the_callers_context_is_left_as_found() {
     let setup = Setup::new();
-    let (other, _) = another_context(&setup.device);
+    let other = another_context(&setup.device);
     let clock = setup.device.clock().unwrap();
     for context in [other, null_mut(), setup.device.raw_context(), other] {
         // SAFETY: none, or a live one.

@@ -263,13 +263,9 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     let_go(&alive, "a stream")?;
 
     let context = own_context(device)?;
-    let (alive, raw, gpu) = (
-        Arc::downgrade(&context),
-        context.cu_ctx(),
-        context.cu_device(),
-    );
+    let (alive, raw) = (Arc::downgrade(&context), context.cu_ctx());
     // SAFETY: the owner keeps the context.
-    let adopted = unsafe { Device::adopt_raw(raw, gpu, Some(context)) }?;
+    let adopted = unsafe { Device::adopt_context(raw, Some(context)) }?;
     check!(
         adopted.raw_context() == raw,
         "another context is given back than was adopted"
