@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use syncline_core::backend::{Brief, Briefly, ByEngine, Port};
+use syncline_core::backend::{ByEngine, Mutex, MutexGuard, Port};
 use syncline_core::{Error, Object, Result};
 
 use crate::context::Context;
@@ -31,7 +31,7 @@ pub struct EventPort {
     reached: AtomicU64,
     /// What the first entry of the ring waits for: mostly nothing has happened, and who asks needs no lock to hear that.
     first: First,
-    ring: Brief<Ring>,
+    ring: Mutex<Ring>,
 }
 
 struct Ring {
@@ -116,7 +116,7 @@ impl Ring {
 
 /// A port's ring, locked. What stands first is shown when it is unlocked.
 struct Locked<'p> {
-    ring: Briefly<'p, Ring>,
+    ring: MutexGuard<'p, Ring>,
     first: &'p First,
 }
 
@@ -162,7 +162,7 @@ impl EventPort {
             context: context.clone(),
             reached: AtomicU64::new(initial),
             first: First::new(events),
-            ring: Brief::default(),
+            ring: Mutex::default(),
         }
     }
 

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use syncline_core::Result;
-use syncline_core::backend::{Brief, Briefly};
+use syncline_core::backend::{Mutex, MutexGuard};
 
 use crate::context::Context;
 use crate::event::Mark;
 
 /// The signals that this device has made of one imported timeline, or is making.
 #[derive(Default)]
-pub(crate) struct Shown(Brief<Signals>);
+pub(crate) struct Shown(Mutex<Signals>);
 
 /// Values in rising order.
 #[derive(Default)]
@@ -47,7 +47,7 @@ const TRIM: usize = 256;
 impl Shown {
     /// For a timeline at `initial`.
     pub(crate) fn from(initial: u64) -> Self {
-        Self(Brief::new(Signals {
+        Self(Mutex::new(Signals {
             shown: initial,
             ..Signals::default()
         }))
@@ -78,7 +78,7 @@ impl Shown {
     }
 
     #[inline]
-    fn signals(&self) -> Briefly<'_, Signals> {
+    fn signals(&self) -> MutexGuard<'_, Signals> {
         self.0.lock()
     }
 

@@ -32,7 +32,6 @@ use smallvec::SmallVec;
 
 use crate::clock::Clock;
 
-pub use crate::brief::{Brief, Briefly};
 pub use crate::counter::Counter;
 pub use crate::exiting::TakingDown;
 pub use crate::front::{Front, Look};
@@ -45,6 +44,7 @@ pub use crate::recycled::Recycled;
 pub use crate::room::Room;
 pub use crate::run::is_letting_go;
 pub use crate::state::Survivors;
+pub use crate::sync::{Mutex, MutexGuard};
 pub use crate::timeline::{Attachment, Attachments};
 pub use crate::times::SharedTimes;
 use crate::trace::Trace;
@@ -675,6 +675,15 @@ pub trait Port: Any + Send + Sync {
     /// As [`Port::poll`].
     fn visible(&self, reached: u64) -> Result<u64> {
         Ok(reached)
+    }
+}
+
+impl dyn Port {
+    /// The port, if it is of type `P`.
+    #[inline]
+    pub(crate) fn downcast_ref<P: Port>(&self) -> Option<&P> {
+        let any: &dyn Any = self;
+        any.downcast_ref()
     }
 }
 

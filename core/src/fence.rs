@@ -9,7 +9,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
 use crate::point::{KeptPoint, Point};
-use crate::sync::{AtomicBool, Brief, Mutex, Ordering};
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::wait::WaitMode;
 
 /// A cell that holds a position of a queue: recorded, waited for, and recorded again.
@@ -37,7 +37,7 @@ struct Cell {
     foreign: bool,
     /// It has held [`Mark::Native`], and perhaps does.
     native: AtomicBool,
-    mark: Brief<Mark>,
+    mark: Mutex<Mark>,
     /// The last stamp that could not be written, and why.
     lost: Mutex<Option<(Arc<dyn Stamp>, Error)>>,
 }
@@ -131,7 +131,7 @@ impl Cell {
             clock,
             foreign: matches!(mark, Mark::Foreign(_)),
             native: AtomicBool::new(matches!(mark, Mark::Native(_))),
-            mark: Brief::new(mark),
+            mark: Mutex::new(mark),
             lost: Mutex::new(None),
         }
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::brief::{Brief, Briefly};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// So many of the objects that were used last are looked through for one that is used again.
 const LOOKS: usize = 16;
 
 /// What the submissions of one queue use in the driver, with the last of them that uses each: for semaphores, of which a
 /// queue uses the same few all the time.
-pub struct InUse<T>(Brief<List<T>>);
+pub struct InUse<T>(Mutex<List<T>>);
 
 struct List<T> {
     objects: Vec<(Arc<T>, u64)>,
@@ -66,14 +66,14 @@ impl<T> Default for List<T> {
 
 impl<T> Default for InUse<T> {
     fn default() -> Self {
-        Self(Brief::default())
+        Self(Mutex::default())
     }
 }
 
 impl<T> InUse<T> {
     #[inline]
-    fn list(&self) -> Briefly<'_, List<T>> {
-        self.0.lock()
+    fn list(&self) -> MutexGuard<'_, List<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The submission `number`, the last one so far, uses `objects`. Those up to `reached` have finished.

@@ -8,7 +8,6 @@ use crate::backend::Port;
 use crate::blockers::Blockers;
 use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
-use crate::known::Known;
 use crate::state::{Shared, Standing};
 use crate::wait::{WaitMode, wait_longer, wait_stage};
 use crate::waiters::Stage;
@@ -131,7 +130,7 @@ impl<'t> Point<'t> {
     /// The port on `device`, if the timeline has one there and it is of type `P`.
     #[must_use]
     pub fn port<P: Port>(self, device: DeviceId) -> Option<&'t P> {
-        self.of?.port_on(device)?.downcast()
+        self.of?.port_on(device)?.downcast_ref()
     }
 
     /// Refuses points whose signal is not yet with the driver, for handing raw semaphores or events out.
@@ -226,7 +225,7 @@ impl fmt::Debug for Signal<'_> {
 #[derive(Clone, Copy)]
 pub struct NativePoint<'a> {
     pub(crate) of: &'a Arc<Shared>,
-    pub(crate) port: &'a Known,
+    pub(crate) port: &'a dyn Port,
     pub(crate) value: u64,
 }
 
@@ -242,14 +241,14 @@ impl<'a> NativePoint<'a> {
     #[must_use]
     #[inline]
     pub fn port<P: Port>(self) -> Option<&'a P> {
-        self.port.downcast()
+        self.port.downcast_ref()
     }
 
     /// The port, whatever type it is of.
     #[must_use]
     #[inline]
     pub fn any_port(self) -> &'a dyn Port {
-        &**self.port
+        self.port
     }
 
     /// The timeline's name.

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::brief::{Brief, Briefly};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Objects handed out behind an [`Arc`], which go to the next user once all others have let go of them: for the
 /// [stamps](crate::backend::Enqueue::stamp) of a queue, so that a timed record allocates nothing.
 ///
 /// It keeps them all: at most about twice as many as were ever in use at the same time.
-pub struct Recycled<T>(Brief<List<T>>);
+pub struct Recycled<T>(Mutex<List<T>>);
 
 struct List<T> {
     objects: Vec<Arc<T>>,
@@ -149,8 +149,8 @@ impl<T> Recycled<T> {
     }
 
     #[inline]
-    fn list(&self) -> Briefly<'_, List<T>> {
-        self.0.lock()
+    fn list(&self) -> MutexGuard<'_, List<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -166,7 +166,7 @@ impl<T> Default for List<T> {
 
 impl<T> Default for Recycled<T> {
     fn default() -> Self {
-        Self(Brief::default())
+        Self(Mutex::default())
     }
 }
 

@@ -193,7 +193,7 @@ impl Timeline {
     /// to hand raw semaphores out.
     #[must_use]
     pub fn port<P: Port>(&self, device: DeviceId) -> Option<&P> {
-        self.0.of.port_on(device)?.downcast()
+        self.0.of.port_on(device)?.downcast_ref()
     }
 
     /// The same timeline as one side of a bridge. There must be no other handle of it: one would close the side by itself.

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::{NodeId, steps};
-use crate::long::Grow as _;
 use crate::state::Interval;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -57,7 +56,6 @@ fn point<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
 /// Puts `one` there, mostly behind all others.
 #[inline]
 fn insert<T>(list: &mut VecDeque<T>, at: usize, one: T) {
-    list.grow();
     steps::count(1 + at.min(list.len() - at));
     if at == list.len() {
         list.push_back(one);

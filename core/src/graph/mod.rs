@@ -29,7 +29,6 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::blockers::{Blockers, Signaller};
-use crate::long::Grow as _;
 use crate::point::KeptPoint;
 use crate::run::Wake;
 use crate::state::Shared;
@@ -226,7 +225,6 @@ impl Graph {
 
     fn enter_relayed(&mut self, signal: &mut Option<Relayed>) -> Result<u32, Blockers> {
         let at = self.free.pop().unwrap_or_else(|| {
-            self.relayed.grow();
             self.relayed.push(None);
             // That many do not fit into any memory.
             (self.relayed.len() - 1) as u32

@@ -10,7 +10,6 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{Lists, OwnedClaim, steps};
-use crate::long::Grow as _;
 use crate::point::KeptPoint;
 use crate::state::Interval;
 
@@ -87,7 +86,6 @@ fn extend(runs: &mut VecDeque<Run>, number: u64, rank: i128) {
             return;
         }
     }
-    runs.grow();
     runs.push_back(Run {
         from: number,
         rank,
@@ -194,10 +192,6 @@ impl Turns {
         if self.is_empty() {
             self.first = number;
         }
-        let (waits, claims) = (lists.waits.len(), lists.claims.len());
-        self.ends.grow();
-        self.waits.grow_by(waits);
-        self.claims.grow_by(claims);
         if number < self.first {
             // What the last of a run would be is now a number that has gone.
             if let Some(run) = self.runs.front_mut() {

@@ -11,7 +11,6 @@ use crate::backend::{Enqueue, Keep};
 use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::graph::{Lists, OwnedClaim, Seat};
-use crate::long::Grow as _;
 use crate::once::{MEDIUM, Medium, Small, TINY, Tiny};
 use crate::point::KeptPoint;
 
@@ -210,7 +209,6 @@ impl<T> Default for InOrder<T> {
 
 impl<T> InOrder<T> {
     fn add(&mut self, work: T) -> u64 {
-        self.works.grow();
         self.works.push_back(Some(work));
         self.first + self.works.len() as u64 - 1
     }
@@ -279,7 +277,6 @@ impl<E: Enqueue> State<E> {
         if self.held.is_empty() {
             self.first = number;
         }
-        self.held.grow();
         self.held.push_back(Some(work));
         self.stay(number, places);
     }

@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::aside::Aside;
+use super::driving::Driving;
 use super::entry::{Entry, Front, InRow, Job, Works, parts};
 use super::places::Places;
 use super::relay::Relayed;
 use super::send::{Handed, Sent, signalled};
 use super::{Lane, fail_all};
-use crate::backend::{Enqueue, Keep, Room};
+use crate::backend::{Enqueue, Keep, Port, Room};
 use crate::error::Failure;
 use crate::graph::{Holder, Lists, OwnedClaim, Parts, Place, Turn};
-use crate::known::Known;
 use crate::point::KeptPoint;
 use crate::run::{ForOthers, LettingGo, Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
-use crate::sync::{Briefly, Ordering, ThreadId, fence, this_thread};
+use crate::sync::{MutexGuard, Ordering, ThreadId, fence, this_thread};
 use crate::waiters::Stage;
 
 pub(super) struct State<E: Enqueue> {
     /// The number of the last submission accepted.
     pub(super) last: u64,
+    pub(super) driving: Driving,
     /// What is held, in order.
     pub(super) held: VecDeque<InRow<E>>,
     /// The number of the first.
@@ -53,6 +53,7 @@ impl<E: Enqueue> Default for State<E> {
     fn default() -> Self {
         Self {
             last: 0,
+            driving: Driving::default(),
             held: VecDeque::new(),
             first: 0,
             front: Front::default(),
@@ -73,14 +74,6 @@ impl<E: Enqueue> State<E> {
     /// The room that everything in flight has taken, which is given back without waiting for it.
     pub(super) fn take_all_room(&mut self) -> u64 {
         self.taken.drain(..).map(|(_, units)| units).sum()
-    }
-
-    /// Takes up the room that the thread which drives has put aside.
-    #[inline]
-    pub(super) fn take_up(&mut self, aside: &Aside) {
-        if let Some(taken) = aside.take() {
-            self.taken.push_back(taken);
-        }
     }
 
     /// Takes out what submissions up to `reached` kept, to be [let go](Finished::let_go) without the lock: a few objects at
@@ -165,7 +158,7 @@ pub(super) struct Awaited<'s> {
     pub(super) of: &'s Arc<Shared>,
     pub(super) value: u64,
     /// Of the queue's device. None: the wait is for the host.
-    pub(super) port: Option<&'s Known>,
+    pub(super) port: Option<&'s dyn Port>,
 }
 
 /// What a submission waits for, without what is reached; as many as most have, in place.
@@ -201,7 +194,7 @@ pub(super) struct Taken<'s> {
     pub(super) of: &'s Arc<Shared>,
     pub(super) claim: Interval,
     /// Of the queue's device. None: the host makes the signal.
-    pub(super) port: Option<&'s Known>,
+    pub(super) port: Option<&'s dyn Port>,
 }
 
 /// What a submission has claimed; as much as most do, in place.
@@ -384,19 +377,18 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// As [`Lane::drive`], for a caller who has the lock.
-    fn drive_with<'l>(self: &'l Arc<Self>, me: ThreadId, state: Briefly<'l, State<E>>) {
+    fn drive_with<'l>(self: &'l Arc<Self>, me: ThreadId, state: MutexGuard<'l, State<E>>) {
         let mut locked = Some(state);
         // What the last one of those let go leaves for the next that is held.
         let mut spare = None;
         loop {
             let mut state = locked.take().unwrap_or_else(|| self.state.lock());
-            self.driving.take(me);
-            state.take_up(&self.aside);
+            state.driving.take(me);
             if let Some(spare) = spare.take() {
                 state.spare = Some(spare);
             }
             let Some(first) = state.first() else {
-                self.driving.give_up();
+                state.driving.stop();
                 return;
             };
             if let Some(entry) = self.pop_ready(&mut state, first) {
@@ -428,12 +420,9 @@ impl<E: Enqueue> Lane<E> {
                 // Still driven by this thread, as above.
                 let this: Arc<dyn Wake> = self.clone();
                 let room = self.room.as_ref();
-                if room.is_some_and(|room| room.wait_for(&this)) {
-                    let _state = self.state.lock();
-                    if !self.driving.is_noted() {
-                        self.driving.give_up();
-                        return;
-                    }
+                let waits = room.is_some_and(|room| room.wait_for(&this));
+                if waits && self.state.lock().driving.try_stop() {
+                    return;
                 }
                 continue;
             }
@@ -462,12 +451,7 @@ impl<E: Enqueue> Lane<E> {
     /// The submission at the front stays until the driver's queue is unlocked. False if that may have happened since:
     /// whoever did so found this lane being driven.
     fn leave_it(&self) -> bool {
-        let _state = self.state.lock();
-        let leaves = !self.driving.is_noted();
-        if leaves {
-            self.driving.give_up();
-        }
-        leaves
+        self.state.lock().driving.try_stop()
     }
 
     /// Takes the first out of the row and the graph if it can plainly go: what it waits for and has claimed comes out of
@@ -511,9 +495,8 @@ impl<E: Enqueue> Lane<E> {
             return false;
         };
         let mut state = self.state.lock();
-        let parks = !self.driving.is_noted();
+        let parks = state.driving.try_stop();
         if parks {
-            self.driving.give_up();
             state.registered = registered;
         } else {
             // Taken back without the lock.
@@ -530,7 +513,7 @@ impl<E: Enqueue> Lane<E> {
         {
             let mut state = self.state.lock();
             state.push_front(entry);
-            self.driving.give_up();
+            state.driving.stop();
         }
         if let Some(device) = self.own_shared().watch() {
             device.watcher().retry(&**device, self.clone());
@@ -728,10 +711,10 @@ impl<E: Enqueue> Wake for Lane<E> {
     fn wake(self: Arc<Self>) {
         let me = this_thread();
         let mut state = self.state.lock();
-        if self.driving.note() {
+        if state.driving.ask_to_look_again() {
             return;
         }
-        self.driving.take(me);
+        state.driving.take(me);
         // Taken back at the end, and without the lock. What is left of them only leaves notes until then.
         let _registered = std::mem::take(&mut state.registered);
         self.drive_with(me, state);

@@ -4,7 +4,6 @@
 //! that follow it on its queue, stay here, and whoever makes the missing signal pending lets them go,
 //! on his thread, from the run-queue.
 
-mod aside;
 mod driving;
 mod entry;
 mod hold;
@@ -30,14 +29,10 @@ use crate::point::{KeptPoint, Point, Signal};
 use crate::room::{Room, Sharer, Taken as TakenRoom};
 use crate::run::{PutOff, Wake, quietly};
 use crate::state::{Interval, Shared};
-use crate::sync::{
-    AtomicBool, AtomicU64, Brief, Instant, Ordering, ThreadId, behind_a_change, fence, this_thread,
-};
+use crate::sync::{AtomicBool, AtomicU64, Instant, Mutex, Ordering, fence, this_thread};
 use crate::timeline::Timeline;
 use crate::trace::Followed;
 use crate::waiters::Stage;
-use aside::Aside;
-use driving::Driving;
 use entry::{Entry, Job, Work, Write};
 use hold::{AllAwaited, AllTaken, Awaited, Finished, State, Taken, Verdict};
 use places::Places;
@@ -128,9 +123,7 @@ pub struct Lane<E: Enqueue> {
     followed: AtomicBool,
     /// It has written times of its device's clock, and so can.
     writes_times: AtomicBool,
-    driving: Driving,
-    aside: Aside,
-    state: Brief<State<E>>,
+    state: Mutex<State<E>>,
     skipped: Skipped,
     followed_by: Followed,
 }
@@ -162,9 +155,7 @@ impl<E: Enqueue> Lane<E> {
                 crowd: AtomicU64::new(0),
                 followed: AtomicBool::new(false),
                 writes_times: AtomicBool::new(false),
-                driving: Driving::new(),
-                aside: Aside::new(),
-                state: Brief::new(State::default()),
+                state: Mutex::new(State::default()),
                 followed_by: Followed::default(),
             }
         });
@@ -343,7 +334,7 @@ impl<E: Enqueue> Lane<E> {
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
         let mut state = self.state.lock();
-        if self.driving.is_by(me) {
+        if state.driving.is_by(me) {
             return Err(Box::new(Error::Reentrant {
                 queue: self.object.clone(),
             }));
@@ -352,7 +343,7 @@ impl<E: Enqueue> Lane<E> {
         let mut claims = AllTaken::new();
         let is_plain = self.claim_all(waits, have_come, signals, &mut claims)?;
         let number = state.last + 1;
-        let idle = state.held.is_empty() && self.driving.is_free();
+        let idle = state.held.is_empty() && state.driving.is_free();
         let verdict = if !idle || (is_plain && self.has_room(number)) {
             Verdict::Ready
         } else {
@@ -372,10 +363,9 @@ impl<E: Enqueue> Lane<E> {
             places = taken.inspect_err(|_| withdraw_all(&claims))?;
         }
         self.take_number(&mut state, number);
-        state.take_up(&self.aside);
         let room = state.take_finished_room(self.own_shared().reached());
         if !held {
-            self.driving.take(me);
+            state.driving.take(me);
             drop(state);
             self.take_back(room);
             if !self.driver.ready() {
@@ -386,7 +376,7 @@ impl<E: Enqueue> Lane<E> {
             let sent = self.send_now(number, waits, record, &claims, places);
             let mut driven = false;
             if let Ok(Went::Straight(promoted)) = sent {
-                driven = self.leave(me);
+                driven = self.try_leave();
                 self.look_behind(signalled(&claims), promoted);
             }
             if !driven {
@@ -396,7 +386,7 @@ impl<E: Enqueue> Lane<E> {
         }
         state.push_back(number, work, places);
         if idle {
-            self.driving.take(me);
+            state.driving.take(me);
         }
         drop(state);
         self.take_back(room);
@@ -451,7 +441,6 @@ impl<E: Enqueue> Lane<E> {
         let mut finished = None;
         {
             let mut state = self.state.lock();
-            state.take_up(&self.aside);
             self.take_finished(&mut state, &mut finished);
         }
         if let Some(finished) = &mut finished {
@@ -459,17 +448,11 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// Drives no more, behind what has been promoted and before the look who waits for that. False if the thread has to go on, as there is
-    /// a note for it.
+    /// Stops driving. Called after claims are promoted and before waiters are looked for. False if the thread has to look again.
     #[inline]
-    fn leave(&self, me: ThreadId) -> bool {
-        let left = self.driving.give_up_unless_noted(me);
-        // Mostly nothing but that stands between the one and the other.
-        if left {
-            behind_a_change();
-        } else {
-            fence(Ordering::SeqCst);
-        }
+    fn try_leave(&self) -> bool {
+        let left = self.state.lock().driving.try_stop();
+        fence(Ordering::SeqCst);
         left
     }
 
@@ -665,7 +648,6 @@ impl<E: Enqueue> Sharer for Lane<E> {
         let failed = own.failure().is_some();
         loop {
             let mut state = self.state.lock();
-            state.take_up(&self.aside);
             let mut finished = None;
             state.take_finished(reached, &mut finished);
             // A queue that has failed gets no further: what it took is not waited for.
@@ -698,7 +680,6 @@ impl<E: Enqueue> Drop for Lane<E> {
         let own = self.own.shared();
         own.refresh();
         let mut state = std::mem::take(&mut *self.state.lock());
-        state.take_up(&self.aside);
         let units = state.take_all_room();
         let room = self.room.clone();
         let taken = room.map(|room| TakenRoom { room, units });

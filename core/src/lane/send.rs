@@ -348,34 +348,26 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Keeps what a submission uses that the driver has taken, until it has finished. Tells what it takes of the room.
-    #[inline(always)]
+    #[inline]
     pub(super) fn keep(&self, number: u64, keep: &mut Keep) -> u64 {
         if keep.is_nothing() {
             return 0;
         }
         let units = if self.room.is_some() { keep.units() } else { 0 };
-        if !keep.is_empty() || !(units == 0 || self.aside.put(number, units)) {
-            self.keep_with_the_lock(number, units, std::mem::take(keep));
-        }
-        units
-    }
-
-    #[inline(never)]
-    fn keep_with_the_lock(&self, number: u64, units: u64, keep: Keep) {
         let objects = !keep.is_empty();
         let mut state = self.state.lock();
-        state.take_up(&self.aside);
         if units > 0 {
             state.taken.push_back((number, units));
         }
         if objects {
-            state.kept.push_back((number, keep));
+            state.kept.push_back((number, std::mem::take(keep)));
         }
         drop(state);
         // Room alone is looked at when there is none left.
         if objects {
             self.note_that_some_is_kept(number);
         }
+        units
     }
 
     /// Notes that the signals of the submission `number` are with the driver.

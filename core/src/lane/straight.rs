@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::entry::Work;
 use super::hold::{AllAwaited, AllTaken, Awaited, Taken};
 use super::places::Places;
@@ -11,33 +13,32 @@ use super::send::Handed;
 use super::{Lane, Submitted, withdraw_all};
 use crate::backend::{Batch, Enqueue, Keep, Written};
 use crate::error::{Error, Result};
-use crate::few::Few;
 use crate::point::{NativePoint, Point, Signal};
 use crate::run::PutOff;
 use crate::state::{Interval, Shared};
 use crate::sync::{ThreadId, this_thread};
 use crate::waiters::Stage;
 
-/// So many waits at the most, and so many signals.
-const FEW: usize = 8;
+/// So many waits, and so many signals, need no allocation.
+const INLINE: usize = 8;
 
 /// A submission on its way.
 struct Straight<'s> {
-    waits: Few<NativePoint<'s>, FEW>,
-    signals: Few<NativePoint<'s>, FEW>,
+    waits: SmallVec<[NativePoint<'s>; INLINE]>,
+    signals: SmallVec<[NativePoint<'s>; INLINE]>,
     /// Where the claims of these begin, as far as they are claimed.
-    above: Few<u64, FEW>,
+    above: SmallVec<[u64; INLINE]>,
     /// The room that others before it had taken, and which have finished: to be given back without the lock.
     room: u64,
 }
 
 impl<'s> Straight<'s> {
     #[inline]
-    const fn new() -> Self {
+    fn new() -> Self {
         Self {
-            waits: Few::new(),
-            signals: Few::new(),
-            above: Few::new(),
+            waits: SmallVec::new(),
+            signals: SmallVec::new(),
+            above: SmallVec::new(),
             room: 0,
         }
     }
@@ -124,20 +125,18 @@ impl<E: Enqueue> Lane<E> {
             };
             let port = of.port_on(self.device)?;
             let plain = of.has_plainly_come(Stage::Pending, value) && !of.depends_on_others();
-            if !(plain && straight.waits.push(NativePoint { of, port, value })) {
+            if !plain {
                 return None;
             }
+            straight.waits.push(NativePoint { of, port, value });
         }
         for &Signal { of, value } in signals {
             let port = of.port_on(self.device)?;
-            if !straight.signals.push(NativePoint { of, port, value }) {
-                return None;
-            }
+            straight.signals.push(NativePoint { of, port, value });
         }
         self.look_if_due();
         let mut finished = None;
         let mut state = self.state.lock();
-        state.take_up(&self.aside);
         self.take_finished(&mut state, &mut finished);
         if let Some(finished) = &mut finished {
             straight.room = finished.take_room();
@@ -153,7 +152,7 @@ impl<E: Enqueue> Lane<E> {
         let number = state.last + 1;
         // Claims are decided in the queue's order: under its lock.
         let fine = state.held.is_empty()
-            && self.driving.is_free()
+            && state.driving.is_free()
             && self.is_plainly_within_bounds(number)
             && self.claim_straight(straight);
         if !fine {
@@ -161,7 +160,7 @@ impl<E: Enqueue> Lane<E> {
             return None;
         }
         self.take_number(&mut state, number);
-        self.driving.take(me);
+        state.driving.take(me);
         Some(number)
     }
 
@@ -187,10 +186,8 @@ impl<E: Enqueue> Lane<E> {
             };
             let before = claim.above;
             let waited = |wait: &NativePoint<'_>| wait.value >= before && Arc::ptr_eq(wait.of, of);
-            above.push(before)
-                && (of.reached() >= before
-                    || of.is_from(before, self.domain)
-                    || waits.iter().any(waited))
+            above.push(before);
+            of.reached() >= before || of.is_from(before, self.domain) || waits.iter().any(waited)
         })
     }
 
@@ -237,7 +234,7 @@ impl<E: Enqueue> Lane<E> {
         let signalled = signals.iter().map(|signal| (signal.of, signal.value));
         let promoted = self.promote(number, signalled.clone());
         self.promote_own(number, units);
-        let left = self.leave(me);
+        let left = self.try_leave();
         self.look_behind(signalled, promoted);
         if !left {
             self.drive(me);

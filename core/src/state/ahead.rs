@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use super::{Shared, Standing};
 use crate::error::Result;
 use crate::run::Wake;
-use crate::sync::{AtomicU64, Brief, Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::waiters::Stage;
 
 /// Tells other processes of a timeline.
@@ -24,7 +24,7 @@ pub(crate) trait Tell: Wake {
 
 /// The signals of a queue's submissions that other processes are told of, in the order of the submissions.
 pub(super) struct Owed {
-    signals: Brief<VecDeque<Signalled>>,
+    signals: Mutex<VecDeque<Signalled>>,
     /// The highest position that the driver has shown before the signals up to it were told.
     seen: AtomicU64,
     listener: Arc<Listener>,
@@ -33,7 +33,7 @@ pub(super) struct Owed {
 impl Owed {
     fn new(own: &Arc<Shared>) -> Box<Self> {
         Box::new(Self {
-            signals: Brief::default(),
+            signals: Mutex::default(),
             seen: AtomicU64::new(0),
             listener: Arc::new(Listener {
                 own: Arc::downgrade(own),

@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use crate::long::Grow as _;
-
 /// One claim: the values in `(above, upto]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interval {
@@ -56,7 +54,6 @@ impl Claims {
             above: below.max(own_wait).max(settled),
             upto,
         };
-        self.intervals.grow();
         self.intervals.insert(at, claim);
         Ok(claim)
     }

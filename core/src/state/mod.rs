@@ -20,9 +20,8 @@ use crate::error::{Error, Failure, Object, Result};
 use crate::graph::Line;
 use crate::host::{CounterPort, HostPort};
 use crate::info::DeviceId;
-use crate::known::Known;
 use crate::run::{Wake, wake_all};
-use crate::sync::{AtomicBool, AtomicU64, Brief, Mutex, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::timeline::Attachment;
 use crate::times::Times;
 use crate::trace::Slot;
@@ -114,7 +113,7 @@ struct Claimed {
 /// What is locked, apart from what changes without.
 #[repr(align(128))]
 struct Locked {
-    state: Brief<State>,
+    state: Mutex<State>,
     /// Keeps host signals in order among themselves across the driver call. Nothing else takes it.
     host_signal: Mutex<()>,
     /// Waits for this timeline, and claims of it, in the graph of held submissions.
@@ -124,7 +123,7 @@ struct Locked {
 /// What one device has of it: its [`Attachment`].
 struct Part {
     device: DeviceId,
-    port: Known,
+    port: Box<dyn Port>,
     watch: Option<Arc<dyn Watch>>,
     signalled_elsewhere: bool,
 }
@@ -133,7 +132,7 @@ impl From<Attachment> for Part {
     fn from(attachment: Attachment) -> Self {
         Self {
             device: attachment.device,
-            port: Known::new(attachment.port),
+            port: attachment.port,
             watch: attachment.watch,
             signalled_elsewhere: attachment.is_signalled_elsewhere,
         }
@@ -210,8 +209,8 @@ impl Shared {
         let foreign = all().any(|a| a.is_signalled_elsewhere);
         let (home, others) = (Part::from(home), others.into_iter().map(Part::from));
         let others: Box<[Part]> = others.collect();
-        let counts_here = others.is_empty() && home.port.downcast::<HostPort>().is_some();
-        let is_a_page = home.port.downcast::<CounterPort>().is_some();
+        let counts_here = others.is_empty() && home.port.downcast_ref::<HostPort>().is_some();
+        let is_a_page = home.port.downcast_ref::<CounterPort>().is_some();
         let from_afar = home.signalled_elsewhere && is_a_page;
         let noted_here = counts_here || (others.is_empty() && is_a_page && !foreign);
         let shared = Self {
@@ -248,7 +247,7 @@ impl Shared {
             downstream: Downstream::default(),
             times: OnceLock::new(),
             locked: Locked {
-                state: Brief::default(),
+                state: Mutex::default(),
                 host_signal: Mutex::new(()),
                 held_waits: AtomicU64::new(0),
             },
@@ -300,8 +299,8 @@ impl Shared {
 
     /// The same port, with what it is.
     #[inline]
-    pub(crate) const fn home_port(&self) -> &Known {
-        &self.home.port
+    pub(crate) fn home_port(&self) -> &dyn Port {
+        &*self.home.port
     }
 
     pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
@@ -309,12 +308,12 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn port_on(&self, device: DeviceId) -> Option<&Known> {
+    pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
         if self.home.device == device {
-            return Some(&self.home.port);
+            return Some(&*self.home.port);
         }
         let mut others = self.others.iter();
-        others.find(|a| a.device == device).map(|a| &a.port)
+        others.find(|a| a.device == device).map(|a| &*a.port)
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Part, Shared, State, Survivors};
 use crate::error::{Error, Result};
 use crate::run::{PutOff, wake_all};
-use crate::sync::{Briefly, Ordering};
+use crate::sync::{MutexGuard, Ordering};
 use crate::waiters::{Stage, Ticket, Woken};
 
 impl Shared {
@@ -232,7 +232,7 @@ impl Shared {
 
     /// Wakes those whose value has come. Apart, as mostly there is nobody.
     #[inline(never)]
-    fn tell_settled(&self, mut state: Briefly<'_, State>) {
+    fn tell_settled(&self, mut state: MutexGuard<'_, State>) {
         let woken = self.take_settled(&mut state);
         drop(state);
         wake_all(woken);
@@ -240,7 +240,7 @@ impl Shared {
 
     /// Notes that `value` is reached, as far as that may show. The lock, if there may be somebody to be told.
     #[inline(always)]
-    fn reach(&self, value: u64) -> Option<Briefly<'_, State>> {
+    fn reach(&self, value: u64) -> Option<MutexGuard<'_, State>> {
         if value <= self.reached() {
             return None;
         }

@@ -7,8 +7,10 @@ mod modelled;
 mod native;
 
 #[cfg(syncline_loom)]
-pub use modelled::Memory;
-#[cfg(syncline_loom)]
 pub(crate) use modelled::*;
+#[cfg(syncline_loom)]
+pub use modelled::{Memory, Mutex, MutexGuard};
 #[cfg(not(syncline_loom))]
 pub(crate) use native::*;
+#[cfg(not(syncline_loom))]
+pub use native::{Mutex, MutexGuard};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(crate) use std::sync::atomic::Ordering;
 
-pub(crate) use loom::sync::MutexGuard;
+pub use loom::sync::MutexGuard;
 use loom::sync::atomic;
 pub(crate) use loom::sync::atomic::fence;
 pub(crate) use loom::thread::yield_now;
@@ -238,14 +238,14 @@ pub(crate) const CAN_SPIN: bool = false;
 
 /// See the native one; loom's never is poisoned.
 #[derive(Debug)]
-pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(loom::sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -255,12 +255,6 @@ impl<T: Default> Default for Mutex<T> {
         Self::new(T::default())
     }
 }
-
-/// See the native one, whose way to wait is not modelled.
-pub(crate) type Brief<T> = Mutex<T>;
-
-/// See [`Brief`].
-pub(crate) type Briefly<'b, T> = MutexGuard<'b, T>;
 
 /// A condition variable for [`Mutex`].
 #[derive(Debug, Default)]

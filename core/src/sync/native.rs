@@ -3,8 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-pub(crate) use crate::brief::{Brief, Briefly};
-pub(crate) use std::sync::MutexGuard;
+pub use std::sync::MutexGuard;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 pub(crate) use std::thread::{Thread, current, park, park_timeout, yield_now};
 pub(crate) use std::time::Instant;
@@ -12,14 +11,6 @@ pub(crate) use std::time::Instant;
 /// A thread, for as long as the process lives: ids are not given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadId(std::num::NonZeroU64);
-
-impl ThreadId {
-    /// Far below 2^63: one thread after the other.
-    #[inline]
-    pub(crate) const fn number(self) -> u64 {
-        self.0.get()
-    }
-}
 
 /// The calling thread. Several times as fast as std's, which counts a reference to the thread up and down.
 #[inline]
@@ -61,18 +52,22 @@ pub(crate) fn behind_a_change() {
 /// Whether polling for a while before parking can pay.
 pub(crate) const CAN_SPIN: bool = true;
 
-/// A mutex that ignores poisoning: every critical section of the engine leaves its data valid at
-/// each step, so a panic elsewhere on the thread must not take the object down with it.
+/// A mutex that ignores poisoning.
+///
+/// Every critical section leaves its data valid at each step. So a panic of the thread that holds the lock does not
+/// make the data unusable for other threads.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+pub struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// A mutex that guards `value`.
+    pub const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
 
+    /// Takes the lock, and blocks while another thread holds it.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

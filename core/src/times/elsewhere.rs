@@ -8,13 +8,13 @@ use super::{At, Here, Signalled};
 use crate::clock::{Clock, Estimate, HostClock, SameClock, Time};
 use crate::error::{Error, Object, Result};
 use crate::state::{Interval, Shared};
-use crate::sync::Brief;
+use crate::sync::Mutex;
 
 /// What tells other processes when values were reached. What is known to be reached is told by whoever has noticed that, before he says it to them;
 /// a signal of the host is told before it is made.
 pub(super) struct Teller {
     page: SharedTimes,
-    told: Brief<Progress>,
+    told: Mutex<Progress>,
     /// Unless all clocks are the host's.
     sampling: Option<Sampling>,
 }
@@ -55,7 +55,7 @@ impl Teller {
         Ok(Self {
             sampling: Sampling::of(others.map(Clock::keeping_nobody).collect())?,
             page,
-            told: Brief::new(Progress {
+            told: Mutex::new(Progress {
                 count: 0,
                 upto: reached,
                 forgotten: 0,

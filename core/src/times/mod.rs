@@ -28,7 +28,7 @@ use crate::error::{Error, Object, Result};
 use crate::info::DeviceId;
 use crate::point::Point;
 use crate::state::{Interval, Shared};
-use crate::sync::Brief;
+use crate::sync::Mutex;
 use crate::timeline::Timeline;
 
 use elsewhere::{Elsewhere, Teller};
@@ -57,7 +57,7 @@ pub(crate) struct Here {
     host: Clock,
     /// What was reached when the first signal with a time was still to come.
     first: u64,
-    kept: Brief<Kept>,
+    kept: Mutex<Kept>,
     /// Who tells other processes.
     teller: OnceLock<Teller>,
 }
@@ -104,7 +104,7 @@ impl Here {
             clocks,
             first,
             teller: OnceLock::new(),
-            kept: Brief::new(Kept {
+            kept: Mutex::new(Kept {
                 // All that there ever will be: what is signalled allocates nothing.
                 signals: VecDeque::with_capacity(Timeline::TIMES + 1),
                 forgotten: None,

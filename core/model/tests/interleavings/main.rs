@@ -22,7 +22,7 @@
 //! | a lane forgets that the driver was unlocked meanwhile | `queues::an_unlock_against_a_submission` |
 //! | who takes a driver's queue forgets who else wants it; who gives it back looks for them first, or not for threads that block | `queues::two_that_hold_the_driver_against_a_submission` |
 //! | a lane leaves its waker after it has said so | `queues::an_unlock_against_a_release` |
-//! | a lane is given up in spite of a note | `signals::two_threads_signal_through_one_queue` |
+//! | a thread stops driving a queue although it was asked to look again | `signals::two_threads_signal_through_one_queue` |
 //! | a claim without the lock is overlooked by who takes the lock, or taken of a value that is pending by then | `signals::a_host_signal_against_a_queue`, `signals::two_queues_signal_one_value` |
 //! | what is pending is read before the claims are listed, or such a claim is taken and then compared | `signals::two_queues_signal_one_value_and_end_later`, `signals::a_consumer_against_its_producer`, `ends::a_release_against_a_wait_for_a_closed_timeline` |
 //! | a signal of the host takes such a claim before it looks whether it may | `signals::a_signal_too_far_against_a_submission` |
@@ -35,8 +35,7 @@
 //! | who lists such a claim does not note that its owner has yet to promote it, or it is free for the next as soon as it is reached | `signals::a_submission_that_ends_early_against_two_more` |
 //! | nothing stands between what a submission promotes and the look who waits, or the look leaves out the second signal or the position | `signals::waits_for_pending_against_a_submission_with_two_signals`, `signals::a_wait_for_the_position_against_submissions` |
 //! | nobody looks behind a promotion, or nothing stands between where a held submission goes | `signals::a_wait_for_pending_against_a_submission`, `signals::a_promotion_against_the_next_two_claims` |
-//! | room is counted before it is put aside, or what finishes while it is looked for is not given back | `queues::a_submission_that_takes_room_against_one_that_finds_none` |
-//! | room put aside is taken up twice | `queues::submissions_that_take_room_against_who_gives_back` |
+//! | room is counted before it is noted, or what finishes while it is looked for is not given back | `queues::a_submission_that_takes_room_against_one_that_finds_none` |
 //! | a submission that goes straight keeps the first claim where it cannot have the second | `signals::a_submission_that_steps_back_against_a_signal` |
 //! | such a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
 //! | a promotion or a registration to wait looks first and tells then, or without a fence between | `futures::a_submission_against_a_future_of_pending` |
