@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::Error;
 use crate::error::Result;
 use crate::state::{Interval, Shared};
-use crate::sync::{Ordering, fence};
 use crate::waiters::Stage;
 
 /// The right to signal one value by a submission that the application makes itself.
@@ -76,10 +75,7 @@ impl Claim {
         self.open = false;
         self.of.drop_raw_claim();
         // The application's own queue is no order domain of ours: 0 is nobody.
-        if self.of.promote(self.interval.upto, 0, None) {
-            fence(Ordering::SeqCst);
-            self.of.look_behind(self.interval.upto);
-        }
+        self.of.promote(self.interval.upto, 0, None);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use super::driving::Driving;
 use super::entry::{Entry, Front, InRow, Job, Works, parts};
 use super::places::Places;
 use super::relay::Relayed;
-use super::send::{Handed, Sent, signalled};
+use super::send::{Handed, Sent};
 use super::{Lane, fail_all};
 use crate::backend::{Enqueue, Keep, Port, Room};
 use crate::error::Failure;
@@ -17,7 +17,7 @@ use crate::graph::{Holder, Lists, OwnedClaim, Parts, Place, Turn};
 use crate::point::KeptPoint;
 use crate::run::{ForOthers, LettingGo, Wake, quietly};
 use crate::state::{Interval, Registered, Shared, Standing};
-use crate::sync::{MutexGuard, Ordering, ThreadId, fence, this_thread};
+use crate::sync::{MutexGuard, ThreadId, this_thread};
 use crate::waiters::Stage;
 
 pub(super) struct State<E: Enqueue> {
@@ -610,10 +610,7 @@ impl<E: Enqueue> Lane<E> {
             }
         };
         match sent {
-            Sent::Done(promoted) => {
-                fence(Ordering::SeqCst);
-                self.look_behind(signalled(&taken), promoted);
-            }
+            Sent::Done | Sent::Not(Handed::Taken) => {}
             Sent::Not(Handed::Busy(prepared)) => {
                 drop((taken, waits));
                 if places.turn.is_none() {
@@ -630,7 +627,6 @@ impl<E: Enqueue> Lane<E> {
                 self.pass_over(number, keep, Places::default());
                 return self.front_is_prepared();
             }
-            Sent::Not(Handed::Taken) => {}
         }
         drop((taken, waits));
         // Let go of without the lock.

@@ -36,7 +36,7 @@ use crate::waiters::Stage;
 use entry::{Entry, Job, Work, Write};
 use hold::{AllAwaited, AllTaken, Awaited, Finished, State, Taken, Verdict};
 use places::Places;
-use send::{Went, signalled};
+use send::Went;
 use skipped::Skipped;
 
 /// What became of a submission.
@@ -374,12 +374,8 @@ impl<E: Enqueue> Lane<E> {
             }
             let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
             let sent = self.send_now(number, waits, record, &claims, places);
-            let mut driven = false;
-            if let Ok(Went::Straight(promoted)) = sent {
-                driven = self.try_leave();
-                self.look_behind(signalled(&claims), promoted);
-            }
-            if !driven {
+            let is_sent = matches!(sent, Ok(Went::Straight));
+            if !(is_sent && self.try_leave()) {
                 self.drive(me);
             }
             return sent.map(|_| self.submitted(number));
@@ -448,12 +444,10 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// Stops driving. Called after claims are promoted and before waiters are looked for. False if the thread has to look again.
+    /// Stops driving. False if the thread has to look again.
     #[inline]
     fn try_leave(&self) -> bool {
-        let left = self.state.lock().driving.try_stop();
-        fence(Ordering::SeqCst);
-        left
+        self.state.lock().driving.try_stop()
     }
 
     /// Keeps a submission that was never held, and could go, until the driver takes some again.
@@ -586,8 +580,8 @@ impl<E: Enqueue> Lane<E> {
             let of = signal.of;
             // Mostly nothing else of the timeline is claimed, and that is all that has to be looked at: so no earlier signal
             // of the list is of the same timeline, the claim begins where that is pending, and no wait for it lies above.
-            let quick = have_come.then(|| of.claim_quickly(signal.value, 0));
-            let claim = match quick.flatten() {
+            let alone = have_come.then(|| of.claim_alone(signal.value));
+            let claim = match alone.flatten() {
                 Some(claim) => Ok(Some(claim)),
                 None => {
                     in_order = false;

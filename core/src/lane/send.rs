@@ -18,7 +18,6 @@ use crate::graph::Lists;
 use crate::point::{Completion, NativePoint};
 use crate::run::{Wake, wake_all};
 use crate::state::Shared;
-use crate::sync::{Ordering, fence};
 
 /// What a driver did with a submission. Small, so that it is not moved about: errors are few.
 pub(super) enum Handed<E: Enqueue> {
@@ -30,35 +29,15 @@ pub(super) enum Handed<E: Enqueue> {
 
 /// What became of an attempt to hand a submission to the driver.
 pub(super) enum Sent<E: Enqueue> {
-    /// What the submission kept and its places are taken care of. Who has come meanwhile is yet to be [looked
-    /// for](Lane::look_behind), behind a barrier.
-    Done(Promoted),
+    /// The driver has it. What the submission kept, its places and its claims are taken care of.
+    Done,
     Not(Handed<E>),
-}
-
-/// Which of a submission's signals were promoted with the lock, bit by bit; of those beyond the last bit nobody knows.
-#[derive(Clone, Copy)]
-pub(super) struct Promoted(u64);
-
-impl Promoted {
-    #[cold]
-    const fn note_lock(&mut self, index: usize) {
-        if index < 64 {
-            self.0 |= 1 << index;
-        }
-    }
-
-    /// False if the lock was taken for it, and so who came meanwhile has been looked for.
-    #[inline]
-    const fn is_to_be_looked_behind(self, index: usize) -> bool {
-        index >= 64 || self.0 & (1 << index) == 0
-    }
 }
 
 /// How a submission that was never held went.
 pub(super) enum Went {
-    /// To the driver. See [`Sent::Done`].
-    Straight(Promoted),
+    /// To the driver.
+    Straight,
     /// To the front of what is held.
     Held,
 }
@@ -122,7 +101,7 @@ impl<E: Enqueue> Lane<E> {
     {
         let mut keep = Keep::default();
         match self.send(number, waits, work, claims, &mut places, &mut keep) {
-            Sent::Done(promoted) => Ok(Went::Straight(promoted)),
+            Sent::Done => Ok(Went::Straight),
             Sent::Not(handed) => {
                 let held = self.not_taken(number, handed, claims, places, keep);
                 held.map(|()| Went::Held)
@@ -245,7 +224,7 @@ impl<E: Enqueue> Lane<E> {
             }
         }
         let sent = self.take_in(number, handed, claims, places, keep);
-        if let (Some(cause), Sent::Done(_) | Sent::Not(Handed::Busy(_))) = (lost, &sent) {
+        if let (Some(cause), Sent::Done | Sent::Not(Handed::Busy(_))) = (lost, &sent) {
             claims.iter().for_each(|claim| claim.of.fail(cause.clone()));
         }
         sent
@@ -331,7 +310,7 @@ impl<E: Enqueue> Lane<E> {
         let units = self.keep(number, keep);
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
         drop(places.turn.take());
-        let promoted = self.promote(number, signalled(claims));
+        self.promote(number, signalled(claims));
         self.promote_own(number, units);
         let mut places = std::mem::take(&mut places.relayed).into_iter();
         for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_none()) {
@@ -344,7 +323,7 @@ impl<E: Enqueue> Lane<E> {
             };
             wake_all([Arc::new(relay) as Arc<dyn Wake>]);
         }
-        Sent::Done(promoted)
+        Sent::Done
     }
 
     /// Keeps what a submission uses that the driver has taken, until it has finished. Tells what it takes of the room.
@@ -376,17 +355,13 @@ impl<E: Enqueue> Lane<E> {
         &self,
         number: u64,
         signals: impl Iterator<Item = (&'a Arc<Shared>, u64)>,
-    ) -> Promoted {
-        let mut promoted = Promoted(0);
-        for (index, (of, value)) in signals.enumerate() {
+    ) {
+        for (of, value) in signals {
             if of.tells_ahead() {
                 self.own_shared().owe(number, of, value);
             }
-            if !of.promote(value, self.domain, Some(&self.object)) {
-                promoted.note_lock(index);
-            }
+            of.promote(value, self.domain, Some(&self.object));
         }
-        promoted
     }
 
     /// Notes that the queue's own signal is with the driver, and takes room. After the other signals: who sees the position
@@ -398,22 +373,6 @@ impl<E: Enqueue> Lane<E> {
         if let Some(room) = self.room.as_ref().filter(|_| units > 0) {
             room.count(units);
         }
-    }
-
-    /// Looks who waits for what has been promoted, and who has looked for it. Comes behind a barrier: one for all that a
-    /// submission promotes.
-    #[inline]
-    pub(super) fn look_behind<'a>(
-        &self,
-        signals: impl Iterator<Item = (&'a Arc<Shared>, u64)>,
-        promoted: Promoted,
-    ) {
-        for (index, (of, value)) in signals.enumerate() {
-            if promoted.is_to_be_looked_behind(index) {
-                of.look_behind(value);
-            }
-        }
-        self.own_shared().release_if_awaited();
     }
 
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
@@ -445,10 +404,7 @@ impl<E: Enqueue> Lane<E> {
             Err(error) => Handed::Refused(Box::new(error)),
         };
         match self.take_in(number, handed, &[], &mut places, &mut kept) {
-            Sent::Done(promoted) => {
-                fence(Ordering::SeqCst);
-                self.look_behind(signalled(&[]), promoted);
-            }
+            Sent::Done | Sent::Not(Handed::Taken) => {}
             Sent::Not(Handed::Busy(prepared)) => {
                 self.put_back(number, prepared, kept, None, places);
             }
@@ -458,7 +414,6 @@ impl<E: Enqueue> Lane<E> {
                 self.state.lock().kept.push_back((number, kept));
                 own.fail(error.into_cause());
             }
-            Sent::Not(Handed::Taken) => {}
         }
     }
 }

@@ -181,7 +181,7 @@ impl<E: Enqueue> Lane<E> {
             ..
         } = straight;
         signals.iter().all(|&NativePoint { of, value, .. }| {
-            let Some(claim) = of.claim_quickly(value, 0) else {
+            let Some(claim) = of.claim_alone(value) else {
                 return false;
             };
             let before = claim.above;
@@ -232,11 +232,9 @@ impl<E: Enqueue> Lane<E> {
         // No object is left in it, and nobody has to find that out again.
         std::mem::forget(keep);
         let signalled = signals.iter().map(|signal| (signal.of, signal.value));
-        let promoted = self.promote(number, signalled.clone());
+        self.promote(number, signalled);
         self.promote_own(number, units);
-        let left = self.try_leave();
-        self.look_behind(signalled, promoted);
-        if !left {
+        if !self.try_leave() {
             self.drive(me);
         }
         Ok(Submitted {

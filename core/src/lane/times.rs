@@ -1,4 +1,4 @@
-//! The times of signals: of submissions that signal timelines with timestamps (M6). They all go the long way, see `state/quick.rs`.
+//! The times of signals: of submissions that signal timelines with timestamps (M6). They all take the slow path: see `Shared::claim_alone`.
 
 use std::sync::Arc;
 

@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 use super::{Shared, Standing, State};
 use crate::point::KeptPoint;
 use crate::run::Wake;
-use crate::sync::{Ordering, behind_a_change};
 use crate::waiters::{Stage, Ticket, Woken};
 
 /// Registrations of one who waits. They are taken back on drop, however the wait ends: that takes timelines' locks,
@@ -88,15 +87,9 @@ impl Shared {
     ) -> Option<(Ticket, bool)> {
         let (ticket, leads, watch) = {
             let mut state = self.locked.state.lock();
-            // Against who promotes a claim: see `look_behind`.
-            self.claimed.awaited.swap(true, Ordering::SeqCst);
-            behind_a_change();
-            match (self.standing_locked(&mut state, value), stage) {
+            match (self.standing_locked(&state, value), stage) {
                 (Standing::Open, _) | (Standing::Pending, Stage::Reached) => {}
-                _ => {
-                    self.note_who_waits(&state);
-                    return None;
-                }
+                _ => return None,
             }
             let ticket = state.waiters.insert(value, stage, wake);
             let leads = may_lead && self.leads(&mut state, ticket, value);
@@ -111,9 +104,7 @@ impl Shared {
         if state.waiters.is_empty() {
             return Woken::new();
         }
-        let woken = state.waiters.take_settled(self.reached(), self.pending());
-        self.note_who_waits(state);
-        woken
+        state.waiters.take_settled(self.reached(), self.pending())
     }
 
     /// Takes out the waiters that nobody will serve any more, if it is a timeline without handles.
@@ -121,7 +112,6 @@ impl Shared {
         if !state.closed || state.waiters.is_empty() {
             return Woken::new();
         }
-        self.list(state);
         let pending = self.pending();
         let State {
             claims,
@@ -129,33 +119,16 @@ impl Shared {
             elsewhere,
             ..
         } = &mut *state;
-        let woken = waiters.take_unserved(|value| {
+        waiters.take_unserved(|value| {
             value <= pending
                 || claims.covers(value)
                 || elsewhere.iter().any(|claim| claim.covers(value))
-        });
-        self.unlist(state);
-        self.note_who_waits(state);
-        woken
-    }
-
-    /// To be called with the lock whenever waiters may have gone.
-    pub(super) fn note_who_waits(&self, state: &State) {
-        if state.waiters.is_empty() {
-            self.claimed.awaited.store(false, Ordering::Relaxed);
-        }
+        })
     }
 
     /// Removes a registration if it is still there.
     pub(crate) fn unregister(&self, ticket: Ticket) {
-        // It was set with the registration: so that has gone, with all others.
-        if !self.claimed.awaited.load(Ordering::Acquire) {
-            return;
-        }
-        let mut state = self.locked.state.lock();
-        let removed = state.waiters.remove(ticket);
-        self.note_who_waits(&state);
-        drop(state);
+        let removed = self.locked.state.lock().waiters.remove(ticket);
         // What the waiter owned may be dropped here, never under the lock.
         drop(removed);
     }

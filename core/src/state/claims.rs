@@ -21,10 +21,6 @@ impl Interval {
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     intervals: VecDeque<Interval>,
-    /// The upper end of the one that was not made here: its owner will [remove](Claims::remove) it, and relies on
-    /// finding some claim here until he does. There is one at the most, as they come here one by one and only when this
-    /// is empty.
-    owed: Option<u64>,
 }
 
 impl Claims {
@@ -63,23 +59,13 @@ impl Claims {
         self.intervals.iter().copied()
     }
 
-    /// Adds a claim that was made elsewhere and is the only one. All of it may be reached; its owner does not know
-    /// yet.
-    pub(super) fn owe(&mut self, claim: Interval) {
-        self.owed = Some(claim.upto);
-        if claim.above < claim.upto {
-            self.intervals.push_back(claim);
-        }
-    }
-
-    /// True if nothing is claimed, as far as the owners of the claims know.
+    /// True if nothing is claimed that is not pending yet.
     pub(super) fn is_empty(&self) -> bool {
-        self.intervals.is_empty() && self.owed.is_none()
+        self.intervals.is_empty()
     }
 
     /// Takes the claim on `upto` back, or notes that it has become pending.
     pub(crate) fn remove(&mut self, upto: u64) {
-        self.owed = self.owed.filter(|&owed| owed != upto);
         let key = |claim: &Interval| claim.upto;
         if let Ok(at) = self.intervals.binary_search_by_key(&upto, key) {
             self.intervals.remove(at);

@@ -4,7 +4,6 @@ mod ahead;
 mod awaited;
 mod claims;
 mod downstream;
-mod quick;
 mod reached;
 mod release;
 mod signals;
@@ -80,7 +79,7 @@ struct State {
 /// a signal takes one from him, and he none from the signaller.
 #[repr(align(128))]
 struct Seen {
-    /// Written under the state's lock, or by a signal of the host that stands in [`Claimed::quick`]; grows.
+    /// Written under the state's lock; grows.
     reached: AtomicU64,
     /// Claims of submissions that the application makes itself, and one for signals from outside the
     /// engine if there may be such: the counter may run ahead of `pending`.
@@ -94,20 +93,14 @@ struct Seen {
 /// What changes with each claim, and with each signal of the host: in the hands of whoever makes them.
 #[repr(align(128))]
 struct Claimed {
-    /// What has been promoted; grows. Only written by whoever has the claim in the word, so that a store is enough; what
-    /// is promoted of claims in the list is written to the second, under the lock. What is reached is pending too, whatever
-    /// these say.
+    /// The highest value that has been promoted; grows. Written under the state's lock. What is reached is pending too,
+    /// whatever this says.
     pending: AtomicU64,
-    listed: AtomicU64,
-    /// The one claim that is not in the state's list: see `quick.rs`.
-    quick: AtomicU64,
     /// The claim that was promoted last, or next to last: its value, that together with the driver queue that
     /// signals it (0 for nobody's) in one word, and the queue whose submission that was (0 for none of ours).
     promoted: AtomicU64,
     promoted_as: AtomicU64,
     promoted_by: AtomicU64,
-    /// True while somebody waits, or is about to: who promotes a claim then takes the lock.
-    awaited: AtomicBool,
 }
 
 /// What is locked, apart from what changes without.
@@ -170,7 +163,7 @@ pub(crate) struct Shared {
     /// Of a queue's position: the signals that other processes are told of before it shows.
     owed: OnceLock<Box<Owed>>,
     downstream: Downstream,
-    /// When its last signals were made, if it was made with timestamps. Then its claims always stand in the list.
+    /// When its last signals were made, if it was made with timestamps. Then no claim of it takes the fast path.
     pub(crate) times: OnceLock<Box<Times>>,
     seen: Seen,
     claimed: Claimed,
@@ -230,12 +223,9 @@ impl Shared {
             },
             claimed: Claimed {
                 pending: AtomicU64::new(initial),
-                listed: AtomicU64::new(initial),
-                quick: AtomicU64::new(quick::unclaimed(initial, initial)),
                 promoted: AtomicU64::new(0),
                 promoted_as: AtomicU64::new(0),
                 promoted_by: AtomicU64::new(0),
-                awaited: AtomicBool::new(false),
             },
             usual: Usual::default(),
             line: Line::default(),
@@ -275,8 +265,7 @@ impl Shared {
     #[inline]
     pub(crate) fn pending(&self) -> u64 {
         let promoted = self.claimed.pending.load(Ordering::Acquire);
-        let listed = self.claimed.listed.load(Ordering::Acquire);
-        promoted.max(listed).max(self.reached())
+        promoted.max(self.reached())
     }
 
     /// True if `value` is known to be signalled by this driver queue: only of one of the last values that were
@@ -360,7 +349,7 @@ impl Shared {
 
     /// True if somebody has claimed `value`.
     pub(crate) fn is_claimed(&self, value: u64) -> bool {
-        self.with_claims(&mut self.locked.state.lock(), |claims| claims.covers(value))
+        self.locked.state.lock().claims.covers(value)
     }
 
     /// True if a signal can only come from beyond the engine: no raw claim but the one for that is there.
@@ -406,25 +395,22 @@ impl Shared {
     }
 
     /// True if a value that is not pending may still come after the last handle has gone.
-    fn may_come(&self, state: &mut State, value: u64) -> bool {
-        self.with_claims(state, |claims| claims.covers(value))
-            || state.elsewhere.iter().any(|claim| claim.covers(value))
+    fn may_come(state: &State, value: u64) -> bool {
+        state.claims.covers(value) || state.elsewhere.iter().any(|claim| claim.covers(value))
     }
 
     /// The lowest value above `pending` that may still come once the last handle has gone: it is claimed, here or on another side of a bridge.
     pub(crate) fn still_to_come(&self, pending: u64) -> Option<u64> {
-        let mut state = self.locked.state.lock();
-        let claimed: Vec<_> = self.with_claims(&mut state, |claims| claims.all().collect());
-        let all = claimed.iter().chain(&state.elsewhere);
+        let state = self.locked.state.lock();
+        let all = state.claims.all().chain(state.elsewhere.iter().copied());
         let ahead = all.filter(|claim| claim.upto > pending);
         ahead.map(|claim| claim.above.max(pending) + 1).min()
     }
 
     /// What may still come from here to another side of a bridge: what is claimed, and what is there.
     pub(crate) fn outstanding(&self) -> Vec<Interval> {
-        let mut state = self.locked.state.lock();
-        let mut all: Vec<_> = self.with_claims(&mut state, |claims| claims.all().collect());
-        // Only now: a claim that has left the list for good is pending.
+        let state = self.locked.state.lock();
+        let mut all: Vec<_> = state.claims.all().collect();
         all.push(Interval {
             above: 0,
             upto: self.pending(),
@@ -500,24 +486,20 @@ impl Shared {
     }
 
     fn standing_in_trouble(&self, value: u64) -> Standing {
-        self.standing_locked(&mut self.locked.state.lock(), value)
+        self.standing_locked(&self.locked.state.lock(), value)
     }
 
-    fn standing_locked(&self, state: &mut State, value: u64) -> Standing {
+    fn standing_locked(&self, state: &State, value: u64) -> Standing {
         if self.reached() >= value {
             Standing::Reached
         } else if let Some(cause) = &state.failure {
             Standing::Failed(cause.clone())
+        } else if self.pending() >= value {
+            Standing::Pending
+        } else if !state.closed || Self::may_come(state, value) {
+            Standing::Open
         } else {
-            let claimed = !state.closed || self.may_come(state, value);
-            // Only now: a claim that has left the list for good is pending.
-            if self.pending() >= value {
-                Standing::Pending
-            } else if claimed {
-                Standing::Open
-            } else {
-                Standing::Cancelled
-            }
+            Standing::Cancelled
         }
     }
 
@@ -534,13 +516,9 @@ impl Shared {
             if state.failure.is_some() {
                 return;
             }
-            // A signal that is being made without the lock is made now; there is none from here on.
-            self.list(&mut state);
             state.failure = Some(cause);
             self.seen.troubled.store(true, Ordering::Release);
-            let woken = state.waiters.take_unserved(|_| false);
-            self.note_who_waits(&state);
-            woken
+            state.waiters.take_unserved(|_| false)
         };
         wake_all(woken);
         self.tell_holders();
@@ -591,7 +569,7 @@ impl Closing<'_> {
 mod tests {
     use crate::backend::Device as _;
 
-    /// Claims that the host makes good leave nothing behind, so that what comes next goes without the lock again.
+    /// Claims that the host makes good leave nothing behind, so that the next submission takes the fast path again.
     #[test]
     fn a_relayed_claim_goes_with_its_signal() {
         let device = crate::host::Device::new();
@@ -604,6 +582,6 @@ mod tests {
         }
         line.signal(7).unwrap();
         line.signal(8).unwrap();
-        assert!(!of.is_listed(), "{of:?}");
+        assert!(of.locked.state.lock().claims.is_empty(), "{of:?}");
     }
 }

@@ -74,9 +74,7 @@ impl Shared {
                     if state.failure.is_some() {
                         return;
                     }
-                    let listed = self.claimed.listed.load(Ordering::Relaxed);
-                    let listed = listed.max(pending);
-                    self.claimed.listed.store(listed, Ordering::Release);
+                    self.raise_pending(pending);
                     self.take_settled(&mut state)
                 };
                 wake_all(woken);
@@ -90,7 +88,7 @@ impl Shared {
     /// Notes that everything up to `value` was signalled before the timeline was made. It counts as pending, and
     /// as reached from the first query on.
     pub(crate) fn note_signalled(&self, value: u64) {
-        self.claimed.listed.fetch_max(value, Ordering::Release);
+        self.claimed.pending.fetch_max(value, Ordering::Release);
     }
 
     /// What the ports have told, if that is not just a higher value.
@@ -224,7 +222,6 @@ impl Shared {
             let Some(own) = state.waiters.take_only(waiter, self.reached()) else {
                 return self.tell_settled(state);
             };
-            self.note_who_waits(&state);
             drop(state);
             drop(own);
         }
@@ -253,9 +250,8 @@ impl Shared {
         if state.failure.is_some() || value <= self.reached() {
             return None;
         }
-        // No signal that the host makes without the lock meets this: there is none while anything is outstanding.
         self.seen.reached.store(value, Ordering::Release);
-        self.settle(&mut state, value);
+        state.claims.settle(value);
         // Mostly nobody waits.
         (!state.waiters.is_empty()).then_some(state)
     }
@@ -277,12 +273,9 @@ impl Shared {
         if shown > self.reached() {
             self.seen.reached.store(shown, Ordering::Release);
         }
-        // With the lock, so that nobody moves the claim meanwhile.
-        if !self.promote_quickly(value) && !state.claims.is_empty() {
-            state.claims.remove(value);
-            state.claims.settle(value);
-            self.unlist(&state);
-        }
+        self.raise_pending(value);
+        state.claims.remove(value);
+        state.claims.settle(value);
         self.take_settled(&mut state)
     }
 }

@@ -33,13 +33,6 @@ impl Shared {
         } else {
             0
         };
-        match self.claim_quickly(value, own_wait) {
-            Some(claim) => Ok(claim),
-            None => self.claim_with_the_lock(value, own_wait),
-        }
-    }
-
-    fn claim_with_the_lock(&self, value: u64, own_wait: u64) -> Result<Interval> {
         if own_wait > 0 && own_wait >= value {
             return Err(Error::SignalBehindOwnWait {
                 timeline: self.object.clone(),
@@ -48,47 +41,45 @@ impl Shared {
             });
         }
         let mut state = self.locked.state.lock();
-        // First, so that what is on its way without the lock is found pending or in the list.
-        self.list(&mut state);
-        let claim = self.check_signal(&state, value).and_then(|()| {
-            let taken = state.claims.take(value, own_wait, self.pending());
-            taken.map_err(|claim| self.overlap(value, claim))
-        });
-        self.unlist(&state);
-        claim
+        self.check_signal(&state, value)?;
+        let taken = state.claims.take(value, own_wait, self.pending());
+        taken.map_err(|claim| self.overlap(value, claim))
     }
 
-    /// Notes that the claim of `value` is with the driver of `domain`, from `queue`. If this is true the caller has to [look
-    /// behind](Shared::look_behind) it; otherwise whoever waited for it has been released.
+    /// Claims everything from what is pending up to `value`, for the fast path. None if another claim is outstanding, if
+    /// the signal is not legal, or if the timeline has timestamps: then nothing has changed.
     #[inline]
-    pub(crate) fn promote(
-        self: &Arc<Self>,
-        value: u64,
-        domain: u64,
-        queue: Option<&Object>,
-    ) -> bool {
-        self.note_signaller(value, domain, queue.map_or(0, Object::id));
-        let quick = self.promote_quickly(value);
-        if !quick {
-            self.promote_with_the_lock(value);
+    pub(crate) fn claim_alone(&self, value: u64) -> Option<Interval> {
+        let mut state = self.locked.state.lock();
+        if !state.claims.is_empty() || state.closed || self.times.get().is_some() {
+            return None;
         }
-        quick
+        self.check_signal(&state, value).ok()?;
+        state.claims.take(value, 0, self.pending()).ok()
     }
 
-    fn promote_with_the_lock(self: &Arc<Self>, value: u64) {
+    /// Notes that the claim of `value` is with the driver of `domain`, from `queue`. Releases what waited for that.
+    #[inline]
+    pub(crate) fn promote(self: &Arc<Self>, value: u64, domain: u64, queue: Option<&Object>) {
+        self.note_signaller(value, domain, queue.map_or(0, Object::id));
         self.release(|state| {
-            let before = self.claimed.listed.load(Ordering::Relaxed);
-            let listed = value.max(before);
-            self.claimed.listed.store(listed, Ordering::Release);
-            self.with_claims(state, |claims| claims.remove(value));
+            state.claims.remove(value);
+            self.raise_pending(value);
         });
     }
 
-    /// As [`Shared::promote`] for a value that needs no claim: that of the queue's own timeline, which nobody else
-    /// signals. Promoted by one thread at a time, in order.
+    /// As [`Shared::promote`] for a value that needs no claim: that of a queue's own timeline, which nothing else
+    /// signals.
     #[inline]
-    pub(crate) fn promote_own(&self, value: u64) {
-        self.claimed.pending.store(value, Ordering::Release);
+    pub(crate) fn promote_own(self: &Arc<Self>, value: u64) {
+        self.release(|_| self.raise_pending(value));
+    }
+
+    /// Called with the lock.
+    pub(super) fn raise_pending(&self, value: u64) {
+        let before = self.claimed.pending.load(Ordering::Relaxed);
+        let pending = before.max(value);
+        self.claimed.pending.store(pending, Ordering::Release);
     }
 
     /// Says once that all values are signalled by `queue`, which claims none.
@@ -106,34 +97,6 @@ impl Shared {
         self.claimed
             .promoted_as
             .store(promotion(value, domain), Ordering::Release);
-    }
-
-    /// Looks who has come while a value was promoted: releases those who wait, and lets go of the claim where it was moved
-    /// to the list. Who registers to wait says so first and looks then, who lists a claim does that first and looks
-    /// then, and here it is the other way round: one of the two sees the other, if there is a barrier before this.
-    #[inline]
-    pub(crate) fn look_behind(self: &Arc<Self>, value: u64) {
-        let listed = self.is_listed();
-        if listed || self.claimed.awaited.load(Ordering::SeqCst) {
-            self.look_behind_with_the_lock(value, listed);
-        }
-    }
-
-    #[cold]
-    fn look_behind_with_the_lock(self: &Arc<Self>, value: u64, listed: bool) {
-        self.release(|state| {
-            if listed {
-                self.with_claims(state, |claims| claims.remove(value));
-            }
-        });
-    }
-
-    /// As [`Shared::look_behind`] for a value without a claim.
-    #[inline]
-    pub(crate) fn release_if_awaited(self: &Arc<Self>) {
-        if self.claimed.awaited.load(Ordering::SeqCst) {
-            self.release(|_| ());
-        }
     }
 
     /// Makes a change under the lock, and releases whoever has nothing left to wait for.
@@ -154,17 +117,13 @@ impl Shared {
             // The claim is that of the process which made it, and a thread of that may have held a lock at the fork.
             return;
         }
-        if self.withdraw_quickly(claim) && !self.is_closed() {
-            self.tell_bridge();
-            return;
-        }
-        let woken = {
+        let (woken, closed) = {
             let mut state = self.locked.state.lock();
-            self.with_claims(&mut state, |claims| claims.remove(claim.upto));
-            self.take_cancelled(&mut state)
+            state.claims.remove(claim.upto);
+            (self.take_cancelled(&mut state), state.closed)
         };
         wake_all(woken);
-        if self.is_closed() {
+        if closed {
             self.tell_holders();
         }
         self.tell_bridge();
@@ -178,17 +137,7 @@ impl Shared {
     }
 
     /// A host signal: checked, made through the home port, then known to be reached.
-    #[inline]
     pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
-        if self.counts_here && !self.tells_ahead() && self.signal_quickly(value) {
-            self.release_if_awaited();
-            return Ok(());
-        }
-        self.signal_with_the_lock(value)
-    }
-
-    #[cold]
-    fn signal_with_the_lock(self: &Arc<Self>, value: u64) -> Result<()> {
         if self.counts_here && !self.tells_ahead() {
             return self.signal_here(value);
         }
@@ -216,19 +165,12 @@ impl Shared {
 
     /// Claims `value` for a signal of the host, which comes next.
     fn claim_next(&self, value: u64) -> Result<()> {
-        if self.claim_next_quickly(value) {
-            return Ok(());
-        }
         let mut state = self.locked.state.lock();
         self.check_signal(&state, value)?;
-        self.with_claims(&mut state, |claims| {
-            self.check_next(claims, value)?;
-            // A claim keeps queue signals out until the value is reached.
-            claims
-                .take(value, 0, self.pending())
-                .map_err(|claim| self.overlap(value, claim))
-        })?;
-        Ok(())
+        self.check_next(&state.claims, value)?;
+        // The claim keeps signals of queues out until the value is reached.
+        let taken = state.claims.take(value, 0, self.pending());
+        taken.map(drop).map_err(|claim| self.overlap(value, claim))
     }
 
     /// Signals from the host what another side of a bridge is about to show, if the two are `in_step`. `claimed` is called once nothing else can be signalled before it.
@@ -258,18 +200,10 @@ impl Shared {
     fn signal_here(&self, value: u64) -> Result<()> {
         let woken = {
             let mut state = self.locked.state.lock();
-            // First, so that a signal that is being made without the lock is made before it is looked at.
-            self.list(&mut state);
-            let signalled = self
-                .check_signal(&state, value)
-                .and_then(|()| self.check_next(&state.claims, value));
-            if signalled.is_ok() {
-                self.time_by_host(value);
-                // Under the lock, and with nothing outstanding: nobody else writes it now.
-                self.seen.reached.store(value, Ordering::Release);
-            }
-            self.unlist(&state);
-            signalled?;
+            self.check_signal(&state, value)?;
+            self.check_next(&state.claims, value)?;
+            self.time_by_host(value);
+            self.seen.reached.store(value, Ordering::Release);
             self.take_settled(&mut state)
         };
         wake_all(woken);

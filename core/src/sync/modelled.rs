@@ -222,17 +222,6 @@ impl AtomicBool {
     }
 }
 
-/// See the native one. Loom knows no order of all such accesses, only of fences. So this is stronger than the native one
-/// where nothing was changed before.
-pub(crate) fn in_order() {
-    fence(Ordering::SeqCst);
-}
-
-/// See the native one.
-pub(crate) fn behind_a_change() {
-    fence(Ordering::SeqCst);
-}
-
 /// Polling adds nothing but the same states again.
 pub(crate) const CAN_SPIN: bool = false;
 
@@ -241,10 +230,12 @@ pub(crate) const CAN_SPIN: bool = false;
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
+    /// A mutex that guards `value`.
     pub fn new(value: T) -> Self {
         Self(loom::sync::Mutex::new(value))
     }
 
+    /// Takes the lock, and blocks while another thread holds it.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -291,12 +282,6 @@ pub(crate) struct Thread(Arc<Token>);
 /// A thread of any model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadId(u64);
-
-impl ThreadId {
-    pub(crate) const fn number(self) -> u64 {
-        self.0
-    }
-}
 
 /// The next thread's. No part of a model: nobody compares more than whether two are the same.
 static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);

@@ -29,26 +29,6 @@ pub(crate) fn this_thread() -> ThreadId {
     })
 }
 
-/// To be called between a sequentially consistent change of one atomic and a sequentially consistent load of
-/// another, which come in this order for every thread that has a fence between its own two. That holds by itself.
-///
-/// Only where the change was made: a compare-exchange that fails changes nothing, and then this must not be called.
-/// The model has a full fence here, which would hide what such a failure leaves out.
-#[inline]
-pub(crate) const fn in_order() {}
-
-/// A barrier for a thread that has just changed an atomic, whichever: what it has stored before comes before what it loads
-/// from here on, for everybody who has a fence between his own two. Processors of this architecture have none but full
-/// barriers in instructions that read and write at once, and a compiler moves no earlier store behind one that releases, nor
-/// a later load before one that acquires; the language promises less, so elsewhere it is a fence.
-#[inline]
-pub(crate) fn behind_a_change() {
-    #[cfg(target_arch = "x86_64")]
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
-    #[cfg(not(target_arch = "x86_64"))]
-    fence(Ordering::SeqCst);
-}
-
 /// Whether polling for a while before parking can pay.
 pub(crate) const CAN_SPIN: bool = true;
 

@@ -287,9 +287,7 @@ impl Timeline {
     pub fn clocked(self, clocks: impl IntoIterator<Item = (DeviceId, Clock)>) -> Result<Self> {
         let clocks = clocks.into_iter().collect();
         let times = Here::new(clocks, self.shared().refresh());
-        let line = self.with(Times::Here(times))?;
-        line.shared().list_for_ever();
-        Ok(line)
+        self.with(Times::Here(times))
     }
 
     /// The same timeline with timestamps that another process [tells](Timeline::tell_times), which alone signals it. Its points tell them on the host's clock, with

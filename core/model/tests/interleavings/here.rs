@@ -1,5 +1,4 @@
-//! Signals of the host for timelines that are nothing but memory of the process: made without a lock, against all that
-//! takes one.
+//! Host signals of host timelines, against waits, claims, queues and failures.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ fn a_signal_against_a_wait() {
     });
 }
 
-/// Who looks at the claims makes the signal that is being made, and wakes no wait: the signaller does, although it finds its work done.
+/// A third thread reads the claims while the signal is made. The signal wakes the wait all the same.
 #[test]
 fn a_signal_that_another_thread_makes_against_a_wait() {
     interrupted(2, || {

@@ -23,23 +23,15 @@
 //! | who takes a driver's queue forgets who else wants it; who gives it back looks for them first, or not for threads that block | `queues::two_that_hold_the_driver_against_a_submission` |
 //! | a lane leaves its waker after it has said so | `queues::an_unlock_against_a_release` |
 //! | a thread stops driving a queue although it was asked to look again | `signals::two_threads_signal_through_one_queue` |
-//! | a claim without the lock is overlooked by who takes the lock, or taken of a value that is pending by then | `signals::a_host_signal_against_a_queue`, `signals::two_queues_signal_one_value` |
-//! | what is pending is read before the claims are listed, or such a claim is taken and then compared | `signals::two_queues_signal_one_value_and_end_later`, `signals::a_consumer_against_its_producer`, `ends::a_release_against_a_wait_for_a_closed_timeline` |
-//! | a signal of the host takes such a claim before it looks whether it may | `signals::a_signal_too_far_against_a_submission` |
-//! | who lists the claims does not make the signal of the host that is being made | `here::signals_in_a_row_from_three_threads`, `here::equal_signals` |
-//! | a failure does not make it, or the word is free again after a failure | `here::a_failure_against_signals_against_a_wait` |
-//! | it is made where what is pending is not reached, or by a store, or with no claim of the word | `here::a_signal_against_submissions_before_it`, `here::signals_in_a_row_from_three_threads`, `here::a_signal_against_a_queue` |
-//! | nobody is woken after it, or that is looked at before it is made | `here::a_signal_against_a_wait` |
-//! | who finds it made by another thread does not acquire what that has seen | `here::a_signal_that_another_thread_makes_against_a_wait` |
+//! | a claim is checked and taken under two locks | `signals::two_queues_signal_one_value`, `signals::a_host_signal_against_a_queue` |
+//! | a promotion removes the claim and raises the pending value under two locks | `ends::a_release_against_a_wait_for_a_closed_timeline`, `signals::two_queues_signal_one_value_and_end_later` |
+//! | a promotion, or that of a queue's position, does not wake waiters | `signals::a_wait_for_pending_against_a_submission`, `signals::a_wait_for_the_position_against_submissions` |
+//! | a host signal of a host timeline is checked and made under two locks | `here::equal_signals`, `here::signals_in_a_row_from_three_threads` |
+//! | a host signal of a host timeline takes the waiters out before it stores the value | `here::a_signal_against_a_wait` |
 //! | a promotion's value and queue are two words | `signals::a_submission_that_ends_early_against_the_next` |
-//! | who lists such a claim does not note that its owner has yet to promote it, or it is free for the next as soon as it is reached | `signals::a_submission_that_ends_early_against_two_more` |
-//! | nothing stands between what a submission promotes and the look who waits, or the look leaves out the second signal or the position | `signals::waits_for_pending_against_a_submission_with_two_signals`, `signals::a_wait_for_the_position_against_submissions` |
-//! | nobody looks behind a promotion, or nothing stands between where a held submission goes | `signals::a_wait_for_pending_against_a_submission`, `signals::a_promotion_against_the_next_two_claims` |
 //! | room is counted before it is noted, or what finishes while it is looked for is not given back | `queues::a_submission_that_takes_room_against_one_that_finds_none` |
 //! | a submission that goes straight keeps the first claim where it cannot have the second | `signals::a_submission_that_steps_back_against_a_signal` |
-//! | such a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
-//! | a promotion or a registration to wait looks first and tells then, or without a fence between | `futures::a_submission_against_a_future_of_pending` |
-//! | a waiter that goes takes others with it that wait for what is to be promoted | `signals::two_waits_for_pending_against_submissions` |
+//! | a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
 //! | a submission overtakes what is being let go | `queues::a_release_against_the_next_submission` |
 //! | a dropped queue lets go of what its driver uses | `ends::the_drop_of_a_queue_against_a_completion` |
 //! | a relay does not try again where it cannot register | `relays::a_completion_against_a_relay` |
