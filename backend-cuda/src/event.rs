@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::Result;
-use syncline_core::backend::{Front, Look};
 
 use crate::context::Context;
 use crate::driver::{Code, Driver, EventHandle, Raw};
@@ -158,7 +157,7 @@ impl Drop for Pool {
         let all = std::mem::take(&mut *lock(&self.events)).all;
         for event in all {
             // SAFETY: leaked from a box where it was made, and in the list once. No reference is
-            // left: a mark would keep the pool, and so would a `First`.
+            // left: a mark would keep the pool.
             let event = unsafe { Box::from_raw(event.as_ptr()) };
             // SAFETY: a live event, destroyed here alone, in a context that the pool keeps. CUDA
             // lets an event go whose record is pending, or that a stream waits for
@@ -252,7 +251,7 @@ impl Mark {
         self.0 == other.0
     }
 
-    /// For another record: nobody has another clone. Who [sees](First::look) this sees what was done before.
+    /// For another record: nobody has another clone.
     #[inline]
     pub(crate) fn renew(&self) {
         self.event().state.store(TAKEN, Ordering::Release);
@@ -375,70 +374,5 @@ impl Mark {
         // last of its marks comes here. The event is not used after `pool` is dropped.
         let pool = unsafe { Arc::from_raw(self.event().pool) };
         lock(&pool.events).free.push(self.0);
-    }
-}
-
-/// The event that stands first in a ring, to be asked about without the ring's lock, by a reference that nobody counts.
-pub(crate) struct First {
-    front: Front,
-    pool: Arc<Pool>,
-}
-
-/// What stood there when somebody looked. It may be in use for something else by now.
-#[derive(Clone, Copy)]
-pub(crate) struct Seen<'f> {
-    event: &'f Event,
-    look: Look,
-}
-
-impl First {
-    /// For a ring of these events, mostly.
-    pub(crate) fn new(events: &Events) -> Self {
-        Self {
-            front: Front::new(),
-            pool: events.0.clone(),
-        }
-    }
-
-    /// With the ring's lock: this stands first now, or nothing that can be asked about. See [`Front::show`].
-    #[inline]
-    pub(crate) fn show(&self, mark: Option<&Mark>) {
-        // Others may be destroyed before this is.
-        let here = mark.filter(|mark| std::ptr::eq(mark.event().pool, &raw const *self.pool));
-        let address = here.map_or(0, |mark| mark.0.as_ptr().expose_provenance());
-        self.front.show(address as u64);
-    }
-
-    /// What stands first, if it can be asked about.
-    #[inline]
-    pub(crate) fn look(&self) -> Option<Seen<'_>> {
-        let look = self.front.look();
-        let event = std::ptr::with_exposed_provenance::<Event>(look.what() as usize);
-        // SAFETY: null, or an event of the pool (see `show`), which is kept here and frees its
-        // events at its own end.
-        let event = unsafe { event.as_ref() }?;
-        Some(Seen { event, look })
-    }
-
-    /// See [`Front::is_still`].
-    #[inline]
-    pub(crate) fn is_still(&self, seen: Seen<'_>) -> bool {
-        self.front.is_still(seen.look)
-    }
-}
-
-impl Seen<'_> {
-    /// True if the event is complete as it was recorded last, or is known to be, which need not be as it was seen to stand
-    /// there. Changes nothing. The caller has [allowed](Context::allow_during_capture) queries.
-    ///
-    /// # Errors
-    /// What the driver says instead.
-    #[inline]
-    pub(crate) fn ask(self) -> Result<bool, Code> {
-        match self.event.state.load(Ordering::Acquire) {
-            TAKEN => Ok(false),
-            DONE => Ok(true),
-            _ => self.event.ask(),
-        }
     }
 }

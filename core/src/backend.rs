@@ -34,7 +34,6 @@ use crate::clock::Clock;
 
 pub use crate::counter::Counter;
 pub use crate::exiting::TakingDown;
-pub use crate::front::{Front, Look};
 pub use crate::gate::Gate;
 pub use crate::in_use::InUse;
 pub use crate::lane::{Held, Lane, Submitted};

@@ -27,7 +27,6 @@ mod error;
 mod exiting;
 mod fence;
 mod file_kind;
-mod front;
 mod gate;
 mod graph;
 mod handle;

@@ -38,7 +38,6 @@
 //! | a failure is not told to held submissions, or told before it is noted | `queues::a_failure_against_a_submission_that_is_not_the_first` |
 //! | a fence between a failure and the look for who is held is missing | `queues::a_failure_against_a_submission_that_signals` |
 //! | who watches for himself is not nudged by a failure; or by who waits besides, or is overlooked by that one; or leaves nobody behind who watches | `watched::a_failure_against_a_wait_that_leads`, `watched::a_wait_that_leads_against_another`, `watched::a_wait_that_leads_against_one_for_another_timeline` |
-//! | who has asked about what stands first in a list does not look whether it still does, or reads what stands there before how often that has changed, or without an order | `front::a_query_against_two_signals_that_come`, `front::two_queries_that_find_the_same_complete` |
 //! | a future does not look after it registered | `futures::a_failure_against_a_future` |
 //! | a future keeps its first waker, or takes a new one and does not look | `futures::a_signal_against_a_change_of_waker` |
 //! | who has news of a timeline while another thread writes to its page leaves no word | `published::a_signal_against_another`, `published::a_failure_against_a_signal`, `published::the_last_drop_against_a_completion` |
@@ -54,7 +53,6 @@
 
 mod driver;
 mod ends;
-mod front;
 mod futures;
 mod here;
 mod published;
