@@ -23,6 +23,9 @@ pub enum Bar {
     Figure(&'static str, f64),
     /// Ours finishes; where raw does too (see [`RAW_HANGS`]), ours takes at most so many times as long.
     Outlasts(f64),
+    /// Ours takes at most so many times as long as in an earlier recording. One run alone only has to measure it;
+    /// [`compare`](crate::compare) judges it.
+    Recorded(f64),
     /// All of these.
     All(&'static [Bar]),
     /// Nothing is asked: the row is there to be read.
@@ -76,6 +79,19 @@ impl Bar {
         }
     }
 
+    /// How many times as long as in an earlier recording ours may take; `None` if the bar does not say.
+    #[must_use]
+    pub fn limit_to_recorded(&self) -> Option<f64> {
+        match *self {
+            Self::Recorded(most) => Some(most),
+            Self::All(bars) => bars
+                .iter()
+                .filter_map(Self::limit_to_recorded)
+                .reduce(f64::min),
+            _ => None,
+        }
+    }
+
     fn collect(&self, found: &Found<'_>, all: &mut Short) {
         let both = found.ours.zip(found.raw);
         let short = match *self {
@@ -87,6 +103,7 @@ impl Bar {
             Self::Ratio(most) => judged(both, |(ours, raw)| {
                 (ours > most * raw).then(|| format!("{:.2} times raw", ours / raw))
             }),
+            Self::Recorded(_) => judged(found.ours, |_| None),
             Self::Within(most) => judged(found.ours, |ours| {
                 (ours > most).then(|| format!("{ours:.1} ns"))
             }),
@@ -137,6 +154,7 @@ impl fmt::Display for Bar {
             Self::Speed(least) => write!(f, "speed ≥ {least}"),
             Self::Figure(name, most) => write!(f, "{name} ≤ {most}"),
             Self::Outlasts(most) => write!(f, "finishes, ratio ≤ {most} where raw finishes too"),
+            Self::Recorded(most) => write!(f, "≤ {most} × an earlier recording"),
             Self::All(bars) => {
                 for (number, bar) in bars.iter().enumerate() {
                     let and = if number == 0 { "" } else { ", " };
@@ -256,6 +274,7 @@ mod tests {
             Bar::Speed(0.1),
             Bar::Figure("bytes", 9.0),
             Bar::Outlasts(9.0),
+            Bar::Recorded(9.0),
         ] {
             assert!(matches!(bar.judge(&silence), Verdict::Missed(_)), "{bar}");
         }
@@ -291,6 +310,14 @@ mod tests {
             let verdict = Bar::Figure(missed.0, missed.1).judge(&with);
             assert!(matches!(verdict, Verdict::Missed(_)), "{missed:?}");
         }
+    }
+
+    #[test]
+    fn one_run_alone_meets_a_limit_to_an_earlier_one() {
+        assert!(meets(Bar::Recorded(1.2), 1e9, 1.0));
+        const BOTH: Bar = Bar::All(&[Bar::Recorded(1.3), Bar::Ratio(2.0), Bar::Recorded(1.2)]);
+        assert_eq!(BOTH.limit_to_recorded(), Some(1.2));
+        assert_eq!(Bar::Ratio(2.0).limit_to_recorded(), None);
     }
 
     #[test]

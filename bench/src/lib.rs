@@ -16,8 +16,10 @@
 //! | [`hops`] | what a dependency costs between every two queues |
 //! | [`mod@measure`], [`report`] | a whole run, and what it found |
 //! | [`page`] | two recorded runs as tables |
+//! | [`compare`] | how many times as long each row of one recording takes as in another |
 
 pub mod bar;
+pub mod compare;
 #[cfg(feature = "vulkan")]
 mod cpu;
 pub mod frames;

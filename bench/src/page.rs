@@ -245,6 +245,7 @@ mod tests {
             over_ns: Some(ours - 100.0),
             over_bounds_ns: None,
             bar: "ratio ≤ 1.2, bytes ≤ 128".into(),
+            limit_to_recorded: None,
             met,
             missed: Vec::new(),
             unsure: Vec::new(),

@@ -66,7 +66,11 @@ pub struct Record {
     pub over_bounds_ns: Option<[f64; 2]>,
     /// What is asked.
     pub bar: String,
-    /// Whether that is met; `None` if nothing was measured, or if it cannot be told (see `unsure`).
+    /// How many times as long ours may take as in an earlier recording; `None` where nothing of that kind is asked, and
+    /// in recordings that are older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_to_recorded: Option<f64>,
+    /// Whether the bar is met; `None` if nothing was measured, or if it cannot be told (see `unsure`).
     pub met: Option<bool>,
     /// Which parts of the bar are missed, and by how much.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -135,6 +139,7 @@ impl Record {
             over_ns: None,
             over_bounds_ns: None,
             bar: bar.to_string(),
+            limit_to_recorded: bar.limit_to_recorded(),
             met: None,
             missed: Vec::new(),
             unsure: Vec::new(),

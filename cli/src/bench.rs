@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use syncline_bench::compare::{Comparison, Recording};
 use syncline_bench::hops;
 use syncline_bench::measure::{Nothing, Options, Plan};
 use syncline_bench::page::{self, BEGIN, END, Recorded};
@@ -48,6 +49,19 @@ enum What {
     Hops(HopsArgs),
     /// Two recorded runs (--json) as tables in Markdown; measures nothing
     Tables(TablesArgs),
+    /// Two recorded runs (--json), row by row: both times and their ratio; measures nothing
+    Compare(CompareArgs),
+}
+
+#[derive(clap::Args, Debug)]
+struct CompareArgs {
+    /// The earlier run
+    before: PathBuf,
+    /// The later run
+    after: PathBuf,
+    /// Exit with 1 if a row takes more times as long as before than its limit allows
+    #[arg(long)]
+    require: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -101,6 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.what {
         Some(What::Hops(args)) => return run_hops(args),
         Some(What::Tables(args)) => return tables(args),
+        Some(What::Compare(args)) => return compare(args),
         None => {}
     }
     let machine = Machine::new(crate::probe(false)?);
@@ -187,6 +202,24 @@ fn tables(args: &TablesArgs) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
+    let (before, after) = (
+        Recording::read(&args.before)?,
+        Recording::read(&args.after)?,
+    );
+    let compared = Comparison::of(&before, &after);
+    text(&compared.to_string());
+    compared.require_complete()?;
+    let slow = compared.too_slow().count();
+    let rows = compared.rows.len();
+    say!("\n{rows} rows compared, {slow} slower than their limits allow");
+    Ok(if args.require && slow > 0 {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// What could not be run, each reason once, and the counts.
