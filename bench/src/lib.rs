@@ -20,7 +20,6 @@
 
 pub mod bar;
 pub mod compare;
-#[cfg(feature = "vulkan")]
 mod cpu;
 pub mod frames;
 pub mod heap;

@@ -12,6 +12,7 @@ pub(crate) mod cuda;
 #[cfg(feature = "vulkan")]
 pub(crate) mod frames;
 pub(crate) mod futex;
+pub(crate) mod held;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 pub(crate) mod least;
 pub(crate) mod packets;

@@ -1,20 +1,28 @@
 //! The rows, by family.
 
+#[cfg(feature = "vulkan")]
+mod adopt;
 mod alloc;
 mod any;
 #[cfg(feature = "vulkan")]
 mod batch;
 #[cfg(feature = "vulkan")]
 mod bridge;
+mod contend;
 mod counter;
+mod crew;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod external;
+mod frame_cpu;
 #[cfg(feature = "vulkan")]
 mod frames;
 mod gate;
+mod held;
 mod host;
+#[cfg(feature = "cuda")]
+mod kernels;
 mod partner;
 mod process;
 #[cfg(feature = "cuda")]
@@ -34,6 +42,15 @@ use std::fmt;
 use crate::bar::Bar;
 use crate::lab::{Lab, Outcome};
 use crate::machine::{Machine, On, Subject};
+use crate::race::Pace;
+
+/// What is asked of rows that look like an application: not more than a fifth slower than recorded earlier.
+const LIMIT: Bar = Bar::Recorded(1.2);
+
+/// True for a run that is to be short (`--quick`): rows that set up very much do with less then.
+fn is_short(lab: &dyn Lab) -> bool {
+    lab.rounds() <= Pace::QUICK.rounds
+}
 
 /// One thing that applications do, through Syncline and by hand.
 #[derive(Debug, Clone)]
@@ -216,6 +233,13 @@ pub fn all() -> Vec<Row> {
         alloc::ROWS,
         #[cfg(feature = "vulkan")]
         batch::ROWS,
+        contend::ROWS,
+        #[cfg(feature = "cuda")]
+        kernels::ROWS,
+        #[cfg(feature = "vulkan")]
+        adopt::ROWS,
+        frame_cpu::ROWS,
+        held::ROWS,
     ]
     .concat()
 }

@@ -4,7 +4,7 @@
 
 use syncline_bench::rows;
 
-const ASKED: [&str; 31] = [
+const ASKED: [&str; 39] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -36,6 +36,14 @@ const ASKED: [&str; 31] = [
     "scale.outstanding",
     "alloc",
     "batch",
+    "contend",
+    "launches",
+    "submit.kernel",
+    "adopt.cuda",
+    "adopt.vulkan",
+    "frame.cpu",
+    "held.wide",
+    "held.deep",
 ];
 
 #[test]
@@ -45,6 +53,19 @@ fn every_row_exists_once() {
     asked.sort_unstable();
     there.sort_unstable();
     assert_eq!(there, asked);
+}
+
+#[test]
+fn rows_that_look_like_an_application_have_a_limit_to_an_earlier_recording() {
+    let mut limited: Vec<_> = rows::all()
+        .iter()
+        .filter(|row| row.bar.limit_to_recorded() == Some(1.2))
+        .map(|row| row.id)
+        .collect();
+    let mut asked = ASKED[31..].to_vec();
+    limited.sort_unstable();
+    asked.sort_unstable();
+    assert_eq!(limited, asked);
 }
 
 #[test]

@@ -77,6 +77,10 @@ fn every_row_runs_or_says_why_not() {
         "wait.any.10000",
         "any.dispatch",
         "scale.outstanding",
+        "contend",
+        "frame.cpu",
+        "held.wide",
+        "held.deep",
     ] {
         assert!(host(id), "{id} did not run on the host");
     }

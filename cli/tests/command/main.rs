@@ -1,5 +1,6 @@
 //! The command as a user meets it.
 
+mod compare;
 mod processes;
 mod software;
 mod usage;

@@ -25,7 +25,7 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 /// Runs it, expects this exit code, and returns what went to standard output and standard error.
-fn ends_with(code: i32, arguments: &[&str]) -> (String, String) {
+pub(crate) fn ends_with(code: i32, arguments: &[&str]) -> (String, String) {
     let output = run(arguments);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     let (out, error) = (text(output.stdout), text(output.stderr));
@@ -38,12 +38,12 @@ fn ends_with(code: i32, arguments: &[&str]) -> (String, String) {
     (out, error)
 }
 
-fn json(text: &str) -> Value {
+pub(crate) fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
 /// A path in a folder of the tests' own, where nothing is.
-fn scratch(name: &str) -> PathBuf {
+pub(crate) fn scratch(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Fails if it was not there.
     let _ = fs::remove_dir_all(&path);

@@ -1,14 +1,15 @@
 //! CUDA by hand: the driver's functions, resolved once from the library that is loaded already, and called directly.
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
+mod chain;
 #[cfg(test)]
 pub(crate) mod emulated;
+mod kernel;
 mod table;
 mod words;
 
 use std::cell::RefCell;
 use std::ffi::c_uint;
-#[cfg(feature = "vulkan")]
 use std::ffi::c_void;
 use std::ops::Deref;
 #[cfg(feature = "vulkan")]
@@ -16,10 +17,10 @@ use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::ptr::null_mut;
 
 use cudarc::driver::sys;
-#[cfg(feature = "vulkan")]
-use syncline::cuda::Function;
-use syncline::cuda::{Device, DeviceBuffer};
+use syncline::cuda::{Device, DeviceBuffer, Function};
 
+pub(crate) use chain::Chain;
+pub(crate) use kernel::Small;
 pub(crate) use words::Words;
 
 use crate::lab::Outcome;
@@ -32,6 +33,8 @@ const RELAXED: c_uint = 2;
 const NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: c_uint = 2;
+/// `CU_EVENT_BLOCKING_SYNC`.
+const BLOCKING: c_uint = 1;
 /// `CU_STREAM_WAIT_VALUE_GEQ`.
 const AT_LEAST: c_uint = 0;
 
@@ -56,7 +59,7 @@ impl Deref for Hand {
 /// not to be used after it has gone.
 pub(crate) struct Hand {
     calls: Calls,
-    _device: Device,
+    device: Device,
     before: sys::CUcontext,
     streams: RefCell<Vec<Stream>>,
     events: RefCell<Vec<Event>>,
@@ -78,7 +81,7 @@ impl Hand {
         })?;
         Ok(Self {
             calls,
-            _device: device.clone(),
+            device: device.clone(),
             before,
             streams: RefCell::default(),
             events: RefCell::default(),
@@ -101,6 +104,13 @@ impl Hand {
     /// `cuEventCreate`.
     pub(crate) fn event(&self, timed: bool) -> Outcome<Event> {
         let event = self.calls.create(timed)?;
+        self.events.borrow_mut().push(event);
+        Ok(event)
+    }
+
+    /// `cuEventCreate` of an event for which `cuEventSynchronize` sleeps, and does not look all the time.
+    pub(crate) fn sleepers_event(&self) -> Outcome<Event> {
+        let event = self.calls.create_with(NO_TIMING | BLOCKING)?;
         self.events.borrow_mut().push(event);
         Ok(event)
     }
@@ -163,7 +173,10 @@ impl Calls {
 
     /// `cuEventCreate`: to be given back by [`Calls::destroy`].
     pub(crate) fn create(&self, timed: bool) -> Outcome<Event> {
-        let flags = if timed { 0 } else { NO_TIMING };
+        self.create_with(if timed { 0 } else { NO_TIMING })
+    }
+
+    fn create_with(&self, flags: c_uint) -> Outcome<Event> {
         let mut event = null_mut();
         // SAFETY: writes one handle.
         judge("cuEventCreate", unsafe {
@@ -224,7 +237,7 @@ impl Calls {
         }
     }
 
-    /// `cuEventSynchronize`; the events here are made without blocking synchronization, so it spins.
+    /// `cuEventSynchronize`: it spins, but for an event of [`Hand::sleepers_event`].
     #[inline]
     pub(crate) fn synchronize(&self, event: Event) -> Outcome<()> {
         // SAFETY: a live handle of the current context.
@@ -271,7 +284,6 @@ impl Calls {
     /// # Safety
     /// `params` are as many and of such types as the function declares; what it does with them is sound until the stream
     /// has got past it.
-    #[cfg(feature = "vulkan")]
     pub(crate) unsafe fn launch(
         &self,
         function: &Function,

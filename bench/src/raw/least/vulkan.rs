@@ -50,7 +50,7 @@ impl Timeline {
 
     /// Claims `value` if everything claimed is pending; tells what that is, and who signals it.
     #[inline]
-    fn claim(&self, value: u64) -> Outcome<(u64, usize)> {
+    pub(crate) fn claim(&self, value: u64) -> Outcome<(u64, usize)> {
         self.require_sound()?;
         let before = self.pending.load(Ordering::Acquire);
         // If `pending` grows in between the claim is refused: so this is who signals `before`.
@@ -60,7 +60,7 @@ impl Timeline {
     }
 
     #[inline]
-    fn submitted(&self, value: u64, by: usize) {
+    pub(crate) fn submitted(&self, value: u64, by: usize) {
         self.by.store(by, Ordering::Relaxed);
         self.pending.store(value, Ordering::Release);
     }

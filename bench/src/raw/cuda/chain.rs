@@ -1,0 +1,56 @@
+//! Streams of several threads, whose work goes one after the other.
+#![allow(unsafe_code, reason = "shares the driver's handles between threads")]
+
+use std::sync::{Mutex, PoisonError};
+
+use super::{Calls, Event, Hand, Stream};
+use crate::lab::Outcome;
+
+/// A stream for each thread, and one order over all of them: each record waits for the one before it. The streams and
+/// events belong to the [`Hand`] that made them, which outlives this.
+pub(crate) struct Chain {
+    calls: Calls,
+    lanes: Vec<(Stream, Vec<Event>)>,
+    /// The event that was recorded last, on any stream.
+    last: Mutex<Option<Event>>,
+}
+
+// SAFETY: streams and events may be used from any thread.
+unsafe impl Send for Chain {}
+// SAFETY: as for sending.
+unsafe impl Sync for Chain {}
+
+impl Chain {
+    /// So many streams, with so many events each.
+    pub(crate) fn new(hand: &Hand, streams: usize, events: u64) -> Outcome<Self> {
+        let lanes = (0..streams).map(|_| Ok((hand.stream()?, hand.events(events, false)?)));
+        Ok(Self {
+            calls: **hand,
+            lanes: lanes.collect::<Outcome<_>>()?,
+            last: Mutex::new(None),
+        })
+    }
+
+    /// Makes so many records on a stream, each behind the last record on any of the streams: as many as the stream has
+    /// events, at most.
+    pub(crate) fn submit(&self, stream: usize, count: u64) -> Outcome<()> {
+        let _current = self.calls.enter()?;
+        let (stream, events) = &self.lanes[stream];
+        for &event in &events[..count as usize] {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(last) = *last {
+                self.calls.wait_event(*stream, last)?;
+            }
+            self.calls.record(event, *stream)?;
+            *last = Some(event);
+        }
+        Ok(())
+    }
+
+    /// Waits until all streams are idle.
+    pub(crate) fn finish(&self) -> Outcome<()> {
+        let _current = self.calls.enter()?;
+        let mut lanes = self.lanes.iter();
+        lanes.try_for_each(|(stream, _)| self.calls.finish(*stream))
+    }
+}

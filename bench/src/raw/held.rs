@@ -1,0 +1,70 @@
+//! What waits for a value, by hand: a list behind a mutex.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::lab::Outcome;
+
+/// A value that is waited for, the queue that waits, and the value that it signals then.
+type Waiting = Reverse<(u64, usize, u64)>;
+
+/// Submissions that go when a value is signalled, the lowest value first.
+pub(crate) struct Held(Mutex<BinaryHeap<Waiting>>);
+
+impl Held {
+    /// Empty, with room for so many.
+    pub(crate) fn with_room(count: u64) -> Self {
+        Self(Mutex::new(BinaryHeap::with_capacity(count as usize)))
+    }
+
+    /// Holds a submission to `queue`, which signals `done`, until `value` is signalled.
+    #[inline]
+    pub(crate) fn hold(&self, value: u64, queue: usize, done: u64) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.push(Reverse((value, queue, done)));
+    }
+
+    /// Up to `value` is signalled: hands each queue that waits for no more to `submit`, with the value that it signals.
+    #[inline]
+    pub(crate) fn release(
+        &self,
+        value: u64,
+        mut submit: impl FnMut(usize, u64) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(Reverse((wanted, queue, done))) = held.peek().copied()
+            && wanted <= value
+        {
+            held.pop();
+            submit(queue, done)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_goes_in_order_and_once() {
+        let held = Held::with_room(3);
+        for (value, queue) in [(3, 0), (1, 1), (2, 2)] {
+            held.hold(value, queue, 7);
+        }
+        let released = |upto| {
+            let mut queues = Vec::new();
+            let released = held.release(upto, |queue, done| {
+                queues.push((queue, done));
+                Ok(())
+            });
+            assert_eq!(released, Ok(()));
+            queues
+        };
+        assert_eq!(released(0), []);
+        assert_eq!(released(2), [(1, 7), (2, 7)]);
+        assert_eq!(released(9), [(0, 7)]);
+        assert_eq!(released(9), []);
+    }
+}

@@ -1,0 +1,232 @@
+//! What frames cost in processor time.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Device, Queue, QueueKind, Timeline};
+
+use super::{Call, Floor, LIMIT, Row};
+use crate::cpu;
+use crate::lab::{Lab, Outcome, Side, Stop};
+use crate::machine::On;
+use crate::raw::channel::{Counter, Job, Patience, Worker};
+
+/// No wait of this row takes so long.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Submissions of one frame.
+const SUBMISSIONS: u64 = 20;
+
+/// Frames in flight.
+const IN_FLIGHT: u64 = 3;
+
+/// Batches are whole multiples of so many frames: mostly three are in flight then, in a short run, too.
+const FRAMES: u64 = 24;
+
+pub(super) const ROWS: &[Row] = &[Row {
+    id: "frame.cpu",
+    ours: "processor time of the whole process for one frame: 20 submissions without work to two queues in turns, each of which waits for the one before it and signals. Before a frame the host waits for the third frame before it, with the wait that there is by default; no time of the wall",
+    raw: "the same by hand, and a wait that sleeps: cuStreamWaitEvent, cuEventRecord and cuEventSynchronize of events for that; vkQueueSubmit and vkWaitSemaphores; on the host boxed closures through channels to two threads, and a condition variable",
+    floor: Floor::Unmeasured("how long a wait looks before it sleeps is a choice"),
+    bar: LIMIT,
+    on: &[On::Each],
+    variants: &[],
+    run: frames,
+}];
+
+/// Two queues that take submissions in turns, each behind the one before it.
+trait Queues {
+    /// The submission with this number, from 1.
+    fn submit(&self, number: u64) -> Outcome<()>;
+
+    /// Waits until it has finished.
+    fn wait(&self, number: u64) -> Outcome<()>;
+}
+
+/// Through Syncline.
+struct Ours {
+    queues: [Queue; 2],
+    timeline: Timeline,
+}
+
+impl Queues for Ours {
+    fn submit(&self, number: u64) -> Outcome<()> {
+        let (wait, signal) = (
+            self.timeline.at(number - 1),
+            self.timeline.signal_at(number),
+        );
+        self.queues[(number % 2) as usize].submit(&[wait], |_| Ok(()), &[signal])?;
+        Ok(())
+    }
+
+    fn wait(&self, number: u64) -> Outcome<()> {
+        Ok(self.timeline.at(number).wait(LONG)?)
+    }
+}
+
+/// Worker threads by hand.
+struct Workers {
+    workers: [Worker; 2],
+    counter: Arc<Counter>,
+}
+
+impl Queues for Workers {
+    fn submit(&self, number: u64) -> Outcome<()> {
+        let job = Job {
+            wait: (self.counter.clone(), number - 1),
+            work: Box::new(|| ()),
+            signal: (self.counter.clone(), number),
+        };
+        if self.workers[(number % 2) as usize].send(job) {
+            return Ok(());
+        }
+        Err(Stop::Failed("a worker by hand has ended".into()))
+    }
+
+    fn wait(&self, number: u64) -> Outcome<()> {
+        self.counter.wait(number);
+        Ok(())
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod on_cuda {
+    use super::{IN_FLIGHT, Outcome, Queues, SUBMISSIONS};
+    use crate::raw::cuda::{Event, Hand, Stream};
+
+    /// An event for each submission that may be in flight, and for the one before those.
+    const EVENTS: u64 = SUBMISSIONS * (IN_FLIGHT + 1);
+
+    pub(super) struct ByHand {
+        hand: Hand,
+        streams: [Stream; 2],
+        events: Vec<Event>,
+    }
+
+    impl ByHand {
+        pub(super) fn new(device: &syncline::cuda::Device) -> Outcome<Self> {
+            let hand = Hand::new(device)?;
+            let events = (0..EVENTS).map(|_| hand.sleepers_event());
+            Ok(Self {
+                streams: [hand.stream()?, hand.stream()?],
+                events: events.collect::<Outcome<_>>()?,
+                hand,
+            })
+        }
+
+        const fn event(&self, number: u64) -> Event {
+            self.events.as_slice()[(number % EVENTS) as usize]
+        }
+    }
+
+    impl Queues for ByHand {
+        fn submit(&self, number: u64) -> Outcome<()> {
+            let stream = self.streams[(number % 2) as usize];
+            self.hand.wait_event(stream, self.event(number - 1))?;
+            self.hand.record(self.event(number), stream)
+        }
+
+        fn wait(&self, number: u64) -> Outcome<()> {
+            self.hand.synchronize(self.event(number))
+        }
+    }
+}
+
+#[cfg(feature = "vulkan")]
+mod on_vulkan {
+    use syncline::QueueKind;
+    use syncline::backend::Device as _;
+
+    use super::{Outcome, Queues};
+    use crate::raw::vulkan::{Hand, Semaphore};
+
+    pub(super) struct ByHand {
+        /// The semaphore is the first one's.
+        hands: [Hand; 2],
+        semaphore: Semaphore,
+    }
+
+    impl ByHand {
+        pub(super) fn new(device: &syncline::vulkan::Device) -> Outcome<Self> {
+            let queue = || device.queue(QueueKind::Compute, "by hand");
+            // Both at once, so that they are of two of the driver's queues, where it has two.
+            let queues = [queue()?, queue()?];
+            let hands = queues.map(|queue| Hand::new(device, queue.family(), queue.index()));
+            Ok(Self {
+                semaphore: hands[0].semaphore(false)?,
+                hands,
+            })
+        }
+    }
+
+    impl Queues for ByHand {
+        fn submit(&self, number: u64) -> Outcome<()> {
+            let hand = &self.hands[(number % 2) as usize];
+            let semaphore = [self.semaphore.raw];
+            let (waits, signals) = ([number - 1], [number]);
+            hand.submit(&hand.lock()?, (&semaphore, &waits), (&semaphore, &signals))
+        }
+
+        fn wait(&self, number: u64) -> Outcome<()> {
+            self.hands[0].expect(self.semaphore, number);
+            self.hands[0].wait(self.semaphore.raw, number)
+        }
+    }
+
+    impl Drop for ByHand {
+        fn drop(&mut self) {
+            // The first hand, which destroys the semaphore, only knows its own queue.
+            let _ = self.hands[1].settle();
+        }
+    }
+}
+
+/// Makes so many frames behind the first `made`, to their end.
+fn make(queues: &dyn Queues, made: u64, count: u64) -> Outcome<()> {
+    for frame in made..made + count {
+        // The number of the last submission of the third frame before.
+        queues.wait(frame.saturating_sub(IN_FLIGHT - 1) * SUBMISSIONS)?;
+        for at in 1..=SUBMISSIONS {
+            queues.submit(frame * SUBMISSIONS + at)?;
+        }
+    }
+    queues.wait((made + count) * SUBMISSIONS)
+}
+
+fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let device = call.machine.device(call.subject.indices[0])?;
+    let queue = || device.queue(QueueKind::Compute, "frames");
+    let ours = Ours {
+        queues: [queue()?, queue()?],
+        timeline: device.timeline("frames")?,
+    };
+    let raw: Box<dyn Queues> = match &device {
+        Device::Host(_) => Box::new(Workers {
+            workers: [(); 2].map(|()| Worker::start(Patience::NONE)),
+            counter: Arc::new(Counter::new(Patience::NONE)),
+        }),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => Box::new(on_cuda::ByHand::new(device)?),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(device) => Box::new(on_vulkan::ByHand::new(device)?),
+    };
+    let run = |queues: &dyn Queues, made: &Cell<u64>, count: u64| -> Outcome<Duration> {
+        let before = cpu::of_process();
+        make(queues, made.get(), count)?;
+        let took = cpu::of_process() - before;
+        made.set(made.get() + count);
+        Ok(took)
+    };
+    let made = [Cell::new(0), Cell::new(0)];
+    lab.race(vec![
+        Side::ours(|count| run(&ours, &made[0], count)).step(FRAMES),
+        Side::raw(|count| run(&*raw, &made[1], count)).step(FRAMES),
+    ])?;
+    lab.note(
+        "of all threads of the process: on software drivers also of those that play the device"
+            .into(),
+    );
+    Ok(())
+}

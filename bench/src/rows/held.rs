@@ -1,0 +1,332 @@
+//! Submissions that are held on the host until a value is signalled.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Device, Queue, QueueKind, Timeline};
+
+use super::{Call, Floor, LIMIT, Row, Variant, is_short};
+use crate::lab::{Lab, OURS, Outcome, RAW, Side, Stop, gated_bursts};
+use crate::machine::On;
+use crate::raw::channel::{Counter, Job, Patience, Worker};
+use crate::raw::held::Held;
+use crate::stats::median;
+
+/// No wait of these rows takes so long.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Queues on which something is held; fewer in a short run.
+const QUEUES: (usize, usize) = (1000, 50);
+
+/// A short run of `held.deep` holds so many times fewer.
+const SHORTER: u64 = 1000;
+
+/// So many releases are timed together...
+const PART: u64 = 100;
+
+/// ...and so many times, after which the rest is released at once.
+const PARTS: u64 = 20;
+
+const HOLD: u64 = 0;
+const RELEASE: u64 = 1;
+
+/// Why these rows have no floor.
+const FLOOR: Floor = Floor::Unmeasured("raw is the least that holds anything: a list and a mutex");
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "held.wide",
+        ours: "1000 queues (--quick: 50) each hold a submission that waits for one timeline of the host's and signals a timeline of its own. Each of both is timed: the 1000 submissions, and the one signal that releases them all; per submission",
+        raw: "the same by hand: a heap of what waits, by value, behind a mutex; vkQueueSubmit for each that is released, on the host a boxed closure through a channel to one worker thread for each queue",
+        floor: FLOOR,
+        bar: LIMIT,
+        on: &[On::Host, On::Vulkan],
+        variants: &[
+            Variant::new("to hold", HOLD),
+            Variant::new("to release", RELEASE),
+        ],
+        run: wide,
+    },
+    Row {
+        id: "held.deep",
+        ours: "as many submissions, over 1000 queues in turns, each of which waits for a value of its own of one timeline of the host's; the host signals these values one by one. One signal of the first 2000, each of which releases one submission; the rest is released at once, and not timed. (--quick: a thousandth of them, over 50 queues)",
+        raw: "the same by hand, as in held.wide",
+        floor: FLOOR,
+        bar: LIMIT,
+        on: &[On::Host, On::Vulkan],
+        variants: &[
+            Variant::new("125 000 held", 125_000),
+            Variant::new("1 000 000 held", 1_000_000),
+        ],
+        run: deep,
+    },
+];
+
+/// Queues that hold submissions until a value is signalled.
+trait Holds {
+    /// Holds a submission on `queue` until `gate` is signalled; then it signals `done` of that queue's own timeline.
+    fn hold(&self, queue: usize, gate: u64, done: u64) -> Outcome<()>;
+
+    /// Signals `gate`.
+    fn release(&self, gate: u64) -> Outcome<()>;
+
+    /// Waits until the timeline of `queue` is at `done`.
+    fn wait(&self, queue: usize, done: u64) -> Outcome<()>;
+}
+
+/// Through Syncline.
+struct Ours {
+    gate: Timeline,
+    queues: Vec<(Queue, Timeline)>,
+}
+
+impl Ours {
+    fn new(device: &Device, count: usize) -> Outcome<Self> {
+        let queue = |_| -> Outcome<_> {
+            Ok((
+                device.queue(QueueKind::Compute, "one that holds")?,
+                device.timeline("done")?,
+            ))
+        };
+        Ok(Self {
+            gate: device.timeline("gate")?,
+            queues: (0..count).map(queue).collect::<Outcome<_>>()?,
+        })
+    }
+}
+
+impl Holds for Ours {
+    fn hold(&self, queue: usize, gate: u64, done: u64) -> Outcome<()> {
+        let (queue, timeline) = &self.queues[queue];
+        queue.submit(
+            &[self.gate.at(gate)],
+            |_| Ok(()),
+            &[timeline.signal_at(done)],
+        )?;
+        Ok(())
+    }
+
+    fn release(&self, gate: u64) -> Outcome<()> {
+        Ok(self.gate.signal(gate)?)
+    }
+
+    fn wait(&self, queue: usize, done: u64) -> Outcome<()> {
+        Ok(self.queues[queue].1.at(done).wait(LONG)?)
+    }
+}
+
+/// Worker threads by hand.
+struct Workers {
+    held: Held,
+    /// What the workers' jobs wait for: nothing.
+    open: Arc<Counter>,
+    workers: Vec<(Worker, Arc<Counter>)>,
+}
+
+impl Workers {
+    fn new(count: usize, held: u64) -> Self {
+        let counter = || Arc::new(Counter::new(Patience::OURS));
+        let worker = |_| (Worker::start(Patience::OURS), counter());
+        Self {
+            held: Held::with_room(held),
+            open: counter(),
+            workers: (0..count).map(worker).collect(),
+        }
+    }
+}
+
+impl Holds for Workers {
+    fn hold(&self, queue: usize, gate: u64, done: u64) -> Outcome<()> {
+        self.held.hold(gate, queue, done);
+        Ok(())
+    }
+
+    fn release(&self, gate: u64) -> Outcome<()> {
+        self.held.release(gate, |queue, done| {
+            let (worker, counter) = &self.workers[queue];
+            let job = Job {
+                wait: (self.open.clone(), 0),
+                work: Box::new(|| ()),
+                signal: (counter.clone(), done),
+            };
+            if worker.send(job) {
+                return Ok(());
+            }
+            Err(Stop::Failed("a worker by hand has ended".into()))
+        })
+    }
+
+    fn wait(&self, queue: usize, done: u64) -> Outcome<()> {
+        self.workers[queue].1.wait(done);
+        Ok(())
+    }
+}
+
+#[cfg(feature = "vulkan")]
+struct OnVulkan {
+    held: Held,
+    hand: crate::raw::vulkan::Hand,
+    semaphores: Vec<crate::raw::vulkan::Semaphore>,
+}
+
+#[cfg(feature = "vulkan")]
+impl OnVulkan {
+    fn new(device: &syncline::vulkan::Device, count: usize, held: u64) -> Outcome<Self> {
+        let queue = device.queue(QueueKind::Compute, "by hand")?;
+        let hand = crate::raw::vulkan::Hand::new(device, queue.family(), queue.index());
+        let semaphores = (0..count).map(|_| hand.semaphore(false));
+        Ok(Self {
+            held: Held::with_room(held),
+            semaphores: semaphores.collect::<Outcome<_>>()?,
+            hand,
+        })
+    }
+}
+
+#[cfg(feature = "vulkan")]
+impl Holds for OnVulkan {
+    fn hold(&self, queue: usize, gate: u64, done: u64) -> Outcome<()> {
+        self.held.hold(gate, queue, done);
+        Ok(())
+    }
+
+    fn release(&self, gate: u64) -> Outcome<()> {
+        let queue = self.hand.lock()?;
+        self.held.release(gate, |at, done| {
+            let semaphore = [self.semaphores[at].raw];
+            self.hand.submit(&queue, (&[], &[]), (&semaphore, &[done]))
+        })
+    }
+
+    fn wait(&self, queue: usize, done: u64) -> Outcome<()> {
+        self.hand.expect(self.semaphores[queue], done);
+        self.hand.wait(self.semaphores[queue].raw, done)
+    }
+}
+
+/// Ours and raw, and how many queues each has. So many submissions are held at the most.
+fn both(call: &Call<'_>, lab: &dyn Lab, held: u64) -> Outcome<([Box<dyn Holds>; 2], usize)> {
+    let count = if is_short(lab) { QUEUES.1 } else { QUEUES.0 };
+    let device = call.machine.device(call.subject.indices[0])?;
+    let raw: Box<dyn Holds> = match &device {
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(device) => Box::new(OnVulkan::new(device, count, held)?),
+        _ => Box::new(Workers::new(count, held)),
+    };
+    Ok(([Box::new(Ours::new(&device, count)?), raw], count))
+}
+
+fn wide(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let (both, queues) = both(call, lab, QUEUES.0 as u64)?;
+    let burst = queues as u64;
+    // Each burst is held until the next value, and signals that.
+    let hold = |holds: &dyn Holds, value: u64, count: u64| {
+        (0..count as usize).try_for_each(|queue| holds.hold(queue, value, value))
+    };
+    let ended = |holds: &dyn Holds, value: u64, count: u64| {
+        (0..count as usize).try_for_each(|queue| holds.wait(queue, value))
+    };
+    let run = |holds: &dyn Holds, value: &Cell<u64>, n| {
+        let now = Cell::new(0);
+        let begin = |count| {
+            now.set(count);
+            value.set(value.get() + 1);
+            hold(holds, value.get(), count)
+        };
+        let release = || holds.release(value.get());
+        let end = || ended(holds, value.get(), now.get());
+        if call.n == HOLD {
+            gated_bursts(
+                n,
+                burst,
+                |_| Ok(()),
+                begin,
+                || release().and_then(|()| end()),
+            )
+        } else {
+            gated_bursts(n, burst, begin, |_| release(), end)
+        }
+    };
+    let [ours, raw] = &both;
+    let values = [Cell::new(0), Cell::new(0)];
+    lab.race(vec![
+        Side::ours(|n| run(&**ours, &values[0], n)).step(burst),
+        Side::raw(|n| run(&**raw, &values[1], n)).step(burst),
+    ])
+}
+
+/// Nanoseconds of one submission.
+#[derive(Default)]
+struct Deep {
+    /// To hold it.
+    hold: Vec<f64>,
+    /// To release it.
+    release: Vec<f64>,
+}
+
+fn deep(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    let short = is_short(lab);
+    let held = if short { call.n / SHORTER } else { call.n };
+    let (both, queues) = both(call, lab, held)?;
+    let rounds = lab.rounds().div_ceil(10);
+    let mut found = [Deep::default(), Deep::default()];
+    for round in 0..u64::from(rounds) {
+        for turn in 0..2 {
+            let side = ((round + turn) % 2) as usize;
+            released_one_by_one(&*both[side], queues as u64, (round, held), &mut found[side])?;
+        }
+    }
+    let [ours, raw] = &found;
+    lab.taken(OURS, &ours.release);
+    lab.taken(RAW, &raw.release);
+    for (name, samples) in [("hold_ours_ns", ours), ("hold_raw_ns", raw)] {
+        lab.figure(name, median(&samples.hold).unwrap_or(f64::NAN));
+    }
+    if short {
+        lab.note(format!("a short run: {held} held over {queues} queues"));
+    }
+    Ok(())
+}
+
+/// Holds so many submissions, each for the next value, and releases them. So many have been held in each of the rounds
+/// before.
+fn released_one_by_one(
+    holds: &dyn Holds,
+    queues: u64,
+    (round, held): (u64, u64),
+    found: &mut Deep,
+) -> Outcome<()> {
+    let first = round * held;
+    let each = |start: Instant, count: u64| start.elapsed().as_nanos() as f64 / count as f64;
+    // The queue of a value, and the value of that queue's own timeline.
+    let place = |value: u64| ((value % queues) as usize, value / queues + 1);
+    let start = Instant::now();
+    for value in first + 1..=first + held {
+        let (queue, done) = place(value);
+        holds.hold(queue, value, done)?;
+    }
+    found.hold.push(each(start, held));
+    // Something is left for the last signal.
+    let part = PART.min(held / (2 * PARTS));
+    let mut last = first;
+    for _ in 0..PARTS {
+        let start = Instant::now();
+        for value in last + 1..=last + part {
+            holds.release(value)?;
+        }
+        found.release.push(each(start, part));
+        for value in last + 1..=last + part {
+            let (queue, done) = place(value);
+            holds.wait(queue, done)?;
+        }
+        last += part;
+    }
+    holds.release(first + held)?;
+    for value in (first + 1..=first + held).rev().take(queues as usize) {
+        let (queue, done) = place(value);
+        holds.wait(queue, done)?;
+    }
+    Ok(())
+}
