@@ -10,6 +10,7 @@ fn read(clock: ClockId) -> Duration {
 }
 
 /// By this thread.
+#[cfg(feature = "vulkan")]
 pub(crate) fn of_thread() -> Duration {
     read(ClockId::ThreadCPUTime)
 }

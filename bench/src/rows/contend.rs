@@ -1,5 +1,6 @@
 //! Four threads on four queues that share one timeline.
 
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +8,9 @@ use std::time::Duration;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Queue, QueueKind};
 
-use super::crew::{Part, THREADS, lock, race};
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use super::crew::lock;
+use super::crew::{Part, THREADS, race};
 use super::{Call, Floor, LIMIT, Row};
 use crate::lab::{FLOOR, Lab, OURS, Outcome, RAW, Stop};
 use crate::machine::On;
