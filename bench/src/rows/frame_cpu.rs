@@ -28,7 +28,7 @@ const FRAMES: u64 = 24;
 pub(super) const ROWS: &[Row] = &[Row {
     id: "frame.cpu",
     ours: "processor time of the whole process for one frame: 20 submissions without work to two queues in turns, each of which waits for the one before it and signals. Before a frame the host waits for the third frame before it, with the wait that there is by default; no time of the wall",
-    raw: "the same by hand, and a wait that sleeps: cuStreamWaitEvent, cuEventRecord and cuEventSynchronize of events for that; vkQueueSubmit and vkWaitSemaphores; on the host boxed closures through channels to two threads, and a condition variable",
+    raw: "the same by hand, and a wait that sleeps: cuStreamWaitEvent, cuEventRecord and cuEventSynchronize of events for that; vkQueueSubmit and vkWaitSemaphores; on the host boxed closures through channels to two threads, and a condition variable, for which both threads sleep at once; looking (host only): the same, but they look for as long as ours before they sleep",
     floor: Floor::Unmeasured("how long a wait looks before it sleeps is a choice"),
     bar: LIMIT,
     on: &[On::Each],
@@ -70,6 +70,15 @@ impl Queues for Ours {
 struct Workers {
     workers: [Worker; 2],
     counter: Arc<Counter>,
+}
+
+impl Workers {
+    fn new(patience: Patience) -> Self {
+        Self {
+            workers: [(); 2].map(|()| Worker::start(patience)),
+            counter: Arc::new(Counter::new(patience)),
+        }
+    }
 }
 
 impl Queues for Workers {
@@ -203,10 +212,7 @@ fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         timeline: device.timeline("frames")?,
     };
     let raw: Box<dyn Queues> = match &device {
-        Device::Host(_) => Box::new(Workers {
-            workers: [(); 2].map(|()| Worker::start(Patience::NONE)),
-            counter: Arc::new(Counter::new(Patience::NONE)),
-        }),
+        Device::Host(_) => Box::new(Workers::new(Patience::NONE)),
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => Box::new(on_cuda::ByHand::new(device)?),
         #[cfg(feature = "vulkan")]
@@ -219,11 +225,17 @@ fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         made.set(made.get() + count);
         Ok(took)
     };
-    let made = [Cell::new(0), Cell::new(0)];
-    lab.race(vec![
+    let looking = matches!(device, Device::Host(_)).then(|| Workers::new(Patience::OURS));
+    let made = [const { Cell::new(0) }; 3];
+    let mut sides = vec![
         Side::ours(|count| run(&ours, &made[0], count)).step(FRAMES),
         Side::raw(|count| run(&*raw, &made[1], count)).step(FRAMES),
-    ])?;
+    ];
+    if let Some(looking) = &looking {
+        let run = |count| run(looking, &made[2], count);
+        sides.push(Side::new("looking", run).step(FRAMES));
+    }
+    lab.race(sides)?;
     lab.note(
         "of all threads of the process: on software drivers also of those that play the device"
             .into(),

@@ -20,6 +20,10 @@ const LONG: Duration = Duration::from_secs(120);
 /// Queues on which something is held; fewer in a short run.
 const QUEUES: (usize, usize) = (1000, 50);
 
+/// What the smaller variant of `held.deep` holds, and the larger one.
+const FEWEST: u64 = 125_000;
+const MOST: u64 = 1_000_000;
+
 /// A short run of `held.deep` holds so many times fewer.
 const SHORTER: u64 = 1000;
 
@@ -57,8 +61,8 @@ pub(super) const ROWS: &[Row] = &[
         bar: LIMIT,
         on: &[On::Host, On::Vulkan],
         variants: &[
-            Variant::new("125 000 held", 125_000),
-            Variant::new("1 000 000 held", 1_000_000),
+            Variant::new("125 000 held", FEWEST),
+            Variant::new("1 000 000 held", MOST),
         ],
         run: deep,
     },
@@ -270,9 +274,10 @@ fn deep(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let short = is_short(lab);
     let held = if short { call.n / SHORTER } else { call.n };
     let (both, queues) = both(call, lab, held)?;
-    let rounds = lab.rounds().div_ceil(10);
+    // Very many take long, and come with as many samples in one round.
+    let rounds = (u64::from(lab.rounds()) / 10 * FEWEST / call.n).max(1);
     let mut found = [Deep::default(), Deep::default()];
-    for round in 0..u64::from(rounds) {
+    for round in 0..rounds {
         for turn in 0..2 {
             let side = ((round + turn) % 2) as usize;
             released_one_by_one(&*both[side], queues as u64, (round, held), &mut found[side])?;
