@@ -23,8 +23,8 @@ pub enum Bar {
     Figure(&'static str, f64),
     /// Ours finishes; where raw does too (see [`RAW_HANGS`]), ours takes at most so many times as long.
     Outlasts(f64),
-    /// Ours takes at most so many times as long as in an earlier recording. One run alone only has to measure it;
-    /// [`compare`](crate::compare) judges it.
+    /// Ours takes at most so many times as long as in an earlier recording. One run alone only has
+    /// to measure it: [`compare`](crate::compare) judges it.
     Recorded(f64),
     /// All of these.
     All(&'static [Bar]),
@@ -79,7 +79,7 @@ impl Bar {
         }
     }
 
-    /// How many times as long as in an earlier recording ours may take; `None` if the bar does not say.
+    /// The largest allowed ratio to an earlier recording; `None` if the bar has no such limit.
     #[must_use]
     pub fn limit_to_recorded(&self) -> Option<f64> {
         match *self {

@@ -66,8 +66,8 @@ pub struct Record {
     pub over_bounds_ns: Option<[f64; 2]>,
     /// What is asked.
     pub bar: String,
-    /// How many times as long ours may take as in an earlier recording; `None` where nothing of that kind is asked, and
-    /// in recordings that are older.
+    /// The largest allowed ratio of ours to an earlier recording; `None` if the row has no such
+    /// limit, and in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_to_recorded: Option<f64>,
     /// Whether the bar is met; `None` if nothing was measured, or if it cannot be told (see `unsure`).

@@ -25,7 +25,8 @@ impl Held {
         held.push(Reverse((value, queue, done)));
     }
 
-    /// Up to `value` is signalled: hands each queue that waits for no more to `submit`, with the value that it signals.
+    /// Up to `value` is signalled: hands each queue that waits for no more to `submit`, with the
+    /// value that it signals.
     #[inline]
     pub(crate) fn release(
         &self,

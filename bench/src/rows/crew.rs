@@ -24,8 +24,8 @@ pub(super) struct Part<'w> {
 /// The side that the threads do next, and how often each; `None` ends them.
 type Order = Option<(usize, u64)>;
 
-/// Measures the sides: the time from the start of all four threads until the last one has submitted its part, by the
-/// number of submissions.
+/// Measures the sides: the time from the start of all four threads until the last one has submitted
+/// its part, by the number of submissions.
 pub(super) fn race<'w>(lab: &mut dyn Lab, parts: &[Part<'w>]) -> Outcome<()> {
     let barrier = Barrier::new(THREADS);
     let order = Mutex::new(Order::None);

@@ -22,7 +22,8 @@ const SUBMISSIONS: u64 = 20;
 /// Frames in flight.
 const IN_FLIGHT: u64 = 3;
 
-/// Batches are whole multiples of so many frames: mostly three are in flight then, in a short run, too.
+/// Batches are whole multiples of so many frames: mostly three are in flight then, in a short run,
+/// too.
 const FRAMES: u64 = 24;
 
 pub(super) const ROWS: &[Row] = &[Row {
@@ -117,7 +118,7 @@ mod on_cuda {
     impl ByHand {
         pub(super) fn new(device: &syncline::cuda::Device) -> Outcome<Self> {
             let hand = Hand::new(device)?;
-            let events = (0..EVENTS).map(|_| hand.sleepers_event());
+            let events = (0..EVENTS).map(|_| hand.blocking_event());
             Ok(Self {
                 streams: [hand.stream()?, hand.stream()?],
                 events: events.collect::<Outcome<_>>()?,

@@ -70,7 +70,8 @@ pub(super) const ROWS: &[Row] = &[
 
 /// Queues that hold submissions until a value is signalled.
 trait Holds {
-    /// Holds a submission on `queue` until `gate` is signalled; then it signals `done` of that queue's own timeline.
+    /// Holds a submission on `queue` until `gate` is signalled; then it signals `done` of that
+    /// queue's own timeline.
     fn hold(&self, queue: usize, gate: u64, done: u64) -> Outcome<()>;
 
     /// Signals `gate`.
@@ -295,8 +296,8 @@ fn deep(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     Ok(())
 }
 
-/// Holds so many submissions, each for the next value, and releases them. So many have been held in each of the rounds
-/// before.
+/// Holds so many submissions, each for the next value, and releases them. So many have been held in
+/// each of the rounds before.
 fn released_one_by_one(
     holds: &dyn Holds,
     queues: u64,

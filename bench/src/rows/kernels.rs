@@ -23,7 +23,8 @@ const BURST: u64 = 64;
 /// Submissions of `launches`.
 const SUBMISSIONS: u64 = 20;
 
-/// Launches of each: with those of all the others they are more than the engine gives the driver at once.
+/// Launches of each: with those of all the others they are more than the engine gives the driver at
+/// once.
 const LAUNCHES: u64 = 50;
 
 /// What the floor of these rows is.

@@ -44,7 +44,7 @@ use crate::lab::{Lab, Outcome};
 use crate::machine::{Machine, On, Subject};
 use crate::race::Pace;
 
-/// What is asked of rows that look like an application: not more than a fifth slower than recorded earlier.
+/// The bar of rows that look like an application: at most 20 % slower than recorded earlier.
 const LIMIT: Bar = Bar::Recorded(1.2);
 
 /// True for a run that is to be short (`--quick`): rows that set up very much do with less then.

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use super::{Calls, Event, Hand, Stream};
 use crate::lab::Outcome;
 
-/// A stream for each thread, and one order over all of them: each record waits for the one before it. The streams and
-/// events belong to the [`Hand`] that made them, which outlives this.
+/// A stream for each thread, and one order over all of them: each record waits for the one before
+/// it. The streams and events belong to the [`Hand`] that made them, which outlives this.
 pub(crate) struct Chain {
     calls: Calls,
     lanes: Vec<(Stream, Vec<Event>)>,
@@ -31,8 +31,8 @@ impl Chain {
         })
     }
 
-    /// Makes so many records on a stream, each behind the last record on any of the streams: as many as the stream has
-    /// events, at most.
+    /// Makes so many records on a stream, each behind the last record on any of the streams: as
+    /// many as the stream has events, at most.
     pub(crate) fn submit(&self, stream: usize, count: u64) -> Outcome<()> {
         let _current = self.calls.enter()?;
         let (stream, events) = &self.lanes[stream];

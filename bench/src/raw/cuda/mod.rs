@@ -108,8 +108,8 @@ impl Hand {
         Ok(event)
     }
 
-    /// `cuEventCreate` of an event for which `cuEventSynchronize` sleeps, and does not look all the time.
-    pub(crate) fn sleepers_event(&self) -> Outcome<Event> {
+    /// `cuEventCreate` of an event for which `cuEventSynchronize` sleeps instead of polling.
+    pub(crate) fn blocking_event(&self) -> Outcome<Event> {
         let event = self.calls.create_with(NO_TIMING | BLOCKING)?;
         self.events.borrow_mut().push(event);
         Ok(event)
@@ -237,7 +237,7 @@ impl Calls {
         }
     }
 
-    /// `cuEventSynchronize`: it spins, but for an event of [`Hand::sleepers_event`].
+    /// `cuEventSynchronize`: it spins, but for an event of [`Hand::blocking_event`].
     #[inline]
     pub(crate) fn synchronize(&self, event: Event) -> Outcome<()> {
         // SAFETY: a live handle of the current context.
