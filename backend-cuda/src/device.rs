@@ -174,7 +174,7 @@ impl backend::Device for Device {
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        let port = EventPort::new(&self.0.context, initial);
+        let port = EventPort::new(&self.0.context, &self.0.plain_events, initial);
         Ok(Attachment::new(self.0.id, initial, port)
             .watched_by(self.0.clone())
             .with_max_value_difference(self.0.info.capabilities.max_value_difference))

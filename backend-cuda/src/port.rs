@@ -28,6 +28,8 @@ pub struct EventPort {
     /// The highest value known to be reached. Only written under the ring's lock; grows.
     reached: AtomicU64,
     ring: Mutex<Ring>,
+    /// Keeps the device's pool of events: marks are dropped under the ring's lock, where none may destroy the pool.
+    _events: Events,
 }
 
 struct Ring {
@@ -108,11 +110,12 @@ impl Ring {
 }
 
 impl EventPort {
-    pub(crate) fn new(context: &Arc<Context>, initial: u64) -> Self {
+    pub(crate) fn new(context: &Arc<Context>, events: &Events, initial: u64) -> Self {
         Self {
             context: context.clone(),
             reached: AtomicU64::new(initial),
             ring: Mutex::default(),
+            _events: events.clone(),
         }
     }
 

@@ -27,12 +27,6 @@ pub(crate) enum Reached {
     After(Option<Mark>),
 }
 
-impl Default for Reached {
-    fn default() -> Self {
-        Self::After(None)
-    }
-}
-
 impl Reached {
     #[inline]
     pub(crate) const fn mark(&self) -> Option<&Mark> {
@@ -130,7 +124,7 @@ impl Row {
         self.spare.drain(..excess);
     }
 
-    /// The event of a signal that has come, if nothing else has that event. Only the oldest is looked at.
+    /// The oldest kept event, if nothing else holds a mark of it.
     pub(crate) fn unused(&mut self) -> Option<Mark> {
         self.spare.front().filter(|mark| mark.is_alone())?;
         let mark = self.spare.pop_front()?;
@@ -170,7 +164,7 @@ mod tests {
         assert!(row.unused().is_none());
         // One that was kept until then goes, too.
         let (mut row, marks) = passed(events, 5, true);
-        row.push(6, 7, Reached::default());
+        row.push(6, 7, Reached::After(None));
         row.pass_while(false, |_| true);
         assert!(marks.iter().all(Mark::is_alone));
         assert!(row.unused().is_none());

@@ -396,7 +396,7 @@ impl<E: Enqueue> Lane<E> {
                 if !self.driver.ready() {
                     return self.put_off(entry);
                 }
-                if self.release(entry, &mut spare) && self.leave_it() {
+                if self.release(entry, &mut spare) && self.try_leave() {
                     return;
                 }
                 continue;
@@ -442,16 +442,10 @@ impl<E: Enqueue> Lane<E> {
                 }
                 _ => self.release(entry, &mut spare),
             };
-            if busy && self.leave_it() {
+            if busy && self.try_leave() {
                 return;
             }
         }
-    }
-
-    /// The submission at the front stays until the driver's queue is unlocked. False if that may have happened since:
-    /// whoever did so found this lane being driven.
-    fn leave_it(&self) -> bool {
-        self.state.lock().driving.try_stop()
     }
 
     /// Takes the first out of the row and the graph if it can plainly go: what it waits for and has claimed comes out of
@@ -711,7 +705,7 @@ impl<E: Enqueue> Wake for Lane<E> {
             return;
         }
         state.driving.take(me);
-        // Taken back at the end, and without the lock. What is left of them only leaves notes until then.
+        // Taken back at the end, and without the lock. What is left of them only asks the driving thread to look again until then.
         let _registered = std::mem::take(&mut state.registered);
         self.drive_with(me, state);
     }

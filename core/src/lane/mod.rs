@@ -397,7 +397,7 @@ impl<E: Enqueue> Lane<E> {
                 self.drive(me);
             }
         } else {
-            // Also leaves a note with whoever drives, if nothing is held before it.
+            // Also asks the driving thread to look again, if nothing is held before it.
             self.clone().reconsider(number);
         }
         Ok(self.submitted(number))
@@ -444,7 +444,7 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// Stops driving. False if the thread has to look again.
+    /// Stops driving. False if the thread has to look again: another thread has changed something meanwhile.
     #[inline]
     fn try_leave(&self) -> bool {
         self.state.lock().driving.try_stop()

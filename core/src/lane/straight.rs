@@ -78,7 +78,7 @@ impl<'s> Straight<'s> {
 pub(super) fn own_point(own: &Arc<Shared>, number: u64) -> NativePoint<'_> {
     NativePoint {
         of: own,
-        port: own.home_port(),
+        port: own.home(),
         value: number,
     }
 }

@@ -90,11 +90,11 @@ struct Seen {
     depends_on_others: AtomicBool,
 }
 
-/// What changes with each claim, and with each signal of the host: in the hands of whoever makes them.
+/// What changes with each submission that signals the timeline.
 #[repr(align(128))]
 struct Claimed {
-    /// The highest value that has been promoted; grows. Written under the state's lock. What is reached is pending too,
-    /// whatever this says.
+    /// The highest value that has been promoted; grows. Written under the state's lock once the timeline is shared. What
+    /// is reached is pending too, whatever this says.
     pending: AtomicU64,
     /// The claim that was promoted last, or next to last: its value, that together with the driver queue that
     /// signals it (0 for nobody's) in one word, and the queue whose submission that was (0 for none of ours).
@@ -103,11 +103,11 @@ struct Claimed {
     promoted_by: AtomicU64,
 }
 
-/// What is locked, apart from what changes without.
+/// What is under locks.
 #[repr(align(128))]
 struct Locked {
     state: Mutex<State>,
-    /// Keeps host signals in order among themselves across the driver call. Nothing else takes it.
+    /// Keeps host signals in order among themselves, across the driver call.
     host_signal: Mutex<()>,
     /// Waits for this timeline, and claims of it, in the graph of held submissions.
     held_waits: AtomicU64,
@@ -284,12 +284,6 @@ impl Shared {
     /// The ports of the other devices.
     pub(crate) fn other_ports(&self) -> impl Iterator<Item = &dyn Port> {
         self.others.iter().map(|part| &*part.port)
-    }
-
-    /// The same port, with what it is.
-    #[inline]
-    pub(crate) fn home_port(&self) -> &dyn Port {
-        &*self.home.port
     }
 
     pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {

@@ -263,22 +263,25 @@ impl Waits {
         let waits = std::mem::take(&mut *lock(&self.submitted));
         fail(&waits, cause);
         let start = Instant::now();
-        let mut twin = None;
+        let (mut made_here, mut twin) = (false, None);
         for attempt in 0.. {
             if start.elapsed() > LONGEST || !waits.iter().any(Wait::is_blocked) {
                 return;
             }
             // What fails is tried again: the driver may be busy with the end of the dead process. If nothing ever succeeds
             // the queue stays as it is, and the failed count has told why.
-            let another = (attempt == 0).then(|| self.another_queue(&waits)).flatten();
-            let _ = match another {
-                Some(queue) => signal(&queue, &self.semaphore, SHORT),
-                None => self.signal_by_twin(&mut twin),
-            };
+            let here = attempt % 2 == 0 && !made_here;
+            match here.then(|| self.another_queue(&waits)).flatten() {
+                Some(queue) => {
+                    let made = signal(&queue, &self.semaphore, SHORT);
+                    made_here = matches!(made, Ok(()) | Err(Error::TimedOut { .. }));
+                }
+                None => drop(self.signal_by_twin(&mut twin)),
+            }
         }
     }
 
-    /// A queue of the same device that runs on something else than those that wait.
+    /// A queue of the same device on another `VkQueue` than the waiting ones; for CUDA, on another stream.
     fn another_queue(&self, waits: &[Wait]) -> Option<Queue> {
         let kinds = [QueueKind::Compute, QueueKind::Transfer, QueueKind::Graphics];
         let mut queues = kinds
@@ -335,13 +338,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One signal, which has `limit` to be made.
+/// Submits one signal, and waits at most `limit` for it.
 fn signal(queue: &Queue, semaphore: &BinarySemaphore, limit: Duration) -> Result<()> {
     let signals = semaphore.clone();
     let work = move |recorder: &mut Recorder<'_>| {
         // SAFETY: a wait for it stands at the head of its queue, and has not come through for long: so it is unsignalled,
         // unless the GPU has not come to that wait. Who had a signal pending is dead, and its work with it, as drivers end
-        // that before the process counts as dead. Where either is not so it is signalled twice, which drivers take for
+        // that before the process counts as dead. Where either is not so, or an earlier attempt still stands behind other
+        // work of its queue, it is signalled twice, which drivers take for
         // once, and nobody waits for a second signal: all begin to wait through here, and it is lost.
         unsafe { recorder.signal_semaphore(&signals) }
     };
