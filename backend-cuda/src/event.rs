@@ -251,7 +251,7 @@ impl Mark {
         self.0 == other.0
     }
 
-    /// For another record: nobody has another clone.
+    /// Makes the event ready for another record. The caller has its only mark.
     #[inline]
     pub(crate) fn renew(&self) {
         self.event().state.store(TAKEN, Ordering::Release);

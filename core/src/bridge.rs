@@ -97,6 +97,12 @@ impl Wake for Listener {
     }
 }
 
+impl Wake for Sides {
+    fn wake(self: Arc<Self>) {
+        self.carry();
+    }
+}
+
 impl Sides {
     /// Carries on what there is, unless somebody does: then he looks once more. To be called after whatever changes what
     /// a side has reached, or what may still come there.

@@ -9,7 +9,7 @@ use super::driving::Driving;
 use super::entry::{Entry, Front, InRow, Job, Works, parts};
 use super::places::Places;
 use super::relay::Relayed;
-use super::send::{Handed, Sent};
+use super::send::Handed;
 use super::{Lane, fail_all};
 use crate::backend::{Enqueue, Keep, Port, Room};
 use crate::error::Failure;
@@ -604,8 +604,8 @@ impl<E: Enqueue> Lane<E> {
             }
         };
         match sent {
-            Sent::Done | Sent::Not(Handed::Taken) => {}
-            Sent::Not(Handed::Busy(prepared)) => {
+            Handed::Taken => {}
+            Handed::Busy(prepared) => {
                 drop((taken, waits));
                 if places.turn.is_none() {
                     places.turn = self.enter_again(number, &lists);
@@ -613,7 +613,7 @@ impl<E: Enqueue> Lane<E> {
                 self.put_back(number, prepared, keep, lists, places);
                 return true;
             }
-            Sent::Not(Handed::Refused(error)) => {
+            Handed::Refused(error) => {
                 // Nobody is left to take an error, so those who wait get it.
                 let cause = error.into_cause();
                 self.skipped.add(number, &cause);

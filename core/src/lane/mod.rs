@@ -36,7 +36,6 @@ use crate::waiters::Stage;
 use entry::{Entry, Job, Work, Write};
 use hold::{AllAwaited, AllTaken, Awaited, Finished, State, Taken, Verdict};
 use places::Places;
-use send::Went;
 use skipped::Skipped;
 
 /// What became of a submission.
@@ -374,8 +373,7 @@ impl<E: Enqueue> Lane<E> {
             }
             let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
             let sent = self.send_now(number, waits, record, &claims, places);
-            let is_sent = matches!(sent, Ok(Went::Straight));
-            if !(is_sent && self.try_leave()) {
+            if !(matches!(sent, Ok(true)) && self.try_leave()) {
                 self.drive(me);
             }
             return sent.map(|_| self.submitted(number));
@@ -758,7 +756,8 @@ fn claim_with_care(
     }
 }
 
-/// Takes the claims of a refused submission back. The caller holds these timelines, so this wakes nobody.
+/// Takes the claims of a refused submission back. The caller has handles of these timelines, so no waiter is cancelled.
+/// Their bridges are told: by a wake, which a caller with the queue's lock [puts off](PutOff).
 fn withdraw_all(claims: &[Taken<'_>]) {
     for Taken { of, claim, .. } in claims {
         of.withdraw(*claim);

@@ -27,21 +27,6 @@ pub(super) enum Handed<E: Enqueue> {
     Refused(Box<Error>),
 }
 
-/// What became of an attempt to hand a submission to the driver.
-pub(super) enum Sent<E: Enqueue> {
-    /// The driver has it. What the submission kept, its places and its claims are taken care of.
-    Done,
-    Not(Handed<E>),
-}
-
-/// How a submission that was never held went.
-pub(super) enum Went {
-    /// To the driver.
-    Straight,
-    /// To the front of what is held.
-    Held,
-}
-
 /// What the driver signals of what was claimed, and to which value.
 #[inline]
 pub(super) fn signalled<'a>(
@@ -84,7 +69,7 @@ fn forget_dependents(waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
 }
 
 impl<E: Enqueue> Lane<E> {
-    /// Sends a submission that was never held.
+    /// Sends a submission that was never held. False if it is held now, because the driver's queue is locked.
     ///
     /// # Errors
     /// If it is refused, with its claims withdrawn.
@@ -95,16 +80,16 @@ impl<E: Enqueue> Lane<E> {
         work: W,
         claims: &[Taken<'_>],
         mut places: Places<'l>,
-    ) -> Result<Went, Box<Error>>
+    ) -> Result<bool, Box<Error>>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
         let mut keep = Keep::default();
         match self.send(number, waits, work, claims, &mut places, &mut keep) {
-            Sent::Done => Ok(Went::Straight),
-            Sent::Not(handed) => {
-                let held = self.not_taken(number, handed, claims, places, keep);
-                held.map(|()| Went::Held)
+            Handed::Taken => Ok(true),
+            handed => {
+                self.not_taken(number, handed, claims, places, keep)?;
+                Ok(false)
             }
         }
     }
@@ -150,7 +135,7 @@ impl<E: Enqueue> Lane<E> {
         claims: &[Taken<'_>],
         places: &mut Places<'_>,
         keep: &mut Keep,
-    ) -> Sent<E>
+    ) -> Handed<E>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
@@ -223,11 +208,11 @@ impl<E: Enqueue> Lane<E> {
                 forget_dependents(waits, claims);
             }
         }
-        let sent = self.take_in(number, handed, claims, places, keep);
-        if let (Some(cause), Sent::Done | Sent::Not(Handed::Busy(_))) = (lost, &sent) {
+        let handed = self.take_in(number, handed, claims, places, keep);
+        if let (Some(cause), Handed::Taken | Handed::Busy(_)) = (lost, &handed) {
             claims.iter().for_each(|claim| claim.of.fail(cause.clone()));
         }
-        sent
+        handed
     }
 
     /// Records a submission and hands it to the driver.
@@ -303,9 +288,9 @@ impl<E: Enqueue> Lane<E> {
         claims: &[Taken<'_>],
         places: &mut Places<'_>,
         keep: &mut Keep,
-    ) -> Sent<E> {
+    ) -> Handed<E> {
         if !matches!(handed, Handed::Taken) {
-            return Sent::Not(handed);
+            return handed;
         }
         let units = self.keep(number, keep);
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
@@ -323,7 +308,7 @@ impl<E: Enqueue> Lane<E> {
             };
             wake_all([Arc::new(relay) as Arc<dyn Wake>]);
         }
-        Sent::Done
+        Handed::Taken
     }
 
     /// Keeps what a submission uses that the driver has taken, until it has finished. Tells what it takes of the room.
@@ -404,13 +389,13 @@ impl<E: Enqueue> Lane<E> {
             Err(error) => Handed::Refused(Box::new(error)),
         };
         match self.take_in(number, handed, &[], &mut places, &mut kept) {
-            Sent::Done | Sent::Not(Handed::Taken) => {}
-            Sent::Not(Handed::Busy(prepared)) => {
+            Handed::Taken => {}
+            Handed::Busy(prepared) => {
                 self.put_back(number, prepared, kept, None, places);
             }
             // Not even that: the queue itself is gone. The driver may still use what was kept, so that stays
             // for as long as the queue.
-            Sent::Not(Handed::Refused(error)) => {
+            Handed::Refused(error) => {
                 self.state.lock().kept.push_back((number, kept));
                 own.fail(error.into_cause());
             }

@@ -156,7 +156,11 @@ impl<E: Enqueue> Lane<E> {
             && self.is_plainly_within_bounds(number)
             && self.claim_straight(straight);
         if !fine {
+            let put_off = PutOff::new();
             self.stay_behind(straight);
+            // Bridges are told without the queue's lock.
+            drop(state);
+            drop(put_off);
             return None;
         }
         self.take_number(&mut state, number);
@@ -164,7 +168,7 @@ impl<E: Enqueue> Lane<E> {
         Some(number)
     }
 
-    /// Takes the claims back. The caller has all of these timelines: nobody is woken.
+    /// Takes the claims back.
     #[cold]
     fn stay_behind(&self, straight: &Straight<'_>) {
         withdraw_all(&straight.taken());

@@ -7,7 +7,7 @@ use super::claims::Claims;
 use super::{Interval, Shared, State, promotion};
 use crate::backend::ByEngine;
 use crate::error::{Error, Object, Result};
-use crate::run::{PutOff, wake_all};
+use crate::run::{PutOff, Wake, wake_all};
 use crate::sync::Ordering;
 use crate::wait::wait_stage;
 use crate::waiters::Stage;
@@ -131,9 +131,8 @@ impl Shared {
 
     /// Its bridge may have waited for nothing but this claim to close.
     fn tell_bridge(&self) {
-        if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
-            sides.carry();
-        }
+        let sides = self.bridge.get().and_then(Weak::upgrade);
+        wake_all(sides.map(|sides| sides as Arc<dyn Wake>));
     }
 
     /// A host signal: checked, made through the home port, then known to be reached.

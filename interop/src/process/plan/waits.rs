@@ -346,7 +346,7 @@ fn signal(queue: &Queue, semaphore: &BinarySemaphore, limit: Duration) -> Result
         // unless the GPU has not come to that wait. Who had a signal pending is dead, and its work with it, as drivers end
         // that before the process counts as dead. Where either is not so, or an earlier attempt still stands behind other
         // work of its queue, it is signalled twice, which drivers take for
-        // once, and nobody waits for a second signal: all begin to wait through here, and it is lost.
+        // once, and no queue waits for a second signal: every wait begins through `submit`, which refuses it by then.
         unsafe { recorder.signal_semaphore(&signals) }
     };
     queue.submit(&[], work, &[])?;
