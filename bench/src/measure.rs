@@ -10,8 +10,8 @@ use crate::rows::{self, Entry, Row};
 /// What to measure.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Only rows whose id contains this.
-    pub filter: Option<String>,
+    /// Only rows whose id contains one of these; all rows if there is none.
+    pub filters: Vec<String>,
     /// Only the subject of this name, or those whose names contain it, or with the device of this index: as for the suite.
     pub device: Option<String>,
 }
@@ -41,11 +41,13 @@ impl Plan {
     /// If that is nothing at all.
     pub fn new(machine: &Machine, options: &Options) -> Result<Self, Nothing> {
         let mut rows = rows::all();
-        if let Some(wanted) = &options.filter {
-            rows.retain(|row| row.id.contains(wanted));
-            if rows.is_empty() {
-                return Err(Nothing::NoSuchRow(wanted.clone()));
-            }
+        let filters = &options.filters;
+        let unknown = |filter: &&String| !rows.iter().any(|row| row.id.contains(*filter));
+        if let Some(filter) = filters.iter().find(unknown) {
+            return Err(Nothing::NoSuchRow(filter.clone()));
+        }
+        if !filters.is_empty() {
+            rows.retain(|row| filters.iter().any(|filter| row.id.contains(filter)));
         }
         let mut plan = Self {
             entries: Vec::new(),

@@ -23,9 +23,9 @@ pub(crate) struct Args {
     /// Only the subject of this name, or those whose names contain it (as --list prints them), or with the device of this index
     #[arg(long)]
     device: Option<String>,
-    /// Only rows whose id contains this
-    #[arg(long)]
-    filter: Option<String>,
+    /// Only rows whose id contains this; repeat it for more rows
+    #[arg(long = "filter", value_name = "FILTER")]
+    filters: Vec<String>,
     /// Rounds of each row, in each of which every side runs once
     #[arg(long, default_value_t = Pace::FULL.rounds, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let plan = Plan::new(
         &machine,
         &Options {
-            filter: args.filter.clone(),
+            filters: args.filters.clone(),
             device: args.device.clone(),
         },
     )?;

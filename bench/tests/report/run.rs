@@ -90,7 +90,7 @@ fn every_row_runs_or_says_why_not() {
 fn a_report_survives_json() {
     let machine = machine();
     let options = Options {
-        filter: Some("host.pingpong".into()),
+        filters: vec!["host.pingpong".into()],
         device: Some("host".into()),
     };
     let report = run(&machine, &options);
@@ -118,18 +118,17 @@ fn a_report_survives_json() {
 #[test]
 fn nothing_to_run_is_told() {
     let machine = machine();
-    let asked = |filter: Option<&str>, device: Option<&str>| {
+    let asked = |filters: &[&str], device: Option<&str>| {
         let options = Options {
-            filter: filter.map(Into::into),
+            filters: filters.iter().map(|&filter| filter.into()).collect(),
             device: device.map(Into::into),
         };
         Plan::new(&machine, &options).expect_err("nothing to run")
     };
-    assert!(matches!(asked(Some("nosuch"), None), Nothing::NoSuchRow(_)));
-    assert!(matches!(
-        asked(None, Some("nosuch")),
-        Nothing::NoSuchDevice(_)
-    ));
+    let unknown = asked(&["host.pingpong", "nosuch"], None);
+    assert!(matches!(unknown, Nothing::NoSuchRow(row) if row == "nosuch"));
+    let unknown = asked(&[], Some("nosuch"));
+    assert!(matches!(unknown, Nothing::NoSuchDevice(_)));
 }
 
 #[test]
