@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::{Shared, Standing, State};
 use crate::point::KeptPoint;
 use crate::run::Wake;
+use crate::sync::Ordering;
 use crate::waiters::{Stage, Ticket, Woken};
 
 /// Registrations of one who waits. They are taken back on drop, however the wait ends: that takes timelines' locks,
@@ -87,6 +88,7 @@ impl Shared {
     ) -> Option<(Ticket, bool)> {
         let (ticket, leads, watch) = {
             let mut state = self.locked.state.lock();
+            self.claimed.awaited.store(true, Ordering::SeqCst);
             match (self.standing_locked(&state, value), stage) {
                 (Standing::Open, _) | (Standing::Pending, Stage::Reached) => {}
                 _ => return None,
@@ -104,7 +106,8 @@ impl Shared {
         if state.waiters.is_empty() {
             return Woken::new();
         }
-        state.waiters.take_settled(self.reached(), self.pending())
+        let pending = self.pending_locked(state);
+        state.waiters.take_settled(state.reached, pending)
     }
 
     /// Takes out the waiters that nobody will serve any more, if it is a timeline without handles.
@@ -112,7 +115,7 @@ impl Shared {
         if !state.closed || state.waiters.is_empty() {
             return Woken::new();
         }
-        let pending = self.pending();
+        let pending = self.pending_locked(state);
         let State {
             claims,
             waiters,

@@ -15,9 +15,8 @@ impl Interval {
     }
 }
 
-/// The claims of one timeline that are not pending yet, lowest first, never overlapping. What is
-/// pending needs no entry: it lies without a gap between the reached and the pending value. There may be very many, which
-/// go one by one from the front.
+/// The claims of one timeline, lowest first, never overlapping. What is pending needs no entry: it
+/// lies without a gap between the reached and the pending value. [`Claims::settle`] removes it.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     intervals: VecDeque<Interval>,
@@ -59,7 +58,7 @@ impl Claims {
         self.intervals.iter().copied()
     }
 
-    /// True if nothing is claimed that is not pending yet.
+    /// True if there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.intervals.is_empty()
     }

@@ -63,6 +63,9 @@ impl Standing {
 
 #[derive(Default)]
 struct State {
+    /// The value of [`Seen::reached`]. A signalling thread reads it here: a read of `Seen` would
+    /// fetch the cache line from the waiting threads before the store fetches it once more.
+    reached: u64,
     claims: Claims,
     failure: Option<Failure>,
     closed: bool,
@@ -93,9 +96,12 @@ struct Seen {
 /// What changes with each submission that signals the timeline.
 #[repr(align(128))]
 struct Claimed {
-    /// The highest value that has been promoted; grows. Written under the state's lock once the timeline is shared. What
-    /// is reached is pending too, whatever this says.
+    /// The highest value that has been promoted; grows. What is reached is pending too, whatever this says.
     pending: AtomicU64,
+    /// True if a waiter has registered since the last promotion that found none. A registration sets
+    /// this before it reads `pending`, and a promotion raises `pending` before it reads this (all
+    /// `SeqCst`), so that one of the two sees the other.
+    awaited: AtomicBool,
     /// The claim that was promoted last, or next to last: its value, that together with the driver queue that
     /// signals it (0 for nobody's) in one word, and the queue whose submission that was (0 for none of ours).
     promoted: AtomicU64,
@@ -223,6 +229,7 @@ impl Shared {
             },
             claimed: Claimed {
                 pending: AtomicU64::new(initial),
+                awaited: AtomicBool::new(false),
                 promoted: AtomicU64::new(0),
                 promoted_as: AtomicU64::new(0),
                 promoted_by: AtomicU64::new(0),
@@ -237,7 +244,10 @@ impl Shared {
             downstream: Downstream::default(),
             times: OnceLock::new(),
             locked: Locked {
-                state: Mutex::default(),
+                state: Mutex::new(State {
+                    reached: initial,
+                    ..State::default()
+                }),
                 host_signal: Mutex::new(()),
                 held_waits: AtomicU64::new(0),
             },
@@ -266,6 +276,20 @@ impl Shared {
     pub(crate) fn pending(&self) -> u64 {
         let promoted = self.claimed.pending.load(Ordering::Acquire);
         promoted.max(self.reached())
+    }
+
+    /// As [`Shared::pending`], for the holder of the lock.
+    #[inline]
+    fn pending_locked(&self, state: &State) -> u64 {
+        let promoted = self.claimed.pending.load(Ordering::SeqCst);
+        promoted.max(state.reached)
+    }
+
+    /// Notes that `value` is reached.
+    #[inline]
+    fn set_reached(&self, state: &mut State, value: u64) {
+        state.reached = value;
+        self.seen.reached.store(value, Ordering::Release);
     }
 
     /// True if `value` is known to be signalled by this driver queue: only of one of the last values that were
@@ -407,7 +431,7 @@ impl Shared {
         let mut all: Vec<_> = state.claims.all().collect();
         all.push(Interval {
             above: 0,
-            upto: self.pending(),
+            upto: self.pending_locked(&state),
         });
         all
     }
@@ -484,11 +508,11 @@ impl Shared {
     }
 
     fn standing_locked(&self, state: &State, value: u64) -> Standing {
-        if self.reached() >= value {
+        if state.reached >= value {
             Standing::Reached
         } else if let Some(cause) = &state.failure {
             Standing::Failed(cause.clone())
-        } else if self.pending() >= value {
+        } else if self.pending_locked(state) >= value {
             Standing::Pending
         } else if !state.closed || Self::may_come(state, value) {
             Standing::Open
@@ -577,5 +601,17 @@ mod tests {
         line.signal(7).unwrap();
         line.signal(8).unwrap();
         assert!(of.locked.state.lock().claims.is_empty(), "{of:?}");
+    }
+
+    /// A claim that is pending does not send the next submission to the slow path.
+    #[test]
+    fn a_pending_claim_is_in_no_other_claims_way() {
+        let line = crate::host::Device::new().timeline("line").unwrap();
+        let of = line.shared();
+        let first = of.claim_alone(1).unwrap();
+        assert!(of.claim_alone(2).is_none());
+        of.promote(first.upto, 0, None);
+        let second = of.claim_alone(2).unwrap();
+        assert_eq!((second.above, second.upto), (1, 2));
     }
 }

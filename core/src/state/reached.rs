@@ -219,7 +219,8 @@ impl Shared {
     /// As [`Shared::advance`], by who waits with this ticket: if nobody else does, nobody is woken.
     fn advance_by(&self, value: u64, waiter: Ticket) {
         if let Some(mut state) = self.reach(value) {
-            let Some(own) = state.waiters.take_only(waiter, self.reached()) else {
+            let reached = state.reached;
+            let Some(own) = state.waiters.take_only(waiter, reached) else {
                 return self.tell_settled(state);
             };
             drop(state);
@@ -247,10 +248,10 @@ impl Shared {
             value
         };
         let mut state = self.locked.state.lock();
-        if state.failure.is_some() || value <= self.reached() {
+        if state.failure.is_some() || value <= state.reached {
             return None;
         }
-        self.seen.reached.store(value, Ordering::Release);
+        self.set_reached(&mut state, value);
         state.claims.settle(value);
         // Mostly nobody waits.
         (!state.waiters.is_empty()).then_some(state)
@@ -270,8 +271,8 @@ impl Shared {
             return Woken::new();
         }
         // Mostly; but somebody may have asked the driver meanwhile.
-        if shown > self.reached() {
-            self.seen.reached.store(shown, Ordering::Release);
+        if shown > state.reached {
+            self.set_reached(&mut state, shown);
         }
         self.raise_pending(value);
         state.claims.remove(value);

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::claims::Claims;
 use super::{Interval, Shared, State, promotion};
 use crate::backend::ByEngine;
 use crate::error::{Error, Object, Result};
@@ -28,7 +27,7 @@ impl Shared {
     #[inline]
     pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval> {
         // A point at or below the value reached is no wait at all.
-        let own_wait = if own_wait > self.reached() {
+        let own_wait = if own_wait > 0 && own_wait > self.reached() {
             own_wait
         } else {
             0
@@ -42,7 +41,8 @@ impl Shared {
         }
         let mut state = self.locked.state.lock();
         self.check_signal(&state, value)?;
-        let taken = state.claims.take(value, own_wait, self.pending());
+        let pending = self.pending_locked(&state);
+        let taken = state.claims.take(value, own_wait, pending);
         taken.map_err(|claim| self.overlap(value, claim))
     }
 
@@ -51,35 +51,40 @@ impl Shared {
     #[inline]
     pub(crate) fn claim_alone(&self, value: u64) -> Option<Interval> {
         let mut state = self.locked.state.lock();
+        let pending = self.pending_locked(&state);
+        state.claims.settle(pending);
         if !state.claims.is_empty() || state.closed || self.times.get().is_some() {
             return None;
         }
         self.check_signal(&state, value).ok()?;
-        state.claims.take(value, 0, self.pending()).ok()
+        state.claims.take(value, 0, pending).ok()
     }
 
-    /// Notes that the claim of `value` is with the driver of `domain`, from `queue`. Releases what waited for that.
+    /// Notes that the claim of `value` is with the driver of `domain`, from `queue`. Releases what
+    /// waited for that.
     #[inline]
     pub(crate) fn promote(self: &Arc<Self>, value: u64, domain: u64, queue: Option<&Object>) {
         self.note_signaller(value, domain, queue.map_or(0, Object::id));
-        self.release(|state| {
-            state.claims.remove(value);
-            self.raise_pending(value);
-        });
+        self.promote_own(value);
     }
 
-    /// As [`Shared::promote`] for a value that needs no claim: that of a queue's own timeline, which nothing else
-    /// signals.
+    /// As [`Shared::promote`] for a value that needs no claim: that of a queue's own timeline, which
+    /// nothing else signals.
+    ///
+    /// Takes the lock only if a waiter may have registered. Otherwise the submitting thread and the
+    /// thread that sees the signal reached would contend for the lock, submission by submission.
     #[inline]
     pub(crate) fn promote_own(self: &Arc<Self>, value: u64) {
-        self.release(|_| self.raise_pending(value));
+        self.raise_pending(value);
+        if self.claimed.awaited.load(Ordering::SeqCst) {
+            self.release();
+        }
     }
 
-    /// Called with the lock.
+    /// The claims up to `value` stay in the list until the next claim removes them.
+    #[inline]
     pub(super) fn raise_pending(&self, value: u64) {
-        let before = self.claimed.pending.load(Ordering::Relaxed);
-        let pending = before.max(value);
-        self.claimed.pending.store(pending, Ordering::Release);
+        self.claimed.pending.fetch_max(value, Ordering::SeqCst);
     }
 
     /// Says once that all values are signalled by `queue`, which claims none.
@@ -99,12 +104,15 @@ impl Shared {
             .store(promotion(value, domain), Ordering::Release);
     }
 
-    /// Makes a change under the lock, and releases whoever has nothing left to wait for.
-    fn release(self: &Arc<Self>, change: impl FnOnce(&mut State)) {
+    /// Releases the waiters that have nothing left to wait for.
+    #[cold]
+    fn release(self: &Arc<Self>) {
         let (woken, watch) = {
             let mut state = self.locked.state.lock();
-            change(&mut state);
             let woken = self.take_settled(&mut state);
+            if state.waiters.is_empty() {
+                self.claimed.awaited.store(false, Ordering::Relaxed);
+            }
             (woken, self.needs_watch(&mut state))
         };
         self.tell_watcher(watch);
@@ -166,9 +174,10 @@ impl Shared {
     fn claim_next(&self, value: u64) -> Result<()> {
         let mut state = self.locked.state.lock();
         self.check_signal(&state, value)?;
-        self.check_next(&state.claims, value)?;
+        self.check_next(&state, value)?;
         // The claim keeps signals of queues out until the value is reached.
-        let taken = state.claims.take(value, 0, self.pending());
+        let pending = self.pending_locked(&state);
+        let taken = state.claims.take(value, 0, pending);
         taken.map(drop).map_err(|claim| self.overlap(value, claim))
     }
 
@@ -200,9 +209,9 @@ impl Shared {
         let woken = {
             let mut state = self.locked.state.lock();
             self.check_signal(&state, value)?;
-            self.check_next(&state.claims, value)?;
+            self.check_next(&state, value)?;
             self.time_by_host(value);
-            self.seen.reached.store(value, Ordering::Release);
+            self.set_reached(&mut state, value);
             self.take_settled(&mut state)
         };
         wake_all(woken);
@@ -210,8 +219,8 @@ impl Shared {
     }
 
     /// What no signal of the host may do besides: leave out what somebody else is to signal.
-    fn check_next(&self, claims: &Claims, value: u64) -> Result<()> {
-        let (reached, settled) = (self.reached(), self.pending());
+    fn check_next(&self, state: &State, value: u64) -> Result<()> {
+        let (reached, settled) = (state.reached, self.pending_locked(state));
         if settled > reached {
             let outstanding = Interval {
                 above: reached,
@@ -219,7 +228,7 @@ impl Shared {
             };
             return Err(self.overlap(value, outstanding));
         }
-        match claims.lowest().filter(|claim| claim.above < value) {
+        match state.claims.lowest().filter(|claim| claim.above < value) {
             Some(claim) => Err(self.overlap(value, claim)),
             None => Ok(()),
         }
@@ -270,7 +279,7 @@ impl Shared {
 
     /// What no signal may do, from the host or a queue.
     fn check_signal(&self, state: &State, value: u64) -> Result<()> {
-        let (reached, pending) = (self.reached(), self.pending());
+        let (reached, pending) = (state.reached, self.pending_locked(state));
         let timeline = || self.object.clone();
         if let Some(cause) = &state.failure {
             return Err(Error::Failed {
@@ -279,7 +288,7 @@ impl Shared {
                 cause: cause.clone(),
             });
         }
-        let largest = self.largest_legal();
+        let largest = self.largest_legal_from(reached);
         if value <= reached {
             Err(Error::SignalNotAboveReached {
                 timeline: timeline(),
@@ -309,9 +318,12 @@ impl Shared {
     /// The largest value that may be signalled or waited for at present (T7).
     #[inline]
     pub(crate) fn largest_legal(&self) -> u64 {
-        self.reached()
-            .saturating_add(self.max_difference)
-            .min(u64::MAX - 1)
+        self.largest_legal_from(self.reached())
+    }
+
+    fn largest_legal_from(&self, reached: u64) -> u64 {
+        let largest = reached.saturating_add(self.max_difference);
+        largest.min(u64::MAX - 1)
     }
 
     /// Brings the value up to date where a signal of `value` would otherwise seem out of range.

@@ -65,7 +65,7 @@ impl Shared {
             return state.waiters.lowest();
         }
         let lowest = state.waiters.lowest_for_reached()?;
-        (lowest <= self.pending()).then_some(lowest)
+        (lowest <= self.pending_locked(state)).then_some(lowest)
     }
 
     pub(super) fn tell_watcher(self: &Arc<Self>, watch: Option<bool>) {

@@ -42,7 +42,8 @@ pub(crate) use per_process;
 pub enum Memory {
     /// The last store. Every order of loads and stores is tried.
     Strong,
-    /// Any store that its memory order allows, as loom models it. Not every order is tried: loom remembers only
+    /// Any store that its memory order allows, as loom models it. Loom takes `SeqCst` for `AcqRel`; a
+    /// fence before such a load and after such a store makes up for that. Not every order is tried: loom remembers only
     /// the last access to an atomic, so it misses that a store could have gone before another thread's load
     /// where the storing thread has loaded the same atomic in between.
     Weak,
@@ -97,6 +98,9 @@ impl Atomic {
 
     fn load(&self, order: Ordering) -> u64 {
         if MEMORY.get() == Memory::Weak {
+            if order == Ordering::SeqCst {
+                fence(order);
+            }
             return self.weak.load(order);
         }
         let this = loom::thread::current().id();
@@ -120,6 +124,9 @@ impl Atomic {
             let updated = self
                 .weak
                 .fetch_update(order, Ordering::Relaxed, |v| Some(change(v)));
+            if order == Ordering::SeqCst {
+                fence(order);
+            }
             return updated.unwrap_or_default();
         }
         let this = loom::thread::current().id();
@@ -141,6 +148,9 @@ impl Atomic {
     fn store(&self, value: u64, order: Ordering) {
         if MEMORY.get() == Memory::Weak {
             self.weak.store(value, order);
+            if order == Ordering::SeqCst {
+                fence(order);
+            }
         } else {
             self.update(order, |_| value);
         }

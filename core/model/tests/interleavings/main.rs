@@ -24,8 +24,10 @@
 //! | a lane leaves its waker after it has said so | `queues::an_unlock_against_a_release` |
 //! | a thread stops driving a queue although it was asked to look again | `signals::two_threads_signal_through_one_queue` |
 //! | a claim is checked and taken under two locks | `signals::two_queues_signal_one_value`, `signals::a_host_signal_against_a_queue` |
-//! | a promotion removes the claim and raises the pending value under two locks | `ends::a_release_against_a_wait_for_a_closed_timeline`, `signals::two_queues_signal_one_value_and_end_later` |
 //! | a promotion, or that of a queue's position, does not wake waiters | `signals::a_wait_for_pending_against_a_submission`, `signals::a_wait_for_the_position_against_submissions` |
+//! | a registration looks at the pending value before it sets `awaited` | `signals::a_held_submission_against_its_producer` |
+//! | a promotion raises the pending value, or reads `awaited`, with less than `SeqCst` | `signals::a_held_submission_against_its_producer`, `signals::a_wait_for_pending_against_a_submission` |
+//! | `awaited` is cleared while a waiter is left | `signals::two_waits_for_pending_against_submissions` |
 //! | a host signal of a host timeline is checked and made under two locks | `here::equal_signals`, `here::signals_in_a_row_from_three_threads` |
 //! | a host signal of a host timeline takes the waiters out before it stores the value | `here::a_signal_against_a_wait` |
 //! | a promotion's value and queue are two words | `signals::a_submission_that_ends_early_against_the_next` |

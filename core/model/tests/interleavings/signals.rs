@@ -195,6 +195,31 @@ fn a_consumer_against_its_producer() {
     }
 }
 
+/// A submission waits for a value that another thread's submission makes pending. It goes to its
+/// driver then; no later event, such as the end of the other submission, has to release it.
+#[test]
+fn a_held_submission_against_its_producer() {
+    interrupted(4, || {
+        let device = DeviceId::new();
+        let line = timeline(device, "line");
+        let (left, right) = (
+            queue(device, "left", Completes::WhenRun),
+            queue(device, "right", Completes::WhenRun),
+        );
+        let (submitter, other) = (left.clone(), line.clone());
+        let submitting = thread::spawn(move || {
+            submitter
+                .submit(&[], |_| Ok(()), &[other.signal_at(1)])
+                .unwrap();
+        });
+        right.submit(&[line.at(1)], |_| Ok(()), &[]).unwrap();
+        submitting.join().unwrap();
+        assert_eq!(right.held().count, 0);
+        assert!(left.driver().run());
+        assert!(right.driver().run());
+    });
+}
+
 /// A signal of the host that leaves something out is refused, and refuses nobody else's meanwhile.
 #[test]
 fn a_signal_too_far_against_a_submission() {
@@ -280,8 +305,8 @@ fn a_submission_that_ends_early_against_two_more() {
     });
 }
 
-/// Somebody looks at the claims, and signals on, while one is promoted: it is pending then, and in nobody's way once
-/// it is reached.
+/// Two submissions claim the next values while the first claim is promoted. The first claim is pending
+/// then, and it refuses no signal once it is reached.
 #[test]
 fn a_promotion_against_the_next_two_claims() {
     interrupted(2, || {
@@ -297,7 +322,7 @@ fn a_promotion_against_the_next_two_claims() {
                 .submit(&[], |_| Ok(()), &[other.signal_at(1)])
                 .unwrap();
         });
-        // Held if that is not pending yet, and let go by who makes it so.
+        // Held if the first value is not pending yet, and released by the promotion.
         let ends = [2, 3].map(|value| {
             let submitted = right.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(value)]);
             submitted.unwrap().end()
@@ -315,8 +340,7 @@ fn a_promotion_against_the_next_two_claims() {
     });
 }
 
-/// A submission makes several signals pending, and its position, with one barrier for all of them: nobody who waits for
-/// one is forgotten.
+/// A submission makes two signals pending, and its position. Each waiter is woken.
 #[test]
 fn waits_for_pending_against_a_submission_with_two_signals() {
     interrupted(3, || {
@@ -337,7 +361,7 @@ fn waits_for_pending_against_a_submission_with_two_signals() {
     });
 }
 
-/// The queue's own position, which is promoted by a store.
+/// The queue's own position, which is promoted without a claim.
 #[test]
 fn a_wait_for_the_position_against_submissions() {
     interrupted(4, || {
