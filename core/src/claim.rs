@@ -76,6 +76,7 @@ impl Claim {
         self.of.drop_raw_claim();
         // The application's own queue is no order domain of ours: 0 is nobody.
         self.of.promote(self.interval.upto, 0, None);
+        self.of.wake_promoted();
         Ok(())
     }
 }

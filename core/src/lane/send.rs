@@ -295,8 +295,7 @@ impl<E: Enqueue> Lane<E> {
         let units = self.keep(number, keep);
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
         drop(places.turn.take());
-        self.promote(number, signalled(claims));
-        self.promote_own(number, units);
+        self.promote(number, units, signalled(claims));
         let mut places = std::mem::take(&mut places.relayed).into_iter();
         for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_none()) {
             let relay = Relay {
@@ -334,30 +333,30 @@ impl<E: Enqueue> Lane<E> {
         units
     }
 
-    /// Notes that the signals of the submission `number` are with the driver.
+    /// Notes that the signals of submission `number` are with the driver, then that its position is,
+    /// and that it takes `units` of the room. Then wakes who waited for that: a woken thread finds all
+    /// of them pending, and a thread that sees the position pending finds the signals pending.
     #[inline]
     pub(super) fn promote<'a>(
         &self,
         number: u64,
-        signals: impl Iterator<Item = (&'a Arc<Shared>, u64)>,
+        units: u64,
+        signals: impl Iterator<Item = (&'a Arc<Shared>, u64)> + Clone,
     ) {
-        for (of, value) in signals {
+        let own = self.own_shared();
+        for (of, value) in signals.clone() {
             if of.tells_ahead() {
-                self.own_shared().owe(number, of, value);
+                own.owe(number, of, value);
             }
             of.promote(value, self.domain, Some(&self.object));
         }
-    }
-
-    /// Notes that the queue's own signal is with the driver, and takes room. After the other signals: who sees the position
-    /// pending finds them pending, too.
-    #[inline]
-    pub(super) fn promote_own(&self, number: u64, units: u64) {
-        self.own_shared().promote_own(number);
-        // Pending first: who finds no room then finds what to wait for.
+        own.raise_pending(number);
+        // Pending first: a submission that finds no room then finds what to wait for.
         if let Some(room) = self.room.as_ref().filter(|_| units > 0) {
             room.count(units);
         }
+        signals.for_each(|(of, _)| of.wake_promoted());
+        own.wake_promoted();
     }
 
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's

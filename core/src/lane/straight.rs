@@ -236,8 +236,7 @@ impl<E: Enqueue> Lane<E> {
         // No object is left in it, and nobody has to find that out again.
         std::mem::forget(keep);
         let signalled = signals.iter().map(|signal| (signal.of, signal.value));
-        self.promote(number, signalled);
-        self.promote_own(number, units);
+        self.promote(number, units, signalled);
         if !self.try_leave() {
             self.drive(me);
         }

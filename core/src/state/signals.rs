@@ -60,31 +60,29 @@ impl Shared {
         state.claims.take(value, 0, pending).ok()
     }
 
-    /// Notes that the claim of `value` is with the driver of `domain`, from `queue`. Releases what
-    /// waited for that.
+    /// Notes that the claim of `value` is with the driver of `domain`, from `queue`. Call
+    /// [`Shared::wake_promoted`] after that.
     #[inline]
-    pub(crate) fn promote(self: &Arc<Self>, value: u64, domain: u64, queue: Option<&Object>) {
+    pub(crate) fn promote(&self, value: u64, domain: u64, queue: Option<&Object>) {
         self.note_signaller(value, domain, queue.map_or(0, Object::id));
-        self.promote_own(value);
+        self.raise_pending(value);
     }
 
-    /// As [`Shared::promote`] for a value that needs no claim: that of a queue's own timeline, which
-    /// nothing else signals.
+    /// Notes that `value` is pending. Its claim stays in the list until the next claim removes it.
+    #[inline]
+    pub(crate) fn raise_pending(&self, value: u64) {
+        self.claimed.pending.fetch_max(value, Ordering::SeqCst);
+    }
+
+    /// Releases what waited for a value that has been promoted.
     ///
     /// Takes the lock only if a waiter may have registered. Otherwise the submitting thread and the
     /// thread that sees the signal reached would contend for the lock, submission by submission.
     #[inline]
-    pub(crate) fn promote_own(self: &Arc<Self>, value: u64) {
-        self.raise_pending(value);
+    pub(crate) fn wake_promoted(self: &Arc<Self>) {
         if self.claimed.awaited.load(Ordering::SeqCst) {
             self.release();
         }
-    }
-
-    /// The claims up to `value` stay in the list until the next claim removes them.
-    #[inline]
-    pub(super) fn raise_pending(&self, value: u64) {
-        self.claimed.pending.fetch_max(value, Ordering::SeqCst);
     }
 
     /// Says once that all values are signalled by `queue`, which claims none.
