@@ -12,70 +12,46 @@
 //! This crate names neither CUDA nor Vulkan. Applications depend on the crate `syncline`, which
 //! puts all backends behind one set of enums.
 
-pub mod backend;
 pub mod clock;
-pub mod future;
 pub mod host;
 pub mod trace;
 
-mod access;
-mod blockers;
-mod bridge;
-mod claim;
-mod counter;
-mod error;
-mod exiting;
+mod api;
+mod base;
+mod driver;
 mod fence;
-mod file_kind;
-mod gate;
-mod graph;
-mod handle;
-mod in_use;
-mod info;
-mod lane;
-mod names;
-mod notify;
-mod once;
-mod peer;
-mod point;
-mod process;
-mod publish;
-mod recycled;
-mod room;
-mod run;
-mod shared_memory;
-mod state;
-mod stopwatch;
-mod sync;
-mod sync_file;
+mod held;
+mod link;
+mod memory;
+mod port;
+mod queue;
 mod timeline;
-mod times;
 mod wait;
-mod waiters;
-mod watch;
 
-pub use access::{SignalOnly, WaitOnly};
-pub use blockers::{Blockers, Signaller, Step};
-pub use claim::Claim;
-pub use error::{Error, Failure, Object, Result, WorkError};
-pub use fence::Fence;
-pub use handle::{
+pub use api::backend;
+pub use api::stopwatch::Stopwatch;
+pub use base::error::{Error, Failure, Object, Result, WorkError};
+pub use base::handle::{
     BinaryFd, BinaryWin32, BinaryWin32Kmt, CounterFd, D3d12FenceHandle, HandleKind, MemoryFd,
     Origin, Payload, PayloadUse, Rejected, SyncFd, TimelineFd, TimelineWin32, TimelineWin32Kmt,
     Transference, WindowsHandle,
 };
-pub use info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily, QueueKind, Uuid};
-pub use lane::{Held, Lane, Submitted};
-pub use notify::Notification;
-pub use peer::{PeerExit, PeerLoss};
-pub use point::{KeptPoint, Point, Signal};
-pub use process::Process;
-pub use publish::WeakTimeline;
-pub use shared_memory::{SharedWords, WordsFd};
-pub use stopwatch::Stopwatch;
+pub use base::info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily, QueueKind, Uuid};
+pub use base::peer::{PeerExit, PeerLoss};
+pub use base::process::Process;
 #[cfg(syncline_loom)]
-pub use sync::Memory;
+pub use base::sync::Memory;
+pub use fence::Fence;
+pub use held::blockers::{Blockers, Signaller, Step};
+pub use link::publish::WeakTimeline;
+pub use memory::{SharedWords, WordsFd};
+pub use port::watch::Watcher;
+pub use queue::{Held, Lane, Submitted};
 pub use timeline::Timeline;
+pub use timeline::access::{SignalOnly, WaitOnly};
+pub use timeline::claim::Claim;
+pub use timeline::point::{KeptPoint, Point, Signal};
+pub use timeline::waiters::Stage;
+pub use wait::future;
+pub use wait::notify::Notification;
 pub use wait::{WaitMode, wait_all, wait_any};
-pub use waiters::Stage;
-pub use watch::Watcher;

@@ -89,12 +89,12 @@ fn the_thresholds_of_waits_are_those_of_the_code() {
     let page = page();
     for (file, line, words) in [
         (
-            "core/src/wait.rs",
+            "core/src/wait/mod.rs",
             "const SPIN: Duration = Duration::from_micros(30);",
             "| to 30 µs |",
         ),
         (
-            "core/src/wait.rs",
+            "core/src/wait/mod.rs",
             "const LONG: Duration = Duration::from_micros(300);",
             "more than 300 µs of late",
         ),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::{Clock, Inner};
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// How two clocks stand beside each other, as far as samples say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,10 +223,10 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use super::*;
+    use crate::base::error::{Error, Object};
+    use crate::base::info::Uuid;
+    use crate::base::sync::Mutex;
     use crate::clock::{Axis, Elapsed, HostClock, Map, Sample, Sampler, Time};
-    use crate::error::{Error, Object};
-    use crate::info::Uuid;
-    use crate::sync::Mutex;
 
     /// A clock that is ahead of the host's by what the test says, and its samples off by up to their deviation.
     struct Synthetic {

@@ -24,9 +24,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Object, Result};
-use crate::info::Uuid;
-use crate::sync::{Condvar, Mutex};
+use crate::base::error::{Error, Object, Result};
+use crate::base::info::Uuid;
+use crate::base::sync::{Condvar, Mutex};
 
 /// Reads a device's clock together with the host's. For backends.
 pub trait Sampler: Send + Sync {

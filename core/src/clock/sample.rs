@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Estimate;
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// A clock of the host that others are compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -153,7 +153,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::error::Object;
+    use crate::base::error::Object;
 
     const EFFORT: Effort = Effort {
         limit: Duration::from_secs(60),

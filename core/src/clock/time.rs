@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Clock, Estimate};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// A time that a device has written, on its [clock](Clock).
 ///

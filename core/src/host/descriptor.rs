@@ -9,12 +9,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::backend::{Attachment, ByEngine, Device as _, Port, Watch, Watcher};
-use crate::file_kind::file_kind;
+use crate::api::backend::{Attachment, ByEngine, Device as _, Port, Watch, Watcher};
+use crate::base::file_kind::file_kind;
+use crate::base::sync_file;
 use crate::host::Device;
-use crate::point::KeptPoint;
-use crate::state::Shared;
-use crate::sync_file;
+use crate::timeline::point::KeptPoint;
+use crate::timeline::state::Shared;
 use crate::{Error, Fence, Object, Rejected, Result, SyncFd};
 
 /// How long a watch sleeps where the system could not poll for it.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::backend::{self, Attachment};
+use crate::api::backend::{self, Attachment};
+use crate::base::sync::Mutex;
 use crate::clock::{Clock, SameClock};
-use crate::counter::unavailable;
 use crate::host::descriptor::Poller;
 use crate::host::port::HostPort;
 use crate::host::queue::Queue;
 use crate::host::shared::Bells;
-use crate::sync::Mutex;
+use crate::memory::counter::unavailable;
 use crate::{
     BackendKind, Capabilities, DeviceId, HandleKind, Info, Object, QueueFamily, QueueKind, Result,
 };

@@ -7,19 +7,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{
+use crate::api::backend::{
     self, Batch, Device as _, Enqueue, Flush, Held, InvariantLifetime, Keep, Lane, Recycled,
     Submitted, Waker,
 };
+use crate::base::once::Job;
+use crate::base::run::quietly;
+use crate::base::sync::spawn;
 use crate::host::device::Device;
 use crate::host::tasks::{self, Closures, Lot, Step, Tasks, Usual};
 use crate::host::timing::Stamp;
-use crate::lane::panic_message;
-use crate::once::Job;
-use crate::point::{Completion, KeptPoint};
-use crate::run::quietly;
-use crate::state::Shared;
-use crate::sync::spawn;
+use crate::queue::panic_message;
+use crate::timeline::point::{Completion, KeptPoint};
+use crate::timeline::state::Shared;
 use crate::trace::Trace;
 use crate::{Error, Fence, Object, Point, Result, Signal};
 

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::backend::{Attachment, ByEngine, Counter, Device as _, Port, Watch, Watcher};
-use crate::counter::Sleeper;
+use crate::api::backend::{Attachment, ByEngine, Counter, Device as _, Port, Watch, Watcher};
 use crate::host::Device;
+use crate::memory::counter::Sleeper;
 use crate::{CounterFd, Error, HandleKind, Rejected, Result};
 
 /// Makes handles of an exportable timeline, as many as there are importers.

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use smallbox::smallbox;
 
-use crate::backend::Batch;
+use crate::api::backend::Batch;
+use crate::base::once::{self, Job, LITTLE, Little, Small};
+use crate::base::run::quietly;
+use crate::base::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering};
 use crate::host::timing::Stamp;
-use crate::once::{self, Job, LITTLE, Little, Small};
-use crate::point::{Completion, KeptPoint, NativePoint};
-use crate::run::quietly;
-use crate::state::Shared;
-use crate::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering};
+use crate::timeline::point::{Completion, KeptPoint, NativePoint};
+use crate::timeline::state::Shared;
 
 /// How long the worker looks for more before it sleeps: about what waking it costs.
 pub(super) const SPIN: Duration = Duration::from_micros(10);

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use super::{Edge, Inner, Outcome, Submission, Track, lock};
-use crate::backend::Stamp;
+use crate::api::backend::Stamp;
+use crate::base::error::{Error, Failure};
+use crate::base::info::Info;
 use crate::clock::{Clock, Estimate, HostClock};
-use crate::error::{Error, Failure};
-use crate::info::Info;
-use crate::point::{KeptPoint, Point, Signal};
-use crate::state::Shared;
+use crate::timeline::point::{KeptPoint, Point, Signal};
+use crate::timeline::state::Shared;
 
 /// A lane that can be followed.
 pub(crate) trait Lane: Send + Sync {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::info::{BackendKind, Uuid};
 use crate::clock::Estimate;
-use crate::info::{BackendKind, Uuid};
 
 /// What was recorded. All times are nanoseconds of the host's monotonic clock
 /// ([`HostClock::Monotonic`](crate::clock::HostClock::Monotonic)); those that a device wrote come with the error of their

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, Weak};
 use smallvec::SmallVec;
 
 use super::{Follower, Inner, lock};
+use crate::base::error::Result;
 use crate::clock::HostClock;
-use crate::error::Result;
-use crate::state::Shared;
+use crate::timeline::state::Shared;
 
 /// A lane's: who follows it.
 #[derive(Default)]

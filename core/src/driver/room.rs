@@ -1,0 +1,193 @@
+//! Room in a driver: how much several queues may have in flight together before it blocks a caller.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+
+use crate::base::run::{Wake, wake_all};
+use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::timeline::state::Shared;
+use crate::timeline::waiters::Stage;
+
+/// What queues that share a part of a driver may have in flight together, in units of the backend's own.
+///
+/// Once as much as the bound is in flight, further submissions of these queues are held on the host until
+/// something has finished, so that the driver, which blocks its caller when it is full, never blocks the thread
+/// that must open a gate (Q2). How much a submission takes is known only when it is recorded: the bound lies below
+/// what the driver takes by as much as one submission may need, and a submission larger than that can block.
+///
+/// A backend makes one for each part of its driver that fills up by itself, names it in
+/// [`Enqueue::room`](crate::api::backend::Enqueue::room), and says in [`Keep::take_room`](crate::api::backend::Keep::take_room)
+/// what each submission takes.
+pub struct Room {
+    bound: u64,
+    /// Can be below zero for a moment: a submission may finish before it is counted.
+    taken: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sharers: SmallVec<[Weak<dyn Sharer>; 4]>,
+    /// Lanes that found no room.
+    waiting: Vec<Arc<dyn Wake>>,
+}
+
+/// A lane that shares a room.
+pub(crate) trait Sharer: Send + Sync {
+    /// Its own timeline, which advances with what finishes.
+    fn progress(&self) -> &Arc<Shared>;
+
+    /// Gives back what finished submissions took, and everything if the queue has failed.
+    fn give_back(&self);
+
+    /// Whether somebody is registered to give back once it gets on.
+    fn followed(&self) -> &AtomicBool;
+}
+
+impl Room {
+    /// Room for `bound` units.
+    #[must_use]
+    pub fn new(bound: u64) -> Arc<Self> {
+        Arc::new(Self {
+            bound,
+            taken: AtomicU64::new(0),
+            state: Mutex::default(),
+        })
+    }
+
+    /// How much is in flight, as far as is known.
+    #[must_use]
+    #[inline]
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::SeqCst).cast_signed().max(0) as u64
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.taken() >= self.bound
+    }
+
+    pub(crate) fn join(&self, lane: Weak<dyn Sharer>) {
+        let mut state = self.state.lock();
+        state.sharers.retain(|sharer| sharer.strong_count() > 0);
+        state.sharers.push(lane);
+    }
+
+    /// Registers `lane` to be woken once there is room. False if there is by now.
+    pub(crate) fn wait_for(self: &Arc<Self>, lane: &Arc<dyn Wake>) -> bool {
+        {
+            let mut state = self.state.lock();
+            if !state.waiting.iter().any(|known| Arc::ptr_eq(known, lane)) {
+                state.waiting.push(lane.clone());
+            }
+        }
+        // Whoever gives back lets the number down first and then looks for who waits: one sees the other.
+        if self.is_full() {
+            self.follow_all();
+        }
+        if self.is_full() {
+            return true;
+        }
+        // What is not waited for must not be kept alive.
+        let mut state = self.state.lock();
+        state.waiting.retain(|known| !Arc::ptr_eq(known, lane));
+        false
+    }
+
+    /// Sees to it that somebody notices when submissions finish.
+    fn follow_all(self: &Arc<Self>) {
+        // The last handle of a lane may be dropped here, which is never done under a lock.
+        let sharers: SmallVec<[Arc<dyn Sharer>; 8]> = {
+            let state = self.state.lock();
+            state.sharers.iter().filter_map(Weak::upgrade).collect()
+        };
+        for sharer in sharers {
+            self.follow(&sharer);
+        }
+    }
+
+    fn follow(self: &Arc<Self>, sharer: &Arc<dyn Sharer>) {
+        if sharer.followed().swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let progress = sharer.progress();
+        loop {
+            // What is reached after this look is not given back for certain.
+            let next = progress.reached() + 1;
+            sharer.give_back();
+            if progress.failure().is_some() || progress.pending() < next {
+                break;
+            }
+            let follower = Arc::new(Follower {
+                room: self.clone(),
+                sharer: Arc::downgrade(sharer),
+            });
+            if progress.register(next, Stage::Reached, follower).is_some() {
+                return;
+            }
+        }
+        sharer.followed().store(false, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Room({} of {} taken)", self.taken(), self.bound)
+    }
+}
+
+/// Woken when a lane that shares a room has got on.
+struct Follower {
+    room: Arc<Room>,
+    sharer: Weak<dyn Sharer>,
+}
+
+impl Wake for Follower {
+    fn wake(self: Arc<Self>) {
+        if let Some(sharer) = self.sharer.upgrade() {
+            sharer.followed().store(false, Ordering::SeqCst);
+            sharer.give_back();
+        }
+        // All of them: what has filled the room since may be another's.
+        if !self.room.state.lock().waiting.is_empty() {
+            self.room.follow_all();
+        }
+    }
+}
+
+impl Room {
+    /// Counts what a submission takes that is in flight now: so whoever finds the room full also finds the submission
+    /// that has filled it.
+    #[inline]
+    pub(crate) fn count(&self, units: u64) {
+        self.taken.fetch_add(units, Ordering::SeqCst);
+    }
+
+    /// Takes back what finished submissions had taken. No lock may be held: it may release others.
+    pub(crate) fn take_back(&self, units: u64) {
+        if units == 0 {
+            return;
+        }
+        let before = self.taken.fetch_sub(units, Ordering::SeqCst);
+        let after = before.wrapping_sub(units).cast_signed();
+        let was_full = before.cast_signed().max(0) as u64 >= self.bound;
+        if was_full && (after.max(0) as u64) < self.bound {
+            let woken = std::mem::take(&mut self.state.lock().waiting);
+            wake_all(woken);
+        }
+    }
+}
+
+/// What a queue had taken of a room when it was dropped: given back with this.
+pub(crate) struct Taken {
+    pub(crate) room: Arc<Room>,
+    pub(crate) units: u64,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.room.take_back(self.units);
+    }
+}

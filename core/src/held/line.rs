@@ -1,0 +1,181 @@
+//! What the graph knows of one timeline. It stands beside the timeline, so that a timeline that is used again and
+//! again has room for it already.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use super::{NodeId, steps};
+use crate::base::sync::{AtomicU64, Mutex, Ordering};
+use crate::timeline::state::Interval;
+
+/// The nodes that have claimed values of a timeline, and those that wait for some. Used under the graph's lock alone.
+pub(crate) struct Line {
+    lists: Mutex<Lists>,
+    /// One more than the seat of the queue whose own timeline this is, 0 for others. Its claims follow from what the queue
+    /// holds, and stand there alone.
+    seat: AtomicU64,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            lists: Mutex::default(),
+            seat: AtomicU64::new(0),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Lists {
+    /// By upper end.
+    claims: VecDeque<Claimed>,
+    /// By value, then by node; each pair once.
+    waits: VecDeque<(u64, NodeId)>,
+}
+
+#[derive(Clone, Copy)]
+struct Claimed {
+    claim: Interval,
+    by: NodeId,
+}
+
+/// As the list's own `partition_point`, but at once where that is one of the ends: what comes mostly comes behind all others,
+/// and what goes is mostly the first.
+fn point<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
+    match (list.front(), list.back()) {
+        (_, Some(last)) if is_before(last) => list.len(),
+        (Some(first), _) if !is_before(first) => 0,
+        _ => {
+            steps::count(list.len().checked_ilog2().unwrap_or(0) as usize);
+            list.partition_point(is_before)
+        }
+    }
+}
+
+/// Puts `one` there, mostly behind all others.
+#[inline]
+fn insert<T>(list: &mut VecDeque<T>, at: usize, one: T) {
+    steps::count(1 + at.min(list.len() - at));
+    if at == list.len() {
+        list.push_back(one);
+    } else {
+        list.insert(at, one);
+    }
+}
+
+/// Takes out what stands there, mostly before all others.
+#[inline]
+fn remove<T>(list: &mut VecDeque<T>, at: usize) {
+    steps::count(1 + at.min(list.len() - at));
+    if at == 0 {
+        list.pop_front();
+    } else {
+        list.remove(at);
+    }
+}
+
+impl Lists {
+    /// Where a claim up to `value` stands or would stand.
+    fn claims_from(&self, value: u64) -> usize {
+        point(&self.claims, |one| one.claim.upto < value)
+    }
+
+    /// Where a wait for `value` by `node` stands or would stand.
+    fn wait_at(&self, value: u64, by: NodeId) -> usize {
+        point(&self.waits, |&wait| wait < (value, by))
+    }
+
+    fn waits_from(&self, value: u64) -> usize {
+        point(&self.waits, |&(wait, _)| wait < value)
+    }
+}
+
+impl Line {
+    /// The timeline is the own one of the queue in `seat`, or of none any more.
+    pub(super) fn belongs_to(&self, seat: Option<u32>) {
+        let one_more = seat.map_or(0, |seat| u64::from(seat) + 1);
+        self.seat.store(one_more, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn seat(&self) -> Option<u32> {
+        let seat = self.seat.load(Ordering::Acquire).checked_sub(1)?;
+        u32::try_from(seat).ok()
+    }
+
+    /// True for a queue's own timeline.
+    #[inline]
+    pub(crate) fn is_a_queues(&self) -> bool {
+        self.seat().is_some()
+    }
+
+    /// The node whose claim brings the timeline to `value`.
+    pub(super) fn claimant(&self, value: u64) -> Option<NodeId> {
+        let lists = self.lists.lock();
+        let one = lists.claims.get(lists.claims_from(value))?;
+        (one.claim.above < value).then_some(one.by)
+    }
+
+    /// Adds to `found` the nodes that wait for what `claim` brings, and the one whose claim comes next.
+    pub(super) fn dependents(&self, claim: Interval, found: &mut SmallVec<[NodeId; 8]>) {
+        let Some(next) = claim.upto.checked_add(1) else {
+            return;
+        };
+        let lists = self.lists.lock();
+        let waits = lists.waits.range(lists.waits_from(claim.above + 1)..);
+        let waits = waits.take_while(|&&(value, _)| value < next);
+        found.extend(waits.map(|&(_, id)| id));
+        let next = lists.claims.get(lists.claims_from(next));
+        found.extend(
+            next.filter(|one| one.claim.above == claim.upto)
+                .map(|one| one.by),
+        );
+    }
+
+    /// Everybody who waits for `open` or more, and who has claimed as much: a signal waits for the one before it.
+    pub(super) fn waiting(&self, open: u64) -> SmallVec<[NodeId; 8]> {
+        let lists = self.lists.lock();
+        let waits = lists.waits.range(lists.waits_from(open)..);
+        let claims = lists.claims.range(lists.claims_from(open)..);
+        let waits = waits.map(|&(_, id)| id);
+        waits.chain(claims.map(|one| one.by)).collect()
+    }
+
+    pub(super) fn add_wait(&self, value: u64, by: NodeId) {
+        let mut lists = self.lists.lock();
+        let at = lists.wait_at(value, by);
+        if lists.waits.get(at) != Some(&(value, by)) {
+            insert(&mut lists.waits, at, (value, by));
+        }
+    }
+
+    pub(super) fn remove_wait(&self, value: u64, by: NodeId) {
+        let mut lists = self.lists.lock();
+        let at = lists.wait_at(value, by);
+        if lists.waits.get(at) == Some(&(value, by)) {
+            remove(&mut lists.waits, at);
+        }
+    }
+
+    pub(super) fn add_claim(&self, claim: Interval, by: NodeId) {
+        let mut lists = self.lists.lock();
+        let one = Claimed { claim, by };
+        let at = lists.claims_from(claim.upto);
+        match lists.claims.get_mut(at) {
+            // What was withdrawn and has not left yet.
+            Some(old) if old.claim.upto == claim.upto => *old = one,
+            _ => insert(&mut lists.claims, at, one),
+        }
+    }
+
+    /// Unless it has become somebody else's.
+    pub(super) fn remove_claim(&self, claim: Interval, by: NodeId) {
+        let mut lists = self.lists.lock();
+        let at = lists.claims_from(claim.upto);
+        let known = lists.claims.get(at);
+        if known.is_some_and(|one| one.claim.upto == claim.upto && one.by == by) {
+            remove(&mut lists.claims, at);
+        }
+    }
+}

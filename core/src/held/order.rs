@@ -1,0 +1,153 @@
+//! The order of the nodes: each has a rank above those that it depends on, or closes a circle, which is spelled out.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
+
+use super::{Graph, Node, NodeId};
+use crate::held::blockers::{Blockers, step};
+use crate::timeline::state::Shared;
+
+/// The distance between ranks that nothing forces closer together.
+const STEP: i128 = 1 << 64;
+
+/// By how much a rank in the way is pushed beyond the one before it.
+const PUSH: i128 = 1 << 32;
+
+impl Graph {
+    /// A rank above what `node` depends on and below what depends on it; it is not in the graph yet.
+    ///
+    /// # Errors
+    /// The circle that it would close.
+    pub(super) fn rank_for(&mut self, node: Node<'_>) -> Result<i128, Blockers> {
+        let mut highest = None;
+        node.for_each_point(|of, value| {
+            if let Some(id) = self.claimant(of, value) {
+                highest = highest.max(Some(self.rank(id)));
+            }
+        });
+        let dependents = self.dependents(node);
+        let lowest = dependents.iter().map(|&id| self.rank(id)).min();
+        Ok(match (highest, lowest) {
+            (None, None) => 0,
+            (Some(highest), None) => highest + STEP,
+            (None, Some(lowest)) => lowest - STEP,
+            (Some(highest), Some(lowest)) if highest + 1 < lowest => {
+                highest + (lowest - highest) / 2
+            }
+            (Some(highest), Some(_)) => match self.make_room(node, highest, &dependents) {
+                Ok(rank) => rank,
+                Err(path) => return Err(self.circle(node, &path)),
+            },
+        })
+    }
+
+    /// Pushes what depends on the new node, and stands in its way, to higher ranks. Returns the new node's rank.
+    ///
+    /// # Errors
+    /// The path from a dependent of the new node to one of its dependencies, each depending on the one before.
+    fn make_room(
+        &mut self,
+        node: Node<'_>,
+        highest: i128,
+        dependents: &[NodeId],
+    ) -> Result<i128, Vec<NodeId>> {
+        struct Moved {
+            rank: i128,
+            from: Option<NodeId>,
+        }
+        let own = highest + PUSH;
+        let targets: BTreeSet<NodeId> = self.dependencies(node).map(|(id, ..)| id).collect();
+        let mut moved: HashMap<NodeId, Moved> = HashMap::new();
+        // Lowest old rank first: when a node's turn comes, all that pushes it is known.
+        let mut queue = BinaryHeap::new();
+        let push = |graph: &Self,
+                    moved: &mut HashMap<NodeId, Moved>,
+                    queue: &mut BinaryHeap<Reverse<(i128, NodeId)>>,
+                    id: NodeId,
+                    above: i128,
+                    from: Option<NodeId>| {
+            let old = graph.rank(id);
+            if old > above {
+                return;
+            }
+            let rank = above + PUSH;
+            match moved.get_mut(&id) {
+                Some(known) if known.rank >= rank => {}
+                Some(known) => *known = Moved { rank, from },
+                None => {
+                    moved.insert(id, Moved { rank, from });
+                    queue.push(Reverse((old, id)));
+                }
+            }
+        };
+        for &id in dependents {
+            push(self, &mut moved, &mut queue, id, own, None);
+        }
+        while let Some(Reverse((_, id))) = queue.pop() {
+            if targets.contains(&id) {
+                let mut path = vec![id];
+                let mut at = id;
+                while let Some(from) = moved.get(&at).and_then(|moved| moved.from) {
+                    path.push(from);
+                    at = from;
+                }
+                path.reverse();
+                return Err(path);
+            }
+            let (Some(node), Some(above)) = (self.node(id), moved.get(&id)) else {
+                continue;
+            };
+            let above = above.rank;
+            for dependent in self.dependents(node) {
+                push(self, &mut moved, &mut queue, dependent, above, Some(id));
+            }
+        }
+        self.set_ranks(moved.into_iter().map(|(id, moved)| (id, moved.rank)));
+        Ok(own)
+    }
+
+    fn set_ranks(&mut self, moved: impl Iterator<Item = (NodeId, i128)>) {
+        let mut by_queue: BTreeMap<u32, Vec<(u64, i128)>> = BTreeMap::new();
+        for (id, rank) in moved {
+            if let Some(queue) = self.queue(id.seat) {
+                let number = queue.turns.number(id.at);
+                by_queue.entry(id.seat).or_default().push((number, rank));
+            } else if let Some(Some(signal)) = self.relayed.get_mut(id.at as usize) {
+                signal.rank = rank;
+            }
+        }
+        for (seat, mut ranks) in by_queue {
+            ranks.sort_unstable();
+            if let Some(Some(queue)) = self.seats.get_mut(seat as usize) {
+                queue.turns.set_ranks(&ranks);
+            }
+        }
+    }
+
+    /// Spells out a circle: `node` waits for the last of `path`, each of which waits for the one before,
+    /// the first for `node`.
+    fn circle(&self, node: Node<'_>, path: &[NodeId]) -> Blockers {
+        let mut steps = Vec::with_capacity(path.len() + 1);
+        let mut waiting = node;
+        for &id in path.iter().rev() {
+            let Some(signaller) = self.node(id) else {
+                continue;
+            };
+            let through = self.dependencies(waiting).find(|&(other, ..)| other == id);
+            // From a submission to its own signals is no step.
+            let through = through.filter(|_| !signaller.is_of_the_same_submission(waiting));
+            let name = || self.name(signaller);
+            steps.extend(through.map(|(_, of, value)| step(of, value, name())));
+            waiting = signaller;
+        }
+        let claimed = |of: &Arc<Shared>, value| {
+            node.claims().any(|(own, claim)| {
+                Arc::ptr_eq(own, of) && claim.above < value && value <= claim.upto
+            })
+        };
+        let last = waiting.points().find(|&(of, value)| claimed(of, value));
+        steps.extend(last.map(|(of, value)| step(of, value, self.name(node))));
+        Blockers::new(steps)
+    }
+}

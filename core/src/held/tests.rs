@@ -1,0 +1,207 @@
+//! The graph against a full search.
+
+use std::collections::BTreeSet;
+use std::sync::Weak;
+
+use super::*;
+use crate::api::backend::Device as _;
+use crate::base::error::Object;
+use crate::timeline::state::Interval;
+
+struct Nobody;
+impl Holder for Nobody {
+    fn reconsider(self: Arc<Self>, _: u64) {}
+}
+
+fn lists(waits: &[(&Arc<Shared>, u64)], claims: &[(&Arc<Shared>, u64, u64)]) -> Lists {
+    let keep = |&(of, value): &(&Arc<Shared>, u64)| KeptPoint {
+        of: Some(of.clone()),
+        value,
+    };
+    let own = |&(of, above, upto): &(&Arc<Shared>, u64, u64)| {
+        (Some(of.clone()), Interval { above, upto })
+    };
+    Lists {
+        waits: waits.iter().map(keep).collect(),
+        claims: claims.iter().map(own).collect(),
+    }
+}
+
+fn origin(device: &crate::host::Device) -> Arc<Origin> {
+    let own = device.timeline("own").unwrap();
+    Arc::new(Origin {
+        queue: Object::new("queue", "q"),
+        device: own.shared().devices().next().unwrap(),
+        holder: Weak::<Nobody>::new(),
+        own: own.shared().clone(),
+    })
+}
+
+/// A queue's seat in `graph`, as [`Seat::take`] gives one in that of the process.
+fn seat(graph: &mut Graph, device: &crate::host::Device) -> u32 {
+    let origin = origin(device);
+    let own = origin.own.clone();
+    let seat = graph.seat(origin);
+    own.line.belongs_to(Some(seat));
+    seat
+}
+
+/// Small numbers that look random, the same in every run.
+struct Dice(u64);
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// True if the node depends on itself, found by walking everything.
+fn circular(graph: &Graph, node: Node<'_>) -> bool {
+    let wanted = graph.dependents(node);
+    let mut seen = BTreeSet::new();
+    let mut next: Vec<NodeId> = graph.dependencies(node).map(|(id, ..)| id).collect();
+    while let Some(id) = next.pop() {
+        if wanted.contains(&id) {
+            return true;
+        }
+        if let (true, Some(node)) = (seen.insert(id), graph.node(id)) {
+            next.extend(graph.dependencies(node).map(|(id, ..)| id));
+        }
+    }
+    false
+}
+
+#[test]
+fn random_graphs_are_judged_as_a_full_search_judges_them() {
+    let device = crate::host::Device::new();
+    let timelines: Vec<_> = (0..24)
+        .map(|n| device.timeline(&format!("{n}")).unwrap())
+        .collect();
+    let lines: Vec<&Arc<Shared>> = timelines.iter().map(crate::Timeline::shared).collect();
+    let (mut refused, mut accepted) = (0, 0);
+    for seed in 0..300 {
+        let mut dice = Dice(seed);
+        let mut graph = Graph::new();
+        // From queues with one submission each to few with many.
+        let many = 1 + dice.throw(30);
+        let mut queues: Vec<_> = (0..many)
+            .map(|_| (seat(&mut graph, &device), 1_u64, 1_u64))
+            .collect();
+        for _ in 0..120 {
+            let picked = dice.throw(many) as usize;
+            let (seat, first, next) = &mut queues[picked];
+            if dice.throw(6) == 0 && first < next {
+                graph.leave(*seat, *first);
+                *first += 1;
+                continue;
+            }
+            // Claims are single values, so that they never overlap: (value - 1, value].
+            let pick = |dice: &mut Dice| (lines[dice.throw(24) as usize], 1 + dice.throw(3));
+            let (line, value) = pick(&mut dice);
+            if graph.claimant(line, value).is_some() {
+                continue;
+            }
+            let waits: Vec<_> = (0..dice.throw(3)).map(|_| pick(&mut dice)).collect();
+            if waits
+                .iter()
+                .any(|&(of, wait)| Arc::ptr_eq(of, line) && wait >= value)
+            {
+                continue;
+            }
+            let mut new = lists(&waits, &[(line, value - 1, value)]);
+            let origin = graph.queue(*seat).unwrap().origin.clone();
+            let node = Node {
+                origin: &origin,
+                number: *next,
+                by_host: false,
+                waits: [&new.waits, &[]],
+                claims: [&new.claims, &[]],
+            };
+            let expected = circular(&graph, node);
+            match graph.enter(*seat, &origin, *next, &mut new) {
+                Ok(()) => {
+                    assert!(!expected, "a circle was accepted");
+                    assert!(new.waits.is_empty() && new.claims.is_empty());
+                    accepted += 1;
+                    *next += 1;
+                }
+                Err(circle) => {
+                    assert!(expected, "no circle, but refused: {circle}");
+                    assert!(circle.steps().len() >= 2, "{circle}");
+                    assert_eq!(new.waits.len(), waits.len());
+                    refused += 1;
+                }
+            }
+            for &(seat, first, next) in &queues {
+                for number in first..next {
+                    let node = graph.node(id(seat, number)).unwrap();
+                    for (other, ..) in graph.dependencies(node) {
+                        let ranks = (graph.rank(other), graph.rank(id(seat, number)));
+                        assert!(ranks.0 < ranks.1, "ranks out of order");
+                    }
+                }
+            }
+        }
+        for (seat, first, next) in queues {
+            for number in first..next {
+                graph.leave(seat, number);
+            }
+            drop(graph.unseat(seat));
+        }
+        assert!(lines.iter().all(|of| of.line.waiting(0).is_empty()));
+    }
+    assert!(
+        refused > 200 && accepted > 5000,
+        "{refused} refused, {accepted} accepted"
+    );
+}
+
+/// Steps of holding and of letting go so many on two queues, each of which waits for the one before it and signals.
+fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
+    let device = crate::host::Device::new();
+    let (gate, chain) = (
+        device.timeline("gate").unwrap(),
+        device.timeline("chain").unwrap(),
+    );
+    let mut graph = Graph::new();
+    let seats = [(); 2].map(|()| seat(&mut graph, &device));
+    let place = |n: u64| match crosswise {
+        true => (seats[(n % 2) as usize], n / 2 + 1),
+        false => (seats[0], n + 1),
+    };
+    steps::take();
+    for n in 0..many {
+        let wait = match crosswise {
+            true if n > 0 => (chain.shared(), n),
+            _ => (gate.shared(), 1),
+        };
+        let mut lists = lists(&[wait], &[(chain.shared(), n, n + 1)]);
+        let (seat, number) = place(n);
+        let origin = graph.queue(seat).unwrap().origin.clone();
+        assert!(graph.enter(seat, &origin, number, &mut lists).is_ok());
+    }
+    let held = steps::take();
+    for n in 0..many {
+        let (seat, number) = place(n);
+        graph.leave(seat, number);
+    }
+    (held, steps::take())
+}
+
+#[test]
+fn holding_and_letting_go_are_linear() {
+    for crosswise in [false, true] {
+        let few = steps_of(1_000, crosswise);
+        let many = steps_of(100_000, crosswise);
+        assert!(few.0 > 1_000 && few.1 >= 1_000, "{few:?}");
+        // A hundred times as many; the logarithm of that is allowed for.
+        let least = |steps: usize| 200 * steps;
+        assert!(
+            many.0 < least(few.0) && many.1 < least(few.1),
+            "{few:?} for 1 000, {many:?} for 100 000"
+        );
+    }
+}

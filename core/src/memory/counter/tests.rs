@@ -1,0 +1,280 @@
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::*;
+use crate::base::peer::{PeerExit, PeerLoss};
+
+/// A counter, and the same as another process has it.
+fn two(initial: u64) -> (Counter, Counter) {
+    let (ours, file) = Counter::make(initial).unwrap();
+    let handle = CounterFd::from_fd(file).unwrap();
+    let theirs = Counter::open(&handle, &Object::new("device", "theirs")).unwrap();
+    (ours, theirs)
+}
+
+#[track_caller]
+fn corrupted(answer: Result<u64>, found: u64, says: &str) {
+    match answer {
+        Err(Error::Corrupted {
+            found: at, reason, ..
+        }) => {
+            assert_eq!(at, found);
+            assert!(reason.contains(says), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_signal_shows_on_the_other_side() {
+    let (ours, theirs) = two(5);
+    assert_eq!((ours.value().unwrap(), theirs.value().unwrap()), (5, 5));
+    ours.signal(6).unwrap();
+    theirs.signal(9).unwrap();
+    assert_eq!((ours.value().unwrap(), theirs.value().unwrap()), (9, 9));
+    theirs.announce(12).unwrap();
+    assert!(!ours.is_pending(12) && ours.is_pending(9));
+    theirs.note_pending(12);
+    assert!(ours.is_pending(12) && !ours.is_pending(13));
+}
+
+#[test]
+fn any_legal_value_can_be_the_first_and_the_last() {
+    for initial in [0, (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1, u64::MAX - 2] {
+        let (ours, theirs) = two(initial);
+        ours.signal(initial + 1).unwrap();
+        assert_eq!(theirs.value().unwrap(), initial + 1);
+    }
+    let refused = Counter::make(u64::MAX).map(|_| ());
+    assert!(matches!(refused, Err(Error::ValueOutOfRange { .. })));
+}
+
+#[test]
+fn a_value_that_goes_back_is_no_value() {
+    let (ours, theirs) = two(0);
+    ours.signal(7).unwrap();
+    assert_eq!(theirs.value().unwrap(), 7);
+    ours.page.reached.store(6, Ordering::SeqCst);
+    corrupted(theirs.value(), 6, "gone back from 7");
+    let refused = theirs.signal(8);
+    assert!(matches!(refused, Err(Error::Corrupted { found: 6, .. })));
+    assert_eq!(ours.page.reached.load(Ordering::SeqCst), 6, "stored");
+}
+
+#[test]
+fn all_ones_are_no_value() {
+    let (ours, theirs) = two(3);
+    ours.page.announced.store(u64::MAX, Ordering::SeqCst);
+    ours.page.reached.store(u64::MAX, Ordering::SeqCst);
+    corrupted(theirs.value(), u64::MAX, "all ones");
+    ours.page.pending.store(u64::MAX, Ordering::SeqCst);
+    corrupted(theirs.pending(), u64::MAX, "all ones");
+}
+
+#[test]
+fn a_value_that_nobody_announced_is_no_value() {
+    let (ours, theirs) = two(3);
+    ours.announce(5).unwrap();
+    ours.page.reached.store(5, Ordering::SeqCst);
+    assert_eq!(theirs.value().unwrap(), 5);
+    ours.page.reached.store(6, Ordering::SeqCst);
+    corrupted(theirs.value(), 6, "up to 5 were announced");
+}
+
+#[test]
+fn who_is_overtaken_stores_nothing() {
+    let (ours, theirs) = two(0);
+    theirs.signal(5).unwrap();
+    for late in [4, 5] {
+        let refused = ours.signal(late);
+        assert!(matches!(refused, Err(Error::Corrupted { found: 5, .. })));
+    }
+    assert_eq!(theirs.value().unwrap(), 5);
+}
+
+#[test]
+fn a_failure_comes_with_its_cause_and_behind_what_was_reached() {
+    let (ours, theirs) = two(0);
+    ours.signal(2).unwrap();
+    ours.fail(2, -7, "it broke");
+    ours.fail(9, -8, "again");
+    assert_eq!(theirs.value().unwrap(), 2);
+    for answer in [theirs.value().map(|_| ()), theirs.signal(3)] {
+        match answer {
+            Err(Error::FailedElsewhere { code, cause, .. }) => {
+                assert_eq!((code, &*cause), (-7, "it broke"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ours.page.reached.load(Ordering::SeqCst), 2, "stored");
+    // What a device still writes does not count.
+    ours.page.announced.store(3, Ordering::SeqCst);
+    ours.page.reached.store(3, Ordering::SeqCst);
+    for counter in [&ours, &theirs] {
+        let told = counter.value();
+        assert!(
+            matches!(told, Err(Error::FailedElsewhere { code: -7, .. })),
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cause_is_bounded_whatever_is_written() {
+    let (ours, theirs) = two(0);
+    // Two bytes each, so that what fits does not end between two.
+    ours.fail(0, 1, &"aé".repeat(1000));
+    let Err(Error::FailedElsewhere { cause, .. }) = theirs.value() else {
+        panic!("it has not failed");
+    };
+    assert!(cause.len() <= 512 && cause.len() > 500 && cause.ends_with(['a', 'é']));
+
+    let (file, theirs) = {
+        let (_, file) = Counter::make(0).unwrap();
+        let handle = CounterFd::from_fd(file.try_clone().unwrap()).unwrap();
+        let object = Object::new("device", "theirs");
+        (file, Counter::open(&handle, &object).unwrap())
+    };
+    let mut hostile = [0xff; 128 + 544];
+    hostile[..4].copy_from_slice(&2_u32.to_ne_bytes());
+    hostile[160..164].copy_from_slice(b"\n\x1b[m");
+    rustix::io::pwrite(file.as_fd(), &hostile, 512).unwrap();
+    let Err(Error::FailedElsewhere { code, cause, .. }) = theirs.value() else {
+        panic!("it has not failed");
+    };
+    assert_eq!((code, cause.chars().count()), (-1, 512));
+    assert!(!cause.contains(char::is_control), "{cause:?}");
+    // Somebody died while he said why.
+    rustix::io::pwrite(file.as_fd(), &77_u32.to_ne_bytes(), 512).unwrap();
+    let told = loop {
+        match theirs.value() {
+            Ok(value) => assert_eq!(value, 0),
+            Err(told) => break told.to_string(),
+        }
+    };
+    assert!(told.contains("not said why"), "{told}");
+    // What it had reached counts, however late that is seen.
+    theirs.page.announced.store(3, Ordering::SeqCst);
+    theirs.page.reached.store(3, Ordering::SeqCst);
+    assert_eq!(theirs.value().unwrap(), 3);
+    assert!(theirs.value().is_err());
+}
+
+fn says(words: &str) -> Cause {
+    Cause {
+        code: 0,
+        words: words.into(),
+        lost: None,
+    }
+}
+
+/// Somebody is stopped while he says why it has failed, so others take over from him, who may be stopped, too. When they go on, what is there stays.
+#[test]
+fn who_is_overtaken_writes_into_nobodys_record() {
+    for stopped in 1..4 {
+        let (ours, theirs) = two(0);
+        let turns: Vec<_> = (0..stopped)
+            .map(|_| ours.page.begin_to_fail().unwrap())
+            .collect();
+        theirs.fail(2, -7, "it broke");
+        let told = (theirs.page.standing(false), theirs.page.cause());
+        assert_eq!(told.0, Standing::Failed(2));
+        assert_eq!((told.1.code, &*told.1.words), (-7, "it broke"));
+        for (turn, frozen) in turns.into_iter().zip(8..) {
+            assert!(!ours.page.finish(turn, frozen, &says("it is broken")));
+            assert_eq!((ours.page.standing(false), ours.page.cause()), told);
+        }
+    }
+}
+
+/// Whatever number stands there, somebody can have the turn behind it.
+#[test]
+fn any_turn_has_one_behind_it() {
+    for begun in [1, 3, 77, u32::MAX - 2, u32::MAX] {
+        let (ours, file) = Counter::make(0).unwrap();
+        rustix::io::pwrite(file.as_fd(), &u32::to_ne_bytes(begun), 512).unwrap();
+        ours.fail(2, -7, "it broke");
+        assert_eq!(ours.page.standing(false), Standing::Failed(2));
+        assert_eq!(ours.page.cause().words, "it broke");
+    }
+}
+
+/// A reader stops where he has seen that somebody is about to say why it has failed. Meanwhile that one does, and then the counter is raised, to let go who waits for it
+/// natively: what is raised does not count.
+#[test]
+fn what_is_raised_behind_a_failure_does_not_count() {
+    let (ours, _) = two(2);
+    let page = &ours.page;
+    ours.announce(6).unwrap();
+    let failing = page.begin_to_fail().unwrap();
+    let cause = says("the process has died");
+    let mut is_stopped = true;
+    let stood = page.standing_with(true, 2, || {
+        if std::mem::take(&mut is_stopped) {
+            assert!(page.finish(failing, 2, &cause));
+            ours.release(6);
+        }
+        page.reached.load(Ordering::SeqCst)
+    });
+    assert_eq!(stood, (Standing::Failed(2), 6));
+}
+
+/// Who hears by the page has the error that somebody with a way to the process has written there.
+#[test]
+fn a_lost_process_is_told_by_its_id() {
+    use PeerLoss::{Died, HungUp, Left, ShutOut};
+    let exits = [
+        None,
+        Some(PeerExit::Code(-3)),
+        Some(PeerExit::Code(0)),
+        Some(PeerExit::Signal(9)),
+    ];
+    let all = exits.map(|exit| Died { exit }).into_iter();
+    for how in all.chain([HungUp, Left, ShutOut]) {
+        let (ours, theirs) = two(0);
+        let endpoint = Object::new("endpoint", "ours");
+        let process = 4711;
+        ours.fail_for(
+            0,
+            &Error::PeerLost {
+                endpoint,
+                process,
+                how,
+            },
+        );
+        match theirs.value() {
+            Err(Error::PeerLost {
+                endpoint,
+                process: 4711,
+                how: told,
+            }) => assert_eq!((endpoint.id(), told), (theirs.object().id(), how)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Two that signal without waiting for each other: each value once, and nothing goes back.
+#[test]
+fn equal_signals_from_two_sides_are_made_once() {
+    let (ours, theirs) = two(0);
+    let sides = [Arc::new(ours), Arc::new(theirs)];
+    let made: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let side = |counter: &Arc<Counter>| {
+            let counter = counter.clone();
+            scope.spawn(move || {
+                (1..=10_000)
+                    .filter(|&v| counter.signal(v).is_ok())
+                    .collect()
+            })
+        };
+        let threads = sides.each_ref().map(side);
+        threads.map(|thread| thread.join().unwrap()).into()
+    });
+    let mut all: Vec<u64> = made.concat();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count, "a value was signalled twice");
+    assert_eq!(sides[0].value().unwrap(), 10_000);
+}

@@ -1,0 +1,261 @@
+//! Memory of the host for an application's data, which other processes have, too (X8).
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use super::{Mapping, Sealed, make};
+use crate::base::error::{Error, Object, Result};
+use crate::base::handle::Rejected;
+
+/// Words of memory that several processes have mapped. A handle is cheap to clone.
+///
+/// Nothing but timelines orders their use: what is written before a signal is seen by who waits for it.
+///
+/// ```
+/// # fn main() -> syncline_core::Result<()> {
+/// use std::sync::atomic::Ordering;
+/// use syncline_core::{SharedWords, WordsFd};
+///
+/// let ours = SharedWords::new(1024)?;
+/// // Across a socket, it would be.
+/// let theirs = SharedWords::open(WordsFd::from_fd(ours.export()?.into())?)?;
+/// ours.words()[7].store(42, Ordering::Relaxed);
+/// assert_eq!(theirs.words()[7].load(Ordering::Relaxed), 42);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SharedWords(Arc<Inner>);
+
+struct Inner {
+    object: Object,
+    file: OwnedFd,
+    words: Mapping<AtomicU32>,
+}
+
+/// A sealed memfd of at least one 32-bit word: a handle of [`SharedWords`]. What it is can be told, so that a bare descriptor comes in without `unsafe`.
+#[derive(Debug)]
+pub struct WordsFd {
+    fd: OwnedFd,
+    bytes: u64,
+}
+
+impl WordsFd {
+    /// Takes a descriptor in, if it is such memory: a memfd sealed so that it keeps its size (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_SEAL`), to be read and
+    /// written, of whole words, and not of huge pages (`MFD_HUGETLB`), which may run out while it is used. Makes four system calls, and does not block, whatever file it is.
+    ///
+    /// # Errors
+    /// [`Error::Import`], with what was found instead, and the descriptor, still open.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, Rejected<OwnedFd>> {
+        match judge(fd.as_fd()) {
+            Ok(file) => {
+                let bytes = file.bytes();
+                Ok(Self { fd, bytes })
+            }
+            Err(reason) => Err(Rejected {
+                error: Error::Import {
+                    object: Object::new("handle", "shared memory"),
+                    what: format!("descriptor {}", fd.as_raw_fd()),
+                    reason,
+                },
+                handle: fd,
+            }),
+        }
+    }
+
+    /// One of so many bytes, which this process has made or judged.
+    pub(crate) const fn known(fd: OwnedFd, bytes: u64) -> Self {
+        Self { fd, bytes }
+    }
+
+    /// The size of the memory, which stays as it is. The process that sent the descriptor has chosen it: so compare it before the
+    /// memory is mapped ([`SharedWords::open`]).
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+fn judge(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
+    let file = Sealed::judge(file)?;
+    let bytes = file.bytes();
+    if bytes == 0 || !bytes.is_multiple_of(4) {
+        return Err(format!("it has {bytes} bytes, which are no whole words"));
+    }
+    Ok(file)
+}
+
+impl From<WordsFd> for OwnedFd {
+    fn from(handle: WordsFd) -> Self {
+        handle.fd
+    }
+}
+
+impl AsFd for WordsFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl SharedWords {
+    /// Fresh memory of so many bytes, all zeroes. The system gives it away as it is written to.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address; [`Error::Native`] if the system gives no
+    /// memory, or no descriptor.
+    pub fn new(bytes: u64) -> Result<Self> {
+        let object = Object::new("memory", "");
+        if bytes == 0 || !bytes.is_multiple_of(4) || isize::try_from(bytes).is_err() {
+            return Err(Error::Unsupported {
+                object,
+                asked: format!("have {bytes} bytes"),
+                reason:
+                    "it is whole 32-bit words, at least one, and no more than the host can address"
+                        .into(),
+            });
+        }
+        let file = make("syncline-words", bytes);
+        let file = file.map_err(|(call, errno)| Error::system(&object, call, errno))?;
+        let words = Mapping::of(Sealed::fresh(&file, bytes));
+        Self::with(object, file, words)
+    }
+
+    /// The memory that `handle` carries.
+    ///
+    /// # Errors
+    /// The handle, and [`Error::Native`] if it cannot be mapped.
+    pub fn open(handle: WordsFd) -> Result<Self, Rejected<WordsFd>> {
+        let object = Object::new("memory", "");
+        let opened = judge(handle.as_fd())
+            .map_err(|reason| Error::Import {
+                object: object.clone(),
+                what: "shared memory".into(),
+                reason,
+            })
+            .and_then(|file| {
+                Mapping::of(file).map_err(|errno| Error::system(&object, "mmap", errno))
+            });
+        match opened {
+            Ok(words) => Ok(Self(Arc::new(Inner {
+                object,
+                file: handle.fd,
+                words,
+            }))),
+            Err(error) => Err(Rejected { handle, error }),
+        }
+    }
+
+    fn with(
+        object: Object,
+        file: OwnedFd,
+        words: Result<Mapping<AtomicU32>, rustix::io::Errno>,
+    ) -> Result<Self> {
+        match words {
+            Ok(words) => Ok(Self(Arc::new(Inner {
+                object,
+                file,
+                words,
+            }))),
+            Err(errno) => Err(Error::system(&object, "mmap", errno)),
+        }
+    }
+
+    /// A new handle, with a descriptor of its own.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the system gives no descriptor.
+    pub fn export(&self) -> Result<WordsFd> {
+        let twin = rustix::io::fcntl_dupfd_cloexec(&self.0.file, 0);
+        let twin =
+            twin.map_err(|errno| Error::system(&self.0.object, "fcntl(F_DUPFD_CLOEXEC)", errno))?;
+        Ok(WordsFd::known(twin, 4 * self.words().len() as u64))
+    }
+
+    /// The words. Others may change them at any time.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU32] {
+        self.0.words.all()
+    }
+}
+
+impl fmt::Debug for SharedWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} words)", self.0.object, self.words().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::atomic::Ordering;
+
+    use rustix::fs::{MemfdFlags, SealFlags};
+
+    use super::*;
+
+    #[test]
+    fn what_one_writes_all_see_for_as_long_as_one_has_it() {
+        let ours = SharedWords::new(4096 + 8).unwrap();
+        let theirs = SharedWords::open(ours.export().unwrap()).unwrap();
+        assert_eq!(theirs.words().len(), 1026);
+        theirs.words()[1025].store(7, Ordering::Relaxed);
+        let third = theirs.export().unwrap();
+        drop((ours.clone(), theirs));
+        assert_eq!(ours.words()[1025].load(Ordering::Relaxed), 7);
+        drop(ours);
+        let third = SharedWords::open(third).unwrap();
+        assert_eq!(third.words()[1025].load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn memory_of_huge_pages_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        // Not every system has them.
+        let Ok(file) = rustix::fs::memfd_create("huge", flags) else {
+            return;
+        };
+        rustix::fs::ftruncate(&file, 2 << 20).unwrap();
+        let sized = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, sized).unwrap();
+        let rejected = WordsFd::from_fd(file).unwrap_err();
+        let told = rejected.error.to_string();
+        assert!(told.contains("huge pages"), "{told}");
+    }
+
+    #[test]
+    fn what_is_no_such_memory_comes_back() {
+        for bytes in [0, 3, 10, u64::MAX] {
+            let error = SharedWords::new(bytes).unwrap_err();
+            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        }
+        let memory = |bytes: u64, seals: SealFlags| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create("other", flags).unwrap();
+            rustix::fs::ftruncate(&file, bytes).unwrap();
+            rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+            file
+        };
+        let sized = SealFlags::SHRINK | SealFlags::GROW;
+        let file: OwnedFd = File::open("/dev/null").unwrap().into();
+        let refused = [
+            (file, "read and written"),
+            (memory(8, SealFlags::empty()), "lacks the seals"),
+            (memory(8, sized), "lacks the seals"),
+            (
+                memory(8, sized | SealFlags::SEAL | SealFlags::WRITE),
+                "writing",
+            ),
+            (memory(6, sized | SealFlags::SEAL), "no whole words"),
+            (memory(0, sized | SealFlags::SEAL), "no whole words"),
+        ];
+        for (fd, expected) in refused {
+            let number = fd.as_raw_fd();
+            let rejected = WordsFd::from_fd(fd).unwrap_err();
+            let told = rejected.error.to_string();
+            assert!(told.contains(expected), "{told}");
+            assert_eq!(rejected.handle.as_raw_fd(), number);
+        }
+    }
+}

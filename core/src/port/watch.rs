@@ -1,0 +1,351 @@
+//! The thread that watches a device's ports while somebody waits for them.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::api::backend::{Port, Watch};
+use crate::base::error::{Error, Result};
+use crate::base::run::{PutOff, Wake, wake_all};
+use crate::base::sync::{
+    Condvar, Instant, Mutex, Ordering, per_thread, spawn, system_time, yield_now,
+};
+use crate::timeline::state::Shared;
+use crate::timeline::waiters::Ticket;
+
+/// How long one watch lasts at most; a device that dies without a word is noticed in this time.
+pub(crate) const ROUND: Duration = Duration::from_millis(100);
+
+/// How long a lane waits before it tries a driver again that took no submissions, and the thread after a driver
+/// could not be watched.
+const RETRY: Duration = Duration::from_millis(2);
+
+/// How long a timeline's last handle waits at most for the watching thread to let go of the timeline.
+const LETTING_GO: Duration = Duration::from_millis(50);
+
+/// A device's watching thread: started when first needed, parked while nobody waits, and gone with
+/// the device.
+#[derive(Debug, Default)]
+pub struct Watcher(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// A list was made, or the thread parks.
+    listed: Condvar,
+    /// The thread is wanted, and the system would not start it. Never modelled: a model's threads all start.
+    blind: std::sync::atomic::AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Timelines that the thread has not taken up yet.
+    incoming: Vec<Arc<Shared>>,
+    /// A thread that waits watches in the place of this one, which holds no timeline: see [`Lead`].
+    led: bool,
+    /// To be woken at `retry_at`.
+    retries: Vec<Arc<dyn Wake>>,
+    retry_at: Option<Instant>,
+    started: bool,
+    stopped: bool,
+    /// The thread has made its list and is in, or about to enter, `Watch::watch`.
+    watching: bool,
+    /// Odd while the thread makes its list: one more each time that it begins or ends that.
+    lists: u64,
+    /// The thread holds no timeline.
+    parked: bool,
+    /// How many wait in [`Watcher::let_go`].
+    waiting: usize,
+}
+
+impl State {
+    /// Takes out what is to be woken by now.
+    fn take_due(&mut self) -> Vec<Arc<dyn Wake>> {
+        if self.retry_at.is_some_and(|at| at <= Instant::now()) {
+            self.retry_at = None;
+            std::mem::take(&mut self.retries)
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("incoming", &self.incoming)
+            .field("retries", &self.retries.len())
+            .field("watching", &self.watching)
+            .finish_non_exhaustive()
+    }
+}
+
+per_thread! { static WATCHING: Cell<bool> = Cell::new(false) }
+
+/// True on a watching thread, which must not rely on being woken by itself.
+pub(crate) fn on_watcher_thread() -> bool {
+    WATCHING.try_with(Cell::get).unwrap_or(false)
+}
+
+impl Watcher {
+    /// Takes up `timeline`, or just looks again if it is `None`.
+    pub(crate) fn want(&self, device: &dyn Watch, timeline: Option<Arc<Shared>>) {
+        self.tell(device, |state| state.incoming.extend(timeline));
+    }
+
+    /// True while the thread is wanted and the system would not start it: nobody is woken by what drivers signal.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.0.blind.load(Ordering::Acquire)
+    }
+
+    /// Wakes `lane` in a few milliseconds, once, however often it is asked for until then.
+    pub(crate) fn retry(&self, device: &dyn Watch, lane: Arc<dyn Wake>) {
+        self.tell(device, |state| {
+            if !state.retries.iter().any(|known| Arc::ptr_eq(known, &lane)) {
+                state.retries.push(lane);
+            }
+            state.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+        });
+    }
+
+    /// Wakes the lanes that are to be tried again by now, in the place of a thread that could not be started.
+    pub(crate) fn tend(&self) {
+        let due = self.0.state.lock().take_due();
+        wake_all(due);
+    }
+
+    fn tell(&self, device: &dyn Watch, change: impl FnOnce(&mut State)) {
+        let mut state = self.0.state.lock();
+        change(&mut state);
+        if !state.started {
+            let inner = self.0.clone();
+            let spawned = spawn("syncline-watch", move || inner.run());
+            // Without a thread those who wait look for themselves; each new registration tries again.
+            state.started = spawned.is_ok();
+            self.0.blind.store(spawned.is_err(), Ordering::Release);
+        }
+        let (watching, led) = (state.watching, state.led);
+        drop(state);
+        if watching || led {
+            device.nudge();
+        }
+        if !watching {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Takes the watching thread's place, if that has nothing to do and nobody else has taken it: see [`Lead`]. Called
+    /// with a timeline's lock; the watcher's comes behind it.
+    pub(crate) fn lead(&self) -> bool {
+        let mut state = self.0.state.lock();
+        let idle = !state.started || state.parked;
+        let leads = idle && !state.led && state.incoming.is_empty();
+        state.led |= leads;
+        leads
+    }
+
+    /// Blocks until the watching thread holds nothing that nobody waits for, so that this thread, and
+    /// not that one, drops what the caller is about to let go: what the caller then looks for, such as descriptors or
+    /// memory of a device, is gone. Gives up after a while, as the thread may be running work that waits for this thread.
+    pub(crate) fn let_go(&self, device: &dyn Watch) {
+        if on_watcher_thread() {
+            return;
+        }
+        let until = Instant::now() + LETTING_GO;
+        let mut state = self.0.state.lock();
+        if !state.started || (state.parked && state.incoming.is_empty()) {
+            return;
+        }
+        // The list that is being made now may have the timeline already: the next one will not.
+        let enough = state.lists + 2 + state.lists % 2;
+        state.waiting += 1;
+        drop(state);
+        device.nudge();
+        let mut state = self.0.state.lock();
+        while state.lists < enough && !(state.parked && state.incoming.is_empty()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.0.listed.wait_timeout(state, left);
+        }
+        state.waiting -= 1;
+    }
+}
+
+/// A thread that waits for one value and watches for that itself, as long as nobody else waits for anything of the
+/// device: whoever comes tells the watching thread, which starts once this has been dropped.
+pub(crate) struct Lead<'w> {
+    of: &'w Arc<Shared>,
+    device: &'w Arc<dyn Watch>,
+    ticket: Ticket,
+}
+
+impl<'w> Lead<'w> {
+    /// For a thread that [leads](Watcher::lead) on the home device of `of`, where it waits with this ticket.
+    pub(crate) fn new(of: &'w Arc<Shared>, ticket: Ticket) -> Option<Self> {
+        let device = of.watch()?;
+        Some(Self { of, device, ticket })
+    }
+
+    pub(crate) fn device(&self) -> &'w Arc<dyn Watch> {
+        self.device
+    }
+
+    /// False once somebody else has come.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.device.watcher().0.state.lock().incoming.is_empty()
+    }
+
+    /// One watch, until `until` at the latest, and no longer than a device may be dead without anybody noticing.
+    pub(crate) fn watch(&self, until: Option<Instant>) -> Result<()> {
+        let round = Instant::now() + ROUND;
+        let until = until.map_or(round, |until| until.min(round));
+        self.device
+            .watch(&[(self.of.home(), self.ticket.value())], system_time(until))
+    }
+
+    /// What it has told. For how long not to watch again, if that was nothing.
+    pub(crate) fn take_in(&self, watched: &Result<()>) -> Option<Duration> {
+        if take_in(self.of, watched, |of| of.refresh_by(self.ticket)) {
+            return None;
+        }
+        if watched.is_err() {
+            return Some(RETRY);
+        }
+        yield_now();
+        None
+    }
+
+    /// The watching thread goes on with it. True if the system would not start that one.
+    pub(crate) fn hand_over(self) -> bool {
+        let of = self.of;
+        drop(self);
+        of.stop_leading();
+        of.is_unwatched()
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let inner = &self.device.watcher().0;
+        let wanted = {
+            let mut state = inner.state.lock();
+            state.led = false;
+            !state.incoming.is_empty()
+        };
+        if wanted {
+            inner.changed.notify_one();
+        }
+    }
+}
+
+/// What a watch has told of one of the timelines that were watched. True if it has got on.
+fn take_in(timeline: &Shared, watched: &Result<()>, refresh: impl FnOnce(&Shared) -> u64) -> bool {
+    if let Err(lost @ Error::DeviceLost { .. }) = watched {
+        timeline.fail(Arc::new(lost.clone()));
+        return false;
+    }
+    // Whose port it is that cannot be watched shows when each is asked by itself.
+    let before = timeline.reached();
+    refresh(timeline) > before
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.state.lock().stopped = true;
+        self.0.changed.notify_one();
+    }
+}
+
+impl Inner {
+    fn run(&self) {
+        crate::wait::prepare_thread();
+        WATCHING.with(|watching| watching.set(true));
+        let mut watched: Vec<Arc<Shared>> = Vec::new();
+        let mut targets = Vec::new();
+        loop {
+            let due = {
+                let mut state = self.state.lock();
+                state.watching = false;
+                state.take_due()
+            };
+            wake_all(due);
+            let until = {
+                let mut state = self.state.lock();
+                loop {
+                    if !state.led {
+                        watched.append(&mut state.incoming);
+                    }
+                    if state.stopped {
+                        return;
+                    }
+                    let now = Instant::now();
+                    let due = state.retry_at.is_some_and(|at| at <= now);
+                    if due || !watched.is_empty() {
+                        break;
+                    }
+                    state.parked = true;
+                    if state.waiting > 0 {
+                        self.listed.notify_all();
+                    }
+                    state = match state.retry_at {
+                        None => self.changed.wait(state),
+                        Some(at) => self.changed.wait_timeout(state, at - now),
+                    };
+                }
+                state.parked = false;
+                state.watching = true;
+                state.lists += 1;
+                let round = Instant::now() + ROUND;
+                state.retry_at.map_or(round, |at| at.min(round))
+            };
+            targets.clear();
+            watched.retain(|timeline| {
+                let target = timeline.watch_target();
+                targets.extend(target);
+                target.is_some()
+            });
+            {
+                let mut state = self.state.lock();
+                state.lists += 1;
+                if state.waiting > 0 {
+                    self.listed.notify_all();
+                }
+            }
+            let Some(device) = watched.first().and_then(|first| first.watch().cloned()) else {
+                continue;
+            };
+            let result = {
+                let ports: SmallVec<[(&dyn Port, u64); 16]> = watched
+                    .iter()
+                    .zip(targets.drain(..))
+                    .map(|(timeline, target)| (timeline.home(), target))
+                    .collect();
+                device.watch(&ports, system_time(until))
+            };
+            // Held submissions released below may drop the last handle of the device: let go of it first.
+            drop(device);
+            let mut moved = false;
+            {
+                // What the first of them releases must not keep the rest from hearing.
+                let _put_off = PutOff::new();
+                for timeline in &watched {
+                    moved |= take_in(timeline, &result, Shared::refresh);
+                }
+            }
+            if result.is_err() && !moved {
+                let state = self.state.lock();
+                drop(self.changed.wait_timeout(state, RETRY));
+                continue;
+            }
+            if !moved {
+                // A counter may be ahead of the memory behind it, and then the watch ends at once.
+                yield_now();
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The submissions of a queue that did not run, as nothing else remembers them: the queue's position goes on past them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::{Error, Failure, Object, Result};
+use crate::base::run::{Wake, quietly, wake_all};
+use crate::base::sync::Mutex;
+use crate::timeline::point::Point;
+use crate::wait::wait_pending_or;
+
+/// How many runs of submissions are remembered: successive ones that one failure ended count as one.
+const MOST: usize = 256;
+
+/// The submissions that did not run, with the cause.
+#[derive(Debug)]
+pub(super) struct Skipped {
+    queue: Object,
+    list: Mutex<List>,
+}
+
+#[derive(Default)]
+struct List {
+    runs: VecDeque<Run>,
+    /// The highest number that has been forgotten.
+    forgotten: u64,
+    /// Threads that wait to hear of a submission.
+    waiting: Vec<(u64, Arc<dyn Wake>)>,
+}
+
+#[derive(Debug)]
+struct Run {
+    from: u64,
+    upto: u64,
+    cause: Failure,
+}
+
+impl std::fmt::Debug for List {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.runs).finish()
+    }
+}
+
+impl Skipped {
+    pub(super) fn new(queue: Object) -> Self {
+        Self {
+            queue,
+            list: Mutex::default(),
+        }
+    }
+
+    /// Remembers a submission and its cause, before its number goes to the driver. No lock may be held.
+    pub(super) fn add(&self, number: u64, cause: &Failure) {
+        let (forgotten, woken) = {
+            let mut list = self.list.lock();
+            let forgotten = list.add(number, cause);
+            let waiting = list.waiting.iter().filter(|(other, _)| *other == number);
+            let woken: Vec<_> = waiting.map(|(_, wake)| wake.clone()).collect();
+            (forgotten, woken)
+        };
+        // The application's own, perhaps, and it may use this queue where it is dropped.
+        quietly(|| drop(forgotten));
+        wake_all(woken);
+    }
+
+    /// Why a submission did not run, if that is remembered.
+    fn cause(&self, number: u64) -> Option<Error> {
+        let cause = self.list.lock().find(number)?;
+        Some(Error::Skipped {
+            queue: self.queue.clone(),
+            submission: number,
+            cause,
+        })
+    }
+
+    /// The answer about a submission that the driver has, or that was skipped and is forgotten since.
+    ///
+    /// # Errors
+    /// Nobody knows which of the two it is.
+    fn passed(&self, number: u64) -> Result<()> {
+        if number > self.list.lock().forgotten {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            object: self.queue.clone(),
+            asked: format!("tell whether submission {number} has run"),
+            reason: format!("it remembers the last {MOST} failures that ended submissions"),
+        })
+    }
+
+    /// Waits until submission `end` is with the driver, or is known not to run.
+    pub(super) fn wait(&self, end: Point<'_>, timeout: Duration) -> Result<()> {
+        let number = end.value;
+        let mut waiting = Waiting {
+            list: &self.list,
+            wake: None,
+        };
+        let ended = wait_pending_or(
+            end,
+            timeout,
+            || self.cause(number).is_some(),
+            |wake| waiting.begin(number, wake),
+        );
+        drop(waiting);
+        // Whatever else has ended the wait.
+        let skipped = self.cause(number).map_or(Ok(()), Err);
+        // In this order: what is held may still run.
+        skipped.and(ended).and_then(|()| self.passed(number))
+    }
+}
+
+/// A thread that waits, until it does not any more.
+struct Waiting<'s> {
+    list: &'s Mutex<List>,
+    wake: Option<Arc<dyn Wake>>,
+}
+
+impl Waiting<'_> {
+    fn begin(&mut self, number: u64, wake: &Arc<dyn Wake>) {
+        self.list.lock().waiting.push((number, wake.clone()));
+        self.wake = Some(wake.clone());
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Some(own) = &self.wake else { return };
+        let mut list = self.list.lock();
+        let mut waiting = list.waiting.iter();
+        if let Some(at) = waiting.position(|(_, wake)| Arc::ptr_eq(wake, own)) {
+            list.waiting.swap_remove(at);
+        }
+    }
+}
+
+impl List {
+    fn find(&self, number: u64) -> Option<Failure> {
+        let mut runs = self.runs.iter();
+        let run = runs.find(|run| run.from <= number && number <= run.upto)?;
+        Some(run.cause.clone())
+    }
+
+    /// Remembers a submission, and returns what is to be dropped without the lock.
+    fn add(&mut self, number: u64, cause: &Failure) -> Option<Run> {
+        // In any order: a submission that is behind others is skipped as soon as its wait has failed.
+        let same = |run: &Run| is_one_cause(&run.cause, cause);
+        let mut runs = self.runs.iter();
+        let below = runs.position(|run| run.upto + 1 == number && same(run));
+        let mut runs = self.runs.iter();
+        let above = runs.position(|run| run.from == number + 1 && same(run));
+        match (below, above) {
+            (Some(below), Some(above)) => {
+                self.runs[below].upto = self.runs[above].upto;
+                return self.runs.remove(above);
+            }
+            (Some(below), None) => {
+                self.runs[below].upto = number;
+                return None;
+            }
+            (None, Some(above)) => {
+                self.runs[above].from = number;
+                return None;
+            }
+            (None, None) => {}
+        }
+        let is_full = self.runs.len() == MOST;
+        let oldest = is_full.then(|| self.runs.pop_front()).flatten();
+        if let Some(oldest) = &oldest {
+            self.forgotten = self.forgotten.max(oldest.upto);
+        }
+        self.runs.push_back(Run {
+            from: number,
+            upto: number,
+            cause: cause.clone(),
+        });
+        oldest
+    }
+}
+
+/// True for one failure, and for two waits that ended because one timeline lost its last handle.
+fn is_one_cause(one: &Failure, other: &Failure) -> bool {
+    match (&**one, &**other) {
+        (
+            Error::Cancelled { timeline: one, .. },
+            Error::Cancelled {
+                timeline: other, ..
+            },
+        ) => one == other,
+        _ => Arc::ptr_eq(one, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::api::backend::Device as _;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// The queue's position stays where it is: only the waker can end the wait.
+    #[test]
+    fn a_thread_that_waits_is_told_at_once() {
+        let device = crate::host::Device::new();
+        let own = Arc::new(device.timeline("own").unwrap());
+        let skipped = Arc::new(Skipped::new(Object::new("queue", "q")));
+        let (tell, told) = mpsc::channel();
+        let (of, list) = (own.clone(), skipped.clone());
+        let waits = std::thread::spawn(move || {
+            tell.send(list.wait(of.at(3), Duration::MAX)).unwrap();
+        });
+        let begin = Instant::now();
+        while skipped.list.lock().waiting.is_empty() {
+            assert!(begin.elapsed() < LONG, "it does not wait");
+            std::thread::yield_now();
+        }
+        let waker = Arc::downgrade(&skipped.list.lock().waiting[0].1);
+        skipped.add(2, &failure("of another"));
+        skipped.add(3, &failure("of this one"));
+        let told = told.recv_timeout(LONG);
+        assert!(
+            matches!(&told, Ok(Err(Error::Skipped { submission: 3, .. }))),
+            "{told:?}"
+        );
+        waits.join().unwrap();
+        assert!(skipped.list.lock().waiting.is_empty());
+        assert!(waker.upgrade().is_none(), "it is still registered");
+        // Nothing of it for who asks about another submission.
+        let open = skipped.wait(own.at(4), Duration::ZERO);
+        assert!(matches!(open, Err(Error::TimedOut { .. })), "{open:?}");
+    }
+
+    fn failure(what: &'static str) -> Failure {
+        Arc::new(Error::work(std::io::Error::other(what)))
+    }
+
+    #[test]
+    fn successive_submissions_of_one_failure_are_one_run() {
+        let mut list = List::default();
+        let (one, other) = (failure("one"), failure("other"));
+        for number in 1..1000 {
+            list.add(number, &one);
+        }
+        list.add(1000, &other);
+        // From above, and then the one between the two runs.
+        for number in (2000..3000).rev().chain([1999, 3000]) {
+            list.add(number, &one);
+        }
+        for number in (3002..4000).chain([3001]) {
+            list.add(number, &one);
+        }
+        assert_eq!(list.runs.len(), 3);
+        for (number, cause) in [
+            (1, &one),
+            (999, &one),
+            (1000, &other),
+            (1999, &one),
+            (3001, &one),
+            (3999, &one),
+        ] {
+            let found = list.find(number);
+            assert!(found.is_some_and(|found| Arc::ptr_eq(&found, cause)));
+        }
+        for number in [1001, 1998, 4000] {
+            assert!(list.find(number).is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_taken_for_submitted() {
+        let skipped = Skipped::new(Object::new("queue", "q"));
+        let last = 2 * (MOST as u64 + 1);
+        for number in (2..=last).step_by(2) {
+            skipped.add(number, &failure("each its own"));
+        }
+        assert_eq!(skipped.list.lock().runs.len(), MOST);
+        let own = crate::host::Device::new().timeline("own").unwrap();
+        // What has not been passed may still run.
+        own.signal(2).unwrap();
+        for number in [1, 2] {
+            let told = skipped.wait(own.at(number), Duration::ZERO);
+            assert!(matches!(told, Err(Error::Unsupported { .. })), "{told:?}");
+        }
+        for number in [4, last] {
+            let told = skipped.wait(own.at(number), Duration::ZERO);
+            assert!(matches!(told, Err(Error::Skipped { .. })), "{told:?}");
+        }
+        for number in [3, 5, last + 1] {
+            let told = skipped.wait(own.at(number), Duration::ZERO);
+            assert!(matches!(told, Err(Error::TimedOut { .. })), "{told:?}");
+        }
+        own.signal(last + 1).unwrap();
+        for number in [3, 5, last + 1] {
+            skipped.wait(own.at(number), Duration::ZERO).unwrap();
+        }
+    }
+}

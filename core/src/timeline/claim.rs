@@ -1,0 +1,91 @@
+//! Submissions that the application makes itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(doc)]
+use crate::Error;
+use crate::base::error::Result;
+use crate::timeline::state::{Interval, Shared};
+use crate::timeline::waiters::Stage;
+
+/// The right to signal one value by a submission that the application makes itself.
+///
+/// 1. Claim the value.
+/// 2. Call [`Claim::wait_ready`]: the value before it, the [predecessor](Claim::predecessor), is pending then.
+/// 3. Submit to the driver with the timeline's raw semaphore. The submission signals [`Claim::value`] and waits for the
+///    predecessor. The wait is not needed where the same queue of the driver signals that.
+/// 4. Call [`Claim::submitted`].
+///
+/// A claim that is dropped before that is withdrawn: its values are free again, to be claimed or signalled by anybody.
+/// What was claimed above it meanwhile stays above it, and waits for them. `docs/adopt.md` has all of it in one function.
+#[must_use = "a claim that is dropped is withdrawn"]
+#[derive(Debug)]
+pub struct Claim {
+    of: Arc<Shared>,
+    interval: Interval,
+    open: bool,
+}
+
+impl Claim {
+    pub(crate) fn new(of: Arc<Shared>, interval: Interval) -> Self {
+        Self {
+            of,
+            interval,
+            open: true,
+        }
+    }
+
+    /// The value that the application's submission signals.
+    #[must_use]
+    pub const fn value(&self) -> u64 {
+        self.interval.upto
+    }
+
+    /// The value that must be pending before the submission may reach the driver; on another queue
+    /// than the one that signals it, the submission must also wait for it.
+    #[must_use]
+    pub const fn predecessor(&self) -> u64 {
+        self.interval.above
+    }
+
+    /// Blocks until the predecessor is pending, so that the submission may go to the driver.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or the timeline's failure.
+    pub fn wait_ready(&self, timeout: Duration) -> Result<()> {
+        crate::wait::wait_stage(&self.of, self.interval.above, Stage::Pending, timeout)
+    }
+
+    /// Tells the engine that the submission is with the driver: the value is now pending, and what
+    /// was held for it is released, on this thread.
+    ///
+    /// # Errors
+    /// [`Error::NotPending`] if the predecessor is not pending yet; [`Error::Unsupported`] if the timeline's
+    /// home cannot see a signal that its device did not make (CUDA events: use `Device::submit_claimed`). The
+    /// claim stays open then. Once it has succeeded further calls do nothing.
+    pub fn submitted(&mut self) -> Result<()> {
+        if self.of.pending() < self.interval.above {
+            return Err(self.of.not_pending(self.interval.above));
+        }
+        if !self.open {
+            return Ok(());
+        }
+        self.of.home().sees_submitted(self.interval.upto)?;
+        self.open = false;
+        self.of.drop_raw_claim();
+        // The application's own queue is no order domain of ours: 0 is nobody.
+        self.of.promote(self.interval.upto, 0, None);
+        self.of.wake_promoted();
+        Ok(())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.open {
+            self.of.drop_raw_claim();
+            self.of.withdraw(self.interval);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Points to wait for, signals to make, and both as a backend sees them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::backend::Port;
+use crate::base::error::{Error, Object, Result};
+use crate::base::info::DeviceId;
+use crate::held::blockers::Blockers;
+use crate::timeline::state::{Shared, Standing};
+use crate::timeline::waiters::Stage;
+use crate::wait::{WaitMode, wait_longer, wait_stage};
+
+/// A value of a timeline to wait for, by a host thread or a submission. Borrowed, small and `Copy`.
+#[must_use = "a point does nothing until it is waited for"]
+#[derive(Clone, Copy)]
+pub struct Point<'t> {
+    pub(crate) of: Option<&'t Arc<Shared>>,
+    pub(crate) value: u64,
+}
+
+impl<'t> Point<'t> {
+    /// A point that is always reached.
+    pub const EMPTY: Point<'static> = Point { of: None, value: 0 };
+
+    /// The value it stands for.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        self.value
+    }
+
+    /// True once the value is reached. A load if that is known already. Never waits for a device; but if it is the
+    /// first to see a value, what that releases runs on this thread before it returns: the recording of held
+    /// submissions, and wakers. So hold no lock that such work takes.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be.
+    #[inline]
+    pub fn is_reached(self) -> Result<bool> {
+        // A load, with nothing saved before it: what asks further is apart.
+        match self.of {
+            Some(of) if of.reached() < self.value => self.is_reached_by_now(of),
+            _ => Ok(true),
+        }
+    }
+
+    #[inline(never)]
+    fn is_reached_by_now(self, of: &Arc<Shared>) -> Result<bool> {
+        of.refresh_to(self.value);
+        let reached = of.reached() >= self.value;
+        if reached || !of.is_troubled() {
+            return Ok(reached);
+        }
+        of.standing(self.value)
+            .into_result(of, self.value)
+            .map(|s| matches!(s, Standing::Reached))
+    }
+
+    /// Blocks this thread until the value is reached: spins briefly, then parks.
+    ///
+    /// `timeout` of zero polls ([`Point::is_reached`] does so for less); a long one saturates. Never returns early.
+    /// Like that it may run what a new value releases.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] (nothing has changed then), [`Error::Failed`] or [`Error::Cancelled`];
+    /// [`Error::ValueOutOfRange`] if no device can tell the value from others.
+    pub fn wait(self, timeout: Duration) -> Result<()> {
+        self.wait_with(WaitMode::Adaptive, timeout)
+    }
+
+    /// As [`Point::wait`], with the way to wait chosen by the caller.
+    ///
+    /// # Errors
+    /// As [`Point::wait`].
+    #[inline]
+    pub fn wait_with(self, mode: WaitMode, timeout: Duration) -> Result<()> {
+        match self.of {
+            // The first look comes before everything else that a wait needs: often it finds that.
+            Some(of) if of.reached() < self.value => match of.look_for(self.value) {
+                Some(true) => Ok(()),
+                looked => wait_longer(self, looked.is_some(), mode, timeout),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Blocks until the value is pending: its signal, and everything before it, is with the driver and needs no
+    /// more host action. An engine asks this before it presents or submits by itself.
+    ///
+    /// # Errors
+    /// As [`Point::wait`].
+    pub fn wait_pending(self, timeout: Duration) -> Result<()> {
+        let Some(of) = self.of else { return Ok(()) };
+        wait_stage(of, self.value, Stage::Pending, timeout)
+    }
+
+    /// True once the value is pending or reached; of what is signalled beyond the engine only the latter shows.
+    /// Never blocks, but see [`Point::is_reached`].
+    ///
+    /// # Errors
+    /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be.
+    pub fn is_pending(self) -> Result<bool> {
+        let Some(of) = self.of else { return Ok(true) };
+        of.refresh_for(Stage::Pending, self.value);
+        let standing = of.standing(self.value).into_result(of, self.value)?;
+        Ok(matches!(standing, Standing::Reached | Standing::Pending))
+    }
+
+    /// What is to signal the value, and what that waits for itself: empty once it is reached.
+    ///
+    /// A snapshot, for diagnosis: it takes locks and allocates. It asks drivers how far they are, and may
+    /// release held submissions as [`Point::is_reached`] does.
+    #[must_use]
+    pub fn blockers(self) -> Blockers {
+        self.of.map_or_else(Blockers::default, |of| {
+            of.refresh_to(self.value);
+            crate::held::blockers::blockers(std::iter::once((of, self.value)))
+        })
+    }
+
+    /// An owned copy, for keeping beyond the timeline's borrow.
+    pub fn keep(self) -> KeptPoint {
+        KeptPoint {
+            of: self.of.cloned(),
+            value: self.value,
+        }
+    }
+
+    /// The port on `device`, if the timeline has one there and it is of type `P`.
+    #[must_use]
+    pub fn port<P: Port>(self, device: DeviceId) -> Option<&'t P> {
+        self.of?.port_on(device)?.downcast_ref()
+    }
+
+    /// Refuses points whose signal is not yet with the driver, for handing raw semaphores or events out.
+    ///
+    /// # Errors
+    /// [`Error::NotPending`], [`Error::Failed`], [`Error::Cancelled`].
+    pub fn require_pending(self) -> Result<()> {
+        match self.of {
+            Some(of) if !self.is_pending()? => Err(of.not_pending(self.value)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Point<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.of {
+            Some(of) => write!(f, "{} at {}", of.object, self.value),
+            None => f.write_str("empty point"),
+        }
+    }
+}
+
+/// An owned [`Point`]. Keeps the timeline's memory, not the right to signal it.
+#[must_use = "a point does nothing until it is waited for"]
+#[derive(Clone, Default)]
+pub struct KeptPoint {
+    pub(crate) of: Option<Arc<Shared>>,
+    pub(crate) value: u64,
+}
+
+impl KeptPoint {
+    /// True for a point of no timeline, which is reached.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.of.is_none()
+    }
+
+    /// True if `point` is of the same timeline.
+    #[inline]
+    pub(crate) fn is_of(&self, point: Point<'_>) -> bool {
+        match (&self.of, point.of) {
+            (Some(of), Some(other)) => Arc::ptr_eq(of, other),
+            _ => false,
+        }
+    }
+
+    /// True if it is known to be reached: nobody is asked.
+    #[inline]
+    pub(crate) fn is_known_reached(&self) -> bool {
+        self.of.as_ref().is_none_or(|of| of.reached() >= self.value)
+    }
+
+    /// The point, for waiting.
+    pub fn point(&self) -> Point<'_> {
+        Point {
+            of: self.of.as_ref(),
+            value: self.value,
+        }
+    }
+}
+
+impl fmt::Debug for KeptPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.point(), f)
+    }
+}
+
+/// A value of a timeline for a submission to signal. Only an owner of the timeline has one.
+#[must_use = "a signal does nothing until it is submitted"]
+#[derive(Clone, Copy)]
+pub struct Signal<'t> {
+    pub(crate) of: &'t Arc<Shared>,
+    pub(crate) value: u64,
+}
+
+impl Signal<'_> {
+    /// The value that is signalled.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        self.value
+    }
+}
+
+impl fmt::Debug for Signal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.of.object, self.value)
+    }
+}
+
+/// A point as a backend sees it: a port of its own device, and a value.
+#[derive(Clone, Copy)]
+pub struct NativePoint<'a> {
+    pub(crate) of: &'a Arc<Shared>,
+    pub(crate) port: &'a dyn Port,
+    pub(crate) value: u64,
+}
+
+impl<'a> NativePoint<'a> {
+    /// The value.
+    #[must_use]
+    #[inline]
+    pub const fn value(self) -> u64 {
+        self.value
+    }
+
+    /// The port, if it is of type `P`; a port of the queue's own device always is of the backend's type.
+    #[must_use]
+    #[inline]
+    pub fn port<P: Port>(self) -> Option<&'a P> {
+        self.port.downcast_ref()
+    }
+
+    /// The port, whatever type it is of.
+    #[must_use]
+    #[inline]
+    pub fn any_port(self) -> &'a dyn Port {
+        self.port
+    }
+
+    /// The timeline's name.
+    #[must_use]
+    pub fn object(self) -> &'a Object {
+        &self.of.object
+    }
+
+    /// The signal as a thing to carry out, for backends whose devices are threads of this process.
+    #[must_use]
+    pub fn completion(self) -> Completion {
+        Completion(self.of.clone(), self.value)
+    }
+
+    /// An owned copy to wait for.
+    pub fn keep(self) -> KeptPoint {
+        KeptPoint {
+            of: Some(self.of.clone()),
+            value: self.value,
+        }
+    }
+}
+
+impl fmt::Debug for NativePoint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.of.object, self.value)
+    }
+}
+
+/// A signal that a backend's own thread carries out once the work is done.
+#[derive(Debug, Clone)]
+pub struct Completion(Arc<Shared>, u64);
+
+impl Completion {
+    pub(crate) fn new(of: &Arc<Shared>, value: u64) -> Self {
+        Self(of.clone(), value)
+    }
+
+    pub(crate) const fn of(of: Arc<Shared>, value: u64) -> Self {
+        Self(of, value)
+    }
+
+    /// The value is reached: wakes and releases whoever waits for it, on this thread.
+    pub fn complete(self) {
+        self.0.advance(self.1);
+    }
+
+    /// The value never will be reached: fails the timeline.
+    pub fn fail(self, cause: Error) {
+        self.0.fail(cause.into_cause());
+    }
+}

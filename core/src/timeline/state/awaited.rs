@@ -1,0 +1,138 @@
+//! Who waits for a timeline: registrations, and who is taken out of them to be woken.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Shared, Standing, State};
+use crate::base::run::Wake;
+use crate::base::sync::Ordering;
+use crate::timeline::point::KeptPoint;
+use crate::timeline::waiters::{Stage, Ticket, Woken};
+
+/// Registrations of one who waits. They are taken back on drop, however the wait ends: that takes timelines' locks,
+/// so never under another lock.
+pub(crate) struct Registered<S: Borrow<Arc<Shared>> = Arc<Shared>>(SmallVec<[(S, Ticket); 4]>);
+
+impl<S: Borrow<Arc<Shared>>> Registered<S> {
+    /// Registers `wake` with `of`. False if it need not or must not wait any more.
+    pub(crate) fn add(&mut self, of: S, value: u64, stage: Stage, wake: Arc<dyn Wake>) -> bool {
+        let ticket = of.borrow().register(value, stage, wake);
+        let registered = ticket.is_some();
+        if let Some(ticket) = ticket {
+            self.0.push((of, ticket));
+        }
+        registered
+    }
+
+    /// As [`Registered::add`] for a value to be reached, for a thread that watches for itself if nobody else waits for
+    /// anything of the home's device. Its ticket if it has to.
+    pub(crate) fn add_to_lead(&mut self, of: S, value: u64, wake: Arc<dyn Wake>) -> Option<Ticket> {
+        let registered = of.borrow().register_as(value, Stage::Reached, wake, true);
+        let (ticket, leads) = registered?;
+        self.0.push((of, ticket));
+        leads.then_some(ticket)
+    }
+}
+
+impl<S: Borrow<Arc<Shared>>> Registered<S> {
+    /// The first point that is waited for.
+    pub(crate) fn first(&self) -> Option<KeptPoint> {
+        let (of, ticket) = self.0.first()?;
+        Some(KeptPoint {
+            of: Some(of.borrow().clone()),
+            value: ticket.value(),
+        })
+    }
+
+    /// All of them have been taken out, or are just being.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl<S: Borrow<Arc<Shared>>> Default for Registered<S> {
+    fn default() -> Self {
+        Self(SmallVec::new())
+    }
+}
+
+impl<S: Borrow<Arc<Shared>>> Drop for Registered<S> {
+    fn drop(&mut self) {
+        for (of, ticket) in self.0.drain(..) {
+            of.borrow().unregister(ticket);
+        }
+    }
+}
+
+impl Shared {
+    /// Registers `wake` for `value`, unless it need not or must not wait any more: then `None`.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        value: u64,
+        stage: Stage,
+        wake: Arc<dyn Wake>,
+    ) -> Option<Ticket> {
+        let registered = self.register_as(value, stage, wake, false);
+        registered.map(|(ticket, _)| ticket)
+    }
+
+    /// As [`Shared::register`]; `may_lead` for a thread that can watch for itself, and then tells whether it has to.
+    fn register_as(
+        self: &Arc<Self>,
+        value: u64,
+        stage: Stage,
+        wake: Arc<dyn Wake>,
+        may_lead: bool,
+    ) -> Option<(Ticket, bool)> {
+        let (ticket, leads, watch) = {
+            let mut state = self.locked.state.lock();
+            self.claimed.awaited.store(true, Ordering::SeqCst);
+            match (self.standing_locked(&state, value), stage) {
+                (Standing::Open, _) | (Standing::Pending, Stage::Reached) => {}
+                _ => return None,
+            }
+            let ticket = state.waiters.insert(value, stage, wake);
+            let leads = may_lead && self.leads(&mut state, ticket, value);
+            (ticket, leads, self.needs_watch(&mut state))
+        };
+        self.tell_watcher(watch);
+        Some((ticket, leads))
+    }
+
+    /// Takes out the waiters whose value has come.
+    pub(super) fn take_settled(&self, state: &mut State) -> Woken {
+        if state.waiters.is_empty() {
+            return Woken::new();
+        }
+        let pending = self.pending_locked(state);
+        state.waiters.take_settled(state.reached, pending)
+    }
+
+    /// Takes out the waiters that nobody will serve any more, if it is a timeline without handles.
+    pub(super) fn take_cancelled(&self, state: &mut State) -> Woken {
+        if !state.closed || state.waiters.is_empty() {
+            return Woken::new();
+        }
+        let pending = self.pending_locked(state);
+        let State {
+            claims,
+            waiters,
+            elsewhere,
+            ..
+        } = &mut *state;
+        waiters.take_unserved(|value| {
+            value <= pending
+                || claims.covers(value)
+                || elsewhere.iter().any(|claim| claim.covers(value))
+        })
+    }
+
+    /// Removes a registration if it is still there.
+    pub(crate) fn unregister(&self, ticket: Ticket) {
+        let removed = self.locked.state.lock().waiters.remove(ticket);
+        // What the waiter owned may be dropped here, never under the lock.
+        drop(removed);
+    }
+}

@@ -1,0 +1,362 @@
+//! Who signals what: claims, their way to the driver, and signals from the host.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Interval, Shared, State, promotion};
+use crate::api::backend::ByEngine;
+use crate::base::error::{Error, Object, Result};
+use crate::base::run::{PutOff, Wake, wake_all};
+use crate::base::sync::Ordering;
+use crate::timeline::waiters::Stage;
+use crate::wait::wait_stage;
+
+/// The longest wait for memory behind a value that a counter shows. It takes a device microseconds.
+const SHOWS_UNTIL: Duration = Duration::from_secs(1);
+
+impl Shared {
+    pub(crate) fn add_raw_claim(&self) {
+        self.seen.raw_claims.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn drop_raw_claim(&self) {
+        self.seen.raw_claims.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Claims `value`. Wakes nobody and asks no driver, so a lane may call it under its lock.
+    #[inline]
+    pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval> {
+        // A point at or below the value reached is no wait at all.
+        let own_wait = if own_wait > 0 && own_wait > self.reached() {
+            own_wait
+        } else {
+            0
+        };
+        if own_wait > 0 && own_wait >= value {
+            return Err(Error::SignalBehindOwnWait {
+                timeline: self.object.clone(),
+                asked: value,
+                waited: own_wait,
+            });
+        }
+        let mut state = self.locked.state.lock();
+        self.check_signal(&state, value)?;
+        let pending = self.pending_locked(&state);
+        let taken = state.claims.take(value, own_wait, pending);
+        taken.map_err(|claim| self.overlap(value, claim))
+    }
+
+    /// Claims everything from what is pending up to `value`, for the fast path. None if another claim is outstanding, if
+    /// the signal is not legal, or if the timeline has timestamps: then nothing has changed.
+    #[inline]
+    pub(crate) fn claim_alone(&self, value: u64) -> Option<Interval> {
+        let mut state = self.locked.state.lock();
+        let pending = self.pending_locked(&state);
+        state.claims.settle(pending);
+        if !state.claims.is_empty() || state.closed || self.times.get().is_some() {
+            return None;
+        }
+        self.check_signal(&state, value).ok()?;
+        state.claims.take(value, 0, pending).ok()
+    }
+
+    /// Notes that the claim of `value` is with the driver of `domain`, from `queue`. Call
+    /// [`Shared::wake_promoted`] after that.
+    #[inline]
+    pub(crate) fn promote(&self, value: u64, domain: u64, queue: Option<&Object>) {
+        self.note_signaller(value, domain, queue.map_or(0, Object::id));
+        self.raise_pending(value);
+    }
+
+    /// Notes that `value` is pending. Its claim stays in the list until the next claim removes it.
+    #[inline]
+    pub(crate) fn raise_pending(&self, value: u64) {
+        self.claimed.pending.fetch_max(value, Ordering::SeqCst);
+    }
+
+    /// Releases what waited for a value that has been promoted.
+    ///
+    /// Takes the lock only if a waiter may have registered. Otherwise the submitting thread and the
+    /// thread that sees the signal reached would contend for the lock, submission by submission.
+    #[inline]
+    pub(crate) fn wake_promoted(self: &Arc<Self>) {
+        if self.claimed.awaited.load(Ordering::SeqCst) {
+            self.release();
+        }
+    }
+
+    /// Says once that all values are signalled by `queue`, which claims none.
+    pub(crate) fn belongs_to(&self, queue: &Object) {
+        let by = &self.claimed.promoted_by;
+        by.store(queue.id(), Ordering::Release);
+    }
+
+    /// Somebody else may do this at the same time, for the value after this one: if the driver was faster than the
+    /// caller, and a third has seen that.
+    #[inline]
+    fn note_signaller(&self, value: u64, domain: u64, queue: u64) {
+        self.claimed.promoted_by.store(queue, Ordering::Relaxed);
+        self.claimed.promoted.store(value, Ordering::Relaxed);
+        self.claimed
+            .promoted_as
+            .store(promotion(value, domain), Ordering::Release);
+    }
+
+    /// Releases the waiters that have nothing left to wait for.
+    #[cold]
+    fn release(self: &Arc<Self>) {
+        let (woken, watch) = {
+            let mut state = self.locked.state.lock();
+            let woken = self.take_settled(&mut state);
+            if state.waiters.is_empty() {
+                self.claimed.awaited.store(false, Ordering::Relaxed);
+            }
+            (woken, self.needs_watch(&mut state))
+        };
+        self.tell_watcher(watch);
+        wake_all(woken);
+    }
+
+    /// Takes a claim back. Whoever relied on it alone now finds out.
+    pub(crate) fn withdraw(&self, claim: Interval) {
+        if self.is_forked() {
+            // The claim is that of the process which made it, and a thread of that may have held a lock at the fork.
+            return;
+        }
+        let (woken, closed) = {
+            let mut state = self.locked.state.lock();
+            state.claims.remove(claim.upto);
+            (self.take_cancelled(&mut state), state.closed)
+        };
+        wake_all(woken);
+        if closed {
+            self.tell_holders();
+        }
+        self.tell_bridge();
+    }
+
+    /// Its bridge may have waited for nothing but this claim to close.
+    fn tell_bridge(&self) {
+        let sides = self.bridge.get().and_then(Weak::upgrade);
+        wake_all(sides.map(|sides| sides as Arc<dyn Wake>));
+    }
+
+    /// A host signal: checked, made through the home port, then known to be reached.
+    pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
+        if self.counts_here && !self.tells_ahead() {
+            return self.signal_here(value);
+        }
+        self.refresh();
+        self.wait_for_what_shows(value);
+        self.signal_in_order(value, || self.claim_next(value))
+    }
+
+    /// Waits until the value that the counter shows counts as reached, if that value is below `value` (Q9).
+    ///
+    /// The memory behind it becomes visible a moment later. The application may know the value already, from another
+    /// timeline, and its signal would be refused without reason.
+    fn wait_for_what_shows(self: &Arc<Self>, value: u64) {
+        if self.others.is_empty() || self.pending() == self.reached() {
+            return;
+        }
+        if let Ok(Some(shows)) = self.home().poll()
+            && self.reached() < shows
+            && shows < value
+        {
+            // Where it does not become visible the signal is refused, or the timeline has failed.
+            let _ = wait_stage(self, shows, Stage::Reached, SHOWS_UNTIL);
+        }
+    }
+
+    /// Claims `value` for a signal of the host, which comes next.
+    fn claim_next(&self, value: u64) -> Result<()> {
+        let mut state = self.locked.state.lock();
+        self.check_signal(&state, value)?;
+        self.check_next(&state, value)?;
+        // The claim keeps signals of queues out until the value is reached.
+        let pending = self.pending_locked(&state);
+        let taken = state.claims.take(value, 0, pending);
+        taken.map(drop).map_err(|claim| self.overlap(value, claim))
+    }
+
+    /// Signals from the host what another side of a bridge is about to show, if the two are `in_step`. `claimed` is called once nothing else can be signalled before it.
+    ///
+    /// Where this signal is refused nothing has changed, and [`Sides::carry`](crate::link::bridge::Sides::carry) finds out why.
+    pub(crate) fn signal_ahead(
+        &self,
+        value: u64,
+        in_step: impl FnOnce() -> bool,
+        claimed: impl FnOnce(),
+    ) {
+        let _ = self.signal_in_order(value, || {
+            if !in_step() {
+                return Err(Error::SignalNotAboveReached {
+                    timeline: self.object.clone(),
+                    asked: value,
+                    reached: self.reached(),
+                });
+            }
+            self.claim_next(value)?;
+            claimed();
+            Ok(())
+        });
+    }
+
+    /// A host signal of a timeline that is nothing but this.
+    fn signal_here(&self, value: u64) -> Result<()> {
+        let woken = {
+            let mut state = self.locked.state.lock();
+            self.check_signal(&state, value)?;
+            self.check_next(&state, value)?;
+            self.time_by_host(value);
+            self.set_reached(&mut state, value);
+            self.take_settled(&mut state)
+        };
+        wake_all(woken);
+        Ok(())
+    }
+
+    /// What no signal of the host may do besides: leave out what somebody else is to signal.
+    fn check_next(&self, state: &State, value: u64) -> Result<()> {
+        let (reached, settled) = (state.reached, self.pending_locked(state));
+        if settled > reached {
+            let outstanding = Interval {
+                above: reached,
+                upto: settled,
+            };
+            return Err(self.overlap(value, outstanding));
+        }
+        match state.claims.lowest().filter(|claim| claim.above < value) {
+            Some(claim) => Err(self.overlap(value, claim)),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the signal that a queue without a port here has claimed; its predecessor is reached.
+    pub(crate) fn signal_claimed(&self, value: u64) {
+        if self.failure().is_none() {
+            // An error has failed the timeline, which is where those who wait look for it.
+            let _ = self.signal_in_order(value, || Ok(()));
+        }
+    }
+
+    /// Signals through the home port if `check` allows it, one host signal at a time. Whoever waited
+    /// is woken after that: what they do may signal this timeline again.
+    fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {
+        // What wakes while other processes are told waits until the lock is given up.
+        let _put_off = self.tells_ahead().then(PutOff::new);
+        let order = self.locked.host_signal.lock();
+        check()?;
+        self.time_by_host(value);
+        let signalled = self
+            .home()
+            .signal(value, ByEngine::new(self.home()))
+            .map(|()| self.advance_by_owner(value));
+        drop(order);
+        match signalled {
+            Ok(woken) => {
+                wake_all(woken);
+                if self.reached() >= value {
+                    return Ok(());
+                }
+                // It failed while the port was signalled: nobody will ever see this value.
+                self.failure().map_or(Ok(()), |cause| {
+                    Err(Error::Failed {
+                        timeline: self.object.clone(),
+                        value,
+                        cause,
+                    })
+                })
+            }
+            Err(error) => {
+                self.fail_frozen(Arc::new(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// What no signal may do, from the host or a queue.
+    fn check_signal(&self, state: &State, value: u64) -> Result<()> {
+        let (reached, pending) = (state.reached, self.pending_locked(state));
+        let timeline = || self.object.clone();
+        if let Some(cause) = &state.failure {
+            return Err(Error::Failed {
+                timeline: timeline(),
+                value,
+                cause: cause.clone(),
+            });
+        }
+        let largest = self.largest_legal_from(reached);
+        if value <= reached {
+            Err(Error::SignalNotAboveReached {
+                timeline: timeline(),
+                asked: value,
+                reached,
+            })
+        } else if value > largest {
+            Err(Error::ValueOutOfRange {
+                timeline: timeline(),
+                asked: value,
+                reached,
+                largest,
+            })
+        } else if value <= pending {
+            Err(self.overlap(
+                value,
+                Interval {
+                    above: reached,
+                    upto: pending,
+                },
+            ))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The largest value that may be signalled or waited for at present (T7).
+    #[inline]
+    pub(crate) fn largest_legal(&self) -> u64 {
+        self.largest_legal_from(self.reached())
+    }
+
+    fn largest_legal_from(&self, reached: u64) -> u64 {
+        let largest = reached.saturating_add(self.max_difference);
+        largest.min(u64::MAX - 1)
+    }
+
+    /// Brings the value up to date where a signal of `value` would otherwise seem out of range.
+    #[inline]
+    pub(crate) fn refresh_if_far(&self, value: u64) {
+        if value > self.largest_legal() {
+            self.refresh();
+        }
+    }
+
+    /// Refuses a wait that the device cannot compare.
+    #[inline]
+    pub(crate) fn check_wait(&self, value: u64) -> Result<()> {
+        if value <= self.largest_legal() {
+            return Ok(());
+        }
+        self.refresh();
+        let largest = self.largest_legal();
+        if value <= largest {
+            return Ok(());
+        }
+        Err(Error::ValueOutOfRange {
+            timeline: self.object.clone(),
+            asked: value,
+            reached: self.reached(),
+            largest,
+        })
+    }
+
+    fn overlap(&self, asked: u64, claim: Interval) -> Error {
+        Error::SignalOverlapsClaim {
+            timeline: self.object.clone(),
+            asked,
+            above: claim.above,
+            upto: claim.upto,
+        }
+    }
+}

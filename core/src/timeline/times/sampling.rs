@@ -1,0 +1,195 @@
+//! A thread that keeps conversions of devices' times exact, for who must not wait for a sample: whoever tells other processes of signals may be a device's
+//! watching thread.
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::base::error::{Error, Object, Result};
+use crate::base::sync::{Condvar, Instant, Mutex, contain, spawn};
+use crate::clock::Clock;
+
+/// Between two attempts at the first sample. An attempt blocks for some 20 ms as a rule.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How long it is waited at the end for a sample that is being taken: see [`Watcher::let_go`](crate::Watcher).
+const LETTING_GO: Duration = Duration::from_millis(50);
+
+/// How long the first sample of a clock is tried for while its device is busy.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// The thread, which sleeps until somebody asks for a sample, and ends with this.
+pub(super) struct Sampling(Arc<Inner>);
+
+struct Inner {
+    clocks: Vec<Clock>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    wanted: bool,
+    over: bool,
+    /// It has a clock in its hands, and so perhaps a device.
+    busy: bool,
+}
+
+impl Sampling {
+    /// For these clocks, none of which keeps its device; nothing if there are none. Samples each of them, for up to a second
+    /// each.
+    ///
+    /// # Errors
+    /// [`Error::ClockSilent`] if a clock without any sample could not be read in that time; a driver error; [`Error::Native`] if the system gives no thread.
+    pub(super) fn of(clocks: Vec<Clock>) -> Result<Option<Self>> {
+        let Some(first) = clocks.first() else {
+            return Ok(None);
+        };
+        for clock in &clocks {
+            first_sample(clock)?;
+        }
+        let object = first.object().clone();
+        let inner = Arc::new(Inner {
+            clocks,
+            state: Mutex::default(),
+            changed: Condvar::default(),
+        });
+        let own = inner.clone();
+        spawn("syncline-times", move || own.run()).map_err(|error| no_thread(object, &error))?;
+        Ok(Some(Self(inner)))
+    }
+
+    /// Has those clocks sampled whose latest sample is old. Does not wait for it.
+    pub(super) fn refresh(&self) {
+        if !self.0.clocks.iter().any(Clock::wants_a_sample) {
+            return;
+        }
+        let mut state = self.0.state.lock();
+        let wanted = std::mem::replace(&mut state.wanted, true);
+        drop(state);
+        if !wanted {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+/// Samples the clock, so that its times can be converted. Where the device is busy an earlier sample does, too.
+fn first_sample(clock: &Clock) -> Result<()> {
+    let until = Instant::now() + FIRST;
+    loop {
+        match clock.sample() {
+            Err(Error::ClockSilent { .. }) if clock.on_every_host(0).is_some() => return Ok(()),
+            Err(Error::ClockSilent { .. }) if Instant::now() < until => sleep(PAUSE),
+            sampled => return sampled.map(drop),
+        }
+    }
+}
+
+fn no_thread(object: Object, error: &std::io::Error) -> Error {
+    Error::Native {
+        object,
+        call: "starting a thread",
+        code: error.raw_os_error().unwrap_or(0).into(),
+        name: error.to_string(),
+    }
+}
+
+impl Inner {
+    fn run(&self) {
+        loop {
+            let mut state = self.state.lock();
+            state.busy = false;
+            if state.over {
+                drop(state);
+                self.changed.notify_all();
+                return;
+            }
+            while !state.wanted && !state.over {
+                state = self.changed.wait(state);
+            }
+            if state.over {
+                return;
+            }
+            state.wanted = false;
+            state.busy = true;
+            drop(state);
+            for clock in self.clocks.iter().filter(|clock| clock.wants_a_sample()) {
+                // One that fails leaves the conversion as it is, with the larger error of its age.
+                contain(|| drop(clock.sample()));
+            }
+        }
+    }
+}
+
+impl Drop for Sampling {
+    /// Mostly nobody samples. If so the end of that is awaited, so that a device goes on the thread that lets go of it.
+    fn drop(&mut self) {
+        let until = Instant::now() + LETTING_GO;
+        let mut state = self.0.state.lock();
+        state.over = true;
+        self.0.changed.notify_all();
+        while state.busy {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.0.changed.wait_timeout(state, left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::clock::{HostClock, Sample, Sampler};
+
+    /// A clock that is silent for so many attempts before each sample.
+    struct Busy {
+        attempts: u32,
+        left: AtomicU32,
+    }
+
+    impl Sampler for Busy {
+        fn sample(&self) -> Result<Sample> {
+            if self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
+                return Err(Error::ClockSilent {
+                    clock: Object::new("clock", "busy"),
+                    waited: Duration::ZERO,
+                    reason: "other work stands before it".into(),
+                });
+            }
+            self.left.store(self.attempts, Ordering::Relaxed);
+            let now = HostClock::Monotonic.now();
+            Ok(Sample {
+                device: now,
+                host: now,
+                deviation: 1,
+            })
+        }
+    }
+
+    fn clock(attempts: u32) -> Clock {
+        let left = attempts.into();
+        Clock::new(Object::new("clock", "busy"), Busy { attempts, left })
+    }
+
+    #[test]
+    fn a_busy_device_gets_more_than_one_chance() {
+        let clock = clock(3);
+        assert!(Sampling::of(vec![clock.clone()]).unwrap().is_some());
+        assert!(clock.on_every_host(0).is_some());
+        // There is a sample now, which does.
+        assert!(Sampling::of(vec![clock]).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_clock_that_stays_silent_is_refused() {
+        let refused = Sampling::of(vec![clock(u32::MAX)]).map(drop);
+        assert!(
+            matches!(refused, Err(Error::ClockSilent { .. })),
+            "{refused:?}"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! Who waits for which values of a timeline.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::base::run::Wake;
+use crate::timeline::state::Standing;
+
+/// How far a value has to have come for a wait to end (T10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Its signal, and everything before it, is with the driver and needs no more host action.
+    Pending,
+    /// It has been signalled.
+    Reached,
+}
+
+impl fmt::Display for Stage {
+    /// As in "waiting for … *to be pending at* 3".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pending => "to be pending at",
+            Self::Reached => "to reach",
+        })
+    }
+}
+
+impl Stage {
+    /// True if a value that stands so has come as far.
+    pub(crate) const fn is_met(self, standing: &Standing) -> bool {
+        match self {
+            Self::Pending => matches!(standing, Standing::Reached | Standing::Pending),
+            Self::Reached => matches!(standing, Standing::Reached),
+        }
+    }
+}
+
+/// One registration in a timeline.
+struct Waiter {
+    value: u64,
+    ticket: u64,
+    wake: Arc<dyn Wake>,
+}
+
+/// What a registration is cancelled with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    stage: Stage,
+    ticket: u64,
+    value: u64,
+}
+
+impl Ticket {
+    /// The value that is waited for.
+    pub(crate) const fn value(self) -> u64 {
+        self.value
+    }
+}
+
+/// Taken out under a timeline's lock, to be woken without it.
+pub(crate) type Woken = SmallVec<[Arc<dyn Wake>; 4]>;
+
+/// The registrations of one timeline: lowest value first, in order of arrival where equal.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    for_reached: VecDeque<Waiter>,
+    for_pending: VecDeque<Waiter>,
+    next_ticket: u64,
+}
+
+impl Waiters {
+    fn list(&mut self, stage: Stage) -> &mut VecDeque<Waiter> {
+        match stage {
+            Stage::Reached => &mut self.for_reached,
+            Stage::Pending => &mut self.for_pending,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, value: u64, stage: Stage, wake: Arc<dyn Wake>) -> Ticket {
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        let list = self.list(stage);
+        let at = list.partition_point(|waiter| waiter.value <= value);
+        list.insert(
+            at,
+            Waiter {
+                value,
+                ticket,
+                wake,
+            },
+        );
+        Ticket {
+            stage,
+            ticket,
+            value,
+        }
+    }
+
+    /// Takes one registration out, if it is still there.
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Arc<dyn Wake>> {
+        let list = self.list(ticket.stage);
+        // Those of one value stand in the order in which they came.
+        let key = |waiter: &Waiter| (waiter.value, waiter.ticket);
+        let at = list.binary_search_by_key(&(ticket.value, ticket.ticket), key);
+        list.remove(at.ok()?).map(|waiter| waiter.wake)
+    }
+
+    /// True if nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.for_reached.is_empty() && self.for_pending.is_empty()
+    }
+
+    /// True if nobody waits but who has this ticket.
+    pub(crate) fn are_only(&self, ticket: Ticket) -> bool {
+        let for_reached = self.for_reached.front().map(|waiter| waiter.ticket);
+        for_reached == Some(ticket.ticket)
+            && self.for_reached.len() == 1
+            && self.for_pending.is_empty()
+    }
+
+    /// Takes out the one who has this ticket, if nobody else waits and his value is reached.
+    pub(crate) fn take_only(&mut self, ticket: Ticket, reached: u64) -> Option<Arc<dyn Wake>> {
+        let come = ticket.value <= reached && self.are_only(ticket);
+        let waiter = if come {
+            self.for_reached.pop_front()
+        } else {
+            None
+        };
+        waiter.map(|waiter| waiter.wake)
+    }
+
+    /// The lowest value that somebody waits for to be reached.
+    pub(crate) fn lowest_for_reached(&self) -> Option<u64> {
+        self.for_reached.front().map(|waiter| waiter.value)
+    }
+
+    /// The lowest value that somebody waits for at all.
+    pub(crate) fn lowest(&self) -> Option<u64> {
+        let fronts = [self.for_reached.front(), self.for_pending.front()];
+        fronts
+            .into_iter()
+            .flatten()
+            .map(|waiter| waiter.value)
+            .min()
+    }
+
+    /// Takes out every waiter whose value is settled now.
+    pub(crate) fn take_settled(&mut self, reached: u64, pending: u64) -> Woken {
+        let mut woken = Woken::new();
+        for (list, value) in [
+            (&mut self.for_pending, pending),
+            (&mut self.for_reached, reached),
+        ] {
+            while list.front().is_some_and(|waiter| waiter.value <= value) {
+                woken.extend(list.pop_front().map(|waiter| waiter.wake));
+            }
+        }
+        woken
+    }
+
+    /// Takes out every waiter whose value `served` denies.
+    pub(crate) fn take_unserved(&mut self, served: impl Fn(u64) -> bool) -> Woken {
+        let mut woken = Woken::new();
+        for list in [&mut self.for_pending, &mut self.for_reached] {
+            list.retain(|waiter| {
+                let stays = served(waiter.value);
+                if !stays {
+                    woken.push(waiter.wake.clone());
+                }
+                stays
+            });
+        }
+        woken
+    }
+}

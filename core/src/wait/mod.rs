@@ -1,0 +1,599 @@
+//! Host threads waiting for points of any mix of backends.
+
+pub mod future;
+pub(crate) mod notify;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::backend::Watch;
+use crate::base::error::{Error, Result};
+use crate::base::run::{Wake, is_put_off};
+use crate::base::sync::{
+    AtomicBool, CAN_SPIN, Instant, Mutex, Ordering, Thread, current, park, park_timeout, per_thread,
+};
+use crate::port::watch::{Lead, on_watcher_thread};
+use crate::timeline::point::Point;
+use crate::timeline::state::{Registered, Shared};
+use crate::timeline::waiters::Stage;
+
+/// How a thread waits. What CUDA fixes when an event is made is chosen here per wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WaitMode {
+    /// Polls until the end: lowest latency, burns a core.
+    Spin,
+    /// Parks at once: least CPU time.
+    Block,
+    /// Polls for so long, as [`WaitMode::Adaptive`] does for a time of its own choice; then parks.
+    SpinFor(Duration),
+    /// Polls for [some microseconds](WaitMode::SPIN); then parks. Parks at once to wait for a timeline for which waits have lasted much longer of late.
+    #[default]
+    Adaptive,
+}
+
+impl WaitMode {
+    /// How long [`WaitMode::Adaptive`] polls: about what waking a parked thread costs.
+    pub const SPIN: Duration = Duration::from_micros(30);
+}
+
+const SPIN: Duration = WaitMode::SPIN;
+
+/// Where waits have lasted longer than this of late, polling first would hardly ever save the parking.
+const LONG: Duration = Duration::from_micros(300);
+
+/// How often a thread that polls looks for each time that it looks at the clock, which costs more than a look that asks no
+/// driver.
+const LOOKS: u32 = 12;
+
+/// So many of these looks at one timeline ask a driver, at the most. A list is looked through once.
+const ASKS: u32 = 4;
+
+/// How often a waiting thread looks for itself where no watcher can wake it: it is one, or there is none.
+const OWN_LOOK: Duration = Duration::from_micros(200);
+
+/// How long waits for a timeline that had to park have lasted of late, in nanoseconds; 0 if there was none.
+/// A hint, and no part of a model.
+#[derive(Debug, Default)]
+pub(crate) struct Usual(std::sync::atomic::AtomicU64);
+
+impl Usual {
+    /// For how long the next one polls.
+    fn spins(&self) -> Duration {
+        if Duration::from_nanos(self.0.load(Ordering::Relaxed)) > LONG {
+            Duration::ZERO
+        } else {
+            SPIN
+        }
+    }
+
+    /// Takes one into account that was given up: it would have lasted longer.
+    fn at_least(&self, lasted: Duration) {
+        if lasted > Duration::from_nanos(self.0.load(Ordering::Relaxed)) {
+            self.learn(lasted);
+        }
+    }
+
+    /// Takes one more into account: a longer one by a quarter, a shorter one by half; of very long ones not all, so that
+    /// they are forgotten as soon. Of two at once one may be lost.
+    fn learn(&self, lasted: Duration) {
+        let lasted = lasted.min(8 * LONG);
+        let before = self.0.load(Ordering::Relaxed);
+        let lasted = u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX);
+        let after = if lasted > before {
+            before + (lasted - before) / 4
+        } else {
+            before.midpoint(lasted)
+        };
+        self.0.store(after, Ordering::Relaxed);
+    }
+}
+
+/// How many of a list of points must be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    Any,
+    All,
+}
+
+/// Blocks until all `points` are reached. Points of any backends and devices may be mixed; none is reached at once.
+///
+/// # Errors
+/// The failure of the lowest failed point as soon as there is one, even if others are outstanding;
+/// [`Error::TimedOut`] naming the first point not reached, with what each such point waits for;
+/// [`Error::Cancelled`]; [`Error::ValueOutOfRange`].
+pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
+    wait_points(
+        points,
+        Quantity::All,
+        Stage::Reached,
+        WaitMode::Adaptive,
+        timeout,
+    )
+    .map(|_| ())
+}
+
+/// Blocks until any of `points` is reached and tells which: the lowest index if there are several.
+/// A reached point wins over a failed one.
+///
+/// # Errors
+/// [`Error::NothingToWaitFor`] for an empty list; the failure of the lowest failed point if none is
+/// reached; [`Error::TimedOut`] naming the first point, with what each point waits for;
+/// [`Error::ValueOutOfRange`] for a value that no device can tell from others.
+pub fn wait_any(points: &[Point<'_>], timeout: Duration) -> Result<usize> {
+    wait_points(
+        points,
+        Quantity::Any,
+        Stage::Reached,
+        WaitMode::Adaptive,
+        timeout,
+    )
+}
+
+/// Waits for a point to be reached, which a first look has not found if one was `looked`.
+#[inline(never)]
+pub(crate) fn wait_longer(
+    point: Point<'_>,
+    looked: bool,
+    mode: WaitMode,
+    timeout: Duration,
+) -> Result<()> {
+    let (quantity, stage) = (Quantity::All, Stage::Reached);
+    wait_from(&[point], quantity, stage, mode, timeout, looked).map(|_| ())
+}
+
+fn wait_points(
+    points: &[Point<'_>],
+    quantity: Quantity,
+    stage: Stage,
+    mode: WaitMode,
+    timeout: Duration,
+) -> Result<usize> {
+    wait_from(points, quantity, stage, mode, timeout, false)
+}
+
+/// Waits for what a first look has not found, if one was `looked`.
+fn wait_from(
+    points: &[Point<'_>],
+    quantity: Quantity,
+    stage: Stage,
+    mode: WaitMode,
+    timeout: Duration,
+    mut looked: bool,
+) -> Result<usize> {
+    if points.is_empty() {
+        return match quantity {
+            Quantity::All => Ok(0),
+            Quantity::Any => Err(Error::NothingToWaitFor),
+        };
+    }
+    // Mostly it is one, and mostly nothing has come yet: that shows without a proper look.
+    let single = match points {
+        [
+            Point {
+                of: Some(of),
+                value,
+            },
+        ] if stage == Stage::Reached => Some((*of, *value)),
+        _ => None,
+    };
+    let is_worth_a_look = || single.is_none_or(|(of, value)| of.is_worth_a_look(value));
+    let look = || {
+        let looked = std::mem::take(&mut looked);
+        let Some((of, value)) = single else {
+            refresh_all(points, stage)?;
+            return decide(points, quantity, stage);
+        };
+        of.check_wait(value)?;
+        if (!looked && of.looks_reached(value)) || of.reached() >= value {
+            return Ok(Some(0));
+        }
+        // Without trouble there is nothing else to be decided.
+        if of.is_troubled() {
+            return decide(points, quantity, stage);
+        }
+        Ok(None)
+    };
+    let register = |parker: &Arc<dyn Wake>, registered: &mut Registered<_>| {
+        if let Some((of, value)) = single
+            && !on_watcher_thread()
+            && !is_put_off()
+        {
+            let leads = registered.add_to_lead(of, value, parker.clone());
+            let lead = leads.and_then(|ticket| Lead::new(of, ticket));
+            return (of.is_unwatched(), lead);
+        }
+        let mut alone = on_watcher_thread();
+        for point in points {
+            if let Some(of) = point.of {
+                registered.add(of, point.value, stage, parker.clone());
+                alone |= of.is_unwatched();
+            }
+        }
+        (alone, None)
+    };
+    let how = How {
+        timeout,
+        mode,
+        quantity,
+        usual: single.map(|(of, _)| &of.usual),
+    };
+    let tend = || {
+        for of in points.iter().filter_map(|point| point.of) {
+            of.tend_unwatched();
+        }
+    };
+    let answer = wait_until(how, is_worth_a_look, look, tend, register)?;
+    if let Some(index) = answer {
+        return Ok(index);
+    }
+    timed_out(points, quantity, stage, timeout)
+}
+
+/// Waits for a point to be pending, or until `is_over` says that it need not be waited for any more. `register` keeps
+/// the waker of this thread, to be called when that may have changed; the caller takes it back.
+pub(crate) fn wait_pending_or(
+    point: Point<'_>,
+    timeout: Duration,
+    is_over: impl Fn() -> bool,
+    register: impl FnOnce(&Arc<dyn Wake>),
+) -> Result<()> {
+    let (points, quantity, stage) = (&[point], Quantity::All, Stage::Pending);
+    let Some(of) = point.of else { return Ok(()) };
+    let how = How {
+        timeout,
+        mode: WaitMode::Adaptive,
+        // One of two things, and only the first takes the registration out.
+        quantity: Quantity::Any,
+        usual: None,
+    };
+    let look = || {
+        refresh_all(points, stage)?;
+        let decided = decide(points, quantity, stage)?;
+        Ok(decided.or_else(|| is_over().then_some(0)))
+    };
+    let registered = |parker: &Arc<dyn Wake>, registered: &mut Registered<_>| {
+        registered.add(of, point.value, stage, parker.clone());
+        register(parker);
+        (on_watcher_thread() || of.is_unwatched(), None)
+    };
+    let tend = || of.tend_unwatched();
+    match wait_until(how, || true, look, tend, registered)? {
+        Some(_) => Ok(()),
+        None => timed_out(points, quantity, stage, timeout).map(drop),
+    }
+}
+
+/// Waits for one point to be pending or reached.
+pub(crate) fn wait_stage(
+    of: &Arc<Shared>,
+    value: u64,
+    stage: Stage,
+    timeout: Duration,
+) -> Result<()> {
+    let point = Point {
+        of: Some(of),
+        value,
+    };
+    let mode = WaitMode::Adaptive;
+    wait_points(&[point], Quantity::All, stage, mode, timeout).map(|_| ())
+}
+
+/// The end of a wait whose time is over: [`Error::TimedOut`], unless the points have come, or have failed, since
+/// they were last looked at. So no error says that a value was not reached and tells one past it.
+fn timed_out(
+    points: &[Point<'_>],
+    quantity: Quantity,
+    stage: Stage,
+    waited: Duration,
+) -> Result<usize> {
+    let all = || {
+        points
+            .iter()
+            .filter_map(|point| Some((point.of?, point.value)))
+    };
+    for (of, _) in all() {
+        of.refresh_below();
+    }
+    let open = |&(of, value): &(&Arc<Shared>, u64)| !of.has_plainly_come(stage, value);
+    let blockers = crate::held::blockers::blockers(all().filter(open));
+    // To describe the points may have released some.
+    if let Some(index) = decide(points, quantity, stage)? {
+        return Ok(index);
+    }
+    for (of, value) in all() {
+        let (reached, pending) = (of.reached(), of.pending());
+        let come = match stage {
+            Stage::Reached => reached,
+            Stage::Pending => pending,
+        };
+        if come < value {
+            return Err(Error::TimedOut {
+                object: of.object.clone(),
+                stage,
+                value,
+                reached,
+                pending,
+                waited,
+                blockers,
+            });
+        }
+    }
+    // They have come since then.
+    Ok(0)
+}
+
+/// Brings what the engine knows of the points up to date, as far as `stage` needs it.
+///
+/// # Errors
+/// A value that no device can compare (T7).
+pub(crate) fn refresh_all(points: &[Point<'_>], stage: Stage) -> Result<()> {
+    for point in points {
+        if let Some(of) = point.of {
+            of.check_wait(point.value)?;
+            of.refresh_for(stage, point.value);
+        }
+    }
+    Ok(())
+}
+
+/// What the points say now: the index that ends the wait, an error that does, or neither.
+pub(crate) fn decide(
+    points: &[Point<'_>],
+    quantity: Quantity,
+    stage: Stage,
+) -> Result<Option<usize>> {
+    let mut failed = None;
+    let mut open = false;
+    for (index, point) in points.iter().enumerate() {
+        let Some(of) = point.of else {
+            match quantity {
+                Quantity::Any => return Ok(Some(index)),
+                Quantity::All => continue,
+            }
+        };
+        match of.standing(point.value).into_result(of, point.value) {
+            Ok(standing) if !stage.is_met(&standing) => open = true,
+            Ok(_) if quantity == Quantity::Any => return Ok(Some(index)),
+            Ok(_) => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok((!open).then_some(0)),
+    }
+}
+
+/// What is asked of a wait.
+struct How<'w> {
+    timeout: Duration,
+    mode: WaitMode,
+    quantity: Quantity,
+    /// Of the timeline, if it is for one alone.
+    usual: Option<&'w Usual>,
+}
+
+/// Spins, then parks, until `look` has an answer or the time is over (`None`). While it spins it looks only where
+/// that is worth it. `tend` does what nobody else may do for it meanwhile. `register` tells whether this thread cannot rely on being woken, and whether it has to watch itself.
+fn wait_until<'p, T>(
+    how: How<'_>,
+    is_worth_a_look: impl Fn() -> bool,
+    mut look: impl FnMut() -> Result<Option<T>>,
+    tend: impl Fn(),
+    register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> (bool, Option<Lead<'p>>),
+) -> Result<Option<T>> {
+    if let Some(answer) = look()? {
+        return Ok(Some(answer));
+    }
+    let How {
+        timeout,
+        mode,
+        quantity,
+        usual,
+    } = how;
+    let start = Instant::now();
+    // No deadline at all where the sum overflows: further away than any clock goes.
+    let deadline = start.checked_add(timeout);
+    let over = |now: Instant| deadline.is_some_and(|deadline| now >= deadline);
+    let mut now = start;
+    let spin = match mode {
+        WaitMode::Spin => Duration::MAX,
+        WaitMode::Block => Duration::ZERO,
+        WaitMode::SpinFor(time) => time,
+        WaitMode::Adaptive => usual.map_or(SPIN, Usual::spins),
+    };
+    if !spin.is_zero() && CAN_SPIN {
+        loop {
+            let spun = now.duration_since(start);
+            if over(now) {
+                return Ok(None);
+            }
+            if spun > spin {
+                break;
+            }
+            if spun > SPIN {
+                tend();
+            }
+            let mut asks = if usual.is_some() { ASKS } else { 1 };
+            for _ in 0..LOOKS {
+                // First, as to begin, to read the clock and to pause all take as long as another thread to answer.
+                if is_worth_a_look() {
+                    if let Some(answer) = look()? {
+                        return Ok(Some(answer));
+                    }
+                    asks -= 1;
+                    if asks == 0 {
+                        break;
+                    }
+                }
+                std::hint::spin_loop();
+            }
+            now = Instant::now();
+        }
+    }
+    if over(now) {
+        return Ok(None);
+    }
+
+    let parker = Parker::current();
+    let mut registered = Registered::default();
+    parker.woken.store(false, Ordering::Relaxed);
+    let waker: Arc<dyn Wake> = parker.clone();
+    let (mut alone, mut lead) = register(&waker, &mut registered);
+    loop {
+        if let Some(answer) = look()? {
+            if let Some(usual) = usual {
+                // The clock has just been read, and reading it once more would be a part of being woken.
+                usual.learn(now.duration_since(start));
+            }
+            if let Quantity::All = quantity {
+                // Whoever brought the last of them takes the registrations out, too.
+                registered.forget();
+            }
+            return Ok(Some(answer));
+        }
+        if over(now) {
+            if let Some(usual) = usual {
+                usual.at_least(now.duration_since(start));
+            }
+            return Ok(None);
+        }
+        if let Some(leads) = lead.take() {
+            if leads.goes_on() {
+                parker.watch(&leads, deadline);
+                lead = Some(leads);
+            } else {
+                alone = leads.hand_over();
+            }
+            now = Instant::now();
+            continue;
+        }
+        let mut left = deadline.map(|deadline| deadline - now);
+        if alone {
+            tend();
+            left = Some(left.map_or(OWN_LOOK, |left| left.min(OWN_LOOK)));
+        }
+        parker.park(left);
+        now = Instant::now();
+    }
+}
+
+/// Allocates what this thread needs to wait, to wake others, and to send what they have held. Called by each thread of the
+/// engine when it starts, because the first of these may come long after set-up (H1).
+pub(crate) fn prepare_thread() {
+    drop(Parker::current());
+    crate::base::once::prepare_thread();
+    crate::base::run::prepare_thread();
+}
+
+/// A thread that can be woken by a timeline. One per thread, made on its first parking wait at the latest.
+struct Parker {
+    thread: Thread,
+    woken: AtomicBool,
+    /// The device that it watches itself, at present, in place of being parked.
+    watches: Mutex<Option<Arc<dyn Watch>>>,
+}
+
+impl Parker {
+    fn current() -> Arc<Self> {
+        per_thread! { static PARKER: RefCell<Option<Arc<Parker>>> = RefCell::new(None) }
+        let new = || {
+            Arc::new(Self {
+                thread: current(),
+                woken: AtomicBool::new(false),
+                watches: Mutex::default(),
+            })
+        };
+        PARKER
+            .try_with(|own| own.borrow_mut().get_or_insert_with(new).clone())
+            .unwrap_or_else(|_| new())
+    }
+
+    /// Parks until woken or `left` is over. Others may unpark this thread for their own reasons.
+    fn park(&self, left: Option<Duration>) {
+        if !self.woken.swap(false, Ordering::Acquire) {
+            match left {
+                Some(left) => park_timeout(left),
+                None => park(),
+            }
+        }
+        self.woken.store(false, Ordering::Release);
+    }
+
+    /// In place of [`Parker::park`], where this thread watches itself.
+    fn watch(&self, lead: &Lead<'_>, until: Option<Instant>) {
+        let woken = {
+            let mut watches = self.watches.lock();
+            let woken = self.woken.swap(false, Ordering::Acquire);
+            if !woken {
+                *watches = Some(lead.device().clone());
+            }
+            woken
+        };
+        if woken {
+            return;
+        }
+        let watched = lead.watch(until);
+        // What comes of it may wake this thread, which needs no nudge for that.
+        let device = self.watches.lock().take();
+        drop(device);
+        // What the waker did comes before the next look.
+        self.woken.swap(false, Ordering::AcqRel);
+        if let Some(pause) = lead.take_in(&watched) {
+            self.park(Some(pause));
+        }
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        let watches = self.watches.lock();
+        self.woken.store(true, Ordering::Release);
+        match &*watches {
+            Some(device) => device.nudge(),
+            None => self.thread.unpark(),
+        }
+    }
+
+    fn is_prompt(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_that_last_long_are_not_begun_by_polling() {
+        let usual = Usual::default();
+        assert_eq!(usual.spins(), SPIN);
+        let (long, short) = (Duration::from_millis(3), Duration::from_micros(60));
+        usual.learn(long);
+        assert_eq!(usual.spins(), Duration::ZERO);
+        // A timeline that has become quick again is noticed within a few waits, and one slow wait is forgiven.
+        let again = (1..10).find(|_| {
+            usual.learn(short);
+            usual.spins() == SPIN
+        });
+        assert!(again.is_some_and(|count| count <= 3), "{again:?}");
+        for _ in 0..10 {
+            usual.learn(short);
+        }
+        usual.learn(Duration::from_micros(900));
+        assert_eq!(usual.spins(), SPIN);
+        usual.learn(Duration::MAX);
+        assert_eq!(usual.spins(), Duration::ZERO);
+        let forgotten = (1..10).find(|_| {
+            usual.learn(short);
+            usual.spins() == SPIN
+        });
+        assert!(forgotten.is_some_and(|count| count <= 3), "{forgotten:?}");
+        // One that was given up early says nothing; one that was given up late does.
+        usual.at_least(short);
+        assert_eq!(usual.spins(), SPIN);
+        (0..9).for_each(|_| usual.at_least(Duration::from_millis(1)));
+        assert_eq!(usual.spins(), Duration::ZERO);
+    }
+}
