@@ -1,25 +1,18 @@
 //! The CUDA backend: streams, timelines built from events, and what other APIs share with them.
 //!
-//! | file | what is in it |
+//! The folders have the order and the names of those of `syncline-vulkan`.
+//!
+//! | folder | contents |
 //! |---|---|
-//! | `driver` | the driver library, its functions, and what their results mean |
-//! | `probe` | what devices there are, and what each can do |
-//! | `device` | an opened device, and the watch over its events |
-//! | `context`, `stream`, `event` | the driver's objects, owned or borrowed |
-//! | `raw_stream` | the raw streams in use, each with its turn, which all its users share |
-//! | `turn` | which thread has a stream to itself: for a submission, or for the application |
-//! | `queue`, `recorder` | how one submission becomes driver calls; what its work is given |
-//! | `port`, `row` | a timeline as a ring of events; the signals in it, in order |
-//! | `capture`, `graph` | fences in a graph capture; fences that each launch of a graph records or waits for |
-//! | `own_event`, `interprocess` | fences with an event of their own, which is recorded again and again; such events for several processes |
-//! | `timing` | times written by streams |
-//! | `clock` | the GPU's clock, read together with the host's |
-//! | `external`, `external_memory`, `semaphore`, `binary` | timelines and memory imported from other APIs; the semaphores under them; binary ones, as fences |
-//! | `counter`, `memory_ops` | timelines in shared memory, and how streams wait for words of it and write them |
-//! | `imported`, `shown` | waits and signals of both in a submission; what of their values the host may act on |
-//! | `memory`, `module` | what demonstrations and tests need: buffers and kernels |
-//! | `put_by` | memory that is due to be freed, until somebody may wait for that |
-//! | `raw` | adoption of what an application already has, and raw handles out |
+//! | `driver/` | the driver library: `load` finds it, `table` has its functions and what their results mean, `other_driver` notices a second CUDA driver in the process, `memory_ops` has stream memory operations |
+//! | `device/` | `context`, and `open`: an opened device and the watch over its events |
+//! | `timeline/` | `port`: a timeline as a `ring` of `event`s; `counter`: a timeline in shared memory; `visibility`: values that the host may act on; `own_event`: fences with an event of their own |
+//! | `memory/` | `buffer`, `module` (kernels), `deferred_free` |
+//! | `queue/` | `submission`: how a submission becomes driver calls; `recorder`, `stream`; `raw_stream` and `turn`: which thread has a raw stream to itself |
+//! | `share/` | `external`, `external_memory`, `semaphore`, `binary`: imported from other APIs; `imported`: waits and signals of imported timelines; `interprocess`: events of several processes |
+//! | `timing/` | `stamp`: times written by streams; `clock`: the GPU's clock, sampled together with the host's |
+//! | `graph/` | `capture`: fences in a stream capture; `launch`: fences that each launch of a graph records or waits for |
+//! | `adopt/`, `probe` | adopting what an application has, and raw handles out; which devices there are and what each can do |
 //!
 //! CUDA has no timeline object. A timeline that has its home here is a ring of pooled events, because an
 //! event costs a quarter of any other mechanism and the engine never parks a wait before its signal. On an
@@ -28,54 +21,30 @@
 //!
 //! See the CUDA driver API: event management, stream management, external resource interoperability.
 
-mod binary;
-mod capture;
-mod clock;
-mod context;
-mod counter;
+mod adopt;
 mod device;
 mod driver;
-#[cfg(test)]
-mod emulated;
-mod event;
-mod external;
-mod external_memory;
 mod graph;
-mod imported;
-mod interprocess;
-mod load;
 mod memory;
-mod memory_ops;
-mod module;
-mod other_driver;
-mod own_event;
-mod port;
 mod probe;
-mod put_by;
 mod queue;
-mod raw;
-mod raw_stream;
-mod recorder;
-mod row;
-mod semaphore;
-mod shown;
-mod stream;
+mod share;
+mod timeline;
 mod timing;
-mod turn;
 
-pub use binary::BinarySemaphore;
-pub use counter::CounterPort;
-pub use device::Device;
-pub use driver::Driver;
-pub use external::ExternalPort;
-pub use interprocess::{EventIpcHandle, InterprocessEvent};
-pub use memory::DeviceBuffer;
-pub use module::{Function, Module};
-pub use port::EventPort;
+pub use adopt::raw::{EventGuard, StreamGuard};
+pub use device::open::Device;
+pub use driver::table::Driver;
+pub use memory::buffer::DeviceBuffer;
+pub use memory::module::{Function, Module};
 pub use probe::Candidate;
-pub use queue::Queue;
-pub use raw::{EventGuard, StreamGuard};
-pub use recorder::Recorder;
+pub use queue::recorder::Recorder;
+pub use queue::submission::Queue;
+pub use share::binary::BinarySemaphore;
+pub use share::external::ExternalPort;
+pub use share::interprocess::{EventIpcHandle, InterprocessEvent};
+pub use timeline::counter::CounterPort;
+pub use timeline::port::EventPort;
 
 /// The raw types that appear in this crate's `unsafe` functions and raw handles.
 pub use cudarc::driver::sys;

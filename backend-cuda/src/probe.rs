@@ -5,8 +5,8 @@ use syncline_core::{
     BackendKind, Capabilities, Error, HandleKind, Info, Object, QueueFamily, QueueKind, Result,
 };
 
-use crate::device::Device;
-use crate::driver::{Code, Driver};
+use crate::device::open::Device;
+use crate::driver::table::{Code, Driver};
 
 // From cuda.h. Not cudarc's enum, whose variants differ between the versions an application may choose.
 const COMPUTE_MODE: u32 = 20;

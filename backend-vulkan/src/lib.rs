@@ -1,17 +1,17 @@
 //! The Vulkan backend of Syncline, for Vulkan 1.2 and later.
 //!
-//! | file | subject |
+//! The folders have the order and the names of those of `syncline-cuda`.
+//!
+//! | folder | contents |
 //! |---|---|
-//! | `instance`, `validation`, `probe` | the loader, the validation layer, which devices there are and what they can do |
-//! | `device`, `watch` | a `VkDevice`: opening it, watching its semaphores |
-//! | `queue`, `recorder`, `commands` | logical queues, what work records into, command buffers and their reuse |
-//! | `driver_queue` | a `VkQueue` behind a lock that the application can take too |
-//! | `port` | timeline semaphores |
-//! | `timing` | timestamp queries |
-//! | `clock` | the device's clock, read together with the host's |
-//! | `memory`, `external` | buffers; semaphores and memory that leave or enter as file descriptors |
-//! | `binary` | binary semaphores, and fences for their signals |
-//! | `raw` | adopting what an engine already made, and raw handles out |
+//! | `driver/` | the loader and the `instance`, the `validation` layer, and driver codes as typed errors (`error`) |
+//! | `device/` | `open`: a `VkDevice`, and opening it |
+//! | `timeline/` | `port`: timeline semaphores; `watch`: watching them while a thread waits |
+//! | `memory/` | `buffer`, and `deferred_destroy` of semaphores |
+//! | `queue/` | `submission`: how a submission becomes driver calls; `recorder`; `commands`: command buffers and their reuse; `driver_queue`: a `VkQueue` behind a lock that the application can take too |
+//! | `share/` | `external`: semaphores and memory as file descriptors; `binary` semaphores, their `payload`, and `sync_fd` |
+//! | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, sampled together with the host's |
+//! | `adopt/`, `probe` | adopting what an application has (`raw`, `offer`), and raw handles out; which devices there are and what each can do |
 //!
 //! ```no_run
 //! use syncline_core::{QueueKind, backend::{Device as _, Queue as _}};
@@ -32,40 +32,28 @@
 //! # Ok(()) }
 //! ```
 
-mod binary;
-mod clock;
-mod commands;
+mod adopt;
 mod device;
-mod driver_queue;
-mod error;
-mod external;
-mod instance;
-mod late;
+mod driver;
 mod memory;
-mod offer;
-mod payload;
-mod port;
 mod probe;
 mod queue;
-mod raw;
-mod recorder;
-mod sync_fd;
+mod share;
+mod timeline;
 mod timing;
-mod validation;
-mod watch;
 
+pub use adopt::offer::{Handles, Offer};
+pub use adopt::raw::AdoptInfo;
 pub use ash;
-pub use binary::BinarySemaphore;
-pub use device::Device;
-pub use driver_queue::QueueGuard;
-pub use external::Exporter;
-pub use instance::{Instance, InstanceOptions};
-pub use memory::Buffer;
-pub use offer::{Handles, Offer};
+pub use device::open::Device;
+pub use driver::instance::{Instance, InstanceOptions};
+pub use memory::buffer::Buffer;
 pub use probe::{Candidate, Enabled};
-pub use queue::Queue;
-pub use raw::AdoptInfo;
-pub use recorder::Recorder;
+pub use queue::driver_queue::QueueGuard;
+pub use queue::recorder::Recorder;
+pub use queue::submission::Queue;
+pub use share::binary::BinarySemaphore;
+pub use share::external::Exporter;
 
 /// Everything may be used from any thread.
 const _: () = {

@@ -10,11 +10,11 @@ use syncline_core::{
     BackendKind, Capabilities, Error, HandleKind, Info, QueueFamily, QueueKind, Result, Uuid,
 };
 
-use crate::clock;
-use crate::device::Device;
-use crate::error::unavailable;
-use crate::instance::Instance;
-use crate::validation::driver_text;
+use crate::device::open::Device;
+use crate::driver::error::unavailable;
+use crate::driver::instance::Instance;
+use crate::driver::validation::driver_text;
+use crate::timing::clock;
 
 /// Under which name a device says why it knows no sync files.
 pub(crate) const SYNC_FILES_LIMIT: &str = "sync files";
@@ -108,7 +108,7 @@ pub(crate) struct Probe {
     pub(crate) spins_on_any: bool,
     /// Its `vkGetQueryPoolResults` waits for all work of the device, whatever the flags: lavapipe's does.
     pub(crate) waits_to_read: bool,
-    /// See [`Late`](crate::late::Late).
+    /// See [`Late`](crate::memory::deferred_destroy::Late).
     pub(crate) lets_go_late: bool,
     /// As which handles a binary semaphore can be made to leave: opaque descriptors if there are such, and sync files if there are, and
     /// the driver combines them.
@@ -272,7 +272,7 @@ impl Probe {
             // Without, the device is compared with the host's monotonic clock, whatever the driver would read.
             self.host_clock = self.host_clock.filter(|_| made_with.calibrated_timestamps);
         } else if let Some(code) = untold {
-            let (name, number) = (crate::error::name(code), code.as_raw());
+            let (name, number) = (crate::driver::error::name(code), code.as_raw());
             self.reject(&format!(
                 "its driver does not tell its extensions: vkEnumerateDeviceExtensionProperties returned {name} ({number})"
             ));
@@ -363,7 +363,7 @@ impl Probe {
         }
         if self.enabled.external_memory_fd {
             let question = vk::PhysicalDeviceExternalBufferInfo::default()
-                .usage(crate::memory::PLAIN)
+                .usage(crate::memory::buffer::PLAIN)
                 .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
             let mut answer = vk::ExternalBufferProperties::default();
             // SAFETY: by this function's contract.

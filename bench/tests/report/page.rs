@@ -99,12 +99,12 @@ fn the_thresholds_of_waits_are_those_of_the_code() {
             "more than 300 µs of late",
         ),
         (
-            "backend-cuda/src/device.rs",
+            "backend-cuda/src/device/open.rs",
             "const SPIN: Duration = Duration::from_micros(20);",
             "20 µs without a pause",
         ),
         (
-            "backend-cuda/src/device.rs",
+            "backend-cuda/src/device/open.rs",
             "(Duration::from_micros(20), Duration::from_millis(1));",
             "naps of 20 µs to 1 ms",
         ),

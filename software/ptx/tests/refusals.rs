@@ -6,7 +6,7 @@ use syncline_software_ptx::{Module, ParseError, Refusal};
 
 const TEXTS: [&str; 4] = [
     include_str!("../../../recipes/src/produce.ptx"),
-    include_str!("../../../backend-cuda/src/clock.ptx"),
+    include_str!("../../../backend-cuda/src/timing/clock.ptx"),
     include_str!("../../../backend-cuda/tests/early.ptx"),
     include_str!("../../../bench/src/frames/compute/wave.ptx"),
 ];

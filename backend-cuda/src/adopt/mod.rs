@@ -1,0 +1,3 @@
+//! Adopting what an application already has, and raw handles out.
+
+pub(crate) mod raw;

@@ -1,0 +1,210 @@
+//! Finding the driver library, and refusing what is none.
+#![allow(unsafe_code, reason = "loads a library and calls it")]
+
+use std::ffi::{OsStr, c_int};
+use std::path::Path;
+
+use libloading::Library;
+use syncline_core::{Error, Result};
+
+use crate::driver::table::{Code, Driver, Optional, Symbols, unavailable, words};
+
+/// Where the driver's functions of CUDA 11.4 are first complete (`cuDeviceGetUuid_v2`).
+const OLDEST: i32 = 11_040;
+
+#[cfg(unix)]
+const LIBRARIES: &[&str] = &["libcuda.so.1", "libcuda.so"];
+#[cfg(not(unix))]
+const LIBRARIES: &[&str] = &["nvcuda.dll"];
+
+impl Driver {
+    /// The environment variable that names the library to load. Unset or empty: the system's CUDA
+    /// driver.
+    pub const VARIABLE: &str = "SYNCLINE_CUDA_DRIVER";
+
+    /// Loads and initializes the driver that [`Driver::VARIABLE`] names, else the system's.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: there is no driver, it is too old, or it finds no device. A library
+    /// that is no CUDA driver or too old is unloaded.
+    pub fn load() -> Result<Self> {
+        match std::env::var_os(Self::VARIABLE) {
+            Some(path) if !path.is_empty() => {
+                // SAFETY: the environment of a process decides which libraries it trusts, as with
+                // `LD_LIBRARY_PATH`.
+                unsafe { Self::load_from(&path) }.map_err(|error| match error {
+                    Error::Unavailable { backend, reason } => Error::Unavailable {
+                        backend,
+                        reason: format!("{reason} ({} names the library)", Self::VARIABLE),
+                    },
+                    other => other,
+                })
+            }
+            _ => {
+                let (library, name) = Self::find()?;
+                Self::start(library, name)
+            }
+        }
+    }
+
+    /// Loads and initializes the driver in this file, whatever [`Driver::VARIABLE`] says. A name
+    /// without a slash is looked for as the system looks for libraries.
+    ///
+    /// Adoption ([`Device::adopt`](crate::Device::adopt) and the like) uses the driver of
+    /// [`Driver::load`], and refuses while another one is loaded.
+    ///
+    /// # Errors
+    /// As [`Driver::load`].
+    ///
+    /// # Safety
+    /// The library's initializers may run. If it has the functions of a CUDA driver, they do what
+    /// the CUDA driver API says.
+    pub unsafe fn load_from(path: impl AsRef<OsStr>) -> Result<Self> {
+        let path = path.as_ref();
+        let name = Path::new(path).display().to_string();
+        // SAFETY: the caller's promise.
+        let library = unsafe { Library::new(path) }
+            .map_err(|error| unavailable(format!("{name} cannot be loaded ({error})")))?;
+        Self::start(library, &name)
+    }
+
+    fn find() -> Result<(Library, &'static str)> {
+        let mut reason = String::new();
+        for name in LIBRARIES {
+            // SAFETY: these names belong to NVIDIA's driver, whose initializers only prepare its
+            // state.
+            match unsafe { Library::new(name) } {
+                Ok(library) => return Ok((library, name)),
+                Err(error) if reason.is_empty() => reason = error.to_string(),
+                Err(_) => {}
+            }
+        }
+        Err(unavailable(format!(
+            "the NVIDIA driver's library was not found ({reason}); install the driver, or give the container access to it"
+        )))
+    }
+
+    fn start(library: Library, name: &str) -> Result<Self> {
+        let symbols = Symbols::resolve(&library).map_err(|missing| {
+            // The first one that is looked for, and as old as CUDA.
+            unavailable(if missing == "cuInit" {
+                format!("{name} is no CUDA driver: it has no function {missing}")
+            } else {
+                format!(
+                    "the CUDA driver {name} lacks {missing}; a driver for CUDA {} (470) or newer is needed",
+                    words(OLDEST)
+                )
+            })
+        })?;
+        let optional = Optional::resolve(&library);
+        let driver = Self::new(symbols, optional, says_software(&library));
+        driver.require_version()?;
+        // Never unloaded: the driver has threads of its own, and other users of it in this process.
+        std::mem::forget(library);
+        // SAFETY: 0 is the only legal flag; may be called any number of times.
+        unsafe { driver.init(0) }.map_err(|code| driver.no_start(code))?;
+        Ok(driver)
+    }
+
+    fn require_version(&self) -> Result<()> {
+        let version = self.version().map_err(|code| self.no_start(code))?;
+        if version < OLDEST {
+            return Err(unavailable(format!(
+                "the driver is for CUDA {}; CUDA {} (470) or newer is needed",
+                words(version),
+                words(OLDEST)
+            )));
+        }
+        Ok(())
+    }
+
+    fn no_start(&self, code: Code) -> Error {
+        let name = self.name_of(code.code);
+        let advice = match code.code {
+            Code::NO_DEVICE => "the driver finds no CUDA device (is CUDA_VISIBLE_DEVICES set?)",
+            Code::STUB_LIBRARY => "the library is the toolkit's stub and no driver",
+            803 => "the library and the kernel module are of different versions",
+            _ => "the driver cannot start",
+        };
+        unavailable(format!(
+            "{advice}: {} returned {name} ({})",
+            code.call, code.code
+        ))
+    }
+}
+
+/// Whether a driver says that it is software. NVIDIA's has no such function.
+fn says_software(library: &Library) -> bool {
+    type Says = unsafe extern "system" fn() -> c_int;
+    // SAFETY: the name belongs to this project's software driver, which declares the function so.
+    let says = unsafe { library.get::<Says>(b"synclineSoftwareDriver") };
+    // SAFETY: as above.
+    says.is_ok_and(|says| unsafe { says() } != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use super::*;
+
+    fn refused(path: &str) -> String {
+        // SAFETY: no CUDA driver is among what these tests name, and system libraries do nothing
+        // when they are loaded.
+        match unsafe { Driver::load_from(path) } {
+            Err(error @ Error::Unavailable { .. }) => error.to_string(),
+            other => unreachable!("{path}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let text = refused("/nonexistent/libcuda.so.1");
+        assert!(
+            text.contains("/nonexistent/libcuda.so.1 cannot be loaded"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_refused() {
+        let text = refused(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        assert!(text.contains("cannot be loaded"), "{text}");
+    }
+
+    #[test]
+    fn a_library_that_is_no_driver_is_refused() {
+        let text = refused("libm.so.6");
+        assert!(text.contains("libm.so.6 is no CUDA driver"), "{text}");
+    }
+
+    #[test]
+    fn a_driver_that_is_too_old_is_refused() {
+        unsafe extern "system" fn cuda_11_3(version: *mut c_int) -> u32 {
+            // SAFETY: as `cuDriverGetVersion` is called.
+            unsafe { version.write(11_030) };
+            0
+        }
+        let symbols = Symbols {
+            driver_get_version: cuda_11_3,
+            ..Symbols::idle()
+        };
+        let refused = Driver::of(symbols, Optional::none()).require_version();
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("CUDA 11.3; CUDA 11.4 (470)"), "{text}");
+    }
+
+    #[test]
+    fn a_stub_of_the_toolkit_is_refused() {
+        unsafe extern "system" fn stub(_: *mut c_int) -> u32 {
+            Code::STUB_LIBRARY
+        }
+        let symbols = Symbols {
+            driver_get_version: stub,
+            ..Symbols::idle()
+        };
+        let refused = Driver::of(symbols, Optional::none()).require_version();
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("the toolkit's stub"), "{text}");
+    }
+}

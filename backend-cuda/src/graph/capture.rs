@@ -1,0 +1,187 @@
+//! Fences inside a graph that is being captured: places in the graph, and edges from them.
+
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+use syncline_core::backend::{NativeMark, Queue as _};
+use syncline_core::{Error, Fence, KeptPoint, Object, Result};
+
+use crate::graph::launch::FOR_PROCESSES;
+use crate::queue::stream::{Capture, Stream};
+use crate::queue::submission::{Line, Queue};
+use crate::queue::turn::{Held, enter_both};
+use crate::timeline::event::Mark;
+use crate::timeline::own_event::{KnownTo, OwnEvent};
+
+/// What a fence holds that was recorded into a capture. Its event belongs to the graph: to query it would
+/// invalidate the capture, so nobody ever does.
+pub(crate) struct Captured {
+    mark: Mark,
+    /// The driver's number of the capture.
+    capture: u64,
+    /// Where it was recorded. That stream is captured for as long as the capture lasts.
+    line: Weak<Line>,
+    /// The same, where that keeps the stream alive too: the queue may go before the capture ends. An application's stream
+    /// that has no owner here may be gone with the queue.
+    _kept: Option<Arc<Line>>,
+}
+
+impl NativeMark for Captured {
+    fn point(&self, fence: &Object) -> Result<KeptPoint> {
+        Err(Error::Captured {
+            fence: fence.clone(),
+        })
+    }
+}
+
+impl Captured {
+    /// True while the graph is still being captured: in the turn of the stream where this was
+    /// recorded.
+    fn is_open(&self, recorded_on: &Stream, turn: &Held<'_>) -> Result<bool> {
+        let now = recorded_on.capture_during(turn)?;
+        Ok(matches!(now, Capture::Active { id, .. } if id == self.capture))
+    }
+}
+
+impl Queue {
+    /// Records as the state of the stream demands: see [`Queue::record`](syncline_core::backend::Queue::record).
+    #[inline]
+    pub(crate) fn record_anywhere(&self, fence: &Fence) -> Result<()> {
+        // Nobody else has had the stream, and no graph the fence.
+        if self.line().stream.is_untouched() && fence.native_mark().is_none() {
+            return self.lane().record(fence);
+        }
+        self.record_with_care(fence)
+    }
+
+    #[cold]
+    fn record_with_care(&self, fence: &Fence) -> Result<()> {
+        let line = self.line();
+        let own = OwnEvent::of(fence);
+        // Kept from the question to the record, so that no other thread ends the capture between
+        // them. While another thread has the turn, this becomes a submission like any other.
+        let turn = line.stream.turn().try_enter_again();
+        let capture = match &turn {
+            Some(turn) => line.stream.capture_during(turn)?,
+            None => Capture::None,
+        };
+        match (capture, own) {
+            (Capture::None, own) => {
+                // A submission takes the turn by itself, and asks again.
+                drop(turn);
+                match own {
+                    None => self.lane().record(fence),
+                    Some(own) => own.record(self, fence),
+                }
+            }
+            (Capture::Active { id, .. }, None) => {
+                let make = || {
+                    // Given up before the fence lets go of what it held, which may be the
+                    // application's.
+                    let _turn = turn;
+                    let _bound = line.device.context().bind()?;
+                    Ok(Arc::new(Captured {
+                        mark: line.device.plain_events().record(&line.stream)?,
+                        capture: id,
+                        line: Arc::downgrade(line),
+                        _kept: line.keeps_stream().then(|| line.clone()),
+                    }))
+                };
+                self.lane().record_natively(fence, make).map(|_| ())
+            }
+            (Capture::Active { .. }, Some(own)) => {
+                let reason = match own.known() {
+                    KnownTo::Graphs => {
+                        "graphs record or wait for this fence at each launch: use record_external, or another fence"
+                    }
+                    KnownTo::Importers | KnownTo::Exporter => FOR_PROCESSES,
+                };
+                let refuse = || Err(self.capturing(&format!("record {}", fence.object()), reason));
+                // Whether it may be recorded here at all comes first.
+                self.lane()
+                    .record_natively::<OwnEvent>(fence, refuse)
+                    .map(|_| ())
+            }
+            (Capture::Unusable(why), _) => {
+                Err(self.capturing(&format!("record {}", fence.object()), why))
+            }
+        }
+    }
+
+    /// Waits as the state of the stream demands: see [`Queue::wait`](syncline_core::backend::Queue::wait).
+    pub(crate) fn wait_anywhere(&self, fence: &Fence) -> Result<()> {
+        let mark = fence.native_mark();
+        let captured = mark
+            .as_deref()
+            .and_then(|mark| (mark as &dyn Any).downcast_ref::<Captured>());
+        if captured.is_some() && self.line().stream.is_legacy() {
+            // The driver would invalidate the capture.
+            return Err(self.capturing(
+                &format!("wait for {}", fence.object()),
+                "the legacy default stream cannot become part of a capture",
+            ));
+        }
+        if let Some(captured) = captured {
+            return self.join(fence, captured);
+        }
+        let asked = || format!("wait for {}", fence.object());
+        match self.line().stream.capture()? {
+            Capture::None => {
+                let point = fence.point()?;
+                if point.is_empty() {
+                    return Ok(());
+                }
+                self.submit(&[point.point()], |_| Ok(()), &[]).map(|_| ())
+            }
+            Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
+            Capture::Active { .. } if fence.is_recorded() => {
+                let own = OwnEvent::of(fence);
+                let reason = match own.is_some_and(|own| own.known() != KnownTo::Graphs) {
+                    true => FOR_PROCESSES,
+                    false => {
+                        "it was not recorded in this capture; wait for it before, or with wait_external"
+                    }
+                };
+                Err(self.capturing(&asked(), reason))
+            }
+            Capture::Active { .. } => Ok(()),
+        }
+    }
+
+    /// An edge of the graph. A stream that is not captured yet becomes part of the capture by it.
+    fn join(&self, fence: &Fence, captured: &Captured) -> Result<()> {
+        let ended = || Error::CaptureEnded {
+            fence: fence.object().clone(),
+        };
+        // Without its queue the stream may be gone, too.
+        let there = captured.line.upgrade().ok_or_else(ended)?;
+        let line = self.line();
+        // Of both streams until the wait is made: no submission is in the middle of its record
+        // here, and no other thread ends the capture.
+        let (turn, turn_there) = enter_both(line.stream.turn(), there.stream.turn());
+        if !captured.is_open(&there.stream, &turn_there)? {
+            return Err(ended());
+        }
+        let asked = || format!("wait for {}", fence.object());
+        match line.stream.capture_during(&turn)? {
+            Capture::Active { id, .. } if id != captured.capture => {
+                // The driver would invalidate both.
+                Err(self.capturing(&asked(), "the fence belongs to another capture"))
+            }
+            Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
+            Capture::Active { .. } | Capture::None => {
+                let _bound = line.device.context().bind()?;
+                line.stream.lend();
+                line.stream.wait(&captured.mark)
+            }
+        }
+    }
+
+    pub(crate) fn capturing(&self, asked: &str, reason: &str) -> Error {
+        Error::Capturing {
+            object: self.object().clone(),
+            asked: asked.into(),
+            reason: reason.into(),
+        }
+    }
+}

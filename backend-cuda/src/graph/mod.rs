@@ -1,0 +1,4 @@
+//! CUDA graphs: capture and launch.
+
+pub(crate) mod capture;
+pub(crate) mod launch;

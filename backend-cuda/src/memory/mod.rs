@@ -1,0 +1,5 @@
+//! Buffers, kernels, and deferred frees.
+
+pub(crate) mod buffer;
+pub(crate) mod deferred_free;
+pub(crate) mod module;

@@ -1,0 +1,278 @@
+//! Binary semaphores of another API, imported, and the fences that stand for their signals.
+#![allow(
+    unsafe_code,
+    reason = "waits for what only the caller knows to be coming"
+)]
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::sys;
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::{
+    BinaryFd, Error, Fence, HandleKind, Object, Payload, QueueKind, Rejected, Result, SyncFd,
+};
+
+use crate::device::open::Device;
+use crate::lock;
+use crate::queue::recorder::Recorder;
+use crate::queue::submission::{EXTERNAL, Queue};
+use crate::share::semaphore::{Kind, Semaphore, signal_binary, wait_binary};
+
+/// A binary semaphore of another API, which this device waits for and signals. Cheap to clone.
+#[derive(Clone)]
+pub struct BinarySemaphore(Arc<Inner>);
+
+struct Inner {
+    object: Object,
+    semaphore: Arc<Semaphore>,
+    device: Device,
+    /// Where its signals are consumed, one after the other; made when first needed.
+    queue: Mutex<Option<Queue>>,
+}
+
+impl Device {
+    /// The binary semaphore that `handle` carries.
+    ///
+    /// A timeline's does not come in here:
+    ///
+    /// ```compile_fail,E0308
+    /// # use syncline_cuda::Device;
+    /// # use syncline_core::TimelineFd;
+    /// fn take(device: &Device, handle: TimelineFd) {
+    ///     let _ = device.import_binary(handle, "");
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes none, before
+    /// any driver is asked; a driver error. The handle comes back with it, still open.
+    pub fn import_binary(
+        &self,
+        handle: BinaryFd,
+        label: &str,
+    ) -> Result<BinarySemaphore, Rejected<BinaryFd>> {
+        let kind = HandleKind::BinaryOpaqueFd;
+        if let Err(error) = self.require(handle.origin(), kind, "a binary semaphore") {
+            return Err(Rejected { handle, error });
+        }
+        let semaphore = self.import_semaphore(handle, Kind::Binary)?;
+        Ok(BinarySemaphore(Arc::new(Inner {
+            object: Object::new("binary semaphore", label),
+            semaphore: Arc::new(semaphore),
+            device: self.clone(),
+            queue: Mutex::default(),
+        })))
+    }
+}
+
+impl BinarySemaphore {
+    /// Its name in errors and reports.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    /// The raw semaphore, for work that the application submits itself.
+    #[must_use]
+    pub fn raw(&self) -> sys::CUexternalSemaphore {
+        self.0.semaphore.raw()
+    }
+
+    /// Which payload it has: always the one that it was imported with.
+    #[must_use]
+    pub const fn payload(&self) -> Payload {
+        Payload::Permanent
+    }
+
+    /// Refuses a payload for one wait: CUDA imports semaphores for good.
+    ///
+    /// # Errors
+    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    pub fn import_temporary(&self, handle: BinaryFd) -> Result<Infallible, Rejected<BinaryFd>> {
+        let reason = "CUDA imports semaphores for good; import it as a semaphore of its own, or temporarily into one of Vulkan's";
+        let error = self.refusal("import a temporary payload", reason);
+        Err(Rejected { handle, error })
+    }
+
+    /// Refuses a sync file: CUDA knows none.
+    ///
+    /// # Errors
+    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    pub fn import_sync_fd(&self, handle: SyncFd) -> Result<Infallible, Rejected<SyncFd>> {
+        let required = self
+            .0
+            .device
+            .require_kind(HandleKind::SyncFd, "a sync file");
+        let error = match required {
+            Err(error) => error,
+            // No driver offers it.
+            Ok(()) => self.refusal("import a sync file", "CUDA has no call for it"),
+        };
+        Err(Rejected { handle, error })
+    }
+
+    fn refusal(&self, asked: &str, reason: &str) -> Error {
+        Error::Unsupported {
+            object: self.object().clone(),
+            asked: asked.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// A fence for the signal that is pending now. The device consumes the signal, once, on a stream of its
+    /// own; the fence is complete from then on, and any number of queues of any device, and the host, can
+    /// wait for it. For the next signal call this again, once that one is pending.
+    ///
+    /// # Errors
+    /// A driver error; the signal is not consumed then.
+    ///
+    /// # Safety
+    /// A signal of the semaphore is pending (its submission is with a driver, and waits for nothing that
+    /// only the host can still provide), and nothing else waits for that signal. What is never
+    /// signalled blocks the stream for ever.
+    pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
+        let device = &self.0.device;
+        let queue = self.consumer()?;
+        let consumed = device.timeline(label)?;
+        let semaphore = self.0.semaphore.clone();
+        let work = move |recorder: &mut Recorder<'_>| {
+            let (stream, _bound) = recorder.line_stream()?;
+            wait_binary(stream, &semaphore)?;
+            recorder.count(EXTERNAL);
+            recorder.keep(semaphore);
+            Ok(())
+        };
+        queue.submit(&[], work, &[consumed.signal_at(1)])?;
+        let point = consumed.at(1).keep();
+        Ok(Fence::foreign(device.id(), device.object(), label, point))
+    }
+
+    fn consumer(&self) -> Result<Queue> {
+        let known = lock(&self.0.queue).clone();
+        if let Some(queue) = known {
+            return Ok(queue);
+        }
+        let label = format!("{} (consumer)", self.object().label());
+        // Made without the lock: another thread's may be there first, and then ours is dropped.
+        let made = self.0.device.queue(QueueKind::Transfer, &label)?;
+        Ok(lock(&self.0.queue).get_or_insert(made).clone())
+    }
+
+    fn require_device(&self, recorder: &Recorder<'_>) -> Result<()> {
+        let owner = &self.0.device;
+        if owner.id() == recorder.device().id() {
+            return Ok(());
+        }
+        Err(Error::WrongDevice {
+            object: self.0.object.clone(),
+            owner: owner.object().clone(),
+            asked: recorder.queue_object().clone(),
+        })
+    }
+}
+
+impl Recorder<'_> {
+    /// Waits for the pending signal of a binary semaphore, and consumes it: what is recorded after this comes behind
+    /// the signal. Keeps the semaphore.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; a driver error.
+    ///
+    /// # Safety
+    /// As [`BinarySemaphore::pending`].
+    pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
+        semaphore.require_device(self)?;
+        let (stream, _bound) = self.line_stream()?;
+        wait_binary(stream, &semaphore.0.semaphore)?;
+        self.count(EXTERNAL);
+        self.keep(semaphore.0.semaphore.clone());
+        Ok(())
+    }
+
+    /// Signals a binary semaphore behind the work recorded so far. Keeps it.
+    ///
+    /// A submission that is [skipped](syncline_core::Submitted::end) does not signal it: ask
+    /// [`wait_submitted`](syncline_core::Submitted::wait_submitted) before anything waits for it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; a driver error.
+    ///
+    /// # Safety
+    /// The semaphore is unsignalled, with no signal pending, once the stream gets here.
+    pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
+        semaphore.require_device(self)?;
+        let (stream, _bound) = self.line_stream()?;
+        signal_binary(stream, &semaphore.0.semaphore)?;
+        self.count(EXTERNAL);
+        self.keep(semaphore.0.semaphore.clone());
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for BinarySemaphore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.0.object, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use syncline_core::{BinaryWin32, D3d12FenceHandle, Origin, TimelineFd, WindowsHandle};
+
+    use super::*;
+    use crate::driver::emulated::{device, external_calls, timeline_fd};
+
+    fn binary_fd(device: &Device) -> BinaryFd {
+        let fd = TimelineFd::into_fd(timeline_fd(device.info()));
+        // SAFETY: the driver that is emulated looks into none.
+        unsafe { BinaryFd::from_fd(fd, Origin::of(device.info())) }
+    }
+
+    fn is_unsupported(error: &Error, object: &Object) {
+        assert!(
+            matches!(error, Error::Unsupported { object: named, reason, .. }
+                if named == object && reason.len() > 8),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_cuda_does_not_take_comes_back_and_changes_nothing() {
+        let device = device();
+        let semaphore = device.import_binary(binary_fd(&device), "theirs").unwrap();
+        let temporary = binary_fd(&device);
+        let number = temporary.as_fd().as_raw_fd();
+        let Err(Rejected { handle, error }) = semaphore.import_temporary(temporary);
+        is_unsupported(&error, semaphore.object());
+        assert_eq!(handle.as_fd().as_raw_fd(), number);
+        let Err(Rejected { handle, error }) = semaphore.import_sync_fd(SyncFd::signalled());
+        is_unsupported(&error, device.object());
+        assert!(error.to_string().contains("sync file"), "{error}");
+        assert!(handle.fd().is_none());
+        assert_eq!(semaphore.payload(), Payload::Permanent);
+        assert!(external_calls().is_empty());
+    }
+
+    #[test]
+    fn handles_of_windows_come_back() {
+        fn refused<H: WindowsHandle>(device: &Device, handle: H) {
+            let raw = handle.raw();
+            let Err(Rejected { handle, error }) = device.import_windows(handle);
+            is_unsupported(&error, device.object());
+            assert!(error.to_string().contains(H::KIND.name()), "{error}");
+            assert_eq!(handle.raw(), raw);
+        }
+        let device = device();
+        let origin = || Origin::of(device.info());
+        // SAFETY: never used as handles.
+        unsafe {
+            refused(&device, BinaryWin32::from_raw(7, origin()));
+            refused(&device, D3d12FenceHandle::from_raw(8, origin()));
+        }
+    }
+}

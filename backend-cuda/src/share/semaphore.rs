@@ -1,0 +1,234 @@
+//! Semaphores of other APIs, imported, and the driver's calls on them.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::sys;
+use smallvec::SmallVec;
+use syncline_core::{Rejected, Result};
+
+use crate::device::context::Context;
+use crate::device::open::Device;
+use crate::driver::table::Raw;
+use crate::lock;
+use crate::memory::deferred_free::Resource;
+use crate::queue::stream::Stream;
+use crate::timeline::event::Mark;
+
+/// An imported semaphore. Submissions that use it keep it until they have finished.
+pub(crate) struct Semaphore {
+    context: Arc<Context>,
+    raw: Raw<sys::CUextSemaphore_st>,
+    /// The stream of the signals that the host has this device make; made when first needed.
+    host_signals: Mutex<Option<Stream>>,
+}
+
+/// What a semaphore is imported as. The driver does not find a mistake: a timeline taken for a binary
+/// semaphore becomes one, without a word.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Timeline,
+    Binary,
+}
+
+impl Semaphore {
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) const fn raw(&self) -> sys::CUexternalSemaphore {
+        self.raw.0
+    }
+
+    /// Signals a timeline's semaphore behind nothing, and records `mark` behind that. `announce` is
+    /// called first, with the stream.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn signal_from_host(
+        &self,
+        value: u64,
+        mark: &Mark,
+        announce: impl FnOnce(&Stream),
+    ) -> Result<()> {
+        let _bound = self.context.bind_apart()?;
+        let mut stream = lock(&self.host_signals);
+        let stream = match &mut *stream {
+            Some(stream) => stream,
+            none => none.insert(Stream::new(&self.context, "signals of the host")?),
+        };
+        announce(stream);
+        signal_all(stream, 1, [(self, value)].into_iter())?;
+        stream.record(mark)
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.context.bind_apart() else {
+            return;
+        };
+        // CUDA destroys no semaphore while a signal of it is outstanding, and this does not wait
+        // for one.
+        let signals = lock(&self.host_signals).take();
+        let outstanding = signals.filter(|stream| matches!(stream.is_idle(), Ok(false)));
+        if let Some(stream) = outstanding {
+            let signalled = Resource::Signalled(Raw(self.raw.0), stream.into_raw_stream());
+            self.context.put_by().add(signalled, 0);
+            return;
+        }
+        // SAFETY: imported once, destroyed once. No signal or wait is outstanding: submissions keep
+        // the semaphore until they have finished, what the host signalled is through or lost with
+        // its device, and an application that signals a claim keeps the timeline (see
+        // `Device::submit_claimed`).
+        let _ = unsafe { self.context.driver().destroy_external_semaphore(self.raw.0) };
+    }
+}
+
+/// Consumes the pending signal of a binary semaphore. The submission keeps it alive.
+///
+/// # Errors
+/// A driver error; nothing has happened then.
+pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
+    wait_all(stream, 1, [(semaphore, 0)].into_iter())
+}
+
+/// Signals a binary semaphore behind what is in the stream. The submission keeps it alive.
+///
+/// # Errors
+/// A driver error; nothing has happened then.
+pub(crate) fn signal_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
+    signal_all(stream, 1, [(semaphore, 0)].into_iter())
+}
+
+/// One driver call for all of them, of which there are so many. A binary semaphore's value is 0.
+///
+/// Callers keep the semaphores until the stream is through: see where a [`Semaphore`] is dropped.
+pub(crate) fn wait_all<'s>(
+    stream: &Stream,
+    count: usize,
+    semaphores: impl Iterator<Item = Valued<'s>>,
+) -> Result<()> {
+    type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+    fn params(value: u64) -> Params {
+        // SAFETY: integers, pointers and unions of them, for all of which zeroes are valid. The API
+        // asks for them in what is not used.
+        let mut params: Params = unsafe { std::mem::zeroed() };
+        params.params.fence.value = value;
+        params
+    }
+    let context = stream.context();
+    each(count, semaphores, params, |semaphores, params, count| {
+        // SAFETY: both lists have that many elements, and outlive the call. The semaphores are
+        // borrowed, and the stream is alive.
+        unsafe {
+            context
+                .driver()
+                .wait_external_semaphores_async(semaphores, params, count, stream.raw())
+        }
+        .map_err(|code| context.error(code))
+    })
+}
+
+/// As [`wait_all`].
+pub(crate) fn signal_all<'s>(
+    stream: &Stream,
+    count: usize,
+    semaphores: impl Iterator<Item = Valued<'s>>,
+) -> Result<()> {
+    type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
+    fn params(value: u64) -> Params {
+        // SAFETY: as for waits.
+        let mut params: Params = unsafe { std::mem::zeroed() };
+        params.params.fence.value = value;
+        params
+    }
+    let context = stream.context();
+    each(count, semaphores, params, |semaphores, params, count| {
+        // SAFETY: as for waits.
+        unsafe {
+            context.driver().signal_external_semaphores_async(
+                semaphores,
+                params,
+                count,
+                stream.raw(),
+            )
+        }
+        .map_err(|code| context.error(code))
+    })
+}
+
+/// A semaphore, and what it is waited for or signalled at.
+type Valued<'s> = (&'s Semaphore, u64);
+
+/// Calls with the semaphores and, in the same order, the parameters of each: pointers to them, and how many there are, far
+/// fewer than the type holds. Parameters are large, so those of one alone, as there mostly is, are not put into a list.
+#[inline]
+fn each<'s, P>(
+    count: usize,
+    mut semaphores: impl Iterator<Item = Valued<'s>>,
+    params: impl Fn(u64) -> P,
+    call: impl FnOnce(*const sys::CUexternalSemaphore, *const P, u32) -> Result<()>,
+) -> Result<()> {
+    if count == 1
+        && let Some((semaphore, value)) = semaphores.next()
+    {
+        return call(&semaphore.raw(), &params(value), 1);
+    }
+    let mut list: SmallVec<[sys::CUexternalSemaphore; 8]> = SmallVec::new();
+    let mut of_each: SmallVec<[P; 8]> = SmallVec::new();
+    for (semaphore, value) in semaphores {
+        list.push(semaphore.raw());
+        of_each.push(params(value));
+    }
+    call(list.as_ptr(), of_each.as_ptr(), list.len() as u32)
+}
+
+impl Device {
+    /// What `handle`, which is of this GPU, carries.
+    ///
+    /// # Errors
+    /// A driver error, and the handle.
+    pub(crate) fn import_semaphore<H: AsFd + Into<OwnedFd>>(
+        &self,
+        handle: H,
+        kind: Kind,
+    ) -> Result<Semaphore, Rejected<H>> {
+        let context = self.context();
+        let desc = sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+            type_: match kind {
+                Kind::Timeline => sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+                Kind::Binary => sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
+            },
+            handle: sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 {
+                fd: handle.as_fd().as_raw_fd(),
+            },
+            flags: 0,
+            reserved: [0; 16],
+        };
+        let mut raw = null_mut();
+        let imported = context.bind_apart().and_then(|_bound| {
+            // SAFETY: the handle's type says that the descriptor is such a semaphore's, and the
+            // callers have checked that it is of this GPU; it is open. The driver takes it if it
+            // succeeds, and writes one handle then.
+            unsafe {
+                context
+                    .driver()
+                    .import_external_semaphore(&raw mut raw, &raw const desc)
+            }
+            .map_err(|code| context.error(code))
+        });
+        if let Err(error) = imported {
+            return Err(Rejected { handle, error });
+        }
+        // The driver owns the descriptor now and has closed it, or will.
+        let _ = handle.into().into_raw_fd();
+        Ok(Semaphore {
+            context: context.clone(),
+            raw: Raw(raw),
+            host_signals: Mutex::default(),
+        })
+    }
+}

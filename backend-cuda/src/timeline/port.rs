@@ -1,0 +1,559 @@
+//! A timeline as a ring of events.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+use syncline_core::backend::{ByEngine, Mutex, MutexGuard, Port};
+use syncline_core::{Error, Object, Result};
+
+use crate::device::context::Context;
+use crate::timeline::event::{Events, Mark};
+use crate::timeline::ring::{Entry, NO_STREAM, Reached, Row};
+
+/// Signals of which nobody asks are looked through when this many have come together. Mostly they never do: queues ask for
+/// their positions now and then, and what is found complete then leaves every ring at its next signal.
+const TRIM: usize = 256;
+
+/// So many entries of a ring at the most have no event of their own behind each other, as each is asked for alone.
+const RUN: u32 = 4;
+
+/// A ring is looked through for what is known to be complete at each of so many signals.
+const PATIENCE: u32 = 8;
+
+/// The signals of one timeline that are with the driver: values in rising order, each with what
+/// tells when it is reached. They complete in that order (T3).
+pub struct EventPort {
+    context: Arc<Context>,
+    /// The highest value known to be reached. Only written under the ring's lock; grows.
+    reached: AtomicU64,
+    ring: Mutex<Ring>,
+    /// Keeps the device's pool of events: marks are dropped under the ring's lock, where none may destroy the pool.
+    _events: Events,
+}
+
+struct Ring {
+    entries: Row,
+    /// It [takes](EventPort::begin) events, and keeps those of entries that have come for others.
+    takes: bool,
+    /// How many at the back have no event of their own.
+    run: u32,
+    /// So many more signals until one looks for what is known to be complete.
+    patience: u32,
+    /// The length at which it asks besides; twice what the last look left, and [`TRIM`] at least.
+    trim_at: usize,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self {
+            entries: Row::default(),
+            takes: false,
+            run: 0,
+            patience: PATIENCE,
+            trim_at: TRIM,
+        }
+    }
+}
+
+/// What to wait for, so that one value is reached.
+pub(crate) type Marks = SmallVec<[Mark; 6]>;
+
+impl Ring {
+    /// Where the first entry stands that lies at or above `value`: mostly the last one, or there is none.
+    #[inline]
+    fn at(&self, value: u64) -> usize {
+        let length = self.entries.len();
+        let below = |back: usize| {
+            let at = length.checked_sub(back)?;
+            Some(self.entries.get(at)?.value < value)
+        };
+        match (below(1), below(2)) {
+            (None | Some(true), _) => length,
+            (_, None | Some(true)) => length - 1,
+            _ => self.entries.through(value.saturating_sub(1)),
+        }
+    }
+
+    /// The last entry up to `at` that says all.
+    fn at_or_before(&self, at: usize) -> Option<&Entry> {
+        let mut entries = (0..=at).rev().filter_map(|at| self.entries.get(at));
+        entries.find(|entry| entry.reached.says_all())
+    }
+
+    /// An entry that says all, of those above `low` and below `high`: the one after `step` others or the one in the
+    /// middle, whichever comes first, or nearly that.
+    fn between(&self, low: u64, high: u64, step: usize) -> Option<Entry> {
+        let from = self.entries.through(low);
+        let to = self.entries.through(high.saturating_sub(1));
+        if from >= to {
+            return None;
+        }
+        let middle = from.midpoint(to).min(from.saturating_add(step));
+        let before = self.at_or_before(middle).filter(|entry| entry.value > low);
+        let mut after = (middle..to).filter_map(|at| self.entries.get(at));
+        let found = before.or_else(|| after.find(|entry| entry.reached.says_all()));
+        found.cloned()
+    }
+
+    /// The entry behind `value`, if that can be reached before anything says all again.
+    fn following(&self, value: u64) -> Option<Entry> {
+        let entry = self.entries.get(self.entries.through(value))?;
+        (!entry.reached.says_all()).then(|| entry.clone())
+    }
+
+    /// Takes out the first entries, for as long as they `have_come`.
+    #[inline]
+    fn pass_while(&mut self, have_come: impl FnMut(&Entry) -> bool) {
+        self.entries.pass_while(self.takes, have_come);
+    }
+}
+
+impl EventPort {
+    pub(crate) fn new(context: &Arc<Context>, events: &Events, initial: u64) -> Self {
+        Self {
+            context: context.clone(),
+            reached: AtomicU64::new(initial),
+            ring: Mutex::default(),
+            _events: events.clone(),
+        }
+    }
+
+    #[inline]
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock()
+    }
+
+    /// What is known to be reached, without asking the driver.
+    #[inline]
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached.load(Ordering::Acquire)
+    }
+
+    /// Adds a signal: `value` is reached with `mark`, in the stream of `domain`, after every value before.
+    #[inline]
+    pub(crate) fn push(&self, value: u64, mark: Mark, domain: u64) {
+        let mut ring = self.ring();
+        ring.run = 0;
+        self.add(ring, value, domain, Reached::With(mark));
+    }
+
+    /// As [`EventPort::push`], before there is an event: gives one, to be recorded next in the stream of `domain`, or
+    /// to be [taken back](EventPort::withdraw). To be used for one timeline of a stream.
+    ///
+    /// # Errors
+    /// A driver error.
+    #[inline]
+    pub(crate) fn begin(&self, value: u64, domain: u64, events: &Events) -> Result<Mark> {
+        let mut ring = self.ring();
+        ring.takes = true;
+        let mut mark = match ring.entries.unused() {
+            Some(mark) => mark,
+            None => {
+                // The driver may be asked: not under the lock.
+                drop(ring);
+                let mark = events.take()?;
+                ring = self.ring();
+                mark
+            }
+        };
+        ring.run = 0;
+        self.add(ring, value, domain, Reached::With(mark.twin()));
+        Ok(mark)
+    }
+
+    /// The event that was given for `value`, the last one, was not recorded.
+    #[cold]
+    pub(crate) fn withdraw(&self, value: u64) {
+        let mut ring = self.ring();
+        if ring.entries.last().is_some_and(|last| last.value == value) {
+            let taken = ring.entries.pop();
+            drop(ring);
+            drop(taken);
+        }
+    }
+
+    /// Adds a signal for which nothing was recorded: `value` is reached after every value before, which the stream of
+    /// `domain` signals too, and with `mark`. False if it is time for one with an event of its own.
+    #[inline]
+    pub(crate) fn follow(&self, value: u64, mark: Option<Mark>, domain: u64) -> bool {
+        let mut ring = self.ring();
+        if ring.run >= RUN {
+            return false;
+        }
+        ring.run += 1;
+        self.add(ring, value, domain, Reached::After(mark));
+        true
+    }
+
+    /// With the ring's lock, under which alone it is written.
+    #[inline]
+    fn note_reached(&self, value: u64) {
+        if value > self.reached.load(Ordering::Relaxed) {
+            self.reached.store(value, Ordering::Release);
+        }
+    }
+
+    #[inline(always)]
+    fn add(&self, mut ring: MutexGuard<'_, Ring>, value: u64, domain: u64, reached: Reached) {
+        ring.entries.push(value, domain, reached);
+        ring.patience -= 1;
+        if ring.patience == 0 {
+            self.look_through(ring);
+        }
+    }
+
+    /// Takes out what other timelines' queries have found out, which costs nothing to know; and asks where that is not enough.
+    #[inline(never)]
+    fn look_through(&self, mut ring: MutexGuard<'_, Ring>) {
+        ring.patience = PATIENCE;
+        ring.pass_while(|entry| {
+            let known = entry.reached.is_known();
+            if known {
+                self.note_reached(entry.value);
+            }
+            known
+        });
+        let crowded = ring.entries.len() >= ring.trim_at;
+        drop(ring);
+        if crowded {
+            self.trim();
+        }
+    }
+
+    #[cold]
+    fn trim(&self) {
+        // Whoever asks for the value next gets the error too.
+        let _ = self.poll();
+        let mut ring = self.ring();
+        ring.trim_at = TRIM.max(2 * ring.entries.len());
+    }
+
+    /// Takes out what lies at or below `low`, which is reached.
+    #[inline]
+    fn retire(&self, ring: &mut Ring, low: u64) {
+        self.note_reached(low);
+        ring.pass_while(|entry| {
+            let reached = entry.value <= low;
+            // Other rings that have it need not ask.
+            if let Some(mark) = entry.reached.mark().filter(|_| reached) {
+                mark.note_done();
+            }
+            reached
+        });
+    }
+
+    /// `value`, of the first entry some time ago, is reached; tells how far it goes from there.
+    fn go_on_from(&self, ring: MutexGuard<'_, Ring>, value: u64) -> Result<Option<u64>> {
+        let more = ring.entries.last().is_some_and(|last| last.value > value);
+        let (mut ring, low) = if more {
+            drop(ring);
+            let low = self.furthest(value)?;
+            (self.ring(), low)
+        } else {
+            (ring, value)
+        };
+        self.retire(&mut ring, low);
+        Ok(Some(self.reached.load(Ordering::Relaxed)))
+    }
+
+    /// The highest value that is reached, as far as the ring goes; `low` is. The caller has
+    /// [allowed](Context::allow_during_capture) queries.
+    fn furthest(&self, mut low: u64) -> Result<u64> {
+        let (last, end) = {
+            let ring = self.ring();
+            let end = ring.entries.len();
+            let last = end.checked_sub(1).and_then(|at| ring.at_or_before(at));
+            let beyond = ring
+                .entries
+                .last()
+                .map_or(0, |last| last.value.saturating_add(1));
+            (last.cloned(), beyond)
+        };
+        let mut high = end;
+        if let Some(last) = last.filter(|last| last.value > low) {
+            if last.reached.is_now()? {
+                low = last.value;
+            } else {
+                high = last.value;
+            }
+        }
+        // Mostly it is the next one or two, so the steps begin small.
+        let mut step = 0;
+        loop {
+            let next = self.ring().between(low, high, step);
+            match next {
+                Some(entry) if entry.reached.is_now()? => low = entry.value,
+                Some(entry) => high = entry.value,
+                None => break,
+            }
+            step = 2 * step + 1;
+        }
+        loop {
+            let next = self.ring().following(low);
+            match next {
+                Some(entry) if entry.reached.is_now()? => low = entry.value,
+                _ => return Ok(low),
+            }
+        }
+    }
+
+    /// What a stream of `domain` must wait for so that `value` is reached, if that is one event, or nothing, as it is with the
+    /// last signals. Otherwise [`EventPort::awaited`] tells.
+    #[inline]
+    pub(crate) fn awaited_alone(&self, value: u64, domain: u64) -> Option<Option<Mark>> {
+        let reached = || self.reached.load(Ordering::Acquire) >= value;
+        if reached() {
+            return Some(None);
+        }
+        let ring = self.ring();
+        // Under the lock: who has found it reached meanwhile has taken its entry out, and the next one's event is another.
+        if reached() {
+            return Some(None);
+        }
+        let entry = ring.entries.get(ring.at(value))?;
+        if entry.domain == domain {
+            return Some(None);
+        }
+        match &entry.reached {
+            Reached::With(mark) => Some((!mark.known_done()).then(|| mark.clone())),
+            Reached::After(_) => None,
+        }
+    }
+
+    /// Adds to `marks` what a stream of `domain` must wait for so that `value` is reached: nothing if it is, or if
+    /// that stream signals it itself.
+    ///
+    /// # Errors
+    /// `unseen`, if the value was claimed and submitted without an event to wait for.
+    #[inline]
+    pub(crate) fn awaited(
+        &self,
+        value: u64,
+        domain: u64,
+        marks: &mut Marks,
+        unseen: impl FnOnce() -> Error,
+    ) -> Result<()> {
+        if self.reached() >= value {
+            return Ok(());
+        }
+        let ring = self.ring();
+        // Under the lock: who has found it reached meanwhile has taken its entry out, and the next one's event is another.
+        if self.reached() >= value {
+            return Ok(());
+        }
+        let mut at = ring.at(value);
+        match ring.entries.get(at) {
+            Some(entry) if domain != NO_STREAM && entry.domain == domain => {}
+            Some(_) => {
+                while let Some(entry) = ring.entries.get(at) {
+                    if let Some(mark) = entry.reached.mark()
+                        && !mark.known_done()
+                        && !marks.iter().any(|known| known.is(mark))
+                    {
+                        marks.push(mark.clone());
+                    }
+                    if entry.reached.says_all() || at == 0 {
+                        break;
+                    }
+                    at -= 1;
+                }
+            }
+            None => return Err(unseen()),
+        }
+        Ok(())
+    }
+}
+
+/// The error for a value of `timeline` that cannot be waited for.
+pub(crate) fn no_event(timeline: &Object, value: u64) -> Error {
+    Error::Unsupported {
+        object: timeline.clone(),
+        asked: format!("be waited for at {value}"),
+        reason: "no event stands for the value".into(),
+    }
+}
+
+impl Port for EventPort {
+    /// Asks the driver once if nothing has happened. Otherwise a few times, and the logarithm of the number of signals that have come.
+    fn poll(&self) -> Result<Option<u64>> {
+        let _mode = self.context.allow_during_capture();
+        // A clone, because the driver is asked without the lock: no other signal gets the event meanwhile.
+        let Some(first) = self.ring().entries.first().cloned() else {
+            return Ok(Some(self.reached()));
+        };
+        if !first.reached.is_now()? {
+            return Ok(Some(self.reached()));
+        }
+        self.go_on_from(self.ring(), first.value)
+    }
+
+    fn sees_submitted(&self, value: u64) -> Result<()> {
+        let stands = {
+            let ring = self.ring();
+            let at = ring.at(value);
+            ring.entries
+                .get(at)
+                .is_some_and(|entry| entry.value == value)
+        };
+        if stands || self.reached() >= value {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            object: self.context.object().clone(),
+            asked: format!("follow a submission to {value} that no event stands for"),
+            reason: "its timelines are made of events; submit claims with Device::submit_claimed"
+                .into(),
+        })
+    }
+
+    /// The engine knows the value from the call itself; queues that wait for it later need nothing.
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        by.check(self, self.context.object())?;
+        let _ring = self.ring();
+        self.note_reached(value);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for EventPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let outstanding = self.ring().entries.len();
+        write!(
+            f,
+            "EventPort({} reached, {outstanding} outstanding)",
+            self.reached()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::thread;
+
+    use syncline_core::backend::{Device as _, Queue as _};
+    use syncline_core::{QueueKind, Timeline};
+
+    use super::*;
+    use crate::driver::emulated::{device, finish, put, while_asked};
+    use crate::queue::submission::Queue;
+
+    fn queue_and_timeline() -> (Queue, Timeline) {
+        let device = device();
+        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+        let timeline = device.timeline("timeline").unwrap();
+        (queue, timeline)
+    }
+
+    fn signal(queue: &Queue, timeline: &Timeline, value: u64) {
+        let signals = [timeline.signal_at(value)];
+        queue.submit(&[], |_| Ok(()), &signals).unwrap();
+    }
+
+    /// The driver is asked without the ring's lock. Other threads may take the signal out and add others before it answers.
+    #[test]
+    fn an_answer_that_comes_late_is_no_other_signals() {
+        let (queue, timeline) = queue_and_timeline();
+        signal(&queue, &timeline, 1);
+        finish(&queue, 1);
+        let (to, line) = (queue.clone(), timeline.clone());
+        while_asked(move || {
+            assert_eq!(line.value().unwrap(), 1);
+            signal(&to, &line, 2);
+        });
+        assert_eq!(timeline.value().unwrap(), 1, "2 is outstanding");
+        let (to, line) = (queue.clone(), timeline.clone());
+        while_asked(move || {
+            finish(&to, 2);
+            assert_eq!(line.value().unwrap(), 2);
+            signal(&to, &line, 3);
+            finish(&to, 3);
+        });
+        assert_eq!(timeline.value().unwrap(), 2, "3 was not asked for");
+        assert_eq!(timeline.value().unwrap(), 3);
+    }
+
+    /// Its ring has not been asked, and so has not let go of it.
+    #[test]
+    fn an_event_that_another_timeline_has_is_not_used_again() {
+        let (queue, timeline) = queue_and_timeline();
+        let other = queue.device().timeline("other").unwrap();
+        signal(&queue, &timeline, 1);
+        finish(&queue, 1);
+        assert!(queue.position().is_reached().unwrap());
+        for value in 1..=3 {
+            signal(&queue, &other, value);
+        }
+        assert_eq!(timeline.value().unwrap(), 1);
+        assert_eq!(other.value().unwrap(), 0);
+    }
+
+    /// The events are the same few all the time: whoever asks meets some that have been taken for later signals since.
+    #[test]
+    fn who_asks_beside_signals_hears_what_is_reached_and_no_more() {
+        const SIGNALS: u64 = 5000;
+        /// Outstanding at the most.
+        const BEHIND: u64 = 3;
+        let (queue, timeline) = queue_and_timeline();
+        // Each signal is one event, at the position of its value.
+        let (finished, submitted) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let (mut before, mut looks) = (0, 0);
+                    while before < SIGNALS {
+                        let known = submitted.load(Ordering::SeqCst);
+                        let known = known.min(finished.load(Ordering::SeqCst));
+                        let value = timeline.value().unwrap();
+                        assert!(
+                            value >= known.max(before),
+                            "{value} after {known}, {before}"
+                        );
+                        let put = put(&queue);
+                        assert!(value <= put, "{value} of {put}");
+                        before = value;
+                        looks += 1;
+                    }
+                    assert!(looks > 0);
+                });
+            }
+            scope.spawn(|| {
+                let mut through = 0;
+                while through < SIGNALS {
+                    through = put(&queue).min(through + 1);
+                    finish(&queue, through);
+                    finished.store(through, Ordering::SeqCst);
+                    thread::yield_now();
+                }
+            });
+            for value in 1..=SIGNALS {
+                signal(&queue, &timeline, value);
+                submitted.store(value, Ordering::SeqCst);
+                while finished.load(Ordering::SeqCst) + BEHIND < value {
+                    thread::yield_now();
+                }
+            }
+        });
+    }
+
+    /// Who asks has no reference to the event that he asks about, so none may go before all who could.
+    #[test]
+    fn events_outlive_their_queues_and_timelines() {
+        let device = device();
+        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+        for round in 1..=50 {
+            let timeline = device.timeline("timeline").unwrap();
+            let point = timeline.at(1).keep();
+            let asking = thread::spawn(move || while !point.point().is_reached().unwrap() {});
+            // Another's queue, so that its events go elsewhere with it.
+            let other = device.queue(QueueKind::Compute, "other").unwrap();
+            signal(&other, &timeline, 1);
+            signal(&queue, &timeline, 2);
+            finish(&queue, round);
+            finish(&other, 1);
+            asking.join().unwrap();
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Times of streams, and the clock of the GPU.
+
+pub(crate) mod clock;
+pub(crate) mod stamp;

@@ -1,0 +1,295 @@
+//! Times written by streams: intervals by events, which are cheap, and times of the GPU's clock by a kernel of one thread.
+//!
+//! What an event tells is the time since another one, in milliseconds of 32 bits: after eight seconds it moves by
+//! microseconds. The clock's own nanoseconds are to be had by instructions alone.
+#![allow(unsafe_code, reason = "launches a kernel")]
+
+use std::any::Any;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use syncline_core::backend::Timing;
+use syncline_core::{Error, Object, Result, backend};
+
+use crate::device::open::{Device, Place};
+use crate::driver::table::{LaunchAttribute, LaunchConfig};
+use crate::lock;
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::module::{Function, Module};
+use crate::queue::stream::Stream;
+use crate::timeline::event::{Events, Mark};
+
+/// A time at a queue position.
+pub(crate) struct Stamp {
+    /// The queue that writes it.
+    object: Object,
+    kind: Kind,
+}
+
+enum Kind {
+    /// A timed event, once it is recorded. Stays from one use to the next where nobody else has it then.
+    Event(OnceLock<Mark>),
+    /// A word that a kernel writes.
+    Word(Word),
+}
+
+/// A word of pinned memory: the time, or 0. Goes back to the others when it is dropped.
+struct Word {
+    keeper: Arc<Timekeeper>,
+    slab: DeviceBuffer,
+    index: usize,
+}
+
+/// Writes times of a device's clock. Its memory is freed at its end alone, as that may wait for all work of the context.
+pub(crate) struct Timekeeper {
+    kernel: Function,
+    /// The same as one that is launched before what it waits for has ended, where GPU and driver have that.
+    early: Option<Function>,
+    place: Place,
+    free: Mutex<Vec<(DeviceBuffer, usize)>>,
+}
+
+/// Words that are allocated together.
+const SLAB: usize = 512;
+
+/// For GPUs since Hopper, and drivers since CUDA 11.8.
+const BEHIND: &str = include_str!("behind.ptx");
+
+impl Timekeeper {
+    /// With the kernel of `kernels`. Blocks, and may wait for all work of the context.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn new(place: Place, kernels: &Module) -> Result<Self> {
+        // An older GPU, or driver, refuses it.
+        let early = Module::load(&place, BEHIND).and_then(|behind| behind.function(c"stamp"));
+        let keeper = Self {
+            kernel: kernels.function(c"stamp")?,
+            early: early.ok(),
+            place,
+            free: Mutex::default(),
+        };
+        let first = keeper.new_slab()?;
+        lock(&keeper.free).push(first);
+        Ok(keeper)
+    }
+
+    fn word(self: Arc<Self>) -> Result<Word> {
+        let free = lock(&self.free).pop();
+        let (slab, index) = match free {
+            Some(free) => free,
+            None => self.new_slab()?,
+        };
+        Ok(Word {
+            keeper: self,
+            slab,
+            index,
+        })
+    }
+
+    /// One of its words; the others are free.
+    fn new_slab(&self) -> Result<(DeviceBuffer, usize)> {
+        // The driver is asked without the lock; threads that find nothing free at once make a slab each.
+        let slab = DeviceBuffer::pinned(&self.place, SLAB as u64 * 8)?;
+        let others = (1..SLAB).rev().map(|index| (slab.clone(), index));
+        lock(&self.free).extend(others);
+        Ok((slab, 0))
+    }
+}
+
+impl Word {
+    fn get(&self) -> Option<&AtomicU64> {
+        self.slab.as_long_words()?.get(self.index)
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        lock(&self.keeper.free).push((self.slab.clone(), self.index));
+    }
+}
+
+impl Stamp {
+    /// For a queue of `device`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a time of a clock that nobody has asked for, [`Error::ClockSilent`] for one whose kernels are still being
+    /// loaded; a driver error.
+    pub(crate) fn new(device: &Device, queue: &Object, timing: Timing) -> Result<Self> {
+        let kind = match timing {
+            Timing::Clock => {
+                let keeper = device.timekeeper().unwrap_or_else(|| {
+                    Err(Error::Unsupported {
+                        object: queue.clone(),
+                        asked: "write a time of its clock".into(),
+                        reason: "the device was not asked for the clock yet".into(),
+                    })
+                })?;
+                Kind::Word(keeper.word()?)
+            }
+            _ => Kind::Event(OnceLock::new()),
+        };
+        Ok(Self {
+            object: queue.clone(),
+            kind,
+        })
+    }
+
+    /// For the next record. False if that has to wait until a ring lets the event go. Nobody else has the stamp.
+    #[inline]
+    pub(crate) fn renew(&self) -> bool {
+        match &self.kind {
+            Kind::Event(event) => event.get().is_none_or(|mark| {
+                let alone = mark.is_alone();
+                if alone {
+                    mark.renew();
+                }
+                alone
+            }),
+            Kind::Word(word) => {
+                if let Some(word) = word.get() {
+                    word.store(0, Ordering::Relaxed);
+                }
+                true
+            }
+        }
+    }
+
+    /// The event, to be recorded once, when the stamp's submission is recorded; `None` if that is to
+    /// [launch](Stamp::launch) a kernel. Called once for each use of the stamp.
+    ///
+    /// # Errors
+    /// A driver error.
+    #[inline]
+    pub(crate) fn event(&self, events: &Events) -> Result<Option<Mark>> {
+        let Kind::Event(event) = &self.kind else {
+            return Ok(None);
+        };
+        let mark = match event.get() {
+            Some(mark) => mark,
+            None => {
+                let mark = events.take()?;
+                event.get_or_init(|| mark)
+            }
+        };
+        Ok(Some(mark.clone()))
+    }
+
+    /// Puts the kernel that writes it into `stream`, if it is one that a kernel writes; `early`, if what stands before it there is a kernel
+    /// of the same submission that waits for all before it. The submission keeps the stamp until it has finished.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn launch(&self, stream: &Stream, early: bool) -> Result<()> {
+        let Kind::Word(word) = &self.kind else {
+            return Ok(());
+        };
+        // A record that goes at once makes it not current, and a kernel needs it.
+        let _bound = stream.context().bind()?;
+        let driver = stream.context().driver();
+        let mut to = word.slab.pointer() + 8 * word.index as u64;
+        let mut params = [(&raw mut to).cast()];
+        let params = params.as_mut_ptr();
+        let early = word.keeper.early.as_ref().filter(|_| early);
+        let launched = early.is_some_and(|kernel| {
+            let attribute = LaunchAttribute::BEGINS_EARLY;
+            let config = LaunchConfig {
+                grid: [1; 3],
+                block: [1; 3],
+                shared_bytes: 0,
+                stream: stream.raw(),
+                attributes: &raw const attribute,
+                count: 1,
+            };
+            // SAFETY: as below; the configuration and its one attribute outlive the call. The
+            // kernel waits by itself for what stands before it, and what stands behind it waits for
+            // its end.
+            let launched = unsafe {
+                driver.launch_kernel_ex(&raw const config, kernel.raw(), params, null_mut())
+            };
+            // Who does not have that, or refuses it, is asked for the other.
+            matches!(launched, Some(Ok(())))
+        });
+        if launched {
+            return Ok(());
+        }
+        // SAFETY: the kernel takes one address of 64 bits, and writes the word there in one thread.
+        // The word is pinned memory of this stamp's, which nothing else uses until the stamp is
+        // dropped, and the caller has the submission keep the stamp. The driver copies the
+        // parameter during the call.
+        unsafe {
+            driver.launch_kernel(
+                word.keeper.kernel.raw(),
+                1,
+                1,
+                1,
+                1,
+                1,
+                1,
+                0,
+                stream.raw(),
+                params,
+                null_mut(),
+            )
+        }
+        .map_err(|code| stream.error(code))
+    }
+
+    /// The event, once it is recorded.
+    fn mark(&self) -> Result<&Mark> {
+        let recorded = match &self.kind {
+            Kind::Event(event) => event.get().filter(|mark| mark.is_recorded()),
+            Kind::Word(_) => None,
+        };
+        recorded.ok_or_else(|| self.not_ready())
+    }
+
+    /// What the kernel wrote.
+    fn shown(&self) -> Result<i64> {
+        let shown = match &self.kind {
+            Kind::Word(word) => word.get().map_or(0, |word| word.load(Ordering::Acquire)),
+            Kind::Event(_) => 0,
+        };
+        if shown == 0 {
+            return Err(self.not_ready());
+        }
+        Ok(shown.cast_signed())
+    }
+
+    fn not_ready(&self) -> Error {
+        Error::NotReady {
+            fence: self.object.clone(),
+        }
+    }
+}
+
+impl backend::Stamp for Stamp {
+    fn nanoseconds_since(&self, start: &dyn backend::Stamp) -> Result<i64> {
+        let start: &dyn Any = start;
+        let start = start
+            .downcast_ref::<Self>()
+            .ok_or_else(|| Error::Unsupported {
+                object: self.object.clone(),
+                asked: "tell the time since a stamp of another backend".into(),
+                reason: "CUDA tells times between its own events only".into(),
+            })?;
+        if let (Kind::Word(_), Kind::Word(_)) = (&start.kind, &self.kind) {
+            return Ok(self.shown()?.saturating_sub(start.shown()?));
+        }
+        let milliseconds = self
+            .mark()?
+            .milliseconds_since(start.mark()?)?
+            .ok_or_else(|| self.not_ready())?;
+        // Saturates, after three centuries.
+        Ok((f64::from(milliseconds) * 1e6).round() as i64)
+    }
+
+    fn time(&self) -> Result<Option<i64>> {
+        self.shown().map(Some)
+    }
+
+    fn time_if_written(&self) -> Option<i64> {
+        self.shown().ok()
+    }
+}

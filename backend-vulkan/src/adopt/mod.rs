@@ -1,0 +1,4 @@
+//! Adopting what an application already has, and raw handles out.
+
+pub(crate) mod offer;
+pub(crate) mod raw;

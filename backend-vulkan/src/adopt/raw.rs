@@ -1,0 +1,227 @@
+//! Adopting what an engine already made, and raw handles out.
+#![allow(unsafe_code, reason = "raw handles are trusted")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ash::vk;
+use syncline_core::backend::{Attachment, Device as _, TakingDown};
+use syncline_core::{Object, Point, Result, Timeline};
+
+use crate::device::open::Device;
+use crate::driver::error::unsupported;
+use crate::driver::instance::Instance;
+use crate::probe::{Enabled, Probe};
+use crate::timeline::port::{Port, Semaphore};
+
+/// What lies under a device, and whose it is.
+pub(crate) struct Native {
+    pub(crate) entry: ash::Entry,
+    pub(crate) instance: ash::Instance,
+    pub(crate) physical: vk::PhysicalDevice,
+    pub(crate) device: ash::Device,
+    ownership: Ownership,
+}
+
+enum Ownership {
+    /// The device is destroyed here, and then the instance with its last handle.
+    Ours(#[allow(dead_code, reason = "kept alive")] Instance),
+    /// Nothing is destroyed here; the owner, if given, is let go.
+    Theirs(Option<Arc<dyn Any + Send + Sync>>),
+}
+
+impl Native {
+    pub(crate) fn opened(
+        instance: &Instance,
+        physical: vk::PhysicalDevice,
+        device: ash::Device,
+    ) -> Self {
+        TakingDown::prepare();
+        Self {
+            entry: instance.entry().clone(),
+            instance: instance.raw().clone(),
+            physical,
+            device,
+            ownership: Ownership::Ours(instance.clone()),
+        }
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        match &mut self.ownership {
+            Ownership::Ours(_) => {
+                if let Some(_going) = TakingDown::begin() {
+                    // SAFETY: ours, and everything made from it held it and is gone. No queue runs any more.
+                    unsafe { self.device.destroy_device(None) };
+                }
+            }
+            Ownership::Theirs(owner) => {
+                if let Some(owner) = owner.take() {
+                    TakingDown::let_go(owner);
+                }
+            }
+        }
+    }
+}
+
+/// A `VkDevice` that an engine already has, for [`Device::adopt`]. [`Offer`](crate::Offer) tells what to make one with,
+/// and [`AdoptInfo::from_handles`] begins with bare handles.
+#[derive(Clone)]
+pub struct AdoptInfo {
+    /// The loader.
+    pub entry: ash::Entry,
+    /// The instance, made for Vulkan 1.2 or later.
+    pub instance: ash::Instance,
+    /// The physical device.
+    pub physical: vk::PhysicalDevice,
+    /// The device, made with the feature `timelineSemaphore`.
+    pub device: ash::Device,
+    /// The queues to use: family, index within the family, and handle. None at all is fine for an application that submits
+    /// by itself: timelines, semaphores and memory need no queue, and Syncline never touches a `VkQueue` then.
+    pub queues: Vec<(u32, u32, vk::Queue)>,
+    /// Kept alive for as long as anything made from the adopted device; `None`: the caller sees to it. The last of these may
+    /// go on a thread of this library. An exit of the process waits while the owner is dropped, for two seconds at most;
+    /// once it has begun the owner is not dropped any more.
+    pub owner: Option<Arc<dyn Any + Send + Sync>>,
+    /// What the device was made with.
+    pub enabled: Enabled,
+}
+
+impl std::fmt::Debug for AdoptInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdoptInfo")
+            .field("physical", &self.physical)
+            .field("device", &self.device.handle())
+            .field("queues", &self.queues)
+            .field("enabled", &self.enabled)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// Uses a `VkDevice` that an engine already made. Instance, device and queues stay the engine's:
+    /// nothing of them is ever destroyed here.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`](syncline_core::Error::Unavailable) if the device is older than Vulkan 1.2
+    /// or has no timeline semaphores; a driver error.
+    ///
+    /// # Safety
+    /// * The handles belong together, the queues were got from the device, and everything said to be
+    ///   enabled is.
+    /// * They outlive the adopted device and everything made from it, or `owner` sees to that.
+    /// * From now on the engine makes calls that need a queue to itself (`vkQueueSubmit`,
+    ///   `vkQueuePresentKHR`, `vkQueueWaitIdle`; `vkDeviceWaitIdle` for all of them) only while it holds
+    ///   that queue's [`QueueGuard`](crate::QueueGuard).
+    pub unsafe fn adopt(info: AdoptInfo) -> Result<Self> {
+        // SAFETY: by this function's contract.
+        let probe = unsafe {
+            Probe::new(
+                &info.entry,
+                &info.instance,
+                info.physical,
+                Some(info.enabled),
+            )
+        };
+        if let Some(reason) = probe.rejected {
+            return Err(reason);
+        }
+        TakingDown::prepare();
+        let object = Object::new("device", &probe.info.marked_name());
+        let native = Native {
+            entry: info.entry,
+            instance: info.instance,
+            physical: info.physical,
+            device: info.device,
+            ownership: Ownership::Theirs(info.owner),
+        };
+        Self::assemble(native, probe, object, &info.queues)
+    }
+
+    /// A port over an existing timeline semaphore, and the value it has, to start a timeline from.
+    ///
+    /// # Errors
+    /// A driver error.
+    ///
+    /// # Safety
+    /// `semaphore` is a timeline semaphore of this device, with no signal outstanding, and from now on
+    /// signalled only through the timeline made of it (or under its claims). If `owned`, nobody else
+    /// destroys it, not even after an error; else it outlives the timeline, its points, and every
+    /// submission that uses it.
+    pub unsafe fn adopt_semaphore(
+        &self,
+        semaphore: vk::Semaphore,
+        owned: bool,
+    ) -> Result<(Attachment, u64)> {
+        // SAFETY: by this function's contract.
+        let semaphore = unsafe { Semaphore::adopt(&self.0, semaphore, owned) };
+        let value = semaphore.value()?;
+        Ok((semaphore.attach(value), value))
+    }
+
+    /// The loader's functions.
+    #[must_use]
+    pub fn entry(&self) -> &ash::Entry {
+        &self.0.native.entry
+    }
+
+    /// The instance's functions and its raw handle.
+    #[must_use]
+    pub fn instance(&self) -> &ash::Instance {
+        &self.0.native.instance
+    }
+
+    /// The physical device.
+    #[must_use]
+    pub fn physical(&self) -> vk::PhysicalDevice {
+        self.0.native.physical
+    }
+
+    /// The device's functions and its raw handle, valid while a handle of this device lives.
+    #[must_use]
+    pub fn raw(&self) -> &ash::Device {
+        &self.0.native.device
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn enabled(&self) -> Enabled {
+        self.0.enabled
+    }
+
+    /// The semaphore to wait for `point` with, in a submission that the application makes itself: wait
+    /// for it to reach the point's value. Keep the point until that submission has finished.
+    ///
+    /// # Errors
+    /// [`Error::NotPending`](syncline_core::Error::NotPending) while the signal is still held, as a
+    /// raw wait for it could block the very queue that would release it;
+    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the timeline has no port on this
+    /// device, or the point is empty; the timeline's failure.
+    pub fn semaphore(&self, point: Point<'_>) -> Result<vk::Semaphore> {
+        point.require_pending()?;
+        let port = point.port::<Port>(self.id());
+        match port.and_then(|port| port.on(&self.0)) {
+            Some(semaphore) => Ok(semaphore.raw()),
+            None => Err(self.no_port(&format!("{point:?}"))),
+        }
+    }
+
+    /// The semaphore of a timeline, for a submission that the application makes itself under a
+    /// [`Claim`](syncline_core::Claim). Keep the timeline until that submission has finished.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the timeline has no port on this device.
+    pub fn semaphore_of(&self, timeline: &Timeline) -> Result<vk::Semaphore> {
+        let port = timeline.port::<Port>(self.id());
+        match port.and_then(|port| port.on(&self.0)) {
+            Some(semaphore) => Ok(semaphore.raw()),
+            None => Err(self.no_port(&timeline.object().to_string())),
+        }
+    }
+
+    fn no_port(&self, what: &str) -> syncline_core::Error {
+        let reason = "it has no port on this device";
+        unsupported(self.object(), format!("give a semaphore of {what}"), reason)
+    }
+}

@@ -1,0 +1,3 @@
+//! Opened devices.
+
+pub(crate) mod open;

@@ -1,0 +1,252 @@
+//! The loader and the instance.
+#![allow(unsafe_code, reason = "talks to the Vulkan loader")]
+
+use std::ffi::CString;
+use std::sync::{Arc, OnceLock};
+
+use ash::{ext, vk};
+use syncline_core::backend::TakingDown;
+use syncline_core::{Error, Result};
+
+use crate::device::open::Device;
+use crate::driver::error::{name, unavailable};
+use crate::driver::validation::{self, Messages};
+use crate::probe::Candidate;
+
+/// How to make an [`Instance`].
+#[derive(Debug, Clone, Default)]
+pub struct InstanceOptions {
+    /// Runs everything through `VK_LAYER_KHRONOS_validation`, with synchronization validation where
+    /// the layer has it; see [`Instance::validation_errors`].
+    pub validation: bool,
+    /// What drivers are told as the application's name.
+    pub application_name: String,
+}
+
+/// A `VkInstance`, and the loader under it. Cheap to clone; devices opened from it keep it alive.
+#[derive(Clone)]
+pub struct Instance(Arc<Inner>);
+
+struct Inner {
+    entry: ash::Entry,
+    raw: ash::Instance,
+    messenger: Option<Messenger>,
+}
+
+struct Messenger {
+    functions: ext::debug_utils::Instance,
+    raw: vk::DebugUtilsMessengerEXT,
+    messages: Arc<Messages>,
+}
+
+impl Instance {
+    /// Loads the Vulkan loader and makes an instance without validation.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with the reason, if there is no loader, no driver or only an old one.
+    pub fn load() -> Result<Self> {
+        Self::load_with(&InstanceOptions::default())
+    }
+
+    /// As [`Instance::load`], with options.
+    ///
+    /// # Errors
+    /// As [`Instance::load`], and if validation was asked for and the layer is not installed.
+    pub fn load_with(options: &InstanceOptions) -> Result<Self> {
+        let entry = loader()?;
+        // SAFETY: no preconditions.
+        let version = unsafe { entry.try_enumerate_instance_version() }
+            .map_err(|code| unavailable(format!("the loader failed: {}", name(code))))?
+            .unwrap_or(vk::API_VERSION_1_0);
+        if version < vk::API_VERSION_1_2 {
+            return Err(unavailable(format!(
+                "the loader speaks Vulkan {}.{}, but timeline semaphores need 1.2; update it",
+                vk::api_version_major(version),
+                vk::api_version_minor(version),
+            )));
+        }
+        Self::create(entry, options)
+    }
+
+    fn create(entry: ash::Entry, options: &InstanceOptions) -> Result<Self> {
+        let synchronization = options
+            .validation
+            .then(|| validation::find_layer(&entry))
+            .transpose()?;
+        let application =
+            CString::new(options.application_name.replace('\0', "")).unwrap_or_default();
+        let application = vk::ApplicationInfo::default()
+            .application_name(&application)
+            .engine_name(c"syncline")
+            .api_version(vk::API_VERSION_1_2);
+        let messages = Arc::new(Messages::default());
+        let mut report = messages.create_info();
+        let enabled = [vk::ValidationFeatureEnableEXT::SYNCHRONIZATION_VALIDATION];
+        let mut features =
+            vk::ValidationFeaturesEXT::default().enabled_validation_features(&enabled);
+        let layers = [validation::LAYER.as_ptr()];
+        let extensions = [
+            ext::debug_utils::NAME.as_ptr(),
+            ext::validation_features::NAME.as_ptr(),
+        ];
+
+        let mut info = vk::InstanceCreateInfo::default().application_info(&application);
+        if let Some(synchronization) = synchronization {
+            info = info
+                .enabled_layer_names(&layers)
+                .enabled_extension_names(&extensions[..1 + usize::from(synchronization)])
+                .push_next(&mut report);
+            if synchronization {
+                info = info.push_next(&mut features);
+            }
+        }
+        // SAFETY: `info` and everything it points to is valid and lives beyond the call; the messages
+        // outlive the instance, which `Inner` destroys before it drops them.
+        let raw = unsafe { entry.create_instance(&info, None) }.map_err(refused)?;
+        TakingDown::prepare();
+        let mut inner = Inner {
+            entry,
+            raw,
+            messenger: None,
+        };
+        if synchronization.is_some() {
+            let functions = ext::debug_utils::Instance::new(&inner.entry, &inner.raw);
+            // SAFETY: the extension is enabled; the messages live until after the messenger is destroyed.
+            let raw =
+                unsafe { functions.create_debug_utils_messenger(&messages.create_info(), None) }
+                    .map_err(refused)?;
+            inner.messenger = Some(Messenger {
+                functions,
+                raw,
+                messages,
+            });
+        }
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Every physical device, those that cannot be used with the reason. May be empty.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the drivers cannot be asked.
+    pub fn devices(&self) -> Result<Vec<Candidate>> {
+        // SAFETY: the instance is valid.
+        let physical = unsafe { self.0.raw.enumerate_physical_devices() }
+            .map_err(|code| unavailable(format!("listing the devices failed: {}", name(code))))?;
+        Ok(physical
+            .into_iter()
+            .map(|physical| Candidate::new(self, physical))
+            .collect())
+    }
+
+    /// Opens the first device that can be used.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], naming every device and why it was passed over; what
+    /// [`Candidate::open`] returns.
+    pub fn open_first(&self) -> Result<Device> {
+        let mut reasons = Vec::new();
+        for candidate in self.devices()? {
+            match &candidate.rejected {
+                None => return candidate.open(),
+                Some(Error::Unavailable { reason, .. }) => reasons.push(reason.clone()),
+                Some(other) => reasons.push(other.to_string()),
+            }
+        }
+        Err(unavailable(if reasons.is_empty() {
+            "the loader works, but no driver offers a device".to_owned()
+        } else {
+            format!("no device can be used: {}", reasons.join("; "))
+        }))
+    }
+
+    /// What the validation layer has reported since the instance was made, without its known false
+    /// positives; always empty without validation.
+    #[must_use]
+    pub fn validation_errors(&self) -> Vec<String> {
+        self.0
+            .messenger
+            .as_ref()
+            .map_or_else(Vec::new, |messenger| messenger.messages.errors())
+    }
+
+    /// What the validation layer has reported and is known to be wrong about. Good to see beside a failure:
+    /// one of them says that the layer has stalled the process for 10 s.
+    #[must_use]
+    pub fn validation_false_positives(&self) -> Vec<String> {
+        self.0
+            .messenger
+            .as_ref()
+            .map_or_else(Vec::new, |messenger| messenger.messages.false_positives())
+    }
+
+    /// The loader's functions.
+    #[must_use]
+    pub fn entry(&self) -> &ash::Entry {
+        &self.0.entry
+    }
+
+    /// The instance's functions and its raw handle.
+    #[must_use]
+    pub fn raw(&self) -> &ash::Instance {
+        &self.0.raw
+    }
+}
+
+/// The Vulkan loader of this machine.
+///
+/// # Errors
+/// [`Error::Unavailable`], if there is none.
+pub(crate) fn loader() -> Result<ash::Entry> {
+    // Never unloaded: a thread may let go of it while the process exits (`TakingDown`).
+    static LOADER: OnceLock<ash::Entry> = OnceLock::new();
+    if let Some(loader) = LOADER.get() {
+        return Ok(loader.clone());
+    }
+    // SAFETY: the loader's initialisers are trusted, as they are by every Vulkan program.
+    let loaded = unsafe { ash::Entry::load() }.map_err(|error| {
+        unavailable(format!(
+            "the Vulkan loader cannot be used ({error}); install it (Debian: libvulkan1) and a driver"
+        ))
+    })?;
+    Ok(LOADER.get_or_init(|| loaded).clone())
+}
+
+/// What `vkCreateInstance` said, in words.
+fn refused(code: vk::Result) -> Error {
+    unavailable(match code {
+        vk::Result::ERROR_INCOMPATIBLE_DRIVER => {
+            "the loader found no usable driver (VK_ERROR_INCOMPATIBLE_DRIVER); install one \
+             (Debian: mesa-vulkan-drivers, or NVIDIA's), or check VK_DRIVER_FILES"
+                .to_owned()
+        }
+        other => format!("no instance could be made: {}", name(other)),
+    })
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Some(_going) = TakingDown::begin() else {
+            // The layer stays, too, and may still have something to say.
+            std::mem::forget(self.messenger.take());
+            return;
+        };
+        // SAFETY: devices and candidates hold an `Arc` of this, so nothing made from it is left.
+        unsafe {
+            if let Some(messenger) = &self.messenger {
+                messenger
+                    .functions
+                    .destroy_debug_utils_messenger(messenger.raw, None);
+            }
+            self.raw.destroy_instance(None);
+        }
+    }
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let validation = self.0.messenger.is_some();
+        f.debug_struct("Instance")
+            .field("validation", &validation)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,156 @@
+//! The validation layer and what it reports.
+#![allow(unsafe_code, reason = "the layer calls back through C")]
+
+use std::borrow::Cow;
+use std::ffi::{CStr, c_void};
+use std::sync::{Arc, Mutex};
+
+use ash::{ext, vk};
+use syncline_core::Result;
+
+use crate::driver::error::{lock, name, unavailable};
+
+/// The layer's name.
+pub(crate) const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
+
+/// Messages that are known to be wrong, each with the reason.
+const FALSE_POSITIVES: &[(&str, &str)] = &[
+    (
+        "VUID-VkSubmitInfo-pWaitSemaphores-03242",
+        "the layer does not see what another API has signalled on an exported timeline",
+    ),
+    (
+        "VUID-VkSubmitInfo-pSignalSemaphores-03244",
+        "as above: it takes an exported timeline's value for the one that Vulkan signalled last",
+    ),
+    (
+        "VUID-VkSemaphoreSignalInfo-value-03259",
+        "as above: it takes signals of another API for pending ones of Vulkan",
+    ),
+    (
+        "VUID-VkSemaphoreSignalInfo-value-03260",
+        "as above, for signals from the host",
+    ),
+    (
+        "VUID-VkSubmitInfo-pSignalSemaphores-03242",
+        "as above, since 1.4 (KhronosGroup/Vulkan-ValidationLayers#10055)",
+    ),
+    (
+        "VUID-VkImportSemaphoreFdInfoKHR-handleType-03264",
+        "the layer knows an exported descriptor by its number, also after that was closed and has become another's",
+    ),
+    (
+        "VUID-VkMemoryAllocateInfo-allocationSize-01742",
+        "as above, for memory",
+    ),
+    (
+        "VUID-VkMemoryDedicatedAllocateInfo-buffer-01879",
+        "as above, for memory of one buffer",
+    ),
+    (
+        "INTERNAL-ERROR-VkSemaphore-state-timeout",
+        "the name since 1.4 of the next one",
+    ),
+    (
+        "UNASSIGNED-VkSemaphore-state-timeout",
+        "the layer waits 10 s for its own book-keeping when one thread sees what another is signalling \
+         from the host; its text says itself that this is most likely a validation bug",
+    ),
+];
+
+/// Collects the errors that the layer reports, the known false ones apart.
+#[derive(Default)]
+pub(crate) struct Messages {
+    errors: Mutex<Vec<String>>,
+    false_positives: Mutex<Vec<String>>,
+}
+
+impl Messages {
+    pub(crate) fn errors(&self) -> Vec<String> {
+        lock(&self.errors).clone()
+    }
+
+    pub(crate) fn false_positives(&self) -> Vec<String> {
+        lock(&self.false_positives).clone()
+    }
+
+    /// How to be told. `self` must outlive whatever is made with it.
+    pub(crate) fn create_info(self: &Arc<Self>) -> vk::DebugUtilsMessengerCreateInfoEXT<'static> {
+        vk::DebugUtilsMessengerCreateInfoEXT::default()
+            .message_severity(vk::DebugUtilsMessageSeverityFlagsEXT::ERROR)
+            // Not GENERAL: there drivers report what the application may well expect, a refused import say.
+            .message_type(vk::DebugUtilsMessageTypeFlagsEXT::VALIDATION)
+            .pfn_user_callback(Some(on_message))
+            .user_data(Arc::as_ptr(self).cast_mut().cast())
+    }
+}
+
+/// `PFN_vkDebugUtilsMessengerCallbackEXT`. Returns false, so that the call that caused it goes on.
+///
+/// # Safety
+/// Called by the layer, with what [`Messages::create_info`] made.
+unsafe extern "system" fn on_message(
+    _severity: vk::DebugUtilsMessageSeverityFlagsEXT,
+    _kind: vk::DebugUtilsMessageTypeFlagsEXT,
+    data: *const vk::DebugUtilsMessengerCallbackDataEXT<'_>,
+    messages: *mut c_void,
+) -> vk::Bool32 {
+    // SAFETY: by this function's contract: the layer passes a valid structure, whose strings are valid or null during the
+    // call.
+    let (id, text) = unsafe {
+        let data = &*data;
+        (data.message_id_name_as_c_str(), data.message_as_c_str())
+    };
+    let words = |text: Option<&'_ CStr>| text.map_or(String::new(), |t| t.to_string_lossy().into());
+    let (id, text) = (words(id), words(text));
+    // SAFETY: `create_info` put a `Messages` there, which the instance keeps until the messenger and itself are destroyed. It
+    // is shared between threads, and all of it lies behind locks.
+    let messages = unsafe { &*messages.cast::<Messages>() };
+    let list = if FALSE_POSITIVES.iter().any(|(known, _)| *known == id) {
+        &messages.false_positives
+    } else {
+        &messages.errors
+    };
+    lock(list).push(format!("{id}: {text}"));
+    vk::FALSE
+}
+
+/// Checks that the layer is there, and tells whether it also offers synchronization validation.
+///
+/// # Errors
+/// [`syncline_core::Error::Unavailable`] if it is not installed or cannot report.
+pub(crate) fn find_layer(entry: &ash::Entry) -> Result<bool> {
+    let missing = |what: &str| {
+        unavailable(format!(
+            "validation was asked for, but {what}; install the Vulkan validation layers \
+             (Debian: vulkan-validationlayers) or ask for an instance without validation"
+        ))
+    };
+    // SAFETY: these calls have no preconditions; ash passes valid pointers.
+    let layers = unsafe { entry.enumerate_instance_layer_properties() }
+        .map_err(|code| missing(&format!("the layers cannot be listed ({})", name(code))))?;
+    if !layers
+        .iter()
+        .any(|layer| layer.layer_name_as_c_str() == Ok(LAYER))
+    {
+        return Err(missing("VK_LAYER_KHRONOS_validation is not installed"));
+    }
+    // SAFETY: as above; the layer exists.
+    let offered =
+        unsafe { entry.enumerate_instance_extension_properties(Some(LAYER)) }.unwrap_or_default();
+    // SAFETY: as above.
+    let general =
+        unsafe { entry.enumerate_instance_extension_properties(None) }.unwrap_or_default();
+    let has = |list: &[vk::ExtensionProperties], name: &CStr| {
+        list.iter().any(|e| e.extension_name_as_c_str() == Ok(name))
+    };
+    if !has(&offered, ext::debug_utils::NAME) && !has(&general, ext::debug_utils::NAME) {
+        return Err(missing("it offers no VK_EXT_debug_utils to report through"));
+    }
+    Ok(has(&offered, ext::validation_features::NAME))
+}
+
+/// A string of the driver's, whatever bytes it holds.
+pub(crate) fn driver_text(text: Result<&CStr, std::ffi::FromBytesUntilNulError>) -> Cow<'_, str> {
+    text.map_or(Cow::Borrowed("(unnamed)"), CStr::to_string_lossy)
+}

@@ -1,0 +1,4 @@
+//! Buffers, and deferred destroys.
+
+pub(crate) mod buffer;
+pub(crate) mod deferred_destroy;

@@ -1,0 +1,187 @@
+//! Timeline semaphores as ports.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ash::vk;
+use syncline_core::backend::{self, Attachment, ByEngine};
+use syncline_core::{Object, Result};
+
+use crate::device::open::Inner;
+
+/// A timeline `VkSemaphore`. Whatever uses it, a submission in flight too, holds an `Arc` of it.
+pub(crate) struct Semaphore {
+    device: Arc<Inner>,
+    raw: vk::Semaphore,
+    object: Object,
+    /// False if the application destroys it.
+    owned: bool,
+    /// The last submission that used it, as [`Late`](crate::memory::deferred_destroy::Late) counts them.
+    used: AtomicU64,
+}
+
+impl Semaphore {
+    /// `vkCreateSemaphore` of type timeline; `exports`: as which handles it can leave.
+    pub(crate) fn new(
+        device: &Arc<Inner>,
+        initial: u64,
+        exports: vk::ExternalSemaphoreHandleTypeFlags,
+    ) -> Result<Arc<Self>> {
+        let raw = device.timeline_semaphore(initial, exports)?;
+        // SAFETY: just made as a timeline semaphore on this device, and nothing else has the handle.
+        Ok(unsafe { Self::adopt(device, raw, true) })
+    }
+
+    /// # Safety
+    /// `raw` is a timeline semaphore of `device`. If `owned`, nobody else destroys it, else it
+    /// outlives what is returned.
+    pub(crate) unsafe fn adopt(device: &Arc<Inner>, raw: vk::Semaphore, owned: bool) -> Arc<Self> {
+        Arc::new(Self {
+            device: device.clone(),
+            raw,
+            object: Object::new("semaphore", ""),
+            owned,
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// A submission that the driver has just taken uses it.
+    pub(crate) fn note_use(&self, submission: u64) {
+        self.used.fetch_max(submission, Ordering::Relaxed);
+    }
+
+    pub(crate) const fn raw(&self) -> vk::Semaphore {
+        self.raw
+    }
+
+    pub(crate) const fn device(&self) -> &Arc<Inner> {
+        &self.device
+    }
+
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// `vkGetSemaphoreCounterValue`.
+    #[inline]
+    pub(crate) fn value(&self) -> Result<u64> {
+        // SAFETY: a timeline semaphore of this device, which lives as long as `self`.
+        let value = unsafe { self.device.raw().get_semaphore_counter_value(self.raw) };
+        value.map_err(|code| {
+            self.device
+                .failed(&self.object, "vkGetSemaphoreCounterValue", code)
+        })
+    }
+
+    /// The semaphore, which stands at `initial`, as a part of a timeline whose home is its device.
+    pub(crate) fn attach(self: Arc<Self>, initial: u64) -> Attachment {
+        let device = self.device.clone();
+        device.watch(Attachment::new(device.id, initial, Port(self)))
+    }
+
+    /// The semaphore behind a handle, which others signal too.
+    pub(crate) fn attach_imported(self: Arc<Self>) -> Attachment {
+        let device = self.device.clone();
+        device
+            .watch(Attachment::imported(device.id, Port(self)))
+            .signalled_elsewhere(true)
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        let used = self.used.load(Ordering::Relaxed);
+        if self.owned && !self.device.late.keep(used, self.raw) {
+            // SAFETY: made here on this device, and destroyed here alone. No submission in flight uses it: each keeps an
+            // `Arc` until it has finished.
+            unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
+        }
+    }
+}
+
+/// What the engine holds of a timeline on a Vulkan device.
+pub(crate) struct Port(Arc<Semaphore>);
+
+impl Port {
+    /// The semaphore, if it belongs to `device`: Vulkan takes no object of another `VkDevice`.
+    #[inline]
+    pub(crate) fn on(&self, device: &Inner) -> Option<&Arc<Semaphore>> {
+        std::ptr::eq(&*self.0.device, device).then_some(&self.0)
+    }
+}
+
+impl backend::Port for Port {
+    fn poll(&self) -> Result<Option<u64>> {
+        self.0.value().map(Some)
+    }
+
+    fn release(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+        by.check(self, &self.0.object)?;
+        // Signals that were on their way may have come after all.
+        if self.0.value()? < value {
+            backend::Port::signal(self, value, by)?;
+        }
+        Ok(true)
+    }
+
+    /// `vkSignalSemaphore`. Drivers do not check that the value grows; the engine has.
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        let semaphore = &*self.0;
+        by.check(self, &semaphore.object)?;
+        let info = vk::SemaphoreSignalInfo::default()
+            .semaphore(semaphore.raw)
+            .value(value);
+        // SAFETY: a live timeline semaphore; this engine signals one value at a time, in order. If several processes have it, one of them signals; when that one is dead, its
+        // survivors do, in turns of 12 ms, each higher than those before. What remains across processes: a survivor who is stopped for longer than a turn between his look at
+        // the value and this call, one who keeps to no turn, and work of the dead that a device still runs can bring the semaphore to `value` meanwhile. None of these can be seen from here.
+        unsafe { semaphore.device.raw().signal_semaphore(&info) }.map_err(|code| {
+            semaphore
+                .device
+                .failed(&semaphore.object, "vkSignalSemaphore", code)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use syncline_core::backend::{Device as _, Queue as _};
+    use syncline_core::{Error, QueueKind, Timeline};
+
+    use super::*;
+    use crate::driver::instance::Instance;
+
+    /// A semaphore of another `VkDevice` never reaches the driver, whatever device its attachment names.
+    #[test]
+    fn a_semaphore_of_another_device_is_refused() {
+        let Ok(instance) = Instance::load() else {
+            return println!("skipped: there is no Vulkan driver");
+        };
+        for candidate in instance.devices().unwrap() {
+            let (Ok(ours), Ok(theirs)) = (candidate.open(), candidate.open()) else {
+                continue;
+            };
+            let none = vk::ExternalSemaphoreHandleTypeFlags::empty();
+            let semaphore = Semaphore::new(&theirs.0, 0, none).unwrap();
+            let port = Attachment::new(ours.id(), 0, Port(semaphore));
+            let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
+            let queue = ours.queue(QueueKind::Compute, "ours").unwrap();
+            let refused = |asked: &str, error: Error| {
+                assert!(
+                    matches!(error, Error::Unsupported { .. }),
+                    "{asked}: {error}"
+                );
+            };
+            line.signal(1).unwrap();
+            refused("semaphore", ours.semaphore(line.at(1)).unwrap_err());
+            refused("semaphore_of", ours.semaphore_of(&line).unwrap_err());
+            let signals = [line.signal_at(2)];
+            refused(
+                "submit",
+                queue.submit(&[], |_| Ok(()), &signals).unwrap_err(),
+            );
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Watching the semaphores of a device while somebody waits for them.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ash::vk;
+use smallvec::SmallVec;
+use syncline_core::backend::{self, Watch};
+use syncline_core::{Result, Watcher};
+
+use crate::device::open::Inner;
+use crate::driver::error::lock;
+use crate::timeline::port::Port;
+
+/// How long a look lasts, at least and at most, where looks must be repeated.
+const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+
+/// Ends a watch from another thread: a timeline semaphore that the watch waits for as well.
+pub(crate) struct Nudges {
+    pub(crate) semaphore: vk::Semaphore,
+    counts: Mutex<Counts>,
+    /// In the semaphore's place where looks are repeated.
+    nudged: Condvar,
+}
+
+#[derive(Default)]
+struct Counts {
+    signalled: u64,
+    /// Up to here the watch has seen them.
+    seen: u64,
+}
+
+impl Nudges {
+    /// Over a timeline semaphore at 0.
+    pub(crate) fn new(semaphore: vk::Semaphore) -> Self {
+        Self {
+            semaphore,
+            counts: Mutex::default(),
+            nudged: Condvar::new(),
+        }
+    }
+}
+
+type Semaphores = SmallVec<[vk::Semaphore; 16]>;
+type Values = SmallVec<[u64; 16]>;
+
+impl Watch for Inner {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    fn watch(&self, ports: &[(&dyn backend::Port, u64)], until: Instant) -> Result<()> {
+        let (mut semaphores, mut values) = (Semaphores::new(), Values::new());
+        for &(port, value) in ports {
+            let port: &dyn std::any::Any = port;
+            let port = port.downcast_ref::<Port>();
+            if let Some(semaphore) = port.and_then(|port| port.on(self)) {
+                semaphores.push(semaphore.raw());
+                values.push(value);
+            }
+        }
+        semaphores.push(self.nudges.semaphore);
+        values.push(lock(&self.nudges.counts).seen + 1);
+        if self.spins_on_any {
+            self.look_repeatedly(&semaphores, &values, until)?;
+        } else {
+            self.wait_semaphores(vk::SemaphoreWaitFlags::ANY, &semaphores, &values, until)?;
+        }
+        // Whoever nudges first changes what is to be watched, so one look serves all nudges so far.
+        let mut counts = lock(&self.nudges.counts);
+        counts.seen = counts.signalled;
+        Ok(())
+    }
+
+    fn lends(&self) -> bool {
+        true
+    }
+
+    fn nudge(&self) {
+        let mut counts = lock(&self.nudges.counts);
+        if counts.signalled > counts.seen {
+            return;
+        }
+        if self.spins_on_any {
+            counts.signalled += 1;
+            self.nudges.nudged.notify_one();
+            return;
+        }
+        let info = vk::SemaphoreSignalInfo::default()
+            .semaphore(self.nudges.semaphore)
+            .value(counts.signalled + 1);
+        // SAFETY: the semaphore is the device's own, and its value grows under the lock.
+        match unsafe { self.raw().signal_semaphore(&info) } {
+            Ok(()) => counts.signalled += 1,
+            // The watch ends within its round all the same, and meets the error itself.
+            Err(code) => drop(self.failed(&self.object, "vkSignalSemaphore", code)),
+        }
+    }
+}
+
+impl Inner {
+    /// Waits for any of them with a driver whose own wait for any is a busy loop: looks at all, then
+    /// sleeps for a time in proportion to the time spent so far.
+    fn look_repeatedly(
+        &self,
+        semaphores: &[vk::Semaphore],
+        values: &[u64],
+        until: Instant,
+    ) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let now = Instant::now();
+            if self.wait_semaphores(vk::SemaphoreWaitFlags::ANY, semaphores, values, now)? {
+                return Ok(());
+            }
+            let pause = ((now - start) / 4).clamp(LOOK.0, LOOK.1);
+            let counts = lock(&self.nudges.counts);
+            if counts.signalled > counts.seen || now >= until {
+                return Ok(());
+            }
+            drop(
+                self.nudges
+                    .nudged
+                    .wait_timeout(counts, pause.min(until - now))
+                    .unwrap_or_else(PoisonError::into_inner),
+            );
+        }
+    }
+
+    /// `vkWaitSemaphores`. True if the wait was satisfied, false if its time ran out.
+    pub(crate) fn wait_semaphores(
+        &self,
+        flags: vk::SemaphoreWaitFlags,
+        semaphores: &[vk::Semaphore],
+        values: &[u64],
+        until: Instant,
+    ) -> Result<bool> {
+        let timeout = until.saturating_duration_since(Instant::now()).as_nanos();
+        let info = vk::SemaphoreWaitInfo::default()
+            .flags(flags)
+            .semaphores(semaphores)
+            .values(values);
+        // SAFETY: as many values as semaphores, all of them live timeline semaphores of this device.
+        let waited = unsafe {
+            self.raw()
+                .wait_semaphores(&info, u64::try_from(timeout).unwrap_or(u64::MAX))
+        };
+        match waited {
+            Ok(()) => Ok(true),
+            Err(vk::Result::TIMEOUT) => Ok(false),
+            Err(code) => Err(self.failed(&self.object, "vkWaitSemaphores", code)),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Timestamp queries, and the clock of the device.
+
+pub(crate) mod clock;
+pub(crate) mod stamp;
