@@ -12,6 +12,7 @@
 //! This crate names neither CUDA nor Vulkan. Applications depend on the crate `syncline`, which
 //! puts all backends behind one set of enums.
 
+pub mod backend;
 pub mod clock;
 pub mod host;
 pub mod trace;
@@ -28,7 +29,6 @@ mod queue;
 mod timeline;
 mod wait;
 
-pub use api::backend;
 pub use api::stopwatch::Stopwatch;
 pub use base::error::{Error, Failure, Object, Result, WorkError};
 pub use base::handle::{

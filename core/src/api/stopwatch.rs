@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::api::backend::{Device, Queue, Submitted};
+use crate::api::{Device, Queue};
 use crate::base::error::{Error, Result};
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::clock::Elapsed;
 use crate::fence::Fence;
+use crate::queue::Submitted;
 use crate::timeline::point::{Point, Signal};
 
 /// Two fences with times on a clock, for the common cases: how long a submission takes, and what passes between two positions, also

@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::backend::Timing;
 use crate::base::handle::PayloadUse;
 use crate::base::info::{BackendKind, next_id};
 use crate::base::peer::PeerLoss;
 use crate::base::sync::contain;
+use crate::base::timing::Timing;
 use crate::held::blockers::Blockers;
 use crate::timeline::waiters::Stage;
 

@@ -139,7 +139,7 @@ pub struct Capabilities {
     /// Nanoseconds per timestamp tick.
     pub timestamp_period_ns: f64,
     /// Device and host clock are read together: by the driver, or, on CUDA, by a kernel that answers the host within a microsecond or
-    /// two. [`Device::clock`](crate::api::backend::Device::clock) may find another, less exact way where they are not.
+    /// two. [`Device::clock`](crate::backend::Device::clock) may find another, less exact way where they are not.
     pub calibrated_clock: bool,
     /// Streams can wait for and write 64-bit values in memory.
     pub stream_memory_ops: bool,

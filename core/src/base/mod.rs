@@ -12,3 +12,4 @@ pub(crate) mod process;
 pub(crate) mod run;
 pub(crate) mod sync;
 pub(crate) mod sync_file;
+pub(crate) mod timing;

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::api::backend::Waker;
 use crate::base::run::wake_all;
 use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use crate::driver::enqueue::Waker;
 
 /// A lock that the engine only ever tries, since it must not block, and that an application may block for. Guards what
 /// a driver wants called by one thread at a time.

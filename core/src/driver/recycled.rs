@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Objects handed out behind an [`Arc`], which go to the next user once all others have let go of them: for the
-/// [stamps](crate::api::backend::Enqueue::stamp) of a queue, so that a timed record allocates nothing.
+/// [stamps](crate::backend::Enqueue::stamp) of a queue, so that a timed record allocates nothing.
 ///
 /// It keeps them all: at most about twice as many as were ever in use at the same time.
 pub struct Recycled<T>(Mutex<List<T>>);

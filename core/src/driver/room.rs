@@ -18,7 +18,7 @@ use crate::timeline::waiters::Stage;
 /// what the driver takes by as much as one submission may need, and a submission larger than that can block.
 ///
 /// A backend makes one for each part of its driver that fills up by itself, names it in
-/// [`Enqueue::room`](crate::api::backend::Enqueue::room), and says in [`Keep::take_room`](crate::api::backend::Keep::take_room)
+/// [`Enqueue::room`](crate::backend::Enqueue::room), and says in [`Keep::take_room`](crate::backend::Keep::take_room)
 /// what each submission takes.
 pub struct Room {
     bound: u64,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Weak;
 
 use super::*;
-use crate::api::backend::Device as _;
+use crate::api::Device as _;
 use crate::base::error::Object;
 use crate::timeline::state::Interval;
 

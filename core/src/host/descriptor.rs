@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::api::backend::{Attachment, ByEngine, Device as _, Port, Watch, Watcher};
+use crate::backend::{Attachment, ByEngine, Device as _, Port, Watch, Watcher};
 use crate::base::file_kind::file_kind;
 use crate::base::sync_file;
 use crate::host::Device;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::api::backend::{self, Attachment};
+use crate::backend::{self, Attachment};
 use crate::base::sync::Mutex;
 use crate::clock::{Clock, SameClock};
 use crate::host::descriptor::Poller;

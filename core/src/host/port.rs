@@ -1,7 +1,7 @@
 //! Host ports: the engine's own state is the counter.
 
 use crate::Result;
-use crate::api::backend::{ByEngine, Port};
+use crate::backend::{ByEngine, Port};
 
 /// A port with nothing behind it: every signal is made by a thread of this process through the engine,
 /// which therefore always knows the value.

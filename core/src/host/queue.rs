@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::backend::{
+use crate::backend::{
     self, Batch, Device as _, Enqueue, Flush, Held, InvariantLifetime, Keep, Lane, Recycled,
     Submitted, Waker,
 };

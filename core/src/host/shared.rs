@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::api::backend::{Attachment, ByEngine, Counter, Device as _, Port, Watch, Watcher};
+use crate::backend::{Attachment, ByEngine, Counter, Device as _, Port, Watch, Watcher};
 use crate::host::Device;
 use crate::memory::counter::Sleeper;
 use crate::{CounterFd, Error, HandleKind, Rejected, Result};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use smallbox::smallbox;
 
-use crate::api::backend::Batch;
+use crate::backend::Batch;
 use crate::base::once::{self, Job, LITTLE, Little, Small};
 use crate::base::run::quietly;
 use crate::base::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::api::backend;
+use crate::backend;
 use crate::clock::HostClock;
 use crate::{Error, Object, Result};
 

@@ -297,7 +297,7 @@ impl Timeline {
     /// A timeline over each of `sides`, counters that stand at `initial`: what is signalled on one is signalled on all others, by the host,
     /// once it is reached. So each device has a native object of its own, to wait for and to signal, whatever the others have.
     ///
-    /// Each side is a timeline by itself, and its [claims](crate::api::backend::Queue::submit) are decided there. So a submission that
+    /// Each side is a timeline by itself, and its [claims](crate::backend::Queue::submit) are decided there. So a submission that
     /// signals has to wait for the value before its own, where another side signals that, as it would for two that take turns. If two
     /// sides signal one value, or one goes on without the other, all sides fail with what stood in the way: [`Error::SignalOverlapsClaim`] or
     /// [`Error::SignalNotAboveReached`]. A failure of one side is one of all, with the first cause. A circle of held submissions that leads over a

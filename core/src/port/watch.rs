@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::backend::{Port, Watch};
 use crate::base::error::{Error, Result};
 use crate::base::run::{PutOff, Wake, wake_all};
 use crate::base::sync::{
     Condvar, Instant, Mutex, Ordering, per_thread, spawn, system_time, yield_now,
 };
+use crate::port::{Port, Watch};
 use crate::timeline::state::Shared;
 use crate::timeline::waiters::Ticket;
 

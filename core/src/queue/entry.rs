@@ -7,9 +7,10 @@ use smallbox::{SmallBox, smallbox};
 
 use super::hold::{Awaited, State, Taken};
 use super::places::Places;
-use crate::api::backend::{Enqueue, Keep};
 use crate::base::error::{Error, Result};
 use crate::base::once::{MEDIUM, Medium, Small, TINY, Tiny};
+use crate::driver::enqueue::Enqueue;
+use crate::driver::keep::Keep;
 use crate::fence::Fence;
 use crate::held::{Lists, OwnedClaim, Seat};
 use crate::timeline::point::KeptPoint;

@@ -20,14 +20,17 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::api::backend::{Enqueue, Keep, NativeMark, Stamp};
 use crate::base::error::{Error, Failure, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::run::{PutOff, Wake, quietly};
 use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, Ordering, fence, this_thread};
+use crate::driver::enqueue::Enqueue;
+use crate::driver::keep::Keep;
 use crate::driver::room::{Room, Sharer, Taken as TakenRoom};
 use crate::fence::Fence;
+use crate::fence::mark::NativeMark;
 use crate::held::{Holder as _, Lists, Origin, OwnedClaim, Seat};
+use crate::port::Stamp;
 use crate::timeline::Timeline;
 use crate::timeline::point::{KeptPoint, Point, Signal};
 use crate::timeline::state::{Interval, Shared};
@@ -179,7 +182,7 @@ impl<E: Enqueue> Lane<E> {
         &self.driver
     }
 
-    /// See [`Queue::idle`](crate::api::backend::Queue::idle).
+    /// See [`Queue::idle`](crate::backend::Queue::idle).
     ///
     /// # Errors
     /// As there.
@@ -195,12 +198,12 @@ impl<E: Enqueue> Lane<E> {
         ended
     }
 
-    /// See [`Queue::position`](crate::api::backend::Queue::position).
+    /// See [`Queue::position`](crate::backend::Queue::position).
     pub fn position(&self) -> Point<'_> {
         self.own.at(self.last.load(Ordering::Acquire))
     }
 
-    /// See [`Queue::held`](crate::api::backend::Queue::held).
+    /// See [`Queue::held`](crate::backend::Queue::held).
     #[must_use]
     pub fn held(&self) -> Held {
         let state = self.state.lock();
@@ -211,7 +214,7 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// See [`Queue::record`](crate::api::backend::Queue::record).
+    /// See [`Queue::record`](crate::backend::Queue::record).
     ///
     /// # Errors
     /// As there.
@@ -275,7 +278,7 @@ impl<E: Enqueue> Lane<E> {
         Ok(mark)
     }
 
-    /// See [`Queue::submit`](crate::api::backend::Queue::submit).
+    /// See [`Queue::submit`](crate::backend::Queue::submit).
     ///
     /// # Errors
     /// As there.

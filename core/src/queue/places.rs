@@ -2,8 +2,8 @@
 
 use super::Lane;
 use super::hold::Taken;
-use crate::api::backend::Enqueue;
 use crate::base::error::{Error, Result};
+use crate::driver::enqueue::Enqueue;
 use crate::held::blockers::Blockers;
 use crate::held::{Lists, Place, Turn};
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::Lane;
 use super::hold::Taken;
-use crate::api::backend::Enqueue;
 use crate::base::error::{Error, Result};
 use crate::base::run::{Wake, is_put_off};
 use crate::base::sync::Instant;
+use crate::driver::enqueue::Enqueue;
 use crate::held::Place;
 use crate::timeline::point::Point;
 use crate::timeline::state::{Interval, Shared, Standing};
@@ -154,7 +154,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
     use super::*;
-    use crate::api::backend::{Device as _, Queue as _};
+    use crate::api::{Device as _, Queue as _};
     use crate::{QueueKind, host};
 
     /// Memory follows what is outstanding, also behind a signal that waits for its predecessor.

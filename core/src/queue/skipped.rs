@@ -199,7 +199,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::api::backend::Device as _;
+    use crate::api::Device as _;
 
     const LONG: Duration = Duration::from_secs(20);
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::Lane;
 use super::hold::Taken;
-use crate::api::backend::{Enqueue, Stamp, Timing};
 use crate::base::error::{Error, Result};
 use crate::base::sync::Ordering;
+use crate::base::timing::Timing;
+use crate::driver::enqueue::Enqueue;
+use crate::port::Stamp;
 use crate::timeline::point::Signal;
 use crate::timeline::times::Here;
 

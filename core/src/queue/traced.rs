@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use super::{Lane, Submitted};
-use crate::api::backend::{Device, Enqueue, Stamp, Timing};
+use crate::api::Device;
 use crate::base::error::{Error, Result};
+use crate::base::timing::Timing;
+use crate::driver::enqueue::Enqueue;
+use crate::port::Stamp;
 use crate::timeline::point::{Point, Signal};
 use crate::trace::{self, Follower, Trace};
 
 impl<E: Enqueue> Lane<E> {
-    /// See [`Queue::trace`](crate::api::backend::Queue::trace); `device` is the queue's.
+    /// See [`Queue::trace`](crate::backend::Queue::trace); `device` is the queue's.
     ///
     /// # Errors
     /// As there.

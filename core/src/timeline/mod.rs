@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::api::backend::{ByEngine, Port, Watch};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::link::bridge::Joined;
+use crate::port::{ByEngine, Port, Watch};
 use crate::timeline::claim::Claim;
 use crate::timeline::point::{Point, Signal};
 use crate::timeline::state::Shared;
@@ -179,7 +179,7 @@ impl Timeline {
     /// `own_wait` is the highest value of this timeline that the submission waits for, else 0.
     ///
     /// # Errors
-    /// As for a signal in [`Queue::submit`](crate::api::backend::Queue::submit); [`Error::Unsupported`] for a
+    /// As for a signal in [`Queue::submit`](crate::backend::Queue::submit); [`Error::Unsupported`] for a
     /// timeline with its home on the host, which no driver signals.
     pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
         if self.0.of.watch().is_none() {
@@ -237,7 +237,7 @@ impl fmt::Debug for Timeline {
     }
 }
 
-/// A device's part in a timeline, made by [`Device::port`](crate::api::backend::Device::port).
+/// A device's part in a timeline, made by [`Device::port`](crate::backend::Device::port).
 ///
 /// It says which device the port is of and at which value its counter stands. [`Timeline::new`] checks both, and nothing
 /// takes the port out again. So a driver object stays with its device, and no counter is signalled backwards.

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::backend::Port;
+use smallvec::SmallVec;
+
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::held::blockers::Blockers;
+use crate::port::Port;
 use crate::timeline::state::{Shared, Standing};
 use crate::timeline::waiters::Stage;
 use crate::wait::{WaitMode, wait_longer, wait_stage};
@@ -301,3 +303,6 @@ impl Completion {
         self.0.fail(cause.into_cause());
     }
 }
+
+/// Points to be kept beyond a call.
+pub type KeptPoints = SmallVec<[KeptPoint; 4]>;

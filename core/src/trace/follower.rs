@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use super::{Edge, Inner, Outcome, Submission, Track, lock};
-use crate::api::backend::Stamp;
+use crate::backend::Stamp;
 use crate::base::error::{Error, Failure};
 use crate::base::info::Info;
 use crate::clock::{Clock, Estimate, HostClock};

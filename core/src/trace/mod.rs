@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::api::backend::Queue;
+use crate::backend::Queue;
 use crate::base::error::Result;
 use crate::clock::{Clock, Course, Estimate, HostClock};
 use crate::timeline::point::Point;
@@ -28,7 +28,7 @@ use crate::timeline::state::Shared;
 /// Records what queues do, from [`Trace::follow`] to [`Trace::finish`].
 ///
 /// A queue that is followed writes two times of its device's clock for each submission, one before its work and one behind
-/// it, both between its waits and its signals, which costs what two [clocked fences](crate::api::backend::Device::clocked_fence) do. A queue that is not pays for one look at a flag. Nothing
+/// it, both between its waits and its signals, which costs what two [clocked fences](crate::backend::Device::clocked_fence) do. A queue that is not pays for one look at a flag. Nothing
 /// is global: a trace follows the queues that it is given, and those alone, and of what these wait for it sees the signals that the host makes.
 /// A queue has one trace at a time, a timeline any number. Until its end it keeps the devices whose queues it follows. Dropping it ends it, too, which waits while a clock is being sampled:
 /// 30 ms at most on CUDA, a quarter of a second on a Vulkan device without calibrated timestamps.
@@ -115,7 +115,7 @@ impl Trace {
     }
 
     /// Records what `queue` is given from now on. Its device is asked for its clock, which makes that if nobody has before (see
-    /// [`Device::clock`](crate::api::backend::Device::clock): call this at set-up) and samples it once. A device or a queue without
+    /// [`Device::clock`](crate::backend::Device::clock): call this at set-up) and samples it once. A device or a queue without
     /// times is followed by the host alone, and the [track](Track::untimed) says why.
     ///
     /// # Errors

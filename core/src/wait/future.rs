@@ -12,10 +12,10 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use crate::api::backend::KeptPoints;
 use crate::base::error::{Error, Result};
 use crate::base::run::Wake;
 use crate::base::sync::Mutex;
+use crate::timeline::point::KeptPoints;
 use crate::timeline::point::{KeptPoint, Point};
 use crate::timeline::state::Registered;
 use crate::timeline::waiters::Stage;

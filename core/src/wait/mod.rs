@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::backend::Watch;
 use crate::base::error::{Error, Result};
 use crate::base::run::{Wake, is_put_off};
 use crate::base::sync::{
     AtomicBool, CAN_SPIN, Instant, Mutex, Ordering, Thread, current, park, park_timeout, per_thread,
 };
+use crate::port::Watch;
 use crate::port::watch::{Lead, on_watcher_thread};
 use crate::timeline::point::Point;
 use crate::timeline::state::{Registered, Shared};

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 
 use super::{HandleKind, Origin, Rejected};
-use crate::api::backend::Device as _;
+use crate::api::Device as _;
 use crate::base::error::{Error, Object};
 use crate::host;
 

@@ -150,8 +150,10 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::api::backend::{Attachment, ByEngine, Device as _, Port};
+    use crate::api::Device as _;
     use crate::base::error::Result;
+    use crate::port::{ByEngine, Port};
+    use crate::timeline::Attachment;
     use crate::{DeviceId, Timeline, host};
 
     /// What a device reaches, and nobody on the host asks for.

@@ -13,7 +13,6 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::api::backend::{Port, Watch};
 use crate::base::error::{Error, Failure, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::run::{Wake, wake_all};
@@ -21,6 +20,7 @@ use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::held::Line;
 use crate::host::{CounterPort, HostPort};
 use crate::link::bridge::Sides;
+use crate::port::{Port, Watch};
 use crate::timeline::Attachment;
 use crate::timeline::times::Times;
 use crate::timeline::waiters::{Stage, Ticket, Waiters, Woken};
@@ -585,7 +585,7 @@ impl Closing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::api::backend::Device as _;
+    use crate::api::Device as _;
 
     /// Claims that the host makes good leave nothing behind, so that the next submission takes the fast path again.
     #[test]

@@ -8,10 +8,10 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::Shared;
-use crate::api::backend::{ByEngine, Port};
 use crate::base::sync::spawn;
 use crate::memory::counter::UNSAID;
 use crate::port::watch::ROUND;
+use crate::port::{ByEngine, Port};
 
 /// Who has to survive a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

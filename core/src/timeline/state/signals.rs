@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Interval, Shared, State, promotion};
-use crate::api::backend::ByEngine;
 use crate::base::error::{Error, Object, Result};
 use crate::base::run::{PutOff, Wake, wake_all};
 use crate::base::sync::Ordering;
+use crate::port::ByEngine;
 use crate::timeline::waiters::Stage;
 use crate::wait::wait_stage;
 

@@ -221,9 +221,10 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::api::backend::{Device as _, Stamp};
+    use crate::api::Device as _;
     use crate::base::info::DeviceId;
     use crate::clock::{Sample, Sampler};
+    use crate::port::Stamp;
 
     /// A clock that shows the host's time, a second late, and is read to a microsecond: 700 ns off, always to the same side.
     struct Late;

@@ -22,11 +22,11 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use crate::api::backend::Stamp;
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::sync::Mutex;
 use crate::clock::{Clock, HostClock, SameClock, Time};
+use crate::port::Stamp;
 use crate::timeline::Timeline;
 use crate::timeline::point::Point;
 use crate::timeline::state::{Interval, Shared};
@@ -274,7 +274,7 @@ impl Timeline {
     pub const TIMES: usize = 256;
 
     /// The same timeline with timestamps: its points tell [when they were reached](Point::time). For who puts a timeline together himself
-    /// ([`Timeline::new`]); [`Device::clocked_timeline`](crate::api::backend::Device::clocked_timeline) makes one on a single device.
+    /// ([`Timeline::new`]); [`Device::clocked_timeline`](crate::backend::Device::clocked_timeline) makes one on a single device.
     ///
     /// `clocks` are those of the devices whose queues signal it by ports of their own. To be called before it is signalled: what is
     /// reached by then has no time, and what is on its way has none either.
@@ -416,7 +416,7 @@ impl Point<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::backend::Device as _;
+    use crate::api::Device as _;
 
     fn line(initial: u64) -> Timeline {
         let device = crate::host::Device::new();

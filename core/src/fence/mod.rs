@@ -1,14 +1,18 @@
 //! Fences: re-recordable marks of a queue's position, with the semantics of CUDA events.
 
+pub(crate) mod mark;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::backend::{NativeMark, Stamp, Timing};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
+use crate::base::timing::Timing;
 use crate::clock::{Clock, Time};
+use crate::fence::mark::NativeMark;
+use crate::port::Stamp;
 use crate::timeline::point::{KeptPoint, Point};
 use crate::wait::WaitMode;
 
@@ -272,7 +276,7 @@ impl Fence {
     }
 
     /// When it was reached, on its device's clock: what its last record wrote there, at its position on the queue. It must be
-    /// made with a clock ([`Device::clocked_fence`](crate::api::backend::Device::clocked_fence)), recorded and complete. Never
+    /// made with a clock ([`Device::clocked_fence`](crate::backend::Device::clocked_fence)), recorded and complete. Never
     /// blocks, except where timestamps come round (fewer than 64 bits of them are valid) and the clock was not sampled for long before or after the
     /// record, some 60 rounds: an hour, where a round lasts a minute. Then it is sampled, which takes as long as that does. It tells the right
     /// round if it is asked before the two clocks have parted by a sixteenth of one: for 125 rounds at least, and as a rule for a thousand.
@@ -408,7 +412,7 @@ impl fmt::Debug for Fence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::backend::Device as _;
+    use crate::api::Device as _;
 
     /// Complete when it is told so.
     struct Told(AtomicBool);

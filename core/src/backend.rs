@@ -1,0 +1,46 @@
+//! The page for authors of backends: the traits that a backend implements, and the kit for it.
+//!
+//! | trait | implemented by | what it is |
+//! |---|---|---|
+//! | [`Device`] | each backend | makes queues, timelines and fences |
+//! | [`Queue`] | each backend, in a few lines over a [`Lane`] | takes submissions: waits, work, signals |
+//! | [`Enqueue`] | each backend | hands a whole submission to the driver |
+//! | [`Port`] | each backend | a timeline as one device sees it |
+//! | [`Watch`] | backends whose drivers signal by themselves | blocks until a port advances |
+//! | [`Stamp`] | each backend | a time written at a queue position |
+//! | [`NativeMark`] | backends with graphs | what a fence holds instead of a position |
+//!
+//! [`Timeline`](crate::Timeline), [`Point`](crate::Point), [`Signal`](crate::Signal) and [`Fence`](crate::Fence)
+//! are concrete types over these traits, so points of any backend stand in one list. The engine calls a backend
+//! under these guarantees:
+//!
+//! * [`Enqueue::record`] and [`Enqueue::flush`] of one queue never run at the same time on two threads.
+//! * The signal of every wait in a [`Batch`] is reached, or a driver has it. A backend never parks a queue for
+//!   something that only the host can still provide.
+//! * The engine holds no lock during a call of a backend, with two exceptions. During [`Port::signal`] it holds the
+//!   lock that keeps the host's signals of that timeline in order. [`Stamp::time`] may run under that lock, too,
+//!   where other processes are told of the time.
+//!
+//! The rules, with their ids, are in `docs/contract.md`.
+
+pub use crate::api::{Device, Queue};
+pub use crate::base::exiting::TakingDown;
+pub use crate::base::run::is_letting_go;
+pub use crate::base::sync::{Mutex, MutexGuard};
+pub use crate::base::timing::Timing;
+pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, Waker};
+pub use crate::driver::gate::Gate;
+pub use crate::driver::in_use::InUse;
+pub use crate::driver::keep::Keep;
+pub use crate::driver::recycled::Recycled;
+pub use crate::driver::room::Room;
+pub use crate::fence::mark::NativeMark;
+pub use crate::link::publish::Page;
+pub use crate::memory::counter::Counter;
+pub use crate::port::watch::Watcher;
+pub use crate::port::{ByEngine, Port, Stamp, Watch};
+pub use crate::queue::{Held, Lane, Submitted};
+pub use crate::timeline::point::{Completion, KeptPoints, NativePoint};
+pub use crate::timeline::state::Survivors;
+pub use crate::timeline::times::SharedTimes;
+pub use crate::timeline::{Attachment, Attachments};
