@@ -30,20 +30,22 @@ mod timeline;
 mod wait;
 
 pub use api::stopwatch::Stopwatch;
+pub use base::blockers::{Blockers, Signaller, Step};
 pub use base::error::{Error, Failure, Object, Result, WorkError};
 pub use base::handle::{
-    BinaryFd, BinaryWin32, BinaryWin32Kmt, CounterFd, D3d12FenceHandle, HandleKind, MemoryFd,
-    Origin, Payload, PayloadUse, Rejected, SyncFd, TimelineFd, TimelineWin32, TimelineWin32Kmt,
-    Transference, WindowsHandle,
+    BinaryFd, BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, HandleKind, MemoryFd, Origin, Payload,
+    PayloadUse, Rejected, SyncFd, TimelineFd, TimelineWin32, TimelineWin32Kmt, Transference,
+    WindowsHandle,
 };
 pub use base::info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily, QueueKind, Uuid};
 pub use base::peer::{PeerExit, PeerLoss};
 pub use base::process::Process;
+pub use base::stage::Stage;
 #[cfg(syncline_loom)]
 pub use base::sync::Memory;
 pub use fence::Fence;
-pub use held::blockers::{Blockers, Signaller, Step};
 pub use link::publish::WeakTimeline;
+pub use memory::counter::CounterFd;
 pub use memory::{SharedWords, WordsFd};
 pub use port::watch::Watcher;
 pub use queue::{Held, Lane, Submitted};
@@ -51,7 +53,6 @@ pub use timeline::Timeline;
 pub use timeline::access::{SignalOnly, WaitOnly};
 pub use timeline::claim::Claim;
 pub use timeline::point::{KeptPoint, Point, Signal};
-pub use timeline::waiters::Stage;
 pub use wait::future;
 pub use wait::notify::Notification;
 pub use wait::{WaitMode, wait_all, wait_any};

@@ -94,7 +94,7 @@ fn the_thresholds_of_waits_are_those_of_the_code() {
             "| to 30 µs |",
         ),
         (
-            "core/src/wait/mod.rs",
+            "core/src/timeline/recent_waits.rs",
             "const LONG: Duration = Duration::from_micros(300);",
             "more than 300 µs of late",
         ),

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::base::blockers::Blockers;
 use crate::base::error::{Object, Result};
 use crate::base::info::{DeviceId, Info, QueueKind};
 use crate::base::timing::Timing;
 use crate::clock::Clock;
 use crate::fence::Fence;
-use crate::held::blockers::Blockers;
 use crate::queue::{Held, Submitted};
 use crate::timeline::point::{Point, Signal};
 use crate::timeline::{Attachment, Timeline};

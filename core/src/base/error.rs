@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::blockers::Blockers;
 use crate::base::handle::PayloadUse;
 use crate::base::info::{BackendKind, next_id};
 use crate::base::peer::PeerLoss;
+use crate::base::stage::Stage;
 use crate::base::sync::contain;
 use crate::base::timing::Timing;
-use crate::held::blockers::Blockers;
-use crate::timeline::waiters::Stage;
 
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

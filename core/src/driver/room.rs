@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use smallvec::SmallVec;
 
 use crate::base::run::{Wake, wake_all};
+use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::timeline::state::Shared;
-use crate::timeline::waiters::Stage;
 
 /// What queues that share a part of a driver may have in flight together, in units of the backend's own.
 ///

@@ -29,9 +29,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::base::blockers::{Blockers, Signaller};
 use crate::base::run::Wake;
 use crate::base::sync::{Mutex, per_process};
-use crate::held::blockers::{Blockers, Signaller};
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::Shared;
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use super::{Graph, Node, NodeId};
-use crate::held::blockers::{Blockers, step};
+use crate::base::blockers::Blockers;
+use crate::held::blockers::step;
 use crate::timeline::state::Shared;
 
 /// The distance between ranks that nothing forces closer together.

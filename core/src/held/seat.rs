@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::turns::Parts;
 use super::{GRAPH, Graph, Lists, Origin, OwnedClaim, Relayed, id, node_of};
-use crate::held::blockers::Blockers;
+use crate::base::blockers::Blockers;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared};
 

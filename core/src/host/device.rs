@@ -1,5 +1,6 @@
 //! The host as a device.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use crate::backend::{self, Attachment};
@@ -11,7 +12,8 @@ use crate::host::queue::Queue;
 use crate::host::shared::Bells;
 use crate::memory::counter::unavailable;
 use crate::{
-    BackendKind, Capabilities, DeviceId, HandleKind, Info, Object, QueueFamily, QueueKind, Result,
+    BackendKind, Capabilities, DeviceId, HandleKind, Info, Object, QueueFamily, QueueKind,
+    Rejected, Result, WindowsHandle,
 };
 
 /// The host's worker threads. Always available; any number may be made, and they do not meet.
@@ -165,5 +167,15 @@ impl backend::Device for Device {
     /// The host's monotonic clock itself.
     fn clock(&self) -> Result<Clock> {
         Ok(self.0.clock.clone())
+    }
+}
+
+impl Device {
+    /// Refuses a handle of Windows, whatever it holds: worker threads wait for no driver's handles, and on this platform nobody knows these.
+    ///
+    /// # Errors
+    /// Always: the handle, and [`Error::Unsupported`](crate::Error::Unsupported) with the reason.
+    pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
+        handle.refuse(&self.0.object)
     }
 }

@@ -1,15 +1,15 @@
 //! Timelines of several devices that nothing native joins, and what carries each signal on through the host (X6).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Failure, Object, Result};
 use crate::base::run::Wake;
+use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::timeline::state::{Closing, Interval, Shared};
-use crate::timeline::waiters::Stage;
-use crate::timeline::{Attachment, Attachments, Timeline};
+use crate::timeline::state::{Bridge, Closing, Interval, Shared};
+use crate::timeline::{self, Attachment, Attachments, Timeline};
 
 /// The timelines on both sides of a bridge, or on all.
 ///
@@ -61,10 +61,9 @@ impl Drop for Joined {
     }
 }
 
-impl Joined {
-    /// The names of all sides.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.0.sides.iter().map(|side| &side.of.object)
+impl timeline::Joined for Joined {
+    fn objects(&self) -> Vec<&Object> {
+        self.0.sides.iter().map(|side| &side.of.object).collect()
     }
 }
 
@@ -100,6 +99,45 @@ impl Wake for Listener {
 impl Wake for Sides {
     fn wake(self: Arc<Self>) {
         self.carry();
+    }
+}
+
+impl Bridge for Sides {
+    /// The other sides tell `of` of each value first from now on. So there can be only one such side.
+    fn publish(&self, of: &Shared) -> Result<()> {
+        let (id, order) = (of.object.id(), Ordering::SeqCst);
+        let published = self.published.compare_exchange(0, id, order, order);
+        if published.is_err_and(|other| other != id) {
+            return Err(Error::Unsupported {
+                object: of.object.clone(),
+                asked: "be published".into(),
+                reason: "other processes have another side of its bridge".into(),
+            });
+        }
+        let others = self.sides.iter().map(|side| &side.of);
+        for other in others.filter(|other| !std::ptr::eq(&raw const ***other, of)) {
+            other.tell_ahead_from_now_on();
+        }
+        Ok(())
+    }
+
+    /// Signals `value` on the sides that other processes have, because what this process reports must
+    /// hold there even if this process dies. Does so only while all sides are at the same value.
+    /// Otherwise [`Sides::carry`] fails the bridge.
+    fn carry_ahead(self: Arc<Self>, from: &Shared, value: u64) {
+        for to in &self.sides {
+            if !to.of.is_published() || std::ptr::eq(&raw const *to.of, from) {
+                continue;
+            }
+            let in_step = || {
+                // Otherwise it has gone on by itself, and the bridge fails.
+                to.of.reached() == from.reached().max(to.ahead())
+            };
+            if to.of.reached() < value {
+                let note = || to.ahead.store(value, Ordering::SeqCst);
+                to.of.signal_ahead(value, in_step, note);
+            }
+        }
     }
 }
 
@@ -193,45 +231,6 @@ impl Sides {
             }
         }
         Ok(value)
-    }
-
-    /// Makes `of` the side that other processes have: the other sides tell it of each value first.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if they have another side. Each of the two would have to be told first.
-    pub(crate) fn publish(&self, of: &Shared) -> Result<()> {
-        let (id, order) = (of.object.id(), Ordering::SeqCst);
-        let published = self.published.compare_exchange(0, id, order, order);
-        if published.is_err_and(|other| other != id) {
-            return Err(Error::Unsupported {
-                object: of.object.clone(),
-                asked: "be published".into(),
-                reason: "other processes have another side of its bridge".into(),
-            });
-        }
-        let others = self.sides.iter().map(|side| &side.of);
-        for other in others.filter(|other| !std::ptr::eq(&raw const ***other, of)) {
-            other.tell_ahead_from_now_on();
-        }
-        Ok(())
-    }
-
-    /// Signals `value`, which the side `from` is about to show, on the sides that other processes have: what this process reports has to
-    /// count there, whatever becomes of this process. Only while the sides have not gone on without each other, which [`Sides::carry`] tells.
-    pub(crate) fn carry_ahead(&self, from: &Shared, value: u64) {
-        for to in &self.sides {
-            if !to.of.is_published() || std::ptr::eq(&raw const *to.of, from) {
-                continue;
-            }
-            let in_step = || {
-                // Otherwise it has gone on by itself, and the bridge fails.
-                to.of.reached() == from.reached().max(to.ahead())
-            };
-            if to.of.reached() < value {
-                let note = || to.ahead.store(value, Ordering::SeqCst);
-                to.of.signal_ahead(value, in_step, note);
-            }
-        }
     }
 
     /// Registers with each side for what comes there next above `at`, if anything may.
@@ -352,9 +351,10 @@ impl Timeline {
             orphaned: AtomicBool::new(false),
         });
         for side in &sides.sides {
-            side.of.join(&sides);
+            let bridge: Weak<dyn Bridge> = Arc::<Sides>::downgrade(&sides);
+            side.of.join(bridge);
         }
-        let joined = Arc::new(Joined(sides.clone()));
+        let joined: Arc<dyn timeline::Joined> = Arc::new(Joined(sides.clone()));
         let made: Vec<_> = made.into_iter().map(|line| line.joined(&joined)).collect();
         for (at, side) in made.iter().enumerate() {
             prepare(at, side)?;

@@ -7,12 +7,12 @@ use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, Failure, Result};
 use crate::base::run::Wake;
+use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::memory::counter::Counter;
 use crate::timeline::Timeline;
 use crate::timeline::point::{KeptPoint, Point, Signal};
 use crate::timeline::state::{Shared, Survivors, Tell};
-use crate::timeline::waiters::Stage;
 
 /// What a page is to a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

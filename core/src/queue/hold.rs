@@ -13,6 +13,7 @@ use super::send::Handed;
 use super::{Lane, fail_all};
 use crate::base::error::Failure;
 use crate::base::run::{ForOthers, LettingGo, Wake, quietly};
+use crate::base::stage::Stage;
 use crate::base::sync::{MutexGuard, ThreadId, this_thread};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::keep::Keep;
@@ -21,7 +22,6 @@ use crate::held::{Holder, Lists, OwnedClaim, Parts, Place, Turn};
 use crate::port::Port;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Registered, Shared, Standing};
-use crate::timeline::waiters::Stage;
 
 pub(super) struct State<E: Enqueue> {
     /// The number of the last submission accepted.

@@ -2,9 +2,9 @@
 
 use super::Lane;
 use super::hold::Taken;
+use crate::base::blockers::Blockers;
 use crate::base::error::{Error, Result};
 use crate::driver::enqueue::Enqueue;
-use crate::held::blockers::Blockers;
 use crate::held::{Lists, Place, Turn};
 
 /// One for the submission while it is held, and one for each signal that the host will make for it: such a

@@ -7,12 +7,12 @@ use super::Lane;
 use super::hold::Taken;
 use crate::base::error::{Error, Result};
 use crate::base::run::{Wake, is_put_off};
+use crate::base::stage::Stage;
 use crate::base::sync::Instant;
 use crate::driver::enqueue::Enqueue;
 use crate::held::Place;
 use crate::timeline::point::Point;
 use crate::timeline::state::{Interval, Shared, Standing};
-use crate::timeline::waiters::Stage;
 
 /// Makes a signal from the host once a queue that has no port for it has done its work.
 pub(super) struct Relay {

@@ -13,12 +13,12 @@ use super::send::Handed;
 use super::{Lane, Submitted, withdraw_all};
 use crate::base::error::{Error, Result};
 use crate::base::run::PutOff;
+use crate::base::stage::Stage;
 use crate::base::sync::{ThreadId, this_thread};
 use crate::driver::enqueue::{Batch, Enqueue, Written};
 use crate::driver::keep::Keep;
 use crate::timeline::point::{NativePoint, Point, Signal};
 use crate::timeline::state::{Interval, Shared};
-use crate::timeline::waiters::Stage;
 
 /// So many waits, and so many signals, need no allocation.
 const INLINE: usize = 8;

@@ -1,13 +1,11 @@
 //! Submissions that the application makes itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 #[cfg(doc)]
-use crate::Error;
+use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::timeline::state::{Interval, Shared};
-use crate::timeline::waiters::Stage;
 
 /// The right to signal one value by a submission that the application makes itself.
 ///
@@ -36,6 +34,11 @@ impl Claim {
         }
     }
 
+    /// The timeline.
+    pub(crate) const fn of(&self) -> &Arc<Shared> {
+        &self.of
+    }
+
     /// The value that the application's submission signals.
     #[must_use]
     pub const fn value(&self) -> u64 {
@@ -47,14 +50,6 @@ impl Claim {
     #[must_use]
     pub const fn predecessor(&self) -> u64 {
         self.interval.above
-    }
-
-    /// Blocks until the predecessor is pending, so that the submission may go to the driver.
-    ///
-    /// # Errors
-    /// [`Error::TimedOut`], or the timeline's failure.
-    pub fn wait_ready(&self, timeout: Duration) -> Result<()> {
-        crate::wait::wait_stage(&self.of, self.interval.above, Stage::Pending, timeout)
     }
 
     /// Tells the engine that the submission is with the driver: the value is now pending, and what

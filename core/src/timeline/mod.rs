@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod claim;
 pub(crate) mod point;
+pub(crate) mod recent_waits;
 pub(crate) mod state;
 pub(crate) mod times;
 pub(crate) mod waiters;
@@ -15,7 +16,6 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
-use crate::link::bridge::Joined;
 use crate::port::{ByEngine, Port, Watch};
 use crate::timeline::claim::Claim;
 use crate::timeline::point::{Point, Signal};
@@ -34,8 +34,14 @@ pub struct Timeline(Arc<Owner>);
 
 struct Owner {
     of: Arc<Shared>,
-    /// Where it is one side of a bridge, which closes as one.
-    joined: Option<Arc<Joined>>,
+    /// If it is a side of a bridge: the right to signal of all sides, which close together.
+    joined: Option<Arc<dyn Joined>>,
+}
+
+/// The right to signal of all sides of a bridge.
+pub(crate) trait Joined: Send + Sync {
+    /// The names of all sides.
+    fn objects(&self) -> Vec<&Object>;
 }
 
 impl Drop for Owner {
@@ -204,7 +210,7 @@ impl Timeline {
     }
 
     /// The same timeline as one side of a bridge. There must be no other handle of it: one would close the side by itself.
-    pub(crate) fn joined(self, joined: &Arc<Joined>) -> Self {
+    pub(crate) fn joined(self, joined: &Arc<dyn Joined>) -> Self {
         let of = self.0.of.clone();
         if let Some(mut owner) = Arc::into_inner(self.0) {
             // It is not the last handle that goes here.

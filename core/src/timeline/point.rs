@@ -2,17 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
-use crate::held::blockers::Blockers;
+use crate::base::stage::Stage;
 use crate::port::Port;
 use crate::timeline::state::{Shared, Standing};
-use crate::timeline::waiters::Stage;
-use crate::wait::{WaitMode, wait_longer, wait_stage};
 
 /// A value of a timeline to wait for, by a host thread or a submission. Borrowed, small and `Copy`.
 #[must_use = "a point does nothing until it is waited for"]
@@ -59,44 +56,6 @@ impl<'t> Point<'t> {
             .map(|s| matches!(s, Standing::Reached))
     }
 
-    /// Blocks this thread until the value is reached: spins briefly, then parks.
-    ///
-    /// `timeout` of zero polls ([`Point::is_reached`] does so for less); a long one saturates. Never returns early.
-    /// Like that it may run what a new value releases.
-    ///
-    /// # Errors
-    /// [`Error::TimedOut`] (nothing has changed then), [`Error::Failed`] or [`Error::Cancelled`];
-    /// [`Error::ValueOutOfRange`] if no device can tell the value from others.
-    pub fn wait(self, timeout: Duration) -> Result<()> {
-        self.wait_with(WaitMode::Adaptive, timeout)
-    }
-
-    /// As [`Point::wait`], with the way to wait chosen by the caller.
-    ///
-    /// # Errors
-    /// As [`Point::wait`].
-    #[inline]
-    pub fn wait_with(self, mode: WaitMode, timeout: Duration) -> Result<()> {
-        match self.of {
-            // The first look comes before everything else that a wait needs: often it finds that.
-            Some(of) if of.reached() < self.value => match of.look_for(self.value) {
-                Some(true) => Ok(()),
-                looked => wait_longer(self, looked.is_some(), mode, timeout),
-            },
-            _ => Ok(()),
-        }
-    }
-
-    /// Blocks until the value is pending: its signal, and everything before it, is with the driver and needs no
-    /// more host action. An engine asks this before it presents or submits by itself.
-    ///
-    /// # Errors
-    /// As [`Point::wait`].
-    pub fn wait_pending(self, timeout: Duration) -> Result<()> {
-        let Some(of) = self.of else { return Ok(()) };
-        wait_stage(of, self.value, Stage::Pending, timeout)
-    }
-
     /// True once the value is pending or reached; of what is signalled beyond the engine only the latter shows.
     /// Never blocks, but see [`Point::is_reached`].
     ///
@@ -107,18 +66,6 @@ impl<'t> Point<'t> {
         of.refresh_for(Stage::Pending, self.value);
         let standing = of.standing(self.value).into_result(of, self.value)?;
         Ok(matches!(standing, Standing::Reached | Standing::Pending))
-    }
-
-    /// What is to signal the value, and what that waits for itself: empty once it is reached.
-    ///
-    /// A snapshot, for diagnosis: it takes locks and allocates. It asks drivers how far they are, and may
-    /// release held submissions as [`Point::is_reached`] does.
-    #[must_use]
-    pub fn blockers(self) -> Blockers {
-        self.of.map_or_else(Blockers::default, |of| {
-            of.refresh_to(self.value);
-            crate::held::blockers::blockers(std::iter::once((of, self.value)))
-        })
     }
 
     /// An owned copy, for keeping beyond the timeline's borrow.

@@ -14,11 +14,11 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
 use crate::base::run::Wake;
+use crate::base::stage::Stage;
 use crate::base::sync::Mutex;
 use crate::timeline::point::KeptPoints;
 use crate::timeline::point::{KeptPoint, Point};
 use crate::timeline::state::Registered;
-use crate::timeline::waiters::Stage;
 use crate::wait::{Quantity, decide, refresh_all};
 
 /// Completes once every one of its points is reached, or pending if it came from [`Point::pending`]; with an

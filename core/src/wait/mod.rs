@@ -2,6 +2,7 @@
 
 pub mod future;
 pub(crate) mod notify;
+mod point;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,14 +10,15 @@ use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 use crate::base::run::{Wake, is_put_off};
+use crate::base::stage::Stage;
 use crate::base::sync::{
     AtomicBool, CAN_SPIN, Instant, Mutex, Ordering, Thread, current, park, park_timeout, per_thread,
 };
 use crate::port::Watch;
 use crate::port::watch::{Lead, on_watcher_thread};
 use crate::timeline::point::Point;
+use crate::timeline::recent_waits::RecentWaits;
 use crate::timeline::state::{Registered, Shared};
-use crate::timeline::waiters::Stage;
 
 /// How a thread waits. What CUDA fixes when an event is made is chosen here per wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,9 +41,6 @@ impl WaitMode {
 
 const SPIN: Duration = WaitMode::SPIN;
 
-/// Where waits have lasted longer than this of late, polling first would hardly ever save the parking.
-const LONG: Duration = Duration::from_micros(300);
-
 /// How often a thread that polls looks for each time that it looks at the clock, which costs more than a look that asks no
 /// driver.
 const LOOKS: u32 = 12;
@@ -51,43 +50,6 @@ const ASKS: u32 = 4;
 
 /// How often a waiting thread looks for itself where no watcher can wake it: it is one, or there is none.
 const OWN_LOOK: Duration = Duration::from_micros(200);
-
-/// How long waits for a timeline that had to park have lasted of late, in nanoseconds; 0 if there was none.
-/// A hint, and no part of a model.
-#[derive(Debug, Default)]
-pub(crate) struct Usual(std::sync::atomic::AtomicU64);
-
-impl Usual {
-    /// For how long the next one polls.
-    fn spins(&self) -> Duration {
-        if Duration::from_nanos(self.0.load(Ordering::Relaxed)) > LONG {
-            Duration::ZERO
-        } else {
-            SPIN
-        }
-    }
-
-    /// Takes one into account that was given up: it would have lasted longer.
-    fn at_least(&self, lasted: Duration) {
-        if lasted > Duration::from_nanos(self.0.load(Ordering::Relaxed)) {
-            self.learn(lasted);
-        }
-    }
-
-    /// Takes one more into account: a longer one by a quarter, a shorter one by half; of very long ones not all, so that
-    /// they are forgotten as soon. Of two at once one may be lost.
-    fn learn(&self, lasted: Duration) {
-        let lasted = lasted.min(8 * LONG);
-        let before = self.0.load(Ordering::Relaxed);
-        let lasted = u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX);
-        let after = if lasted > before {
-            before + (lasted - before) / 4
-        } else {
-            before.midpoint(lasted)
-        };
-        self.0.store(after, Ordering::Relaxed);
-    }
-}
 
 /// How many of a list of points must be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +178,7 @@ fn wait_from(
         timeout,
         mode,
         quantity,
-        usual: single.map(|(of, _)| &of.usual),
+        recent: single.map(|(of, _)| &of.recent_waits),
     };
     let tend = || {
         for of in points.iter().filter_map(|point| point.of) {
@@ -245,7 +207,7 @@ pub(crate) fn wait_pending_or(
         mode: WaitMode::Adaptive,
         // One of two things, and only the first takes the registration out.
         quantity: Quantity::Any,
-        usual: None,
+        recent: None,
     };
     let look = || {
         refresh_all(points, stage)?;
@@ -371,7 +333,7 @@ struct How<'w> {
     mode: WaitMode,
     quantity: Quantity,
     /// Of the timeline, if it is for one alone.
-    usual: Option<&'w Usual>,
+    recent: Option<&'w RecentWaits>,
 }
 
 /// Spins, then parks, until `look` has an answer or the time is over (`None`). While it spins it looks only where
@@ -390,7 +352,7 @@ fn wait_until<'p, T>(
         timeout,
         mode,
         quantity,
-        usual,
+        recent,
     } = how;
     let start = Instant::now();
     // No deadline at all where the sum overflows: further away than any clock goes.
@@ -401,7 +363,8 @@ fn wait_until<'p, T>(
         WaitMode::Spin => Duration::MAX,
         WaitMode::Block => Duration::ZERO,
         WaitMode::SpinFor(time) => time,
-        WaitMode::Adaptive => usual.map_or(SPIN, Usual::spins),
+        WaitMode::Adaptive if recent.is_some_and(RecentWaits::are_long) => Duration::ZERO,
+        WaitMode::Adaptive => SPIN,
     };
     if !spin.is_zero() && CAN_SPIN {
         loop {
@@ -415,7 +378,7 @@ fn wait_until<'p, T>(
             if spun > SPIN {
                 tend();
             }
-            let mut asks = if usual.is_some() { ASKS } else { 1 };
+            let mut asks = if recent.is_some() { ASKS } else { 1 };
             for _ in 0..LOOKS {
                 // First, as to begin, to read the clock and to pause all take as long as another thread to answer.
                 if is_worth_a_look() {
@@ -443,9 +406,9 @@ fn wait_until<'p, T>(
     let (mut alone, mut lead) = register(&waker, &mut registered);
     loop {
         if let Some(answer) = look()? {
-            if let Some(usual) = usual {
+            if let Some(recent) = recent {
                 // The clock has just been read, and reading it once more would be a part of being woken.
-                usual.learn(now.duration_since(start));
+                recent.learn(now.duration_since(start));
             }
             if let Quantity::All = quantity {
                 // Whoever brought the last of them takes the registrations out, too.
@@ -454,8 +417,8 @@ fn wait_until<'p, T>(
             return Ok(Some(answer));
         }
         if over(now) {
-            if let Some(usual) = usual {
-                usual.at_least(now.duration_since(start));
+            if let Some(recent) = recent {
+                recent.at_least(now.duration_since(start));
             }
             return Ok(None);
         }
@@ -558,42 +521,5 @@ impl Wake for Parker {
 
     fn is_prompt(&self) -> bool {
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_that_last_long_are_not_begun_by_polling() {
-        let usual = Usual::default();
-        assert_eq!(usual.spins(), SPIN);
-        let (long, short) = (Duration::from_millis(3), Duration::from_micros(60));
-        usual.learn(long);
-        assert_eq!(usual.spins(), Duration::ZERO);
-        // A timeline that has become quick again is noticed within a few waits, and one slow wait is forgiven.
-        let again = (1..10).find(|_| {
-            usual.learn(short);
-            usual.spins() == SPIN
-        });
-        assert!(again.is_some_and(|count| count <= 3), "{again:?}");
-        for _ in 0..10 {
-            usual.learn(short);
-        }
-        usual.learn(Duration::from_micros(900));
-        assert_eq!(usual.spins(), SPIN);
-        usual.learn(Duration::MAX);
-        assert_eq!(usual.spins(), Duration::ZERO);
-        let forgotten = (1..10).find(|_| {
-            usual.learn(short);
-            usual.spins() == SPIN
-        });
-        assert!(forgotten.is_some_and(|count| count <= 3), "{forgotten:?}");
-        // One that was given up early says nothing; one that was given up late does.
-        usual.at_least(short);
-        assert_eq!(usual.spins(), SPIN);
-        (0..9).for_each(|_| usual.at_least(Duration::from_millis(1)));
-        assert_eq!(usual.spins(), Duration::ZERO);
     }
 }

@@ -10,9 +10,10 @@ use rustix::fs::FileType;
 use crate::base::error::{Error, Object, Result};
 use crate::base::handle::Rejected;
 use crate::base::run::Wake;
+use crate::base::stage::Stage;
 use crate::timeline::point::Point;
 use crate::timeline::state::Shared;
-use crate::timeline::waiters::{Stage, Ticket};
+use crate::timeline::waiters::Ticket;
 
 impl Point<'_> {
     /// Adds 1 to `eventfd` once the point is reached, or never will be: then ask the point

@@ -4,9 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 
 use super::{HandleKind, Origin, Rejected};
-use crate::api::Device as _;
 use crate::base::error::{Error, Object};
-use crate::host;
 
 /// A handle of Windows that carries a semaphore, of the kind that its type says.
 ///
@@ -51,16 +49,6 @@ impl HandleKind {
     #[must_use]
     pub fn no_platform(self) -> Option<String> {
         self.is_of_windows().then(reason)
-    }
-}
-
-impl host::Device {
-    /// Refuses a handle of Windows, whatever it holds: worker threads wait for no driver's handles, and on this platform nobody knows these.
-    ///
-    /// # Errors
-    /// Always: the handle, and [`Error::Unsupported`] with the reason.
-    pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
-        handle.refuse(self.object())
     }
 }
 

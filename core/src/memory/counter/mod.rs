@@ -8,7 +8,10 @@
 //! Nothing that stands in a page is believed: another process may write anything there at any time.
 
 mod bell;
+mod fd;
 mod page;
+
+pub use fd::CounterFd;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -21,7 +24,6 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::base::error::{Error, Object, Result};
-use crate::base::handle::CounterFd;
 use crate::memory::{Mapping, Sealed, make};
 use page::{Cause, Loss, Page, Standing};
 

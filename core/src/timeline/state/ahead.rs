@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use super::{Shared, Standing};
 use crate::base::error::Result;
 use crate::base::run::Wake;
+use crate::base::stage::Stage;
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
-use crate::timeline::waiters::Stage;
 
 /// Tells other processes of a timeline.
 pub(crate) trait Tell: Wake {

@@ -7,9 +7,10 @@ use smallvec::SmallVec;
 
 use super::{Shared, Standing, State};
 use crate::base::run::Wake;
+use crate::base::stage::Stage;
 use crate::base::sync::Ordering;
 use crate::timeline::point::KeptPoint;
-use crate::timeline::waiters::{Stage, Ticket, Woken};
+use crate::timeline::waiters::{Ticket, Woken};
 
 /// Registrations of one who waits. They are taken back on drop, however the wait ends: that takes timelines' locks,
 /// so never under another lock.

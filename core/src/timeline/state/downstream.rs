@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::Shared;
 use crate::base::error::Failure;
 use crate::base::run::Wake;
+use crate::base::stage::Stage;
 use crate::base::sync::{Mutex, Ordering};
-use crate::timeline::waiters::Stage;
 
 /// What submissions that are with a driver signal once one timeline, for which they wait, has come far enough.
 #[derive(Default)]

@@ -16,16 +16,16 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::base::error::{Error, Failure, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::run::{Wake, wake_all};
+use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::held::Line;
 use crate::host::{CounterPort, HostPort};
-use crate::link::bridge::Sides;
 use crate::port::{Port, Watch};
 use crate::timeline::Attachment;
+use crate::timeline::recent_waits::RecentWaits;
 use crate::timeline::times::Times;
-use crate::timeline::waiters::{Stage, Ticket, Waiters, Woken};
+use crate::timeline::waiters::{Ticket, Waiters, Woken};
 use crate::trace::Slot;
-use crate::wait::Usual;
 
 use ahead::Owed;
 pub(crate) use ahead::Tell;
@@ -119,6 +119,18 @@ struct Locked {
     held_waits: AtomicU64,
 }
 
+/// A bridge, as its sides use it. [`Wake::wake`] tells it that fewer values can still come.
+pub(crate) trait Bridge: Wake {
+    /// Notes that other processes have `side`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if another side is published.
+    fn publish(&self, side: &Shared) -> Result<()>;
+
+    /// Carries to the sides that other processes have that `side` is about to show `value`.
+    fn carry_ahead(self: Arc<Self>, side: &Shared, value: u64);
+}
+
 /// What one device has of it: its [`Attachment`].
 struct Part {
     device: DeviceId,
@@ -154,13 +166,13 @@ pub(crate) struct Shared {
     /// What another process's timeline needs here: then this one's handles close nothing.
     followed: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// How long host waits for it have lasted of late, where they had to park.
-    pub(crate) usual: Usual,
+    pub(crate) recent_waits: RecentWaits,
     /// Its part of the graph of held submissions.
     pub(crate) line: Line,
     /// The trace that is told of the host's signals.
     pub(crate) trace: Slot,
     /// The bridge that it is a side of, once that is made and before anybody else has it.
-    bridge: OnceLock<Weak<Sides>>,
+    bridge: OnceLock<Weak<dyn Bridge>>,
     /// Tells other processes of it, where they have it.
     publisher: OnceLock<Arc<dyn Tell>>,
     /// True if other processes are told of a value before it shows here: see `ahead`. Never modelled, as nearly all look at it and it is set
@@ -234,7 +246,7 @@ impl Shared {
                 promoted_as: AtomicU64::new(0),
                 promoted_by: AtomicU64::new(0),
             },
-            usual: Usual::default(),
+            recent_waits: RecentWaits::default(),
             line: Line::default(),
             trace: Slot::default(),
             bridge: OnceLock::new(),
@@ -387,8 +399,8 @@ impl Shared {
     }
 
     /// Makes it a side of a bridge.
-    pub(crate) fn join(&self, sides: &Arc<Sides>) {
-        let _ = self.bridge.set(Arc::downgrade(sides));
+    pub(crate) fn join(&self, bridge: Weak<dyn Bridge>) {
+        let _ = self.bridge.set(bridge);
     }
 
     /// There is no port but one of the host's, behind which there is nothing.

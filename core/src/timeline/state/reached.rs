@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::{Part, Shared, State, Survivors};
 use crate::base::error::{Error, Result};
 use crate::base::run::{PutOff, wake_all};
+use crate::base::stage::Stage;
 use crate::base::sync::{MutexGuard, Ordering};
-use crate::timeline::waiters::{Stage, Ticket, Woken};
+use crate::timeline::waiters::{Ticket, Woken};
 
 impl Shared {
     /// Asks the home port for the value, unless nothing can have changed. Returns the value reached.

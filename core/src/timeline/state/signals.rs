@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::{Interval, Shared, State, promotion};
 use crate::base::error::{Error, Object, Result};
 use crate::base::run::{PutOff, Wake, wake_all};
+use crate::base::stage::Stage;
 use crate::base::sync::Ordering;
 use crate::port::ByEngine;
-use crate::timeline::waiters::Stage;
 use crate::wait::wait_stage;
 
 /// The longest wait for memory behind a value that a counter shows. It takes a device microseconds.
@@ -137,8 +137,8 @@ impl Shared {
 
     /// Its bridge may have waited for nothing but this claim to close.
     fn tell_bridge(&self) {
-        let sides = self.bridge.get().and_then(Weak::upgrade);
-        wake_all(sides.map(|sides| sides as Arc<dyn Wake>));
+        let bridge = self.bridge.get().and_then(Weak::upgrade);
+        wake_all(bridge.map(|bridge| bridge as Arc<dyn Wake>));
     }
 
     /// A host signal: checked, made through the home port, then known to be reached.
@@ -181,7 +181,7 @@ impl Shared {
 
     /// Signals from the host what another side of a bridge is about to show, if the two are `in_step`. `claimed` is called once nothing else can be signalled before it.
     ///
-    /// Where this signal is refused nothing has changed, and [`Sides::carry`](crate::link::bridge::Sides::carry) finds out why.
+    /// Where this signal is refused nothing has changed, and the bridge finds out why.
     pub(crate) fn signal_ahead(
         &self,
         value: u64,
