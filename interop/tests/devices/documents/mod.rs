@@ -4,7 +4,9 @@
 #![allow(unsafe_code, reason = "submits as an application does")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+use std::fs;
 use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::scope;
 use std::time::{Duration, Instant};
@@ -87,6 +89,46 @@ fn what_the_documents_show_is_what_is_run() {
         include_str!("../../../../docs/write-a-backend.md"),
     ] {
         assert_eq!(blocks(other), Vec::<&str>::new());
+    }
+}
+
+/// The architecture page stays one page, and names only files that exist. The index of decisions lists
+/// each of them.
+#[test]
+fn the_architecture_page_is_short_and_its_paths_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = include_str!("../../../../ARCHITECTURE.md");
+    let length = page.chars().count();
+    assert!(length <= 8000, "{length} characters");
+    let decisions = root.join("docs/decisions");
+    let index = fs::read_to_string(decisions.join("README.md")).unwrap();
+    let mut texts = vec![page.to_owned()];
+    for entry in fs::read_dir(&decisions).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let listed = name == "README.md" || index.contains(&format!("]({name})"));
+        assert!(listed, "{name} is not in the index");
+        texts.push(fs::read_to_string(&path).unwrap());
+    }
+    let crates = [
+        "core/",
+        "backend-",
+        "interop/",
+        "tests/",
+        "bench/",
+        "cli/",
+        "software/",
+    ];
+    let quoted = texts
+        .iter()
+        .flat_map(|text| text.split('`').skip(1).step_by(2));
+    let paths: Vec<_> = quoted
+        .filter(|path| crates.iter().any(|begin| path.starts_with(begin)))
+        .filter(|path| path.ends_with(".rs") || path.ends_with('/'))
+        .collect();
+    assert!(paths.len() > 30, "{paths:?}");
+    for path in paths {
+        assert!(root.join(path).exists(), "{path} does not exist");
     }
 }
 
