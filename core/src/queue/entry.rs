@@ -55,6 +55,9 @@ pub(super) trait Work<E: Enqueue>: Send {
     /// Moves it into the row of what is held. To be used at once: see [`State::in_row`].
     fn put_in_row(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>>;
 
+    /// Drops what has not been recorded.
+    fn discard(&mut self) {}
+
     /// If this only stands for work: where that is.
     fn apart(&self) -> Option<Apart> {
         None
@@ -74,6 +77,10 @@ where
 
     fn put_in_row(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>> {
         state.in_row(self.take())
+    }
+
+    fn discard(&mut self) {
+        *self = None;
     }
 }
 

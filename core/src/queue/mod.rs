@@ -230,10 +230,10 @@ impl<E: Enqueue> Lane<E> {
             fence,
         };
         let submitted = if self.followed_by.is_taken() {
-            self.submit_traced(&[], write.kept(), &[])?
+            self.submit_traced(&[], Box::new(write.kept()), &[])?
         } else {
             let submitted = self.submit_work(&[], &mut write, &[], true);
-            submitted.map_err(out_of)?
+            submitted.map_err(|error| *error)?
         };
         fence.mark(submitted.end, Some(stamp as Arc<dyn Stamp>));
         Ok(())
@@ -256,10 +256,10 @@ impl<E: Enqueue> Lane<E> {
     fn record_untimed(self: &Arc<Self>) -> Result<Submitted<'_>> {
         let nothing = |_: &mut E::Recorder<'_>| Ok(());
         if self.followed_by.is_taken() {
-            return self.submit_traced(&[], nothing, &[]);
+            return self.submit_traced(&[], Box::new(nothing), &[]);
         }
         self.submit_work(&[], &mut Some(nothing), &[], true)
-            .map_err(out_of)
+            .map_err(|error| *error)
     }
 
     /// Records `fence` with something of the backend's own instead of a position: `make` is called if the
@@ -292,7 +292,7 @@ impl<E: Enqueue> Lane<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         if self.followed_by.is_taken() {
-            return self.submit_traced(waits, work, signals);
+            return self.submit_traced(waits, Box::new(work), signals);
         }
         self.submit_untraced(waits, work, signals)
     }
@@ -308,14 +308,8 @@ impl<E: Enqueue> Lane<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let mut work = Some(work);
-        match self.submit_work(waits, &mut work, signals, false) {
-            Ok(submitted) => Ok(submitted),
-            Err(error) => {
-                // Refused before it was called, perhaps. What it captures is the application's, and may panic.
-                quietly(|| drop(work));
-                Err(out_of(error))
-            }
-        }
+        let submitted = self.submit_work(waits, &mut work, signals, false);
+        submitted.map_err(|error| refused(&mut work, error))
     }
 
     /// The long way, and as [`Lane::submit_work`] tells errors.
@@ -723,11 +717,13 @@ impl<E: Enqueue> Wake for Left<E> {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Out of its box: apart, as mostly there is none, and this is in every call of an application's.
+/// Drops the work of a refused submission, if it was not called. What it captures is the
+/// application's, and may panic.
 #[cold]
 #[inline(never)]
 #[expect(clippy::boxed_local, reason = "it comes in one")]
-fn out_of(error: Box<Error>) -> Error {
+fn refused<E: Enqueue>(work: &mut dyn Work<E>, error: Box<Error>) -> Error {
+    quietly(|| work.discard());
     *error
 }
 

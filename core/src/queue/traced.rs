@@ -11,6 +11,11 @@ use crate::port::Stamp;
 use crate::timeline::point::{Point, Signal};
 use crate::trace::{self, Follower, Trace};
 
+/// Work of any kind.
+pub(super) type BoxedWork<E> = Box<
+    dyn for<'r, 'a> FnOnce(&'r mut <E as Enqueue>::Recorder<'a>) -> Result<()> + Send + 'static,
+>;
+
 impl<E: Enqueue> Lane<E> {
     /// See [`Queue::trace`](crate::backend::Queue::trace); `device` is the queue's.
     ///
@@ -37,16 +42,15 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// As [`Lane::submit`], with the times of the device around the work, and those of the host written down.
+    ///
+    /// Takes the work in a box, so that this is compiled once for a backend and not once for each closure.
     #[cold]
-    pub(super) fn submit_traced<'q, W>(
+    pub(super) fn submit_traced<'q>(
         self: &'q Arc<Self>,
         waits: &[Point<'_>],
-        work: W,
+        work: BoxedWork<E>,
         signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
-    {
+    ) -> Result<Submitted<'q>> {
         let Some(follower) = self.followed_by.by() else {
             return self.submit_untraced(waits, work, signals);
         };

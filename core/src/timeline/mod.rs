@@ -76,7 +76,11 @@ impl Timeline {
                 largest: u64::MAX - 1,
             });
         }
-        let attachments = attach(initial)?;
+        Self::over(object, initial, attach(initial)?)
+    }
+
+    /// As [`Timeline::new`]. Apart, so that it is compiled once and not for each closure.
+    fn over(object: Object, initial: u64, attachments: Attachments) -> Result<Self> {
         // The highest value that an imported port shows.
         let mut signalled = initial;
         for (place, attachment) in attachments.iter().enumerate() {
