@@ -12,9 +12,10 @@ use crate::base::info::{DeviceId, Info, QueueKind};
 use crate::base::timing::Timing;
 use crate::clock::Clock;
 use crate::fence::Fence;
+use crate::port::attachment::Attachment;
 use crate::queue::{Held, Submitted};
+use crate::timeline::Timeline;
 use crate::timeline::point::{Point, Signal};
-use crate::timeline::{Attachment, Timeline};
 use crate::trace::Trace;
 
 /// One backend's execution context: a CUDA context, a `VkDevice`, the host's worker threads.

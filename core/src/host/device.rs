@@ -11,6 +11,7 @@ use crate::host::port::HostPort;
 use crate::host::queue::Queue;
 use crate::host::shared::Bells;
 use crate::memory::counter::unavailable;
+use crate::port::attachment::Nature;
 use crate::{
     BackendKind, Capabilities, DeviceId, HandleKind, Info, Object, QueueFamily, QueueKind,
     Rejected, Result, WindowsHandle,
@@ -153,7 +154,9 @@ impl backend::Device for Device {
 
     fn port(&self, initial: u64) -> Result<Attachment> {
         let largest = self.0.info.capabilities.max_value_difference;
-        Ok(Attachment::new(self.0.id, initial, HostPort).with_max_value_difference(largest))
+        Ok(Attachment::new(self.0.id, initial, HostPort)
+            .of_nature(Nature::Value)
+            .with_max_value_difference(largest))
     }
 
     fn queue(&self, _kind: QueueKind, label: &str) -> Result<Queue> {

@@ -12,6 +12,5 @@ mod tasks;
 mod timing;
 
 pub use device::Device;
-pub(crate) use port::HostPort;
 pub use queue::{Queue, Recorder};
 pub use shared::{CounterPort, Exporter};

@@ -253,7 +253,7 @@ fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
         }
     }
     let _end = End(tasks);
-    crate::wait::prepare_thread();
+    crate::port::parker::prepare_thread();
     let mut lot = Lot::default();
     // How the present submission goes, and what it has waited for last.
     let mut done = Ok(());

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::backend::{Attachment, ByEngine, Counter, Device as _, Port, Watch, Watcher};
 use crate::host::Device;
 use crate::memory::counter::Sleeper;
+use crate::port::attachment::Nature;
 use crate::{CounterFd, Error, HandleKind, Rejected, Result};
 
 /// Makes handles of an exportable timeline, as many as there are importers.
@@ -110,6 +111,7 @@ impl Device {
 
     fn attach(&self, attachment: Attachment) -> Attachment {
         attachment
+            .of_nature(Nature::Page)
             .watched_by(self.bells())
             .with_max_value_difference(self.info().capabilities.max_value_difference)
     }

@@ -8,8 +8,9 @@ use crate::base::error::{Error, Failure, Object, Result};
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::port::attachment::{Attachment, Attachments};
 use crate::timeline::state::{Bridge, Closing, Interval, Shared};
-use crate::timeline::{self, Attachment, Attachments, Timeline};
+use crate::timeline::{self, Timeline};
 
 /// The timelines on both sides of a bridge, or on all.
 ///

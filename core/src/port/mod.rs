@@ -1,5 +1,7 @@
 //! What a timeline needs from a device: a port, the thread that watches for its signals, and times.
 
+pub(crate) mod attachment;
+pub(crate) mod parker;
 pub(crate) mod watch;
 
 use std::any::Any;

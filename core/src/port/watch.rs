@@ -263,7 +263,7 @@ impl Drop for Watcher {
 
 impl Inner {
     fn run(&self) {
-        crate::wait::prepare_thread();
+        crate::port::parker::prepare_thread();
         WATCHING.with(|watching| watching.set(true));
         let mut watched: Vec<Arc<Shared>> = Vec::new();
         let mut targets = Vec::new();

@@ -3,18 +3,16 @@
 pub mod future;
 pub(crate) mod notify;
 mod point;
+mod signal;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 use crate::base::run::{Wake, is_put_off};
 use crate::base::stage::Stage;
-use crate::base::sync::{
-    AtomicBool, CAN_SPIN, Instant, Mutex, Ordering, Thread, current, park, park_timeout, per_thread,
-};
-use crate::port::Watch;
+use crate::base::sync::{CAN_SPIN, Instant};
+use crate::port::parker::Parker;
 use crate::port::watch::{Lead, on_watcher_thread};
 use crate::timeline::point::Point;
 use crate::timeline::recent_waits::RecentWaits;
@@ -401,7 +399,7 @@ fn wait_until<'p, T>(
 
     let parker = Parker::current();
     let mut registered = Registered::default();
-    parker.woken.store(false, Ordering::Relaxed);
+    parker.begin();
     let waker: Arc<dyn Wake> = parker.clone();
     let (mut alone, mut lead) = register(&waker, &mut registered);
     loop {
@@ -439,87 +437,5 @@ fn wait_until<'p, T>(
         }
         parker.park(left);
         now = Instant::now();
-    }
-}
-
-/// Allocates what this thread needs to wait, to wake others, and to send what they have held. Called by each thread of the
-/// engine when it starts, because the first of these may come long after set-up (H1).
-pub(crate) fn prepare_thread() {
-    drop(Parker::current());
-    crate::base::once::prepare_thread();
-    crate::base::run::prepare_thread();
-}
-
-/// A thread that can be woken by a timeline. One per thread, made on its first parking wait at the latest.
-struct Parker {
-    thread: Thread,
-    woken: AtomicBool,
-    /// The device that it watches itself, at present, in place of being parked.
-    watches: Mutex<Option<Arc<dyn Watch>>>,
-}
-
-impl Parker {
-    fn current() -> Arc<Self> {
-        per_thread! { static PARKER: RefCell<Option<Arc<Parker>>> = RefCell::new(None) }
-        let new = || {
-            Arc::new(Self {
-                thread: current(),
-                woken: AtomicBool::new(false),
-                watches: Mutex::default(),
-            })
-        };
-        PARKER
-            .try_with(|own| own.borrow_mut().get_or_insert_with(new).clone())
-            .unwrap_or_else(|_| new())
-    }
-
-    /// Parks until woken or `left` is over. Others may unpark this thread for their own reasons.
-    fn park(&self, left: Option<Duration>) {
-        if !self.woken.swap(false, Ordering::Acquire) {
-            match left {
-                Some(left) => park_timeout(left),
-                None => park(),
-            }
-        }
-        self.woken.store(false, Ordering::Release);
-    }
-
-    /// In place of [`Parker::park`], where this thread watches itself.
-    fn watch(&self, lead: &Lead<'_>, until: Option<Instant>) {
-        let woken = {
-            let mut watches = self.watches.lock();
-            let woken = self.woken.swap(false, Ordering::Acquire);
-            if !woken {
-                *watches = Some(lead.device().clone());
-            }
-            woken
-        };
-        if woken {
-            return;
-        }
-        let watched = lead.watch(until);
-        // What comes of it may wake this thread, which needs no nudge for that.
-        let device = self.watches.lock().take();
-        drop(device);
-        // What the waker did comes before the next look.
-        self.woken.swap(false, Ordering::AcqRel);
-        if let Some(pause) = lead.take_in(&watched) {
-            self.park(Some(pause));
-        }
-    }
-}
-
-impl Wake for Parker {
-    fn wake(self: Arc<Self>) {
-        let watches = self.watches.lock();
-        self.woken.store(true, Ordering::Release);
-        match &*watches {
-            Some(device) => device.nudge(),
-            None => self.thread.unpark(),
-        }
-    }
-
-    fn is_prompt(&self) -> bool {
-        true
     }
 }

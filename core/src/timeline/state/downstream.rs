@@ -152,8 +152,8 @@ mod tests {
     use super::*;
     use crate::api::Device as _;
     use crate::base::error::Result;
+    use crate::port::attachment::Attachment;
     use crate::port::{ByEngine, Port};
-    use crate::timeline::Attachment;
     use crate::{DeviceId, Timeline, host};
 
     /// What a device reaches, and nobody on the host asks for.

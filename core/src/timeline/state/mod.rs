@@ -19,9 +19,8 @@ use crate::base::run::{Wake, wake_all};
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::held::Line;
-use crate::host::{CounterPort, HostPort};
+use crate::port::attachment::{Attachment, Nature};
 use crate::port::{Port, Watch};
-use crate::timeline::Attachment;
 use crate::timeline::recent_waits::RecentWaits;
 use crate::timeline::times::Times;
 use crate::timeline::waiters::{Ticket, Waiters, Woken};
@@ -137,6 +136,7 @@ struct Part {
     port: Box<dyn Port>,
     watch: Option<Arc<dyn Watch>>,
     signalled_elsewhere: bool,
+    nature: Nature,
 }
 
 impl From<Attachment> for Part {
@@ -146,6 +146,7 @@ impl From<Attachment> for Part {
             port: attachment.port,
             watch: attachment.watch,
             signalled_elsewhere: attachment.is_signalled_elsewhere,
+            nature: attachment.nature,
         }
     }
 }
@@ -220,8 +221,8 @@ impl Shared {
         let foreign = all().any(|a| a.is_signalled_elsewhere);
         let (home, others) = (Part::from(home), others.into_iter().map(Part::from));
         let others: Box<[Part]> = others.collect();
-        let counts_here = others.is_empty() && home.port.downcast_ref::<HostPort>().is_some();
-        let is_a_page = home.port.downcast_ref::<CounterPort>().is_some();
+        let counts_here = others.is_empty() && home.nature == Nature::Value;
+        let is_a_page = home.nature == Nature::Page;
         let from_afar = home.signalled_elsewhere && is_a_page;
         let noted_here = counts_here || (others.is_empty() && is_a_page && !foreign);
         let shared = Self {

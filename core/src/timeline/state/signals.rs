@@ -1,18 +1,12 @@
 //! Who signals what: claims, their way to the driver, and signals from the host.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use super::{Interval, Shared, State, promotion};
 use crate::base::error::{Error, Object, Result};
 use crate::base::run::{PutOff, Wake, wake_all};
-use crate::base::stage::Stage;
 use crate::base::sync::Ordering;
 use crate::port::ByEngine;
-use crate::wait::wait_stage;
-
-/// The longest wait for memory behind a value that a counter shows. It takes a device microseconds.
-const SHOWS_UNTIL: Duration = Duration::from_secs(1);
 
 impl Shared {
     pub(crate) fn add_raw_claim(&self) {
@@ -141,35 +135,8 @@ impl Shared {
         wake_all(bridge.map(|bridge| bridge as Arc<dyn Wake>));
     }
 
-    /// A host signal: checked, made through the home port, then known to be reached.
-    pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
-        if self.counts_here && !self.tells_ahead() {
-            return self.signal_here(value);
-        }
-        self.refresh();
-        self.wait_for_what_shows(value);
-        self.signal_in_order(value, || self.claim_next(value))
-    }
-
-    /// Waits until the value that the counter shows counts as reached, if that value is below `value` (Q9).
-    ///
-    /// The memory behind it becomes visible a moment later. The application may know the value already, from another
-    /// timeline, and its signal would be refused without reason.
-    fn wait_for_what_shows(self: &Arc<Self>, value: u64) {
-        if self.others.is_empty() || self.pending() == self.reached() {
-            return;
-        }
-        if let Ok(Some(shows)) = self.home().poll()
-            && self.reached() < shows
-            && shows < value
-        {
-            // Where it does not become visible the signal is refused, or the timeline has failed.
-            let _ = wait_stage(self, shows, Stage::Reached, SHOWS_UNTIL);
-        }
-    }
-
     /// Claims `value` for a signal of the host, which comes next.
-    fn claim_next(&self, value: u64) -> Result<()> {
+    pub(crate) fn claim_next(&self, value: u64) -> Result<()> {
         let mut state = self.locked.state.lock();
         self.check_signal(&state, value)?;
         self.check_next(&state, value)?;
@@ -203,7 +170,7 @@ impl Shared {
     }
 
     /// A host signal of a timeline that is nothing but this.
-    fn signal_here(&self, value: u64) -> Result<()> {
+    pub(crate) fn signal_here(&self, value: u64) -> Result<()> {
         let woken = {
             let mut state = self.locked.state.lock();
             self.check_signal(&state, value)?;
@@ -242,7 +209,11 @@ impl Shared {
 
     /// Signals through the home port if `check` allows it, one host signal at a time. Whoever waited
     /// is woken after that: what they do may signal this timeline again.
-    fn signal_in_order(&self, value: u64, check: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(crate) fn signal_in_order(
+        &self,
+        value: u64,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         // What wakes while other processes are told waits until the lock is given up.
         let _put_off = self.tells_ahead().then(PutOff::new);
         let order = self.locked.host_signal.lock();
