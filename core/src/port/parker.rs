@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use crate::base::run::Wake;
 use crate::base::sync::{
-    AtomicBool, Instant, Mutex, Ordering, Thread, current, park, park_timeout, per_thread,
+    AtomicBool, Mutex, Ordering, Thread, current, park, park_timeout, per_thread,
 };
 use crate::port::Watch;
-use crate::port::watch::Lead;
 
 /// Allocates what this thread needs to wait, to wake others, and to send what they have held. Called by each thread of the
 /// engine when it starts, because the first of these may come long after set-up (H1).
@@ -58,28 +57,23 @@ impl Parker {
         self.woken.store(false, Ordering::Release);
     }
 
-    /// In place of [`Parker::park`], where this thread watches itself.
-    pub(crate) fn watch(&self, lead: &Lead<'_>, until: Option<Instant>) {
-        let woken = {
+    /// In place of [`Parker::park`], where this thread watches itself: a wake nudges the device
+    /// meanwhile. `None`, without a watch, if this thread has been woken.
+    pub(crate) fn watch<T>(&self, device: &Arc<dyn Watch>, watch: impl FnOnce() -> T) -> Option<T> {
+        {
             let mut watches = self.watches.lock();
-            let woken = self.woken.swap(false, Ordering::Acquire);
-            if !woken {
-                *watches = Some(lead.device().clone());
+            if self.woken.swap(false, Ordering::Acquire) {
+                return None;
             }
-            woken
-        };
-        if woken {
-            return;
+            *watches = Some(device.clone());
         }
-        let watched = lead.watch(until);
+        let watched = watch();
         // What comes of it may wake this thread, which needs no nudge for that.
         let device = self.watches.lock().take();
         drop(device);
         // What the waker did comes before the next look.
         self.woken.swap(false, Ordering::AcqRel);
-        if let Some(pause) = lead.take_in(&watched) {
-            self.park(Some(pause));
-        }
+        Some(watched)
     }
 }
 

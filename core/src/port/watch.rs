@@ -6,24 +6,43 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Failure, Result};
 use crate::base::run::{PutOff, Wake, wake_all};
 use crate::base::sync::{
     Condvar, Instant, Mutex, Ordering, per_thread, spawn, system_time, yield_now,
 };
 use crate::port::{Port, Watch};
-use crate::timeline::state::Shared;
-use crate::timeline::waiters::Ticket;
 
 /// How long one watch lasts at most; a device that dies without a word is noticed in this time.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
 /// How long a lane waits before it tries a driver again that took no submissions, and the thread after a driver
 /// could not be watched.
-const RETRY: Duration = Duration::from_millis(2);
+pub(crate) const RETRY: Duration = Duration::from_millis(2);
 
 /// How long a timeline's last handle waits at most for the watching thread to let go of the timeline.
 const LETTING_GO: Duration = Duration::from_millis(50);
+
+/// A timeline, as the thread that watches its home port uses it.
+pub(crate) trait Watched: Send + Sync + std::fmt::Debug {
+    /// Asked in each round: the value to look for, or `None` to forget this timeline.
+    fn target(&self) -> Option<u64>;
+
+    /// The port that is watched.
+    fn home(&self) -> &dyn Port;
+
+    /// The device of that port.
+    fn watch(&self) -> Option<&Arc<dyn Watch>>;
+
+    /// The value that is known to be reached.
+    fn reached(&self) -> u64;
+
+    /// Asks the port. Returns the value reached.
+    fn refresh(&self) -> u64;
+
+    /// Fails the timeline.
+    fn fail(&self, cause: Failure);
+}
 
 /// A device's watching thread: started when first needed, parked while nobody waits, and gone with
 /// the device.
@@ -43,8 +62,8 @@ struct Inner {
 #[derive(Default)]
 struct State {
     /// Timelines that the thread has not taken up yet.
-    incoming: Vec<Arc<Shared>>,
-    /// A thread that waits watches in the place of this one, which holds no timeline: see [`Lead`].
+    incoming: Vec<Arc<dyn Watched>>,
+    /// A thread that waits watches in the place of this one, which holds no timeline: see `wait/lead.rs`.
     led: bool,
     /// To be woken at `retry_at`.
     retries: Vec<Arc<dyn Wake>>,
@@ -92,7 +111,7 @@ pub(crate) fn on_watcher_thread() -> bool {
 
 impl Watcher {
     /// Takes up `timeline`, or just looks again if it is `None`.
-    pub(crate) fn want(&self, device: &dyn Watch, timeline: Option<Arc<Shared>>) {
+    pub(crate) fn want(&self, device: &dyn Watch, timeline: Option<Arc<dyn Watched>>) {
         self.tell(device, |state| state.incoming.extend(timeline));
     }
 
@@ -137,7 +156,7 @@ impl Watcher {
         }
     }
 
-    /// Takes the watching thread's place, if that has nothing to do and nobody else has taken it: see [`Lead`]. Called
+    /// Takes the watching thread's place, if that has nothing to do and nobody else has taken it: see `wait/lead.rs`. Called
     /// with a timeline's lock; the watcher's comes behind it.
     pub(crate) fn lead(&self) -> bool {
         let mut state = self.0.state.lock();
@@ -145,6 +164,23 @@ impl Watcher {
         let leads = idle && !state.led && state.incoming.is_empty();
         state.led |= leads;
         leads
+    }
+
+    /// True if timelines wait for the watching thread to take them up.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.0.state.lock().incoming.is_empty()
+    }
+
+    /// The thread that [leads](Watcher::lead) does so no more.
+    pub(crate) fn stop_leading(&self) {
+        let wanted = {
+            let mut state = self.0.state.lock();
+            state.led = false;
+            !state.incoming.is_empty()
+        };
+        if wanted {
+            self.0.changed.notify_one();
+        }
     }
 
     /// Blocks until the watching thread holds nothing that nobody waits for, so that this thread, and
@@ -176,82 +212,19 @@ impl Watcher {
     }
 }
 
-/// A thread that waits for one value and watches for that itself, as long as nobody else waits for anything of the
-/// device: whoever comes tells the watching thread, which starts once this has been dropped.
-pub(crate) struct Lead<'w> {
-    of: &'w Arc<Shared>,
-    device: &'w Arc<dyn Watch>,
-    ticket: Ticket,
-}
-
-impl<'w> Lead<'w> {
-    /// For a thread that [leads](Watcher::lead) on the home device of `of`, where it waits with this ticket.
-    pub(crate) fn new(of: &'w Arc<Shared>, ticket: Ticket) -> Option<Self> {
-        let device = of.watch()?;
-        Some(Self { of, device, ticket })
-    }
-
-    pub(crate) fn device(&self) -> &'w Arc<dyn Watch> {
-        self.device
-    }
-
-    /// False once somebody else has come.
-    pub(crate) fn goes_on(&self) -> bool {
-        self.device.watcher().0.state.lock().incoming.is_empty()
-    }
-
-    /// One watch, until `until` at the latest, and no longer than a device may be dead without anybody noticing.
-    pub(crate) fn watch(&self, until: Option<Instant>) -> Result<()> {
-        let round = Instant::now() + ROUND;
-        let until = until.map_or(round, |until| until.min(round));
-        self.device
-            .watch(&[(self.of.home(), self.ticket.value())], system_time(until))
-    }
-
-    /// What it has told. For how long not to watch again, if that was nothing.
-    pub(crate) fn take_in(&self, watched: &Result<()>) -> Option<Duration> {
-        if take_in(self.of, watched, |of| of.refresh_by(self.ticket)) {
-            return None;
-        }
-        if watched.is_err() {
-            return Some(RETRY);
-        }
-        yield_now();
-        None
-    }
-
-    /// The watching thread goes on with it. True if the system would not start that one.
-    pub(crate) fn hand_over(self) -> bool {
-        let of = self.of;
-        drop(self);
-        of.stop_leading();
-        of.is_unwatched()
-    }
-}
-
-impl Drop for Lead<'_> {
-    fn drop(&mut self) {
-        let inner = &self.device.watcher().0;
-        let wanted = {
-            let mut state = inner.state.lock();
-            state.led = false;
-            !state.incoming.is_empty()
-        };
-        if wanted {
-            inner.changed.notify_one();
-        }
-    }
-}
-
 /// What a watch has told of one of the timelines that were watched. True if it has got on.
-fn take_in(timeline: &Shared, watched: &Result<()>, refresh: impl FnOnce(&Shared) -> u64) -> bool {
+pub(crate) fn take_in(
+    timeline: &dyn Watched,
+    watched: &Result<()>,
+    refresh: impl FnOnce() -> u64,
+) -> bool {
     if let Err(lost @ Error::DeviceLost { .. }) = watched {
         timeline.fail(Arc::new(lost.clone()));
         return false;
     }
     // Whose port it is that cannot be watched shows when each is asked by itself.
     let before = timeline.reached();
-    refresh(timeline) > before
+    refresh() > before
 }
 
 impl Drop for Watcher {
@@ -265,7 +238,7 @@ impl Inner {
     fn run(&self) {
         crate::port::parker::prepare_thread();
         WATCHING.with(|watching| watching.set(true));
-        let mut watched: Vec<Arc<Shared>> = Vec::new();
+        let mut watched: Vec<Arc<dyn Watched>> = Vec::new();
         let mut targets = Vec::new();
         loop {
             let due = {
@@ -305,7 +278,7 @@ impl Inner {
             };
             targets.clear();
             watched.retain(|timeline| {
-                let target = timeline.watch_target();
+                let target = timeline.target();
                 targets.extend(target);
                 target.is_some()
             });
@@ -334,7 +307,7 @@ impl Inner {
                 // What the first of them releases must not keep the rest from hearing.
                 let _put_off = PutOff::new();
                 for timeline in &watched {
-                    moved |= take_in(timeline, &result, Shared::refresh);
+                    moved |= take_in(&**timeline, &result, || timeline.refresh());
                 }
             }
             if result.is_err() && !moved {

@@ -1,6 +1,7 @@
 //! Host threads waiting for points of any mix of backends.
 
 pub mod future;
+mod lead;
 pub(crate) mod notify;
 mod point;
 mod signal;
@@ -13,10 +14,12 @@ use crate::base::run::{Wake, is_put_off};
 use crate::base::stage::Stage;
 use crate::base::sync::{CAN_SPIN, Instant};
 use crate::port::parker::Parker;
-use crate::port::watch::{Lead, on_watcher_thread};
+use crate::port::watch::on_watcher_thread;
 use crate::timeline::point::Point;
 use crate::timeline::recent_waits::RecentWaits;
 use crate::timeline::state::{Registered, Shared};
+
+use lead::Lead;
 
 /// How a thread waits. What CUDA fixes when an event is made is chosen here per wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -422,7 +425,7 @@ fn wait_until<'p, T>(
         }
         if let Some(leads) = lead.take() {
             if leads.goes_on() {
-                parker.watch(&leads, deadline);
+                leads.wait(&parker, deadline);
                 lead = Some(leads);
             } else {
                 alone = leads.hand_over();

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::{Shared, State};
+use crate::base::error::Failure;
 use crate::base::sync::Ordering;
+use crate::port::watch::Watched;
+use crate::port::{Port, Watch};
 use crate::timeline::waiters::Ticket;
 
 /// In the place of a value that is watched for: the watcher has nothing to look for any more, but may have the timeline in
@@ -14,7 +17,7 @@ impl Shared {
     /// If the watcher must be told: whether the timeline is new to it.
     pub(super) fn needs_watch(&self, state: &mut State) -> Option<bool> {
         let device = self.watch()?;
-        let target = self.target(state)?;
+        let target = self.lowest_target(state)?;
         if let Some(leader) = state.led {
             if state.waiters.are_only(leader) {
                 return None;
@@ -39,7 +42,7 @@ impl Shared {
         };
         let leads = state.waiters.are_only(ticket)
             && state.watched.is_none_or(|watched| watched == LEFT)
-            && self.target(state) == Some(value)
+            && self.lowest_target(state) == Some(value)
             && device.watcher().lead();
         if leads {
             state.led = Some(ticket);
@@ -58,7 +61,7 @@ impl Shared {
     }
 
     /// The lowest value that somebody waits for and that can come by itself.
-    fn target(&self, state: &State) -> Option<u64> {
+    fn lowest_target(&self, state: &State) -> Option<u64> {
         let raw = self.seen.raw_claims.load(Ordering::Relaxed) > 0;
         if raw {
             // Nobody says when a signal from outside is pending: whoever waits for that learns it with the value.
@@ -72,7 +75,7 @@ impl Shared {
         if let (Some(fresh), Some(device)) = (watch, self.watch()) {
             device
                 .watcher()
-                .want(&**device, fresh.then(|| self.clone()));
+                .want(&**device, fresh.then(|| self.clone() as Arc<dyn Watched>));
         }
     }
 
@@ -88,12 +91,33 @@ impl Shared {
             device.watcher().tend();
         }
     }
+}
 
-    /// Asked by the watcher each round: the value to look for, or `None` to forget this timeline.
-    pub(crate) fn watch_target(&self) -> Option<u64> {
+impl Watched for Shared {
+    fn target(&self) -> Option<u64> {
         let mut state = self.locked.state.lock();
-        let target = self.target(&state);
+        let target = self.lowest_target(&state);
         state.watched = Some(target.unwrap_or(LEFT));
         target
+    }
+
+    fn home(&self) -> &dyn Port {
+        self.home()
+    }
+
+    fn watch(&self) -> Option<&Arc<dyn Watch>> {
+        self.watch()
+    }
+
+    fn reached(&self) -> u64 {
+        self.reached()
+    }
+
+    fn refresh(&self) -> u64 {
+        self.refresh()
+    }
+
+    fn fail(&self, cause: Failure) {
+        self.fail(cause);
     }
 }
