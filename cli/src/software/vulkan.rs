@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use syncline::vulkan::ash::{Entry, vk};
@@ -19,8 +19,8 @@ use crate::output::complain;
 /// The first loader that selects drivers by the names of their manifests.
 const OLDEST: u32 = vk::make_api_version(0, 1, 3, 234);
 
-/// The manifests of lavapipe and SwiftShader. The loader does not open any other driver.
-const DRIVERS: &str = "*lvp_icd*,*swiftshader*";
+/// What the manifests of lavapipe and SwiftShader have in their file names.
+const DRIVERS: [&str; 2] = ["lvp_icd", "swiftshader"];
 
 /// Lets the process load the layer, and only software drivers. Without a loader there is nothing to
 /// prepare: the inventory says what to install.
@@ -68,8 +68,33 @@ pub(super) fn prepare(command: &mut Command, own: &Path, folder: &Folder) -> Res
                 Some(OsStr::from_bytes(LAYER_NAME.to_bytes()).into()),
             ]),
         )
-        .env("VK_LOADER_DRIVERS_SELECT", DRIVERS);
+        .env(
+            "VK_LOADER_DRIVERS_SELECT",
+            DRIVERS.map(|name| format!("*{name}*")).join(","),
+        );
+    // The loader does not read the second variable where the first is set.
+    let lists = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].into_iter();
+    let list = lists.filter(|list| env::var_os(list).is_some()).take(1);
+    for variable in list.chain(["VK_ADD_DRIVER_FILES"]) {
+        for path in left_out(&env::var_os(variable).unwrap_or_default()) {
+            complain(format_args!(
+                "note: --software leaves out the Vulkan driver {} of {variable}: it takes manifests that have {} in their names",
+                path.display(),
+                DRIVERS.join(" or ")
+            ));
+        }
+    }
     Ok(())
+}
+
+/// Those of a list of manifests that the loader does not open. A folder may have some that it opens.
+fn left_out(manifests: &OsStr) -> Vec<PathBuf> {
+    let paths = env::split_paths(manifests).filter(|path| !path.as_os_str().is_empty());
+    let is_left_out = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        !path.is_dir() && !DRIVERS.iter().any(|driver| name.contains(driver))
+    };
+    paths.filter(is_left_out).collect()
 }
 
 /// The version of the Vulkan loader, if there is one.
@@ -104,4 +129,21 @@ pub(super) fn check() -> Result<(), Failure> {
          what it has looked for",
         LAYER_NAME.to_string_lossy()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_of_another_name_is_left_out() {
+        let folder = env::temp_dir();
+        let list = format!(
+            "/a/lvp_icd.x86_64.json:/b/vk_swiftshader_icd.json::/swiftshader/mine.json:{}",
+            folder.display()
+        );
+        let left: Vec<_> = left_out(OsStr::new(&list));
+        assert_eq!(left, [PathBuf::from("/swiftshader/mine.json")]);
+        assert!(left_out(OsStr::new("")).is_empty());
+    }
 }
