@@ -11,8 +11,8 @@ use crate::port::watch::{RETRY, ROUND, take_in};
 use crate::timeline::state::Shared;
 use crate::timeline::waiters::Ticket;
 
-/// A thread that waits for one value and watches for that itself, as long as nobody else waits for anything of the
-/// device: whoever comes tells the watching thread, which starts once this has been dropped.
+/// A thread that waits for a value and watches for it itself, while no other thread waits for anything
+/// of the device. A thread that registers tells the watching thread, which starts once this is dropped.
 pub(crate) struct Lead<'w> {
     of: &'w Arc<Shared>,
     device: &'w Arc<dyn Watch>,
@@ -20,7 +20,7 @@ pub(crate) struct Lead<'w> {
 }
 
 impl<'w> Lead<'w> {
-    /// For a thread that [leads](Watcher::lead) on the home device of `of`, where it waits with this ticket.
+    /// For a thread that leads (`Watcher::lead`) on the home device of `of`, where it waits with this ticket.
     pub(crate) fn new(of: &'w Arc<Shared>, ticket: Ticket) -> Option<Self> {
         let device = of.watch()?;
         Some(Self { of, device, ticket })
@@ -41,7 +41,7 @@ impl<'w> Lead<'w> {
         !self.device.watcher().is_wanted()
     }
 
-    /// One watch, until `until` at the latest, and no longer than a device may be dead without anybody noticing.
+    /// One watch, until `until` at the latest. Lasts [`ROUND`] at most, so that a dead device is noticed.
     fn watch(&self, until: Option<Instant>) -> Result<()> {
         let round = Instant::now() + ROUND;
         let until = until.map_or(round, |until| until.min(round));

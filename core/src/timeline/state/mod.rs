@@ -616,7 +616,8 @@ mod tests {
         assert!(of.locked.state.lock().claims.is_empty(), "{of:?}");
     }
 
-    /// A claim that is pending does not send the next submission to the slow path.
+    /// A claim that is pending does not send the next submission to the slow path, and leaves the list
+    /// with the next claim, whichever path that takes.
     #[test]
     fn a_pending_claim_is_in_no_other_claims_way() {
         let line = crate::host::Device::new().timeline("line").unwrap();
@@ -626,5 +627,8 @@ mod tests {
         of.promote(first.upto, 0, None);
         let second = of.claim_alone(2).unwrap();
         assert_eq!((second.above, second.upto), (1, 2));
+        of.promote(second.upto, 0, None);
+        of.claim(3, 0).unwrap();
+        assert_eq!(of.locked.state.lock().claims.all().count(), 1);
     }
 }

@@ -36,6 +36,7 @@ impl Shared {
         let mut state = self.locked.state.lock();
         self.check_signal(&state, value)?;
         let pending = self.pending_locked(&state);
+        state.claims.settle(pending);
         let taken = state.claims.take(value, own_wait, pending);
         taken.map_err(|claim| self.overlap(value, claim))
     }
