@@ -27,6 +27,7 @@
 //! | a promotion, or that of a queue's position, does not wake waiters | `signals::a_wait_for_pending_against_a_submission`, `signals::a_wait_for_the_position_against_submissions` |
 //! | a registration looks at the pending value before it sets `awaited` | `signals::a_held_submission_against_its_producer` |
 //! | a promotion raises the pending value, or reads `awaited`, with less than `SeqCst` | `signals::a_held_submission_against_its_producer`, `signals::a_wait_for_pending_against_a_submission` |
+//! | a claim settles the list after it has checked its value | `signals::two_queues_signal_one_value_and_end_later` |
 //! | `awaited` is cleared while a waiter is left | `signals::two_waits_for_pending_against_submissions` |
 //! | a host signal of a host timeline is checked and made under two locks | `here::equal_signals`, `here::signals_in_a_row_from_three_threads` |
 //! | a host signal of a host timeline takes the waiters out before it stores the value | `here::a_signal_against_a_wait` |

@@ -34,9 +34,10 @@ impl Shared {
             });
         }
         let mut state = self.locked.state.lock();
-        self.check_signal(&state, value)?;
         let pending = self.pending_locked(&state);
+        // Before the check: a claim that is promoted after it must still be found in the list.
         state.claims.settle(pending);
+        self.check_signal(&state, value)?;
         let taken = state.claims.take(value, own_wait, pending);
         taken.map_err(|claim| self.overlap(value, claim))
     }
