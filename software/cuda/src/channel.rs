@@ -31,6 +31,8 @@ pub(crate) struct Channel {
 
 struct Queue {
     commands: VecDeque<Command>,
+    /// A worker has a command that has not ended.
+    executes: bool,
     /// How much of the in-flight budget is taken.
     used: usize,
     delays: Delays,
@@ -44,6 +46,20 @@ struct Command {
     counts: bool,
 }
 
+impl Queue {
+    /// True if everything in the stream has ended.
+    fn is_idle(&self) -> bool {
+        !self.executes && self.commands.is_empty()
+    }
+
+    /// Takes the next command, which a worker executes now.
+    fn take(&mut self) -> Option<Command> {
+        let command = self.commands.pop_front()?;
+        self.executes = true;
+        Some(command)
+    }
+}
+
 impl Channel {
     /// `number` makes the random delays of each stream different ones.
     pub(crate) fn new(engine: &Arc<Engine>, number: u64) -> Arc<Self> {
@@ -52,6 +68,7 @@ impl Channel {
             progress: Arc::default(),
             queue: Mutex::new(Queue {
                 commands: VecDeque::new(),
+                executes: false,
                 used: 0,
                 delays: Delays::new(engine.context, number),
             }),
@@ -84,7 +101,7 @@ impl Channel {
     /// Adds a command whose cost is [reserved](Channel::reserve). Returns its number in the stream.
     pub(crate) fn push(self: &Arc<Self>, operation: Operation, cost: usize) -> Answer<u64> {
         let mut queue = self.queue();
-        let is_first = !self.runs.load(Ordering::Acquire);
+        let is_first = queue.is_idle();
         self.start()?;
         // Nothing refuses the command from here on.
         let operation = operation.submitted(&self.engine);
@@ -144,7 +161,7 @@ impl Channel {
     fn run(&self) {
         let mut queue = self.queue();
         while !self.engine.life.is_over()
-            && let Some(command) = queue.commands.pop_front()
+            && let Some(command) = queue.take()
         {
             let delay = queue.delays.next();
             drop(queue);
@@ -173,6 +190,9 @@ impl Channel {
         let free = || self.free(cost.take());
         let complete = || {
             free();
+            // Whoever learns that the command has ended finds the stream idle.
+            let mut queue = self.queue();
+            queue.executes = false;
             if command.counts {
                 self.progress.complete();
             }
@@ -251,4 +271,29 @@ const fn mix(state: u64) -> u64 {
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use super::*;
+    use crate::context::Context;
+
+    #[test]
+    fn a_wait_is_parked_at_once_if_everything_before_it_has_ended() {
+        let context = Context::for_tests();
+        let channel = context.new_channel();
+        // A worker that has run a command and has not looked for the next one yet.
+        channel.runs.store(true, Ordering::Release);
+        channel.push(Operation::MemoryOps([].into()), 0).unwrap();
+        let command = channel.queue().take().unwrap();
+        let wait = || Operation::WaitSemaphores([].into());
+        channel.push(wait(), 0).unwrap();
+        assert_eq!(context.engine.connections.parked(), 0);
+        channel.queue().commands.clear();
+        channel.execute(command);
+        channel.push(wait(), 0).unwrap();
+        assert_eq!(context.engine.connections.parked(), 1);
+    }
 }

@@ -159,6 +159,12 @@ impl Connections {
         lock(&self.parked).insert(ticket);
     }
 
+    /// How many waits have a connection.
+    #[cfg(test)]
+    pub(crate) fn parked(&self) -> usize {
+        lock(&self.parked).len()
+    }
+
     /// The wait is over.
     pub(crate) fn leave(&self, ticket: Ticket) {
         lock(&self.parked).remove(&ticket);
@@ -192,7 +198,7 @@ mod tests {
         for node in 0..3 {
             assert!(connections.pass(launch.of_node(node), true, &life));
         }
-        assert_eq!(lock(&connections.parked).len(), 3);
+        assert_eq!(connections.parked(), 3);
         // Two waits are left when one has ended.
         connections.leave(launch.of_node(0));
         std::thread::scope(|scope| {
@@ -200,7 +206,7 @@ mod tests {
             life.end();
             assert!(behind.join().is_ok_and(|passed| !passed));
         });
-        assert_eq!(lock(&connections.parked).len(), 2);
+        assert_eq!(connections.parked(), 2);
     }
 
     #[test]
