@@ -3,7 +3,7 @@
 //! | trait | implemented by | what it is |
 //! |---|---|---|
 //! | [`Device`] | each backend | makes queues, timelines and fences |
-//! | [`Queue`] | each backend, in a few lines over a [`Lane`] | takes submissions: waits, work, signals |
+//! | [`Queue`] | each backend, in a few lines over a [`SubmissionQueue`] | takes submissions: waits, work, signals |
 //! | [`Enqueue`] | each backend | hands a whole submission to the driver |
 //! | [`Port`] | each backend | a timeline as one device sees it |
 //! | [`Watch`] | backends whose drivers signal by themselves | blocks until a port advances |
@@ -30,17 +30,17 @@ pub use crate::base::sync::{Mutex, MutexGuard};
 pub use crate::base::timing::Timing;
 pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, Waker};
 pub use crate::driver::gate::Gate;
+pub use crate::driver::in_flight::InFlightBudget;
 pub use crate::driver::in_use::InUse;
 pub use crate::driver::keep::Keep;
 pub use crate::driver::recycled::Recycled;
-pub use crate::driver::room::Room;
 pub use crate::fence::mark::NativeMark;
 pub use crate::link::publish::Page;
 pub use crate::memory::counter::Counter;
 pub use crate::port::attachment::{Attachment, Attachments};
 pub use crate::port::watch::Watcher;
 pub use crate::port::{ByEngine, Port, Stamp, Watch};
-pub use crate::queue::{Held, Lane, Submitted};
+pub use crate::queue::{Held, SubmissionQueue, Submitted, Traceable};
 pub use crate::timeline::point::{Completion, KeptPoints, NativePoint};
-pub use crate::timeline::state::Survivors;
+pub use crate::timeline::state::RemainingPeers;
 pub use crate::timeline::times::SharedTimes;

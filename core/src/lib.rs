@@ -48,7 +48,7 @@ pub use link::publish::WeakTimeline;
 pub use memory::counter::CounterFd;
 pub use memory::{SharedWords, WordsFd};
 pub use port::watch::Watcher;
-pub use queue::{Held, Lane, Submitted};
+pub use queue::{Held, SubmissionQueue, Submitted};
 pub use timeline::Timeline;
 pub use timeline::access::{SignalOnly, WaitOnly};
 pub use timeline::claim::Claim;

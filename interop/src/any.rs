@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use syncline_core::backend::{self, Attachment, Held, Submitted};
+use syncline_core::backend::{self, Attachment, Held, Submitted, Traceable};
 use syncline_core::clock::Clock;
-use syncline_core::trace::Trace;
 use syncline_core::{DeviceId, Fence, Info, Object, Point, QueueKind, Result, Signal, host};
 
 #[cfg(feature = "cuda")]
@@ -202,8 +201,8 @@ impl backend::Queue for Queue {
         each!(Queue, self, queue => queue.idle(timeout))
     }
 
-    fn trace(&self, trace: &Trace) -> Result<()> {
-        each!(Queue, self, queue => queue.trace(trace))
+    fn traceable(&self) -> Result<Traceable> {
+        each!(Queue, self, queue => queue.traceable())
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{self, Attachment, Port, Room, Watch};
+use syncline_core::backend::{self, Attachment, InFlightBudget, Port, Watch};
 use syncline_core::clock::Clock;
 use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result, Watcher};
 
@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     plain_events: Events,
     timed_events: Events,
     let_go: Arc<LetGo>,
-    room: Arc<Room>,
+    budget: Arc<InFlightBudget>,
     /// Made when it is first asked for.
     clock: Mutex<Option<(Clock, Weak<Setup>)>>,
 }
@@ -79,7 +79,7 @@ impl Device {
             timed_events: Events::timed(&context),
             context,
             let_go: Arc::default(),
-            room: Room::new(COMMANDS),
+            budget: InFlightBudget::new(COMMANDS),
             clock: Mutex::default(),
         })))
     }
@@ -140,8 +140,8 @@ impl Device {
 
     /// What all queues may have in flight together.
     #[inline]
-    pub(crate) fn room(&self) -> &Arc<Room> {
-        &self.0.room
+    pub(crate) fn in_flight_budget(&self) -> &Arc<InFlightBudget> {
+        &self.0.budget
     }
 
     /// Where graphs put the events that they have kept.

@@ -49,13 +49,13 @@ impl Queue {
     pub(crate) fn record_anywhere(&self, fence: &Fence) -> Result<()> {
         // Nobody else has had the stream, and no graph the fence.
         if self.line().stream.is_untouched() && fence.native_mark().is_none() {
-            return self.lane().record(fence);
+            return self.engine().record(fence);
         }
-        self.record_with_care(fence)
+        self.record_slow(fence)
     }
 
     #[cold]
-    fn record_with_care(&self, fence: &Fence) -> Result<()> {
+    fn record_slow(&self, fence: &Fence) -> Result<()> {
         let line = self.line();
         let own = OwnEvent::of(fence);
         // Kept from the question to the record, so that no other thread ends the capture between
@@ -70,7 +70,7 @@ impl Queue {
                 // A submission takes the turn by itself, and asks again.
                 drop(turn);
                 match own {
-                    None => self.lane().record(fence),
+                    None => self.engine().record(fence),
                     Some(own) => own.record(self, fence),
                 }
             }
@@ -87,7 +87,7 @@ impl Queue {
                         _kept: line.keeps_stream().then(|| line.clone()),
                     }))
                 };
-                self.lane().record_natively(fence, make).map(|_| ())
+                self.engine().record_natively(fence, make).map(|_| ())
             }
             (Capture::Active { .. }, Some(own)) => {
                 let reason = match own.known() {
@@ -98,7 +98,7 @@ impl Queue {
                 };
                 let refuse = || Err(self.capturing(&format!("record {}", fence.object()), reason));
                 // Whether it may be recorded here at all comes first.
-                self.lane()
+                self.engine()
                     .record_natively::<OwnEvent>(fence, refuse)
                     .map(|_| ())
             }

@@ -191,7 +191,7 @@ impl Queue {
             put(stream, &own)?;
             Ok(own)
         };
-        self.lane().record_natively(fence, make).map(|_| ())
+        self.engine().record_natively(fence, make).map(|_| ())
     }
 }
 

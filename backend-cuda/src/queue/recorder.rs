@@ -254,7 +254,7 @@ impl<'a> Recorder<'a> {
     /// So many commands more are in the stream.
     #[inline]
     pub(crate) fn count(&mut self, commands: u64) {
-        self.keep.take_room(commands);
+        self.keep.take_in_flight(commands);
     }
 }
 

@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, InUse, Keep, Lane, NativePoint, Recycled, Room,
-    Submitted, Timing, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, InFlightBudget, InUse, Keep, NativePoint,
+    Recycled, SubmissionQueue, Submitted, Timing, Traceable, Waker,
 };
-use syncline_core::trace::Trace;
 use syncline_core::{Error, Fence, Object, Point, Result, Signal};
 
 use crate::device::context::{Bound, Owner};
@@ -35,7 +34,7 @@ const UNSAID: u64 = 4;
 #[derive(Clone, Debug)]
 pub struct Queue {
     device: Device,
-    lane: Arc<Lane<Feed>>,
+    engine: Arc<SubmissionQueue<Feed>>,
 }
 
 impl Queue {
@@ -54,18 +53,18 @@ impl Queue {
             words: InUse::default(),
             unmarked: AtomicBool::new(false),
         }));
-        let lane = Lane::new(object, device.id(), own, feed);
-        Ok(Self { device, lane })
+        let engine = SubmissionQueue::new(object, device.id(), own, feed);
+        Ok(Self { device, engine })
     }
 
     #[inline]
-    pub(crate) const fn lane(&self) -> &Arc<Lane<Feed>> {
-        &self.lane
+    pub(crate) const fn engine(&self) -> &Arc<SubmissionQueue<Feed>> {
+        &self.engine
     }
 
     #[inline]
     pub(crate) fn line(&self) -> &Arc<Line> {
-        &self.lane.driver().0
+        &self.engine.driver().0
     }
 }
 
@@ -78,7 +77,7 @@ impl backend::Queue for Queue {
     }
 
     fn object(&self) -> &Object {
-        self.lane.object()
+        self.engine.object()
     }
 
     fn submit<'q, W>(
@@ -92,7 +91,7 @@ impl backend::Queue for Queue {
     {
         // What meets a capture later than here waits for its end.
         self.line().stream.refuse_capture("take a submission")?;
-        self.lane.submit(waits, work, signals)
+        self.engine.submit(waits, work, signals)
     }
 
     /// While the stream is being captured into a graph, `fence` becomes a place in it. While
@@ -114,19 +113,21 @@ impl backend::Queue for Queue {
     }
 
     fn position(&self) -> Point<'_> {
-        self.lane.position()
+        self.engine.position()
     }
 
     fn held(&self) -> Held {
-        self.lane.held()
+        self.engine.held()
     }
 
     fn idle(&self, timeout: Duration) -> Result<()> {
-        self.lane.idle(timeout)
+        self.engine.idle(timeout)
     }
 
-    fn trace(&self, trace: &Trace) -> Result<()> {
-        self.lane.trace(&self.device, trace)
+    fn traceable(&self) -> Result<Traceable> {
+        Ok(self
+            .engine
+            .traceable(self.device.info(), self.device.clock()))
     }
 }
 
@@ -340,7 +341,7 @@ impl Line {
     ) -> Result<All<'p>> {
         let external =
             All::of(points, self.device.context()).map_err(|point| self.foreign(point))?;
-        keep.take_room(EXTERNAL * external.count() as u64);
+        keep.take_in_flight(EXTERNAL * external.count() as u64);
         let (number, reached) = (end.value(), self.own(end)?.reached());
         let All {
             semaphores,
@@ -380,8 +381,8 @@ impl Enqueue for Feed {
     const MAX_IN_FLIGHT: u64 = 512;
 
     #[inline]
-    fn room(&self) -> Option<&Arc<Room>> {
-        Some(self.0.device.room())
+    fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
+        Some(self.0.device.in_flight_budget())
     }
 
     #[inline]
@@ -422,7 +423,7 @@ impl Enqueue for Feed {
         let (said, raw, mut put) = (left.said, left.raw.get(), left.put);
         if raw || said > 0 {
             // Also if it failed: the driver may have taken a part.
-            keep.take_room(if said > 0 { said } else { UNSAID });
+            keep.take_in_flight(if said > 0 { said } else { UNSAID });
         }
         worked?;
         let _legacy = line.bind_legacy()?;
@@ -437,7 +438,7 @@ impl Enqueue for Feed {
             put = Put::Something;
             // Before the call, which may fail with the kernel in the stream.
             keep.push(stamp.clone());
-            keep.take_room(1);
+            keep.take_in_flight(1);
             stamp.launch(&line.stream, early && batch.order.is_empty())?;
         }
         // Work that has the stream from elsewhere need not ask the recorder for it.
@@ -460,7 +461,7 @@ impl Enqueue for Feed {
     }
 
     #[inline]
-    fn flush(&self, (): (), _lane: &dyn Fn() -> Waker) -> Flush<()> {
+    fn flush(&self, (): (), _waker: &dyn Fn() -> Waker) -> Flush<()> {
         Flush::Done
     }
 

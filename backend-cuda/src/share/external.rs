@@ -93,7 +93,7 @@ impl Port for ExternalPort {
         })
     }
 
-    fn release(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
         by.check(self, &self.device)?;
         self.signal_by_itself(&Events::plain(self.semaphore.context()), value)?;
         Ok(true)

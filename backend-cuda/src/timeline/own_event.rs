@@ -129,7 +129,7 @@ impl OwnEvent {
 
     /// A record by a queue that is not being captured.
     pub(crate) fn record(self: Arc<Self>, queue: &Queue, fence: &Fence) -> Result<()> {
-        queue.lane().record_natively(fence, || {
+        queue.engine().record_natively(fence, || {
             let event = self.event.clone();
             let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.record(&event);
             let end = queue.submit(&[], work, &[])?.end().keep();

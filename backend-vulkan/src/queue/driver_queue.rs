@@ -2,12 +2,12 @@
 //!
 //! Many logical queues may share one `VkQueue`, and an engine that owns it submits to it by itself.
 //! Vulkan wants such calls one at a time. The engine of Syncline must never block, so it only tries
-//! the lock; a lane that finds it taken leaves its waker, and whoever unlocks wakes it.
+//! the lock; a queue that finds it taken leaves its waker, and whoever unlocks wakes it.
 
 use std::sync::{Arc, Mutex, Weak};
 
 use ash::vk;
-use syncline_core::backend::{Gate, Lane, Room, Waker};
+use syncline_core::backend::{Gate, InFlightBudget, SubmissionQueue, Waker};
 use syncline_core::{Object, Result};
 
 use crate::device::open::Device;
@@ -23,9 +23,9 @@ pub(crate) struct DriverQueue {
     /// See [`Enqueue::order_domain`](syncline_core::backend::Enqueue::order_domain).
     pub(crate) domain: u64,
     gate: Gate,
-    lanes: Mutex<Vec<Weak<Lane<Submitter>>>>,
+    queues: Mutex<Vec<Weak<SubmissionQueue<Submitter>>>>,
     /// What all of them may have in flight together.
-    pub(crate) room: Arc<Room>,
+    pub(crate) budget: Arc<InFlightBudget>,
 }
 
 /// So much may be in flight on one driver queue before further submissions are held on the host. NVIDIA's driver
@@ -44,8 +44,8 @@ impl DriverQueue {
             index,
             domain: Object::new("driver queue", "").id(),
             gate: Gate::default(),
-            lanes: Mutex::default(),
-            room: Room::new(UNITS),
+            queues: Mutex::default(),
+            budget: InFlightBudget::new(UNITS),
         }
     }
 
@@ -55,22 +55,28 @@ impl DriverQueue {
     }
 
     /// Notes a logical queue on this driver queue.
-    pub(crate) fn join(&self, lane: &Arc<Lane<Submitter>>) {
-        let mut lanes = lock(&self.lanes);
-        lanes.retain(|lane| lane.strong_count() > 0);
-        lanes.push(Arc::downgrade(lane));
+    pub(crate) fn join(&self, engine: &Arc<SubmissionQueue<Submitter>>) {
+        let mut queues = lock(&self.queues);
+        queues.retain(|engine| engine.strong_count() > 0);
+        queues.push(Arc::downgrade(engine));
     }
 
     /// How many logical queues use it.
     pub(crate) fn users(&self) -> usize {
-        let lanes = lock(&self.lanes);
-        lanes.iter().filter(|lane| lane.strong_count() > 0).count()
+        let queues = lock(&self.queues);
+        queues
+            .iter()
+            .filter(|engine| engine.strong_count() > 0)
+            .count()
     }
 
     fn held(&self) -> usize {
-        // The last handle of a lane may be dropped here, which is never done under a lock.
-        let lanes: Vec<_> = lock(&self.lanes).iter().filter_map(Weak::upgrade).collect();
-        lanes.iter().map(|lane| lane.held().count).sum()
+        // The last handle of a queue may be dropped here, which is never done under a lock.
+        let queues: Vec<_> = lock(&self.queues)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        queues.iter().map(|engine| engine.held().count).sum()
     }
 }
 

@@ -9,10 +9,9 @@ use std::time::Duration;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, Keep, Lane, NativePoint, Recycled, Room,
-    Submitted, Timing, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, InFlightBudget, Keep, NativePoint, Recycled,
+    SubmissionQueue, Submitted, Timing, Traceable, Waker,
 };
-use syncline_core::trace::Trace;
 use syncline_core::{Fence, Object, Point, Result, Signal};
 
 use crate::device::open::Device;
@@ -31,7 +30,7 @@ use crate::timing::stamp::{self, Stamp};
 #[derive(Clone)]
 pub struct Queue {
     device: Device,
-    lane: Arc<Lane<Submitter>>,
+    engine: Arc<SubmissionQueue<Submitter>>,
 }
 
 impl Queue {
@@ -50,34 +49,34 @@ impl Queue {
             stamps: Recycled::default(),
             spare: Spare::default(),
         };
-        let lane = Lane::new(object, device.id(), own, submitter);
-        driver.join(&lane);
+        let engine = SubmissionQueue::new(object, device.id(), own, submitter);
+        driver.join(&engine);
         Ok(Self {
             device: device.clone(),
-            lane,
+            engine,
         })
     }
 
     /// Its queue family, in the driver's numbering.
     #[must_use]
     pub fn family(&self) -> u32 {
-        self.lane.driver().driver.family.index
+        self.engine.driver().driver.family.index
     }
 
     /// The index, within the family, of the driver queue that it runs on.
     #[must_use]
     pub fn index(&self) -> u32 {
-        self.lane.driver().driver.index
+        self.engine.driver().driver.index
     }
 
     /// The engine's way to its `VkQueue`.
     pub(crate) fn submitter(&self) -> &Submitter {
-        self.lane.driver()
+        self.engine.driver()
     }
 
     /// Locks the `VkQueue` under it for the application's own use; see [`Device::lock_queue`].
     pub fn lock(&self) -> QueueGuard {
-        self.device.guard(&self.lane.driver().driver)
+        self.device.guard(&self.engine.driver().driver)
     }
 }
 
@@ -90,7 +89,7 @@ impl backend::Queue for Queue {
     }
 
     fn object(&self) -> &Object {
-        self.lane.object()
+        self.engine.object()
     }
 
     fn submit<'q, W>(
@@ -102,33 +101,35 @@ impl backend::Queue for Queue {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        self.lane.submit(waits, work, signals)
+        self.engine.submit(waits, work, signals)
     }
 
     fn record(&self, fence: &Fence) -> Result<()> {
-        self.lane.record(fence)
+        self.engine.record(fence)
     }
 
     fn position(&self) -> Point<'_> {
-        self.lane.position()
+        self.engine.position()
     }
 
     fn held(&self) -> Held {
-        self.lane.held()
+        self.engine.held()
     }
 
     fn idle(&self, timeout: Duration) -> Result<()> {
-        self.lane.idle(timeout)
+        self.engine.idle(timeout)
     }
 
-    fn trace(&self, trace: &Trace) -> Result<()> {
-        self.lane.trace(&self.device, trace)
+    fn traceable(&self) -> Result<Traceable> {
+        Ok(self
+            .engine
+            .traceable(self.device.info(), self.device.clock()))
     }
 }
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(&self.lane, f)
+        std::fmt::Debug::fmt(&self.engine, f)
     }
 }
 
@@ -234,7 +235,7 @@ impl Submitter {
         Ok(())
     }
 
-    /// What it takes of the driver queue's room.
+    /// What it takes of the driver queue's budget.
     fn units(recorded: &Recorded) -> u64 {
         let parts = &recorded.parts;
         let infos = 1 + u64::from(parts.split.is_some());
@@ -327,8 +328,8 @@ impl Enqueue for Submitter {
         self.driver.domain
     }
 
-    fn room(&self) -> Option<&Arc<Room>> {
-        Some(&self.driver.room)
+    fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
+        Some(&self.driver.budget)
     }
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Box<Recorded>>
@@ -343,7 +344,7 @@ impl Enqueue for Submitter {
         match worked.and_then(|()| self.prepare(batch, &mut recorded)) {
             Ok(()) => {
                 keep.append(&mut recorded.keep);
-                keep.take_room(Self::units(&recorded));
+                keep.take_in_flight(Self::units(&recorded));
                 Ok(recorded)
             }
             Err(error) => {
@@ -355,8 +356,12 @@ impl Enqueue for Submitter {
         }
     }
 
-    fn flush(&self, mut recorded: Box<Recorded>, lane: &dyn Fn() -> Waker) -> Flush<Box<Recorded>> {
-        let Some(locked) = self.driver.try_lock(lane) else {
+    fn flush(
+        &self,
+        mut recorded: Box<Recorded>,
+        waker: &dyn Fn() -> Waker,
+    ) -> Flush<Box<Recorded>> {
+        let Some(locked) = self.driver.try_lock(waker) else {
             return Flush::Busy(recorded);
         };
         // SAFETY: the queue's lock is held, by `locked`. `prepare` has ended the command buffers of
@@ -385,7 +390,7 @@ impl Enqueue for Submitter {
         };
         // SAFETY: called in `Enqueue::flush`.
         unsafe { self.spare.put(recorded) };
-        // Wakes other lanes of the same driver queue; they run once this one has returned to the engine.
+        // Wakes other queues of the same driver queue; they run once this one has returned to the engine.
         drop(locked);
         flushed
     }

@@ -116,7 +116,7 @@ impl backend::Port for Port {
         self.0.value().map(Some)
     }
 
-    fn release(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
         by.check(self, &self.0.object)?;
         // Signals that were on their way may have come after all.
         if self.0.value()? < value {

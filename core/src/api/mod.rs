@@ -13,10 +13,9 @@ use crate::base::timing::Timing;
 use crate::clock::Clock;
 use crate::fence::Fence;
 use crate::port::attachment::Attachment;
-use crate::queue::{Held, Submitted};
+use crate::queue::{Held, Submitted, Traceable};
 use crate::timeline::Timeline;
 use crate::timeline::point::{Point, Signal};
-use crate::trace::Trace;
 
 /// One backend's execution context: a CUDA context, a `VkDevice`, the host's worker threads.
 ///
@@ -230,12 +229,14 @@ pub trait Queue: Clone + Send + Sync + 'static {
         self.position().wait_pending(timeout)
     }
 
-    /// Lets `trace` follow this queue; see [`Trace::follow`]. Backends hand it to their [`Lane`](crate::backend::Lane).
+    /// The queue as a [`Trace`](crate::trace::Trace) follows it: of
+    /// [`SubmissionQueue::traceable`](crate::backend::SubmissionQueue::traceable).
+    ///
+    /// Asks the device for its clock, which makes the clock if there is none yet.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if another trace follows it, or its backend cannot be traced.
-    fn trace(&self, trace: &Trace) -> Result<()> {
-        let _ = trace;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the backend's queues cannot be traced.
+    fn traceable(&self) -> Result<Traceable> {
         Err(crate::Error::Unsupported {
             object: self.object().clone(),
             asked: "be traced".into(),

@@ -12,6 +12,7 @@ pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod run;
 pub(crate) mod stage;
+pub(crate) mod steps;
 pub(crate) mod sync;
 pub(crate) mod sync_file;
 pub(crate) mod timing;

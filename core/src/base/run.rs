@@ -1,6 +1,6 @@
 //! The run-queue of released work.
 //!
-//! Making one signal pending can release a lane, whose submission makes the next signal pending,
+//! Making one signal pending can release a queue, whose submission makes the next signal pending,
 //! and so on for tens of thousands of links. Waking by calling would recurse once per link, so
 //! everything that is woken goes through a queue of the waking thread and runs from its outermost
 //! caller, one after the other.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::base::sync::{contain, per_thread};
 
-/// Something that a timeline can wake: a parked thread, a lane of held submissions, a relay.
+/// Something that a timeline can wake: a parked thread, a queue of held submissions, a relay.
 pub(crate) trait Wake: Send + Sync {
     /// Called at most once per registration, with no lock of the engine held. May run user work.
     fn wake(self: Arc<Self>);
@@ -98,7 +98,7 @@ fn wake_several(first: Arc<dyn Wake>, others: impl Iterator<Item = Arc<dyn Wake>
     }
 }
 
-/// While it lives, what this thread wakes waits; then it runs. For whoever has a lane in his hands:
+/// While it lives, what this thread wakes waits; then it runs. For whoever has a queue in his hands:
 /// what is released may want to submit to it.
 #[must_use]
 pub(crate) struct PutOff {
@@ -141,7 +141,7 @@ fn drain() {
 }
 
 /// Runs what may drop objects of the application: a panic there, reported by the panic hook, must not
-/// take a lane, a worker or the watcher down with it, and whoever waits for them.
+/// take a queue, a worker or the watcher down with it, and whoever waits for them.
 pub(crate) fn quietly(action: impl FnOnce()) {
     let _for_others = ForOthers::new();
     contain(action);

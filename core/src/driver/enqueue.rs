@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::timing::Timing;
+use crate::driver::in_flight::InFlightBudget;
 use crate::driver::keep::Keep;
-use crate::driver::room::Room;
 use crate::port::Stamp;
 use crate::timeline::point::{Completion, NativePoint};
 
@@ -72,13 +72,13 @@ impl Batch<'_> {
 pub enum Flush<P> {
     /// The driver has taken it.
     Done,
-    /// The driver's queue is locked by somebody else, who wakes the lane when it unlocks.
+    /// The driver's queue is locked by somebody else, who wakes the queue when it unlocks.
     Busy(P),
     /// The driver refused it; nothing of it will be signalled.
     Refused(crate::Error),
 }
 
-/// How a backend's queue hands submissions to its driver. The [`Lane`](crate::backend::Lane) calls it, one submission at a time.
+/// How a backend's queue hands submissions to its driver. The [`SubmissionQueue`](crate::backend::SubmissionQueue) calls it, one submission at a time.
 pub trait Enqueue: Send + Sync + Sized + 'static {
     /// Records the work of one submission.
     ///
@@ -98,9 +98,9 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     const MAX_IN_FLIGHT: u64 = u64::MAX;
 
     /// What this queue has in flight besides counts here, together with that of every queue which names the
-    /// same room: for drivers that block on what submissions are made of, or where queues share what fills up.
+    /// same budget: for drivers that block on what submissions are made of, or where queues share what fills up.
     /// Asked once, when the queue is made.
-    fn room(&self) -> Option<&Arc<Room>> {
+    fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
         None
     }
 
@@ -126,9 +126,9 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()>;
 
-    /// Hands it to the driver. Never blocks: if the driver's queue is locked, `lane` is woken by
+    /// Hands it to the driver. Never blocks: if the driver's queue is locked, `waker` is woken by
     /// whoever unlocks it.
-    fn flush(&self, prepared: Self::Prepared, lane: &dyn Fn() -> Waker) -> Flush<Self::Prepared>;
+    fn flush(&self, prepared: Self::Prepared, waker: &dyn Fn() -> Waker) -> Flush<Self::Prepared>;
 
     /// What was submitted up to the submission `reached` has finished, and somebody has waited for that
     /// ([`Queue::idle`](crate::backend::Queue::idle)): a good moment to take back what it used, besides later records. Called on any thread, also
@@ -167,12 +167,12 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
 /// type of its recorder is the type of no other recorder.
 pub type InvariantLifetime<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 
-/// Wakes a lane whose driver queue was locked. Cheap to clone; may be called more than once.
+/// Wakes a queue whose driver queue was locked. Cheap to clone; may be called more than once.
 #[derive(Clone)]
 pub struct Waker(pub(crate) Arc<dyn crate::base::run::Wake>);
 
 impl Waker {
-    /// Lets the lane try again, on this thread. Call it with no lock held.
+    /// Lets the queue try again, on this thread. Call it with no lock held.
     pub fn wake(self) {
         crate::base::run::wake_all([self.0]);
     }

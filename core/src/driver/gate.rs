@@ -9,7 +9,7 @@ use crate::driver::enqueue::Waker;
 /// A lock that the engine only ever tries, since it must not block, and that an application may block for. Guards what
 /// a driver wants called by one thread at a time.
 ///
-/// A lane that finds it locked leaves its waker, and whoever unlocks wakes it. Where nobody meets, each of locking and
+/// A queue that finds it locked leaves its waker, and whoever unlocks wakes it. Where nobody meets, each of locking and
 /// unlocking is one instruction.
 pub struct Gate {
     word: AtomicU64,
@@ -30,7 +30,7 @@ const WANTED: u64 = 2;
 struct Others {
     /// Threads of the application that block.
     waiting: usize,
-    /// Lanes that have gone on to other things.
+    /// Queues that have gone on to other things.
     blocked: Vec<Waker>,
 }
 
@@ -97,7 +97,7 @@ impl Gate {
         }
     }
 
-    /// Gives the lock up, for whoever has it, and wakes who found it locked: lanes then submit on this thread.
+    /// Gives the lock up, for whoever has it, and wakes who found it locked: queues then submit on this thread.
     #[inline]
     pub fn unlock(&self) {
         if self.word.swap(FREE, Ordering::Release) == WANTED {
@@ -114,7 +114,7 @@ impl Gate {
             }
             std::mem::take(&mut others.blocked)
         };
-        wake_all(blocked.into_iter().map(|lane| lane.0));
+        wake_all(blocked.into_iter().map(|waker| waker.0));
     }
 
     #[inline]

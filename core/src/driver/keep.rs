@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-/// What a submission keeps until the device has finished with it: objects alive, and room in the driver taken.
+/// What a submission keeps until the device has finished with it: objects alive, and budget in the driver taken.
 #[derive(Default)]
 pub struct Keep {
     /// As many as most submissions have stand in place: to see that there are none, and nothing to drop, is a look at the
@@ -15,7 +15,7 @@ pub struct Keep {
 
 type Kept = Arc<dyn Any + Send + Sync>;
 
-/// What fills every room, and of which tens of thousands together are still far from the end of the numbers.
+/// What fills every budget, and of which tens of thousands together are still far from the end of the numbers.
 const MOST_UNITS: u64 = 1 << 48;
 
 impl Keep {
@@ -28,10 +28,10 @@ impl Keep {
         }
     }
 
-    /// Takes so many more units of the queue's [room](crate::backend::Enqueue::room), for what has gone or will go to the driver: all together
+    /// Takes so many more units of the queue's [budget](crate::backend::Enqueue::in_flight_budget), for what has gone or will go to the driver: all together
     /// 2^48 at the most, which stand for any larger number. So what is in flight can be counted, whatever work says of itself.
     #[inline]
-    pub fn take_room(&mut self, units: u64) {
+    pub fn take_in_flight(&mut self, units: u64) {
         self.units = self.units.saturating_add(units).min(MOST_UNITS);
     }
 
@@ -42,7 +42,7 @@ impl Keep {
         self.few[0].is_none()
     }
 
-    /// True if it keeps no object and takes no room.
+    /// True if it keeps no object and takes no budget.
     #[inline]
     pub(crate) const fn is_nothing(&self) -> bool {
         self.few[0].is_none() && self.units == 0
@@ -54,7 +54,7 @@ impl Keep {
         self.few[0].is_none() && self.more.capacity() == 0
     }
 
-    /// How many units of room it takes.
+    /// How many units of budget it takes.
     #[inline]
     pub(crate) const fn units(&self) -> u64 {
         self.units
@@ -66,7 +66,7 @@ impl Keep {
         if !other.is_empty() {
             self.append_objects(other);
         }
-        self.take_room(std::mem::take(&mut other.units));
+        self.take_in_flight(std::mem::take(&mut other.units));
     }
 
     fn append_objects(&mut self, other: &mut Self) {

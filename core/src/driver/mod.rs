@@ -3,7 +3,7 @@
 
 pub(crate) mod enqueue;
 pub(crate) mod gate;
+pub(crate) mod in_flight;
 pub(crate) mod in_use;
 pub(crate) mod keep;
 pub(crate) mod recycled;
-pub(crate) mod room;

@@ -5,7 +5,7 @@ use std::any::Any;
 use crate::base::error::{Object, Result};
 use crate::timeline::point::KeptPoint;
 
-/// What a fence holds where its backend has recorded it natively (see [`Lane::record_natively`](crate::backend::Lane::record_natively)).
+/// What a fence holds where its backend has recorded it natively (see [`SubmissionQueue::record_natively`](crate::backend::SubmissionQueue::record_natively)).
 pub trait NativeMark: Any + Send + Sync {
     /// What waits for `fence` now wait for.
     ///

@@ -100,7 +100,7 @@ impl Fence {
     }
 
     /// A fence that holds something of its backend's own from the start, in place of a position. Queues of `device`, named `owner`, record it as
-    /// their backend has it (see [`Lane::record_natively`](crate::Lane::record_natively)).
+    /// their backend has it (see [`SubmissionQueue::record_natively`](crate::SubmissionQueue::record_natively)).
     #[must_use]
     pub fn native(
         device: DeviceId,

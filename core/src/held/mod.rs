@@ -1,10 +1,10 @@
 //! Who waits for whom among the submissions that are held on the host.
 //!
-//! A node is a submission that a lane holds, or a signal that the host has yet to make for one, which waits for
+//! A node is a submission that a queue holds, or a signal that the host has yet to make for one, which waits for
 //! the submission's end. It depends on the node that has claimed what it waits for, and on the node that has
 //! claimed the predecessor of what it signals itself. A queue's own timeline is a timeline like any other here
 //! (submission `n` claims `n` of it), so the order within a queue needs no edges of its own. Nor does that claim need a
-//! record: what a queue holds stands in order (`turns`).
+//! record: what a queue holds stands in order (`entries`).
 //!
 //! A wait that no node has claimed has no edge: a signal may still come. Hence a circle of edges is one
 //! that no legal signal can break, and the submission that would close it is refused.
@@ -18,12 +18,10 @@
 //! library hold is never connected in it. Its lock is the innermost of all.
 
 pub(crate) mod blockers;
-mod line;
+mod entries;
 mod node;
 mod order;
-mod seat;
-mod steps;
-mod turns;
+mod slot;
 
 use std::sync::Arc;
 
@@ -31,16 +29,17 @@ use smallvec::SmallVec;
 
 use crate::base::blockers::{Blockers, Signaller};
 use crate::base::run::Wake;
+use crate::base::steps;
 use crate::base::sync::{Mutex, per_process};
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::Shared;
 
-pub(crate) use line::Line;
+use crate::timeline::held_index::NodeId;
+pub(crate) use entries::Parts;
+use entries::QueueEntries;
 pub(crate) use node::{Holder, Lists, Origin, OwnedClaim};
-use node::{Node, NodeId, RELAYED};
-pub(crate) use seat::{Place, Seat, Turn};
-pub(crate) use turns::Parts;
-use turns::Turns;
+use node::{Node, RELAYED};
+pub(crate) use slot::{QueueEntry, QueueSlot, RelayEntry};
 
 per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }
 
@@ -48,9 +47,9 @@ per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }
 pub(crate) type Points = Vec<(Arc<Shared>, u64)>;
 
 /// What the graph knows of a queue.
-struct Seated {
+struct HeldQueue {
     origin: Arc<Origin>,
-    turns: Turns,
+    entries: QueueEntries,
 }
 
 /// A signal that the host makes for a submission.
@@ -79,8 +78,8 @@ pub(crate) fn signaller(
 }
 
 struct Graph {
-    seats: Vec<Option<Seated>>,
-    free_seats: Vec<u32>,
+    slots: Vec<Option<HeldQueue>>,
+    free_slots: Vec<u32>,
     relayed: Vec<Option<Relayed>>,
     free: Vec<u32>,
 }
@@ -88,75 +87,75 @@ struct Graph {
 impl Graph {
     const fn new() -> Self {
         Self {
-            seats: Vec::new(),
-            free_seats: Vec::new(),
+            slots: Vec::new(),
+            free_slots: Vec::new(),
             relayed: Vec::new(),
             free: Vec::new(),
         }
     }
 
-    fn seat(&mut self, origin: Arc<Origin>) -> u32 {
-        let turns = Turns::default();
-        let seated = Some(Seated { origin, turns });
-        if let Some(seat) = self.free_seats.pop() {
-            self.seats[seat as usize] = seated;
-            return seat;
+    fn take_slot(&mut self, origin: Arc<Origin>) -> u32 {
+        let entries = QueueEntries::default();
+        let held_queue = Some(HeldQueue { origin, entries });
+        if let Some(slot) = self.free_slots.pop() {
+            self.slots[slot as usize] = held_queue;
+            return slot;
         }
-        self.seats.push(seated);
+        self.slots.push(held_queue);
         // That many do not fit into any memory.
-        (self.seats.len() - 1) as u32
+        (self.slots.len() - 1) as u32
     }
 
-    fn unseat(&mut self, seat: u32) -> Option<Seated> {
-        let seated = self.seats.get_mut(seat as usize)?.take()?;
+    fn free_slot(&mut self, slot: u32) -> Option<HeldQueue> {
+        let held_queue = self.slots.get_mut(slot as usize)?.take()?;
         // Nothing is held, as a rule.
-        for number in seated.turns.numbers_from(0) {
-            let (waits, claims) = seated.turns.lists(number);
-            let node = node_of(&seated, number, waits, claims);
-            Self::forget(id(seat, number), node);
+        for number in held_queue.entries.numbers_from(0) {
+            let (waits, claims) = held_queue.entries.lists(number);
+            let node = node_of(&held_queue, number, waits, claims);
+            Self::forget(id(slot, number), node);
         }
-        seated.origin.own.line.belongs_to(None);
-        self.free_seats.push(seat);
-        Some(seated)
+        held_queue.origin.own.held_index.belongs_to(None);
+        self.free_slots.push(slot);
+        Some(held_queue)
     }
 
-    fn queue(&self, seat: u32) -> Option<&Seated> {
-        self.seats.get(seat as usize)?.as_ref()
+    fn queue(&self, slot: u32) -> Option<&HeldQueue> {
+        self.slots.get(slot as usize)?.as_ref()
     }
 
     fn node(&self, id: NodeId) -> Option<Node<'_>> {
         steps::count(1);
-        if id.seat == RELAYED {
+        if id.slot == RELAYED {
             let signal = self.relayed.get(id.at as usize)?.as_ref()?;
             return Some(signal.node());
         }
-        let queue = self.queue(id.seat)?;
-        let number = queue.turns.number(id.at);
-        let (waits, claims) = queue.turns.lists(number);
-        let is_held = queue.turns.contains(number);
+        let queue = self.queue(id.slot)?;
+        let number = queue.entries.number(id.at);
+        let (waits, claims) = queue.entries.lists(number);
+        let is_held = queue.entries.contains(number);
         is_held.then(|| node_of(queue, number, waits, claims))
     }
 
     fn rank(&self, id: NodeId) -> i128 {
         steps::count(1);
-        let rank = if id.seat == RELAYED {
+        let rank = if id.slot == RELAYED {
             let signal = self.relayed.get(id.at as usize);
             signal.and_then(|signal| Some(signal.as_ref()?.rank))
         } else {
-            let queue = self.queue(id.seat);
-            queue.and_then(|queue| queue.turns.rank(queue.turns.number(id.at)))
+            let queue = self.queue(id.slot);
+            queue.and_then(|queue| queue.entries.rank(queue.entries.number(id.at)))
         };
         rank.unwrap_or(i128::MIN)
     }
 
     /// The node whose claim brings `of` to `value`.
     fn claimant(&self, of: &Shared, value: u64) -> Option<NodeId> {
-        match of.line.seat() {
-            Some(seat) => {
-                let is_held = self.queue(seat)?.turns.contains(value);
-                is_held.then(|| id(seat, value))
+        match of.held_index.slot() {
+            Some(slot) => {
+                let is_held = self.queue(slot)?.entries.contains(value);
+                is_held.then(|| id(slot, value))
             }
-            None if of.is_in_the_graph() => of.line.claimant(value),
+            None if of.is_in_the_graph() => of.held_index.claimant(value),
             None => None,
         }
     }
@@ -193,18 +192,18 @@ impl Graph {
     fn dependents(&self, node: Node<'_>) -> SmallVec<[NodeId; 8]> {
         let mut found = SmallVec::new();
         for (of, claim) in node.claims().filter(|(of, _)| of.is_in_the_graph()) {
-            of.line.dependents(claim, &mut found);
+            of.held_index.dependents(claim, &mut found);
         }
-        if let Some((own, turn)) = node.turn() {
+        if let Some((own, turn)) = node.own_claim() {
             found.extend(self.claimant(own, turn.upto + 1));
         }
         found
     }
 
-    /// Enters submission `number` of the queue that is `origin` and has this seat.
+    /// Enters submission `number` of the queue that is `origin` and has this slot.
     fn enter(
         &mut self,
-        seat: u32,
+        slot: u32,
         origin: &Arc<Origin>,
         number: u64,
         lists: &mut Lists,
@@ -217,9 +216,9 @@ impl Graph {
             claims: [&lists.claims, &[]],
         };
         let rank = self.rank_for(node)?;
-        Self::remember(id(seat, number), node);
-        if let Some(Some(queue)) = self.seats.get_mut(seat as usize) {
-            queue.turns.add(number, rank, lists);
+        Self::remember(id(slot, number), node);
+        if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
+            queue.entries.add(number, rank, lists);
         }
         Ok(())
     }
@@ -238,70 +237,70 @@ impl Graph {
                     return Err(circle);
                 }
             }
-            Self::remember(NodeId { seat: RELAYED, at }, new.node());
+            Self::remember(NodeId { slot: RELAYED, at }, new.node());
         }
         self.relayed[at as usize] = signal.take();
         Ok(at)
     }
 
-    fn reduce(&mut self, seat: u32, number: u64, lists: &mut Lists) {
-        self.forget_submission(seat, number);
-        if let Some(Some(queue)) = self.seats.get_mut(seat as usize) {
-            queue.turns.take(number, lists);
+    fn reduce(&mut self, slot: u32, number: u64, lists: &mut Lists) {
+        self.forget_submission(slot, number);
+        if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
+            queue.entries.take(number, lists);
         }
     }
 
-    fn leave(&mut self, seat: u32, number: u64) {
-        self.forget_submission(seat, number);
-        if let Some(Some(queue)) = self.seats.get_mut(seat as usize) {
-            queue.turns.leave(number);
+    fn leave(&mut self, slot: u32, number: u64) {
+        self.forget_submission(slot, number);
+        if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
+            queue.entries.leave(number);
         }
     }
 
     fn leave_relayed(&mut self, at: u32) -> Option<Relayed> {
         let signal = self.relayed.get_mut(at as usize)?.take()?;
-        Self::forget(NodeId { seat: RELAYED, at }, signal.node());
+        Self::forget(NodeId { slot: RELAYED, at }, signal.node());
         self.free.push(at);
         Some(signal)
     }
 
-    fn forget_submission(&self, seat: u32, number: u64) {
-        if let Some(queue) = self.queue(seat) {
-            let (waits, claims) = queue.turns.lists(number);
-            Self::forget(id(seat, number), node_of(queue, number, waits, claims));
+    fn forget_submission(&self, slot: u32, number: u64) {
+        if let Some(queue) = self.queue(slot) {
+            let (waits, claims) = queue.entries.lists(number);
+            Self::forget(id(slot, number), node_of(queue, number, waits, claims));
         }
     }
 
     fn remember(id: NodeId, node: Node<'_>) {
         let mut wait = |of: &Arc<Shared>, value| {
             of.add_held_wait();
-            of.line.add_wait(value, id);
+            of.held_index.add_wait(value, id);
         };
         node.for_each_part(&mut wait, |_, of, claim| {
             of.add_held_wait();
-            of.line.add_claim(claim, id);
+            of.held_index.add_claim(claim, id);
         });
     }
 
     fn forget(id: NodeId, node: Node<'_>) {
         let mut wait = |of: &Arc<Shared>, value| {
             of.drop_held_wait();
-            of.line.remove_wait(value, id);
+            of.held_index.remove_wait(value, id);
         };
         node.for_each_part(&mut wait, |_, of, claim| {
             of.drop_held_wait();
-            of.line.remove_claim(claim, id);
+            of.held_index.remove_claim(claim, id);
         });
     }
 
     fn waiting_for(&self, of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
         let open = of.reached().saturating_add(1);
-        let waiting = of.line.waiting(open);
-        let turns = of.line.seat().and_then(|seat| {
-            let numbers = self.queue(seat)?.turns.numbers_from(open);
-            Some(numbers.map(move |number| id(seat, number)))
+        let waiting = of.held_index.waiting(open);
+        let queued = of.held_index.slot().and_then(|slot| {
+            let numbers = self.queue(slot)?.entries.numbers_from(open);
+            Some(numbers.map(move |number| id(slot, number)))
         });
-        let told = waiting.into_iter().chain(turns.into_iter().flatten());
+        let told = waiting.into_iter().chain(queued.into_iter().flatten());
         let told = told.filter_map(|id| {
             let node = self.node(id)?;
             let holder = node.origin.holder.upgrade()?;
@@ -320,7 +319,7 @@ impl Graph {
     ) -> Option<(Signaller, Points)> {
         let id = self.claimant(of, value)?;
         let node = self.node(id)?;
-        let first = self.queue(id.seat).map(|queue| queue.turns.first());
+        let first = self.queue(id.slot).map(|queue| queue.entries.first());
         if let Some(first) = first.filter(|&first| at_once && first < node.number) {
             let first = (node.origin.own.clone(), first);
             return Some((self.name(node), vec![first]));
@@ -336,14 +335,14 @@ impl Graph {
     }
 }
 
-/// The node of submission `number` of the queue in `seat`.
-const fn id(seat: u32, number: u64) -> NodeId {
+/// The node of submission `number` of the queue in `slot`.
+const fn id(slot: u32, number: u64) -> NodeId {
     let at = number as u32;
-    NodeId { seat, at }
+    NodeId { slot, at }
 }
 
 const fn node_of<'n>(
-    queue: &'n Seated,
+    queue: &'n HeldQueue,
     number: u64,
     waits: Parts<'n, KeptPoint>,
     claims: Parts<'n, OwnedClaim>,

@@ -4,23 +4,13 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::turns::Parts;
+use super::entries::Parts;
 use crate::base::error::Object;
 use crate::base::info::DeviceId;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared};
 
-/// A node, for as long as it is one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct NodeId {
-    /// The queue's [`Seat`]; [`RELAYED`] for a signal that the host makes.
-    pub(super) seat: u32,
-    /// The lower half of the submission's number (no queue holds more than that distinguishes), or the signal's place
-    /// in the list.
-    pub(super) at: u32,
-}
-
-/// In the place of a seat.
+/// In the place of a slot.
 pub(super) const RELAYED: u32 = u32::MAX;
 
 /// A queue with held submissions, to be told that one of them may have become hopeless.
@@ -82,7 +72,7 @@ impl<'n> Node<'n> {
     }
 
     /// Its turn on its queue: a claim of the queue's own timeline.
-    pub(super) fn turn(self) -> Option<(&'n Arc<Shared>, Interval)> {
+    pub(super) fn own_claim(self) -> Option<(&'n Arc<Shared>, Interval)> {
         let turn = Interval {
             above: self.number - 1,
             upto: self.number,
@@ -91,7 +81,7 @@ impl<'n> Node<'n> {
     }
 
     pub(super) fn claims(self) -> impl Iterator<Item = (&'n Arc<Shared>, Interval)> {
-        self.signals().chain(self.turn())
+        self.signals().chain(self.own_claim())
     }
 
     /// What it waits for: its points, and the signals before its own.
@@ -105,7 +95,7 @@ impl<'n> Node<'n> {
     #[inline]
     pub(super) fn for_each_point(self, mut action: impl FnMut(&Arc<Shared>, u64)) {
         self.for_each_part(&mut action, |action, of, claim| action(of, claim.above));
-        if let Some((own, turn)) = self.turn() {
+        if let Some((own, turn)) = self.own_claim() {
             action(own, turn.above);
         }
     }

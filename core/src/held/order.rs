@@ -111,17 +111,17 @@ impl Graph {
     fn set_ranks(&mut self, moved: impl Iterator<Item = (NodeId, i128)>) {
         let mut by_queue: BTreeMap<u32, Vec<(u64, i128)>> = BTreeMap::new();
         for (id, rank) in moved {
-            if let Some(queue) = self.queue(id.seat) {
-                let number = queue.turns.number(id.at);
-                by_queue.entry(id.seat).or_default().push((number, rank));
+            if let Some(queue) = self.queue(id.slot) {
+                let number = queue.entries.number(id.at);
+                by_queue.entry(id.slot).or_default().push((number, rank));
             } else if let Some(Some(signal)) = self.relayed.get_mut(id.at as usize) {
                 signal.rank = rank;
             }
         }
-        for (seat, mut ranks) in by_queue {
+        for (slot, mut ranks) in by_queue {
             ranks.sort_unstable();
-            if let Some(Some(queue)) = self.seats.get_mut(seat as usize) {
-                queue.turns.set_ranks(&ranks);
+            if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
+                queue.entries.set_ranks(&ranks);
             }
         }
     }

@@ -37,13 +37,13 @@ fn origin(device: &crate::host::Device) -> Arc<Origin> {
     })
 }
 
-/// A queue's seat in `graph`, as [`Seat::take`] gives one in that of the process.
-fn seat(graph: &mut Graph, device: &crate::host::Device) -> u32 {
+/// A queue's slot in `graph`, as [`QueueSlot::take`] gives one in that of the process.
+fn slot(graph: &mut Graph, device: &crate::host::Device) -> u32 {
     let origin = origin(device);
     let own = origin.own.clone();
-    let seat = graph.seat(origin);
-    own.line.belongs_to(Some(seat));
-    seat
+    let slot = graph.take_slot(origin);
+    own.held_index.belongs_to(Some(slot));
+    slot
 }
 
 /// Small numbers that look random, the same in every run.
@@ -88,13 +88,13 @@ fn random_graphs_are_judged_as_a_full_search_judges_them() {
         // From queues with one submission each to few with many.
         let many = 1 + dice.throw(30);
         let mut queues: Vec<_> = (0..many)
-            .map(|_| (seat(&mut graph, &device), 1_u64, 1_u64))
+            .map(|_| (slot(&mut graph, &device), 1_u64, 1_u64))
             .collect();
         for _ in 0..120 {
             let picked = dice.throw(many) as usize;
-            let (seat, first, next) = &mut queues[picked];
+            let (slot, first, next) = &mut queues[picked];
             if dice.throw(6) == 0 && first < next {
-                graph.leave(*seat, *first);
+                graph.leave(*slot, *first);
                 *first += 1;
                 continue;
             }
@@ -112,7 +112,7 @@ fn random_graphs_are_judged_as_a_full_search_judges_them() {
                 continue;
             }
             let mut new = lists(&waits, &[(line, value - 1, value)]);
-            let origin = graph.queue(*seat).unwrap().origin.clone();
+            let origin = graph.queue(*slot).unwrap().origin.clone();
             let node = Node {
                 origin: &origin,
                 number: *next,
@@ -121,7 +121,7 @@ fn random_graphs_are_judged_as_a_full_search_judges_them() {
                 claims: [&new.claims, &[]],
             };
             let expected = circular(&graph, node);
-            match graph.enter(*seat, &origin, *next, &mut new) {
+            match graph.enter(*slot, &origin, *next, &mut new) {
                 Ok(()) => {
                     assert!(!expected, "a circle was accepted");
                     assert!(new.waits.is_empty() && new.claims.is_empty());
@@ -135,23 +135,23 @@ fn random_graphs_are_judged_as_a_full_search_judges_them() {
                     refused += 1;
                 }
             }
-            for &(seat, first, next) in &queues {
+            for &(slot, first, next) in &queues {
                 for number in first..next {
-                    let node = graph.node(id(seat, number)).unwrap();
+                    let node = graph.node(id(slot, number)).unwrap();
                     for (other, ..) in graph.dependencies(node) {
-                        let ranks = (graph.rank(other), graph.rank(id(seat, number)));
+                        let ranks = (graph.rank(other), graph.rank(id(slot, number)));
                         assert!(ranks.0 < ranks.1, "ranks out of order");
                     }
                 }
             }
         }
-        for (seat, first, next) in queues {
+        for (slot, first, next) in queues {
             for number in first..next {
-                graph.leave(seat, number);
+                graph.leave(slot, number);
             }
-            drop(graph.unseat(seat));
+            drop(graph.free_slot(slot));
         }
-        assert!(lines.iter().all(|of| of.line.waiting(0).is_empty()));
+        assert!(lines.iter().all(|of| of.held_index.waiting(0).is_empty()));
     }
     assert!(
         refused > 200 && accepted > 5000,
@@ -167,10 +167,10 @@ fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
         device.timeline("chain").unwrap(),
     );
     let mut graph = Graph::new();
-    let seats = [(); 2].map(|()| seat(&mut graph, &device));
+    let slots = [(); 2].map(|()| slot(&mut graph, &device));
     let place = |n: u64| match crosswise {
-        true => (seats[(n % 2) as usize], n / 2 + 1),
-        false => (seats[0], n + 1),
+        true => (slots[(n % 2) as usize], n / 2 + 1),
+        false => (slots[0], n + 1),
     };
     steps::take();
     for n in 0..many {
@@ -179,14 +179,14 @@ fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
             _ => (gate.shared(), 1),
         };
         let mut lists = lists(&[wait], &[(chain.shared(), n, n + 1)]);
-        let (seat, number) = place(n);
-        let origin = graph.queue(seat).unwrap().origin.clone();
-        assert!(graph.enter(seat, &origin, number, &mut lists).is_ok());
+        let (slot, number) = place(n);
+        let origin = graph.queue(slot).unwrap().origin.clone();
+        assert!(graph.enter(slot, &origin, number, &mut lists).is_ok());
     }
     let held = steps::take();
     for n in 0..many {
-        let (seat, number) = place(n);
-        graph.leave(seat, number);
+        let (slot, number) = place(n);
+        graph.leave(slot, number);
     }
     (held, steps::take())
 }

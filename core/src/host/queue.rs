@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, InvariantLifetime, Keep, Lane, Recycled,
-    Submitted, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, InvariantLifetime, Keep, Recycled,
+    SubmissionQueue, Submitted, Traceable, Waker,
 };
 use crate::base::once::Job;
 use crate::base::run::quietly;
@@ -20,14 +20,13 @@ use crate::host::timing::Stamp;
 use crate::queue::panic_message;
 use crate::timeline::point::{Completion, KeptPoint};
 use crate::timeline::state::Shared;
-use crate::trace::Trace;
 use crate::{Error, Fence, Object, Point, Result, Signal};
 
 /// A worker thread that runs closures in order.
 #[derive(Clone, Debug)]
 pub struct Queue {
     device: Device,
-    pub(crate) lane: Arc<Lane<Worker>>,
+    pub(crate) engine: Arc<SubmissionQueue<Worker>>,
 }
 
 impl Queue {
@@ -39,8 +38,8 @@ impl Queue {
         let object = Object::new("host queue", label);
         let own = device.timeline(&format!("{label} (position)"))?;
         let worker = Worker::start(&object, own.shared().clone())?;
-        let lane = Lane::new(object, device.id(), own, worker);
-        Ok(Self { device, lane })
+        let engine = SubmissionQueue::new(object, device.id(), own, worker);
+        Ok(Self { device, engine })
     }
 }
 
@@ -53,7 +52,7 @@ impl backend::Queue for Queue {
     }
 
     fn object(&self) -> &Object {
-        self.lane.object()
+        self.engine.object()
     }
 
     fn submit<'q, W>(
@@ -65,27 +64,29 @@ impl backend::Queue for Queue {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        self.lane.submit(waits, work, signals)
+        self.engine.submit(waits, work, signals)
     }
 
     fn record(&self, fence: &Fence) -> Result<()> {
-        self.lane.record(fence)
+        self.engine.record(fence)
     }
 
     fn position(&self) -> Point<'_> {
-        self.lane.position()
+        self.engine.position()
     }
 
     fn held(&self) -> Held {
-        self.lane.held()
+        self.engine.held()
     }
 
     fn idle(&self, timeout: Duration) -> Result<()> {
-        self.lane.idle(timeout)
+        self.engine.idle(timeout)
     }
 
-    fn trace(&self, trace: &Trace) -> Result<()> {
-        self.lane.trace(&self.device, trace)
+    fn traceable(&self) -> Result<Traceable> {
+        Ok(self
+            .engine
+            .traceable(self.device.info(), self.device.clock()))
     }
 }
 
@@ -223,7 +224,7 @@ impl Enqueue for Worker {
         })
     }
 
-    fn flush(&self, (): (), _lane: &dyn Fn() -> Waker) -> Flush<()> {
+    fn flush(&self, (): (), _waker: &dyn Fn() -> Waker) -> Flush<()> {
         Flush::Done
     }
 

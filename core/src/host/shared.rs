@@ -156,8 +156,8 @@ impl Port for CounterPort {
         self.0.is_lost()
     }
 
-    fn release_turn(&self) -> u32 {
-        self.0.release_turn()
+    fn recovery_turn(&self) -> u32 {
+        self.0.recovery_turn()
     }
 
     fn pending_elsewhere(&self) -> Result<u64> {
@@ -169,9 +169,9 @@ impl Port for CounterPort {
         self.0.signal(value)
     }
 
-    fn release(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
         by.check(self, self.0.object())?;
-        self.0.release(value);
+        self.0.recover(value);
         Ok(true)
     }
 }

@@ -12,7 +12,7 @@ use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::memory::counter::Counter;
 use crate::timeline::Timeline;
 use crate::timeline::point::{KeptPoint, Point, Signal};
-use crate::timeline::state::{Shared, Survivors, Tell};
+use crate::timeline::state::{RemainingPeers, Shared, Tell};
 
 /// What a page is to a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,11 +299,11 @@ impl WeakTimeline {
     ///
     /// Fails the timeline here, then whatever would be signalled by work that waits for it natively, as that runs on what there is now, and then the page, for everybody.
     /// Then it makes in the place of the dead the signals that were said to be pending, so that no queue stays blocked: where there may be other
-    /// [survivors](Survivors), on another thread, once those have had time to do the same, and unless one of them has been seen to make them. Values that were reached
+    /// [remaining](RemainingPeers), on another thread, once those have had time to do the same, and unless one of them has been seen to make them. Values that were reached
     /// stay so.
     ///
     /// Releases what was held for it, on this thread. Where there are no others it blocks as long as the driver takes for a signal.
-    pub fn lose(&self, counter: &Counter, cause: Error, survivors: Survivors) {
+    pub fn lose(&self, counter: &Counter, cause: Error, remaining: RemainingPeers) {
         let cause = cause.into_cause();
         let of = self.0.upgrade();
         if let Some(of) = &of {
@@ -323,7 +323,7 @@ impl WeakTimeline {
         );
         counter.fail_for(reached, &cause);
         if let Some(of) = &of {
-            of.release_lost(survivors);
+            of.recover(remaining);
         }
     }
 }

@@ -117,8 +117,8 @@ pub trait Port: Any + Send + Sync {
     }
 
     /// How many have asked before, of all that have the same timeline in whatever process, once it [is lost](Port::is_lost): in this order they
-    /// [release](Port::release) what one of them has to. As far as a page can be believed: any number may come.
-    fn release_turn(&self) -> u32 {
+    /// [release](Port::recover) what one of them has to. As far as a page can be believed: any number may come.
+    fn recovery_turn(&self) -> u32 {
         0
     }
 
@@ -127,7 +127,7 @@ pub trait Port: Any + Send + Sync {
     ///
     /// # Errors
     /// A driver error; then the next port is asked.
-    fn release(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
         let _ = (value, by);
         Ok(false)
     }

@@ -16,7 +16,7 @@ use crate::port::{Port, Watch};
 /// How long one watch lasts at most; a device that dies without a word is noticed in this time.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
-/// How long a lane waits before it tries a driver again that took no submissions, and the thread after a driver
+/// How long a queue waits before it tries a driver again that took no submissions, and the thread after a driver
 /// could not be watched.
 pub(crate) const RETRY: Duration = Duration::from_millis(2);
 
@@ -120,17 +120,21 @@ impl Watcher {
         self.0.blind.load(Ordering::Acquire)
     }
 
-    /// Wakes `lane` in a few milliseconds, once, however often it is asked for until then.
-    pub(crate) fn retry(&self, device: &dyn Watch, lane: Arc<dyn Wake>) {
+    /// Wakes `waiter` in a few milliseconds, once, however often it is asked for until then.
+    pub(crate) fn retry(&self, device: &dyn Watch, waiter: Arc<dyn Wake>) {
         self.tell(device, |state| {
-            if !state.retries.iter().any(|known| Arc::ptr_eq(known, &lane)) {
-                state.retries.push(lane);
+            if !state
+                .retries
+                .iter()
+                .any(|known| Arc::ptr_eq(known, &waiter))
+            {
+                state.retries.push(waiter);
             }
             state.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
         });
     }
 
-    /// Wakes the lanes that are to be tried again by now, in the place of a thread that could not be started.
+    /// Wakes the queues that are to be tried again by now, in the place of a thread that could not be started.
     pub(crate) fn tend(&self) {
         let due = self.0.state.lock().take_due();
         wake_all(due);

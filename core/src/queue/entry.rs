@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use smallbox::{SmallBox, smallbox};
 
+use super::graph_entries::GraphEntries;
 use super::hold::{Awaited, State, Taken};
-use super::places::Places;
 use crate::base::error::{Error, Result};
 use crate::base::once::{MEDIUM, Medium, Small, TINY, Tiny};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::keep::Keep;
 use crate::fence::Fence;
-use crate::held::{Lists, OwnedClaim, Seat};
+use crate::held::{Lists, OwnedClaim, QueueSlot};
 use crate::timeline::point::KeptPoint;
 
 /// A held submission in the hands of who judges it or lets it go.
@@ -21,7 +21,7 @@ pub(super) struct Entry<'l, E: Enqueue> {
     /// The graph has copies if it has the submission still. None if they are empty.
     pub(super) lists: Option<Box<Lists>>,
     pub(super) job: Job<E>,
-    pub(super) places: Places<'l>,
+    pub(super) entries: GraphEntries<'l>,
 }
 
 impl<E: Enqueue> Entry<'_, E> {
@@ -29,13 +29,13 @@ impl<E: Enqueue> Entry<'_, E> {
     pub(super) const fn pass(
         number: u64,
         keep: Option<Box<Keep>>,
-        places: Places<'_>,
+        entries: GraphEntries<'_>,
     ) -> Entry<'_, E> {
         Entry {
             number,
             lists: None,
             job: Job::Pass(keep),
-            places,
+            entries,
         }
     }
 }
@@ -131,7 +131,7 @@ impl<E: Enqueue> Work<E> for Write<'_, E> {
     }
 }
 
-/// Where the work is that captures more than its place in the row has room for.
+/// Where the work is that captures more than its place in the row has budget for.
 #[derive(Clone, Copy)]
 pub(super) enum Apart {
     Medium(u64),
@@ -152,7 +152,7 @@ pub(super) enum Job<E: Enqueue> {
     Apart(Apart),
     /// Recorded; the driver's queue was locked.
     Prepared(Box<(E::Prepared, Keep)>),
-    /// Skipped; its number goes to the driver once there is room, with what the driver may use of it.
+    /// Skipped; its number goes to the driver once there is budget, with what the driver may use of it.
     Pass(Option<Box<Keep>>),
 }
 
@@ -280,13 +280,18 @@ impl<E: Enqueue> State<E> {
     }
 
     /// Keeps a submission behind all others.
-    pub(super) fn push_back(&mut self, number: u64, work: &mut dyn Work<E>, places: Places<'_>) {
+    pub(super) fn push_back(
+        &mut self,
+        number: u64,
+        work: &mut dyn Work<E>,
+        entries: GraphEntries<'_>,
+    ) {
         let work = work.put_in_row(self);
         if self.held.is_empty() {
             self.first = number;
         }
         self.held.push_back(Some(work));
-        self.stay(number, places);
+        self.stay(number, entries);
     }
 
     /// Puts a submission before all others.
@@ -295,7 +300,7 @@ impl<E: Enqueue> State<E> {
             number,
             lists,
             job,
-            places,
+            entries,
         } = entry;
         let (in_row, job) = match job {
             Job::Tiny(work) => (Some(work), None),
@@ -308,21 +313,21 @@ impl<E: Enqueue> State<E> {
         self.first = number;
         self.held.push_front(in_row);
         self.front = Front { number, lists, job };
-        self.stay(number, places);
+        self.stay(number, entries);
     }
 
     /// The places of a submission that goes on being held.
-    fn stay(&mut self, number: u64, places: Places<'_>) {
-        if let Some(turn) = places.turn {
-            turn.stay();
+    fn stay(&mut self, number: u64, entries: GraphEntries<'_>) {
+        if let Some(entry) = entries.entry {
+            entry.stay();
         }
         // After those of all that came before: mostly all others.
-        if places.relayed.is_empty() {
+        if entries.relayed.is_empty() {
             return;
         }
         let behind = self.relayed.partition_point(|&(other, _)| other <= number);
-        for (place, at) in places.relayed.into_iter().zip(behind..) {
-            self.relayed.insert(at, (number, place));
+        for (relay, at) in entries.relayed.into_iter().zip(behind..) {
+            self.relayed.insert(at, (number, relay));
         }
     }
 
@@ -332,11 +337,11 @@ impl<E: Enqueue> State<E> {
     }
 
     /// Learns what the first waits for and claims, if that is not known: see the state's `front`.
-    pub(super) fn look_at_front(&mut self, seat: &Seat) {
+    pub(super) fn look_at_front(&mut self, slot: &QueueSlot) {
         if self.front.number != self.first {
             self.front.number = self.first;
             let mut lists = self.spare.take().unwrap_or_default();
-            seat.look(self.first, &mut lists);
+            slot.look(self.first, &mut lists);
             self.front.lists = Some(lists);
         }
     }
@@ -353,7 +358,7 @@ impl<E: Enqueue> State<E> {
     }
 
     /// Takes out the first, which has been looked at or put back.
-    pub(super) fn pop_front<'l>(&mut self, seat: &'l Seat) -> Option<Entry<'l, E>> {
+    pub(super) fn pop_front<'l>(&mut self, slot: &'l QueueSlot) -> Option<Entry<'l, E>> {
         let in_row = self.held.pop_front()?;
         let number = self.first;
         self.first += 1;
@@ -362,14 +367,14 @@ impl<E: Enqueue> State<E> {
         while let Some((other, _)) = self.relayed.front()
             && *other <= number
         {
-            relayed.extend(self.relayed.pop_front().map(|(_, place)| place));
+            relayed.extend(self.relayed.pop_front().map(|(_, relay)| relay));
         }
         Some(Entry {
             number,
             lists,
             job: job.unwrap_or_else(|| Job::from_row(in_row)),
-            places: Places {
-                turn: Some(seat.turn(number)),
+            entries: GraphEntries {
+                entry: Some(slot.entry(number)),
                 relayed,
             },
         })

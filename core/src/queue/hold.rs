@@ -7,18 +7,18 @@ use smallvec::SmallVec;
 
 use super::driving::Driving;
 use super::entry::{Entry, Front, InRow, Job, Works, parts};
-use super::places::Places;
+use super::graph_entries::GraphEntries;
 use super::relay::Relayed;
 use super::send::Handed;
-use super::{Lane, fail_all};
+use super::{SubmissionQueue, fail_all};
 use crate::base::error::Failure;
 use crate::base::run::{ForOthers, LettingGo, Wake, quietly};
 use crate::base::stage::Stage;
 use crate::base::sync::{MutexGuard, ThreadId, this_thread};
 use crate::driver::enqueue::Enqueue;
+use crate::driver::in_flight::InFlightBudget;
 use crate::driver::keep::Keep;
-use crate::driver::room::Room;
-use crate::held::{Holder, Lists, OwnedClaim, Parts, Place, Turn};
+use crate::held::{Holder, Lists, OwnedClaim, Parts, QueueEntry, RelayEntry};
 use crate::port::Port;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Registered, Shared, Standing};
@@ -35,16 +35,16 @@ pub(super) struct State<E: Enqueue> {
     /// The work of those whose closures are not small.
     pub(super) apart: Works<E>,
     /// The places of signals that the host will make for what is held, by the submissions' numbers.
-    pub(super) relayed: VecDeque<(u64, Place)>,
-    /// Empty, with the room that it has had: for what a submission on its way into the graph waits for, and for what the first
+    pub(super) relayed: VecDeque<(u64, RelayEntry)>,
+    /// Empty, with the budget that it has had: for what a submission on its way into the graph waits for, and for what the first
     /// does that comes out.
     pub(super) scratch: Option<Box<Lists>>,
     pub(super) spare: Option<Box<Lists>>,
-    /// Where the lane is registered for the submission at the front, while nobody drives it.
+    /// Where the queue is registered for the submission at the front, while nobody drives it.
     pub(super) registered: Registered,
     /// What finished submissions will let go, in order.
     pub(super) kept: VecDeque<(u64, Keep)>,
-    /// The room that submissions in flight have taken.
+    /// The budget that submissions in flight have taken.
     pub(super) taken: VecDeque<(u64, u64)>,
     /// Signals that the host makes for submissions, in order. Those that have come are forgotten once there are as many as
     /// `look_at_relays`.
@@ -74,8 +74,8 @@ impl<E: Enqueue> Default for State<E> {
 }
 
 impl<E: Enqueue> State<E> {
-    /// The room that everything in flight has taken, which is given back without waiting for it.
-    pub(super) fn take_all_room(&mut self) -> u64 {
+    /// The budget that everything in flight has taken, which is given back without waiting for it.
+    pub(super) fn take_all_units(&mut self) -> u64 {
         self.taken.drain(..).map(|(_, units)| units).sum()
     }
 
@@ -91,8 +91,8 @@ impl<E: Enqueue> State<E> {
         }
     }
 
-    /// Takes out the room that submissions up to `reached` have taken.
-    pub(super) fn take_finished_room(&mut self, reached: u64) -> u64 {
+    /// Takes out the budget that submissions up to `reached` have taken.
+    pub(super) fn take_finished_units(&mut self, reached: u64) -> u64 {
         let mut all = 0;
         while let Some(&(number, units)) = self.taken.front()
             && number <= reached
@@ -105,7 +105,7 @@ impl<E: Enqueue> State<E> {
 
     #[inline(never)]
     fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
-        finished.units += self.take_finished_room(reached);
+        finished.units += self.take_finished_units(reached);
         if LettingGo::is_deep() {
             return;
         }
@@ -127,11 +127,11 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Gives the room back, and drops the objects: the application's own, so with no lock held.
+    /// Gives the budget back, and drops the objects: the application's own, so with no lock held.
     #[inline(never)]
-    pub(super) fn let_go(&mut self, room: Option<&Arc<Room>>) {
-        if let Some(room) = room {
-            room.take_back(std::mem::take(&mut self.units));
+    pub(super) fn let_go(&mut self, budget: Option<&Arc<InFlightBudget>>) {
+        if let Some(budget) = budget {
+            budget.take_back(std::mem::take(&mut self.units));
         }
         let _letting_go = LettingGo::new();
         for kept in self.objects.drain(..) {
@@ -139,8 +139,8 @@ impl Finished {
         }
     }
 
-    /// The room that they had taken, for who gives it back himself.
-    pub(super) const fn take_room(&mut self) -> u64 {
+    /// The budget that they had taken, for who gives it back himself.
+    pub(super) const fn take_in_flight(&mut self) -> u64 {
         std::mem::replace(&mut self.units, 0)
     }
 
@@ -215,15 +215,15 @@ pub(super) type Lacks = SmallVec<[(KeptPoint, Stage); 2]>;
 /// Whether a submission can go.
 pub(super) enum Verdict {
     Ready,
-    /// It could, but the driver has no room for it.
+    /// It could, but the driver has no budget for it.
     Full,
-    /// It lacks something. The lane registers for all of that: the failure of any one decides.
+    /// It lacks something. The queue registers for all of that: the failure of any one decides.
     Blocked(Lacks),
     /// It never can: a timeline that it waits for has failed.
     Skip(Failure),
 }
 
-impl<E: Enqueue> Lane<E> {
+impl<E: Enqueue> SubmissionQueue<E> {
     /// What a submission to this queue waits for.
     #[inline]
     pub(super) fn awaited<'s>(&self, of: &'s Arc<Shared>, value: u64) -> Awaited<'s> {
@@ -278,12 +278,12 @@ impl<E: Enqueue> Lane<E> {
             }
         }
         let own = self.own_shared();
-        let room = number.saturating_sub(E::MAX_IN_FLIGHT);
-        match own.standing(room) {
+        let budget = number.saturating_sub(E::MAX_IN_FLIGHT);
+        match own.standing(budget) {
             Standing::Reached => {}
-            // The queue itself is gone: there never will be room.
+            // The queue itself is gone: there never will be budget.
             Standing::Failed(cause) => return Verdict::Skip(cause),
-            _ => block(own, room, Stage::Reached),
+            _ => block(own, budget, Stage::Reached),
         }
         if !lacks.is_empty() {
             Verdict::Blocked(lacks)
@@ -294,20 +294,20 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// True if the room that it shares with others is.
+    /// True if the budget that it shares with others is.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.room.as_ref().is_some_and(|room| room.is_full())
+        self.budget.as_ref().is_some_and(|budget| budget.is_full())
     }
 
-    /// True if the driver has room for a submission, and that shows without any lock.
+    /// True if the driver has budget for a submission, and that shows without any lock.
     #[inline]
-    pub(super) fn has_room(&self, number: u64) -> bool {
+    pub(super) fn has_budget(&self, number: u64) -> bool {
         self.own_shared().reached() >= number.saturating_sub(E::MAX_IN_FLIGHT) && !self.is_full()
     }
 
     /// True if a submission can go and that shows without any lock. Asks no driver and wakes nobody, as
-    /// [`Lane::judge`], which decides if this is false.
+    /// [`SubmissionQueue::judge`], which decides if this is false.
     fn is_plainly_ready(
         &self,
         number: u64,
@@ -329,7 +329,7 @@ impl<E: Enqueue> Lane<E> {
                 return false;
             }
         }
-        self.has_room(number)
+        self.has_budget(number)
     }
 
     /// What a held submission waits for, on the stack. Pushed: mostly it is one, and collecting costs more than that.
@@ -362,14 +362,14 @@ impl<E: Enqueue> Lane<E> {
         prepared: E::Prepared,
         keep: Keep,
         lists: Option<Box<Lists>>,
-        places: Places<'_>,
+        entries: GraphEntries<'_>,
     ) {
         let job = Job::Prepared(Box::new((prepared, keep)));
         let entry = Entry {
             number,
             lists,
             job,
-            places,
+            entries,
         };
         self.state.lock().push_front(entry);
     }
@@ -379,7 +379,7 @@ impl<E: Enqueue> Lane<E> {
         self.drive_with(me, self.state.lock());
     }
 
-    /// As [`Lane::drive`], for a caller who has the lock.
+    /// As [`SubmissionQueue::drive`], for a caller who has the lock.
     fn drive_with<'l>(self: &'l Arc<Self>, me: ThreadId, state: MutexGuard<'l, State<E>>) {
         let mut locked = Some(state);
         // What the last one of those let go leaves for the next that is held.
@@ -407,7 +407,7 @@ impl<E: Enqueue> Lane<E> {
             let verdict = if state.is_front_prepared() {
                 Verdict::Ready
             } else {
-                state.look_at_front(&self.seat);
+                state.look_at_front(&self.slot);
                 let (waits, claims) = parts(&state.front.lists);
                 self.judge(first, &self.all_awaited(waits), &self.all_taken(claims))
             };
@@ -422,14 +422,14 @@ impl<E: Enqueue> Lane<E> {
                 drop(state);
                 // Still driven by this thread, as above.
                 let this: Arc<dyn Wake> = self.clone();
-                let room = self.room.as_ref();
-                let waits = room.is_some_and(|room| room.wait_for(&this));
+                let budget = self.budget.as_ref();
+                let waits = budget.is_some_and(|budget| budget.wait_for(&this));
                 if waits && self.state.lock().driving.try_stop() {
                     return;
                 }
                 continue;
             }
-            let Some(entry) = state.pop_front(&self.seat) else {
+            let Some(entry) = state.pop_front(&self.slot) else {
                 continue;
             };
             drop(state);
@@ -462,14 +462,14 @@ impl<E: Enqueue> Lane<E> {
         let is_ready = |waits: Parts<'_, KeptPoint>, claims: Parts<'_, OwnedClaim>| {
             self.is_plainly_ready(first, waits, claims)
         };
-        if !self.seat.leave_if(first, &mut lists, is_ready) {
+        if !self.slot.leave_if(first, &mut lists, is_ready) {
             state.spare = Some(lists);
             return None;
         }
-        let mut entry = state.pop_front(&self.seat)?;
+        let mut entry = state.pop_front(&self.slot)?;
         // It has left.
-        if let Some(turn) = entry.places.turn.take() {
-            turn.stay();
+        if let Some(entry) = entry.entries.entry.take() {
+            entry.stay();
         }
         entry.lists = Some(lists);
         Some(entry)
@@ -477,12 +477,12 @@ impl<E: Enqueue> Lane<E> {
 
     /// Enters a submission again that has left the graph, as it stays after all. It could go, so it closes no circle; but
     /// whoever asks must find it.
-    fn enter_again(&self, number: u64, lists: &Option<Box<Lists>>) -> Option<Turn<'_>> {
+    fn enter_again(&self, number: u64, lists: &Option<Box<Lists>>) -> Option<QueueEntry<'_>> {
         let (waits, claims) = parts(lists);
         let mut entered = Lists::default();
         entered.waits.extend(waits.iter().cloned());
         entered.claims.extend(claims.iter().cloned());
-        self.take_turn(number, &mut entered).ok()
+        self.take_entry(number, &mut entered).ok()
     }
 
     /// Registers for what the first lacks, and stops driving. False if it has to be judged again. Still driven by this
@@ -504,8 +504,8 @@ impl<E: Enqueue> Lane<E> {
 
     /// Puts a submission back to the front while its driver takes none; the device's watcher tries again.
     pub(super) fn put_off<'l>(self: &'l Arc<Self>, mut entry: Entry<'l, E>) {
-        if entry.places.turn.is_none() {
-            entry.places.turn = self.enter_again(entry.number, &entry.lists);
+        if entry.entries.entry.is_none() {
+            entry.entries.entry = self.enter_again(entry.number, &entry.lists);
         }
         {
             let mut state = self.state.lock();
@@ -524,7 +524,7 @@ impl<E: Enqueue> Lane<E> {
             number,
             lists,
             job,
-            mut places,
+            mut entries,
         } = entry;
         // A pass that fails is of a queue that has failed, whose numbers go on no more.
         let is_work = !matches!(job, Job::Pass(_));
@@ -533,8 +533,8 @@ impl<E: Enqueue> Lane<E> {
         }
         fail_all(parts(&lists).1, cause);
         if is_work {
-            places.keep_only_turn();
-            let pass = Entry::pass(number, None, places);
+            entries.keep_only_entry();
+            let pass = Entry::pass(number, None, entries);
             self.state.lock().push_front(pass);
         }
         let apart = self.take_apart(&job);
@@ -550,7 +550,7 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// Registers the lane for all of `lacks`, or for none if one need not be waited for any more.
+    /// Registers the queue for all of `lacks`, or for none if one need not be waited for any more.
     fn register(self: &Arc<Self>, lacks: Lacks) -> Option<Registered> {
         let mut registered = Registered::default();
         for (point, stage) in lacks {
@@ -575,7 +575,7 @@ impl<E: Enqueue> Lane<E> {
             number,
             lists,
             job,
-            mut places,
+            mut entries,
         } = entry;
         let (waits, claims) = parts(&lists);
         let taken = self.all_taken(claims);
@@ -586,13 +586,13 @@ impl<E: Enqueue> Lane<E> {
                 let (prepared, kept) = *recorded;
                 keep = kept;
                 let handed = self.hand_over_prepared(prepared);
-                self.take_in(number, handed, &taken, &mut places, &mut keep)
+                self.take_in(number, handed, &taken, &mut entries, &mut keep)
             }
             Job::Pass(keep) => {
                 self.pass(
                     number,
                     keep.map_or_else(Keep::default, |keep| *keep),
-                    places,
+                    entries,
                 );
                 return self.front_is_prepared();
             }
@@ -603,17 +603,17 @@ impl<E: Enqueue> Lane<E> {
                 let work = move |recorder: &mut E::Recorder<'_>| {
                     work.as_mut().map_or(Ok(()), |work| work.record(recorder))
                 };
-                self.send(number, &waits, work, &taken, &mut places, &mut keep)
+                self.send(number, &waits, work, &taken, &mut entries, &mut keep)
             }
         };
         match sent {
             Handed::Taken => {}
             Handed::Busy(prepared) => {
                 drop((taken, waits));
-                if places.turn.is_none() {
-                    places.turn = self.enter_again(number, &lists);
+                if entries.entry.is_none() {
+                    entries.entry = self.enter_again(number, &lists);
                 }
-                self.put_back(number, prepared, keep, lists, places);
+                self.put_back(number, prepared, keep, lists, entries);
                 return true;
             }
             Handed::Refused(error) => {
@@ -621,7 +621,7 @@ impl<E: Enqueue> Lane<E> {
                 let cause = error.into_cause();
                 self.skipped.add(number, &cause);
                 fail_all(claims, &cause);
-                self.pass_over(number, keep, Places::default());
+                self.pass_over(number, keep, GraphEntries::default());
                 return self.front_is_prepared();
             }
         }
@@ -639,7 +639,7 @@ impl<E: Enqueue> Lane<E> {
     }
 }
 
-impl<E: Enqueue> Holder for Lane<E> {
+impl<E: Enqueue> Holder for SubmissionQueue<E> {
     /// Fails what a held submission would have signalled as soon as it can never run, although its turn
     /// to be skipped has not come. The one at the front is judged as a whole.
     fn reconsider(self: Arc<Self>, number: u64) {
@@ -661,7 +661,7 @@ impl<E: Enqueue> Holder for Lane<E> {
                 }
                 return;
             }
-            self.seat.look(number, &mut lists);
+            self.slot.look(number, &mut lists);
             let waits = lists.waits.iter().find_map(|wait| {
                 let of = wait.of.as_ref()?;
                 of.hopeless(wait.value)
@@ -688,7 +688,7 @@ impl<E: Enqueue> Holder for Lane<E> {
             let from = state.relayed.partition_point(|&(other, _)| other < number);
             let upto = state.relayed.partition_point(|&(other, _)| other <= number);
             relayed = state.relayed.drain(from..upto).collect::<Vec<_>>();
-            self.seat.reduce(number, &mut taken);
+            self.slot.reduce(number, &mut taken);
         }
         drop(relayed);
         if in_row.is_some() {
@@ -700,7 +700,7 @@ impl<E: Enqueue> Holder for Lane<E> {
     }
 }
 
-impl<E: Enqueue> Wake for Lane<E> {
+impl<E: Enqueue> Wake for SubmissionQueue<E> {
     fn wake(self: Arc<Self>) {
         let me = this_thread();
         let mut state = self.state.lock();

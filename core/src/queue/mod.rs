@@ -1,4 +1,4 @@
-//! Lanes: the submissions of one queue, in order, and the host-side hold on those that cannot go yet.
+//! Queues: the submissions of one queue, in order, and the host-side hold on those that cannot go yet.
 //!
 //! A wait reaches the driver only once its signal is pending. A submission that cannot go yet, and all
 //! that follow it on its queue, stay here, and whoever makes the missing signal pending lets them go,
@@ -6,12 +6,13 @@
 
 mod driving;
 mod entry;
+mod fast_path;
+mod follow;
+mod graph_entries;
 mod hold;
-mod places;
 mod relay;
 mod send;
 mod skipped;
-mod straight;
 mod times;
 mod traced;
 
@@ -26,19 +27,21 @@ use crate::base::run::{PutOff, Wake, quietly};
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, Ordering, fence, this_thread};
 use crate::driver::enqueue::Enqueue;
+use crate::driver::in_flight::{InFlightBudget, Sharer, Taken as TakenUnits};
 use crate::driver::keep::Keep;
-use crate::driver::room::{Room, Sharer, Taken as TakenRoom};
 use crate::fence::Fence;
 use crate::fence::mark::NativeMark;
-use crate::held::{Holder as _, Lists, Origin, OwnedClaim, Seat};
+use crate::held::{Holder as _, Lists, Origin, OwnedClaim, QueueSlot};
 use crate::port::Stamp;
 use crate::timeline::Timeline;
 use crate::timeline::point::{KeptPoint, Point, Signal};
 use crate::timeline::state::{Interval, Shared};
-use crate::trace::Followed;
 use entry::{Entry, Job, Work, Write};
+use follow::Follower;
+pub use follow::Traceable;
+pub(crate) use follow::{Follow, FollowSubmission};
+use graph_entries::GraphEntries;
 use hold::{AllAwaited, AllTaken, Awaited, Finished, State, Taken, Verdict};
-use places::Places;
 use skipped::Skipped;
 
 /// What became of a submission.
@@ -91,7 +94,7 @@ impl<'q> Submitted<'q> {
 pub struct Held {
     /// How many there are.
     pub count: usize,
-    /// What the first of them waits for; `None` if it is only the driver queue's lock, or room in the driver.
+    /// What the first of them waits for; `None` if it is only the driver queue's lock, or budget in the driver.
     pub waiting_for: Option<KeptPoint>,
 }
 
@@ -101,23 +104,23 @@ const LOOK: u64 = 64;
 const KEPT: u64 = 4;
 
 /// The engine's half of a queue. A backend's queue type holds one in an [`Arc`] and forwards to it.
-pub struct Lane<E: Enqueue> {
+pub struct SubmissionQueue<E: Enqueue> {
     object: Object,
     device: DeviceId,
     /// What the graph of held submissions knows of it.
     origin: Arc<Origin>,
-    seat: Seat,
+    slot: QueueSlot,
     /// Signalled once per submission; its value is the number of submissions finished.
     own: Timeline,
     driver: Arc<E>,
     /// What the driver says of itself, once.
     domain: u64,
-    room: Option<Arc<Room>>,
+    budget: Option<Arc<InFlightBudget>>,
     /// Copies of the state's `last` and of whether objects may be among its `kept`, to be read without its lock.
     last: AtomicU64,
     keeps: AtomicBool,
-    /// The number of the submission after which it [looks](Lane::look) for what has finished: no further beyond that than the
-    /// driver has room.
+    /// The number of the submission after which it [looks](SubmissionQueue::look) for what has finished: no further beyond that than the
+    /// driver has budget.
     look_at: AtomicU64,
     /// With so many in flight it looks for objects that it need not keep any more: twice what the last look left.
     crowd: AtomicU64,
@@ -127,14 +130,14 @@ pub struct Lane<E: Enqueue> {
     writes_times: AtomicBool,
     state: Mutex<State<E>>,
     skipped: Skipped,
-    followed_by: Followed,
+    follower: Follower,
 }
 
-impl<E: Enqueue> Lane<E> {
-    /// The lane of one queue. `own` is a fresh timeline at 0 of the queue's device.
+impl<E: Enqueue> SubmissionQueue<E> {
+    /// `own` is a fresh timeline at 0 of the queue's device.
     #[must_use]
     pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
-        let lane = Arc::new_cyclic(|this: &Weak<Self>| {
+        let queue = Arc::new_cyclic(|this: &Weak<Self>| {
             let origin = Arc::new(Origin {
                 queue: object.clone(),
                 device,
@@ -142,14 +145,14 @@ impl<E: Enqueue> Lane<E> {
                 own: own.shared().clone(),
             });
             Self {
-                seat: Seat::take(origin.clone()),
+                slot: QueueSlot::take(origin.clone()),
                 origin,
                 skipped: Skipped::new(object.clone()),
                 object,
                 device,
                 own,
                 domain: driver.order_domain(),
-                room: driver.room().cloned(),
+                budget: driver.in_flight_budget().cloned(),
                 driver: Arc::new(driver),
                 last: AtomicU64::new(0),
                 keeps: AtomicBool::new(false),
@@ -158,16 +161,16 @@ impl<E: Enqueue> Lane<E> {
                 followed: AtomicBool::new(false),
                 writes_times: AtomicBool::new(false),
                 state: Mutex::new(State::default()),
-                followed_by: Followed::default(),
+                follower: Follower::default(),
             }
         });
-        crate::base::names::add(&lane.object);
-        lane.own_shared().belongs_to(&lane.object);
-        if let Some(room) = &lane.room {
-            let this: Arc<dyn Sharer> = lane.clone();
-            room.join(Arc::downgrade(&this));
+        crate::base::names::add(&queue.object);
+        queue.own_shared().belongs_to(&queue.object);
+        if let Some(budget) = &queue.budget {
+            let this: Arc<dyn Sharer> = queue.clone();
+            budget.join(Arc::downgrade(&this));
         }
-        lane
+        queue
     }
 
     /// The queue's name.
@@ -229,7 +232,7 @@ impl<E: Enqueue> Lane<E> {
             stamp: &stamp,
             fence,
         };
-        let submitted = if self.followed_by.is_taken() {
+        let submitted = if self.follower.is_set() {
             self.submit_traced(&[], Box::new(write.kept()), &[])?
         } else {
             let submitted = self.submit_work(&[], &mut write, &[], true);
@@ -255,7 +258,7 @@ impl<E: Enqueue> Lane<E> {
     #[inline]
     fn record_untimed(self: &Arc<Self>) -> Result<Submitted<'_>> {
         let nothing = |_: &mut E::Recorder<'_>| Ok(());
-        if self.followed_by.is_taken() {
+        if self.follower.is_set() {
             return self.submit_traced(&[], Box::new(nothing), &[]);
         }
         self.submit_work(&[], &mut Some(nothing), &[], true)
@@ -266,7 +269,7 @@ impl<E: Enqueue> Lane<E> {
     /// fence may be recorded here at all. Not ordered with anything held.
     ///
     /// # Errors
-    /// As for [`Lane::record`], and what `make` returns. The fence is unchanged then.
+    /// As for [`SubmissionQueue::record`], and what `make` returns. The fence is unchanged then.
     pub fn record_natively<M: NativeMark>(
         &self,
         fence: &Fence,
@@ -291,7 +294,7 @@ impl<E: Enqueue> Lane<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        if self.followed_by.is_taken() {
+        if self.follower.is_set() {
             return self.submit_traced(waits, Box::new(work), signals);
         }
         self.submit_untraced(waits, work, signals)
@@ -312,9 +315,9 @@ impl<E: Enqueue> Lane<E> {
         submitted.map_err(|error| refused(&mut work, error))
     }
 
-    /// The long way, and as [`Lane::submit_work`] tells errors.
+    /// The long way, and as [`SubmissionQueue::submit_work`] tells errors.
     #[inline(never)]
-    fn submit_with_care<'q>(
+    fn submit_slow<'q>(
         self: &'q Arc<Self>,
         waits: &[Point<'_>],
         work: &mut dyn Work<E>,
@@ -340,47 +343,47 @@ impl<E: Enqueue> Lane<E> {
         let is_plain = self.claim_all(waits, have_come, signals, &mut claims)?;
         let number = state.last + 1;
         let idle = state.held.is_empty() && state.driving.is_free();
-        let verdict = if !idle || (is_plain && self.has_room(number)) {
+        let verdict = if !idle || (is_plain && self.has_budget(number)) {
             Verdict::Ready
         } else {
             self.judge(number, waits, &claims)
         };
         let held = !(idle && matches!(verdict, Verdict::Ready));
-        let mut places = Places::default();
+        let mut entries = GraphEntries::default();
         if held || claims.iter().any(|claim| claim.port.is_none()) {
             let mut lists = state.scratch.take().unwrap_or_default();
             if held {
                 State::<E>::fill(&mut lists, waits, &claims);
             }
-            let taken = self.take_places(number, held.then_some(&mut *lists), &claims);
+            let taken = self.take_entries(number, held.then_some(&mut *lists), &claims);
             // Empty already, unless it was refused; and the caller has all of these timelines.
             lists.clear();
             state.scratch = Some(lists);
-            places = taken.inspect_err(|_| withdraw_all(&claims))?;
+            entries = taken.inspect_err(|_| withdraw_all(&claims))?;
         }
         self.take_number(&mut state, number);
-        let room = state.take_finished_room(self.own_shared().reached());
+        let budget = state.take_finished_units(self.own_shared().reached());
         if !held {
             state.driving.take(me);
             drop(state);
-            self.take_back(room);
+            self.take_back(budget);
             if !self.driver.ready() {
-                self.put_off_new(number, work, waits, &claims, places);
+                self.put_off_new(number, work, waits, &claims, entries);
                 return Ok(self.submitted(number));
             }
             let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
-            let sent = self.send_now(number, waits, record, &claims, places);
+            let sent = self.send_now(number, waits, record, &claims, entries);
             if !(matches!(sent, Ok(true)) && self.try_leave()) {
                 self.drive(me);
             }
             return sent.map(|_| self.submitted(number));
         }
-        state.push_back(number, work, places);
+        state.push_back(number, work, entries);
         if idle {
             state.driving.take(me);
         }
         drop(state);
-        self.take_back(room);
+        self.take_back(budget);
         // What it waits for or signals may have failed before the graph knew of it: look now, behind a barrier.
         fence(Ordering::SeqCst);
         if idle {
@@ -415,11 +418,11 @@ impl<E: Enqueue> Lane<E> {
         self.note_what_is_kept(state);
     }
 
-    /// Gives so much room back that finished submissions had taken.
+    /// Gives so much budget back that finished submissions had taken.
     #[inline]
     fn take_back(&self, units: u64) {
-        if let Some(room) = &self.room {
-            room.take_back(units);
+        if let Some(budget) = &self.budget {
+            budget.take_back(units);
         }
     }
 
@@ -435,7 +438,7 @@ impl<E: Enqueue> Lane<E> {
             self.take_finished(&mut state, &mut finished);
         }
         if let Some(finished) = &mut finished {
-            finished.let_go(self.room.as_ref());
+            finished.let_go(self.budget.as_ref());
         }
     }
 
@@ -453,19 +456,19 @@ impl<E: Enqueue> Lane<E> {
         work: &mut dyn Work<E>,
         waits: &[Awaited<'_>],
         claims: &[Taken<'_>],
-        mut places: Places<'l>,
+        mut entries: GraphEntries<'l>,
     ) {
         let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
         State::<E>::fill(&mut lists, waits, claims);
         State::<E>::fill(&mut entered, waits, claims);
         // It could go, so it closes no circle; but whoever asks must find it.
-        places.turn = self.take_turn(number, &mut entered).ok();
+        entries.entry = self.take_entry(number, &mut entered).ok();
         let work = work.put_in_row(&mut self.state.lock());
         self.put_off(Entry {
             number,
             lists: Some(lists),
             job: Job::from_row(Some(work)),
-            places,
+            entries,
         });
     }
 
@@ -516,7 +519,7 @@ impl<E: Enqueue> Lane<E> {
         for signal in signals {
             signal.of.refresh_if_far(signal.value);
         }
-        if self.room.as_ref().is_some_and(|room| room.is_full()) {
+        if self.budget.as_ref().is_some_and(|budget| budget.is_full()) {
             self.give_back();
         } else {
             self.look_if_due();
@@ -531,7 +534,7 @@ impl<E: Enqueue> Lane<E> {
         }
     }
 
-    /// True if the driver has room for the submission `number`, and there is no need to look for that.
+    /// True if the driver has budget for the submission `number`, and there is no need to look for that.
     #[inline]
     fn is_plainly_within_bounds(&self, number: u64) -> bool {
         // No further than that from what is finished.
@@ -539,7 +542,7 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Looks now and then, so that never much is left to be given back at once; where objects are kept so often that not
-    /// many more of them are than work in flight needs; and always where the driver has no room otherwise. Decides, too, when that
+    /// many more of them are than work in flight needs; and always where the driver has no budget otherwise. Decides, too, when that
     /// will be.
     #[cold]
     fn look(&self) {
@@ -580,7 +583,7 @@ impl<E: Enqueue> Lane<E> {
                 Some(claim) => Ok(Some(claim)),
                 None => {
                     in_order = false;
-                    claim_with_care(waits, &signals[..index], *signal)
+                    claim_slow(waits, &signals[..index], *signal)
                 }
             };
             match claim {
@@ -613,7 +616,7 @@ impl<E: Enqueue> Lane<E> {
     fn note_that_some_is_kept(&self, number: u64) {
         if !self.keeps.load(Ordering::Relaxed) {
             self.keeps.store(true, Ordering::Relaxed);
-            // Whoever looks meanwhile has had the lane's lock since, or puts it off by no more than that.
+            // Whoever looks meanwhile has had the queue's lock since, or puts it off by no more than that.
             let due = self.look_at.load(Ordering::Relaxed);
             self.look_at
                 .store(due.min(number + KEPT), Ordering::Relaxed);
@@ -626,7 +629,7 @@ impl<E: Enqueue> Lane<E> {
     }
 }
 
-impl<E: Enqueue> Sharer for Lane<E> {
+impl<E: Enqueue> Sharer for SubmissionQueue<E> {
     fn progress(&self) -> &Arc<Shared> {
         self.own_shared()
     }
@@ -640,17 +643,17 @@ impl<E: Enqueue> Sharer for Lane<E> {
             let mut finished = None;
             state.take_finished(reached, &mut finished);
             // A queue that has failed gets no further: what it took is not waited for.
-            let lost = if failed { state.take_all_room() } else { 0 };
+            let lost = if failed { state.take_all_units() } else { 0 };
             self.note_what_is_kept(&state);
             drop(state);
-            if let Some(room) = &self.room {
-                room.take_back(lost);
+            if let Some(budget) = &self.budget {
+                budget.take_back(lost);
             }
             let Some(finished) = &mut finished else {
                 return;
             };
             let more = finished.is_full();
-            finished.let_go(self.room.as_ref());
+            finished.let_go(self.budget.as_ref());
             if !more {
                 return;
             }
@@ -662,16 +665,16 @@ impl<E: Enqueue> Sharer for Lane<E> {
     }
 }
 
-impl<E: Enqueue> Drop for Lane<E> {
+impl<E: Enqueue> Drop for SubmissionQueue<E> {
     fn drop(&mut self) {
-        // Nothing is held: held submissions keep their lane. What the driver still runs keeps the
+        // Nothing is held: held submissions keep their queue. What the driver still runs keeps the
         // driver's half and everything kept, until it is finished.
         let own = self.own.shared();
         own.refresh();
         let mut state = std::mem::take(&mut *self.state.lock());
-        let units = state.take_all_room();
-        let room = self.room.clone();
-        let taken = room.map(|room| TakenRoom { room, units });
+        let units = state.take_all_units();
+        let budget = self.budget.clone();
+        let taken = budget.map(|budget| TakenUnits { budget, units });
         let orphan = Orphan {
             _driver: self.driver.clone(),
             _kept: state.kept,
@@ -695,7 +698,7 @@ impl<E: Enqueue> Drop for Lane<E> {
     }
 }
 
-impl<E: Enqueue> std::fmt::Debug for Lane<E> {
+impl<E: Enqueue> std::fmt::Debug for SubmissionQueue<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} held)", self.object, self.held().count)
     }
@@ -710,7 +713,7 @@ struct Orphan<E: Enqueue> {
 /// What a dropped queue leaves behind until its work is finished.
 struct Left<E: Enqueue> {
     _orphan: Orphan<E>,
-    _taken: Option<TakenRoom>,
+    _taken: Option<TakenUnits>,
 }
 
 impl<E: Enqueue> Wake for Left<E> {
@@ -735,7 +738,7 @@ fn is_hopeless(waits: &[Awaited<'_>]) -> bool {
 
 /// Claims a signal of a submission that has `earlier` signals, too. `None` if the submission can never run, nor the signal be
 /// made: it will be skipped, as it is if the timeline fails a moment later.
-fn claim_with_care(
+fn claim_slow(
     waits: &[Awaited<'_>],
     earlier: &[Signal<'_>],
     signal: Signal<'_>,

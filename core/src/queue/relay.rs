@@ -3,14 +3,14 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Lane;
+use super::SubmissionQueue;
 use super::hold::Taken;
 use crate::base::error::{Error, Result};
 use crate::base::run::{Wake, is_put_off};
 use crate::base::stage::Stage;
 use crate::base::sync::Instant;
 use crate::driver::enqueue::Enqueue;
-use crate::held::Place;
+use crate::held::RelayEntry;
 use crate::timeline::point::Point;
 use crate::timeline::state::{Interval, Shared, Standing};
 
@@ -21,7 +21,7 @@ pub(super) struct Relay {
     pub(super) of: Arc<Shared>,
     pub(super) claim: Interval,
     /// The signal's place among those who wait for each other, given up once it is made.
-    pub(super) _place: Option<Place>,
+    pub(super) _entry: Option<RelayEntry>,
 }
 
 impl Wake for Relay {
@@ -64,7 +64,7 @@ impl Relayed {
     }
 }
 
-impl<E: Enqueue> Lane<E> {
+impl<E: Enqueue> SubmissionQueue<E> {
     /// Notes which signals the host is to make for the submission `number`, before the driver has it.
     pub(super) fn note_relays(&self, number: u64, claims: &[Taken<'_>]) {
         let relayed = claims.iter().filter(|claim| claim.port.is_none());
@@ -176,10 +176,10 @@ mod tests {
                 let signals = [line.signal_at(1)];
                 queue.submit(&[], |_| Ok(()), &signals).unwrap();
                 line.at(1).wait(Duration::from_secs(20)).unwrap();
-                let state = queue.lane.state.lock();
-                let (length, room) = (state.relays.len(), state.relays.capacity());
+                let state = queue.engine.state.lock();
+                let (length, capacity) = (state.relays.len(), state.relays.capacity());
                 assert!(length <= 2 * LOOK_AT, "{length}");
-                assert!(room <= 4 * LOOK_AT, "room for {room}");
+                assert!(capacity <= 4 * LOOK_AT, "capacity for {capacity}");
                 drop(state);
                 if number % 2 == 0 {
                     kept.push(line);

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::entry::{Entry, kept};
+use super::fast_path::own_point;
+use super::graph_entries::GraphEntries;
 use super::hold::{Awaited, State, Taken};
-use super::places::Places;
 use super::relay::Relay;
-use super::straight::own_point;
-use super::{Lane, panic_message, withdraw_all};
+use super::{SubmissionQueue, panic_message, withdraw_all};
 use crate::base::error::{Error, Failure, Result};
 use crate::base::run::{Wake, wake_all};
 use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
@@ -69,7 +69,7 @@ fn forget_dependents(waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
     }
 }
 
-impl<E: Enqueue> Lane<E> {
+impl<E: Enqueue> SubmissionQueue<E> {
     /// Sends a submission that was never held. False if it is held now, because the driver's queue is locked.
     ///
     /// # Errors
@@ -80,16 +80,16 @@ impl<E: Enqueue> Lane<E> {
         waits: &[Awaited<'_>],
         work: W,
         claims: &[Taken<'_>],
-        mut places: Places<'l>,
+        mut entries: GraphEntries<'l>,
     ) -> Result<bool, Box<Error>>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
         let mut keep = Keep::default();
-        match self.send(number, waits, work, claims, &mut places, &mut keep) {
+        match self.send(number, waits, work, claims, &mut entries, &mut keep) {
             Handed::Taken => Ok(true),
             handed => {
-                self.not_taken(number, handed, claims, places, keep)?;
+                self.not_taken(number, handed, claims, entries, keep)?;
                 Ok(false)
             }
         }
@@ -105,7 +105,7 @@ impl<E: Enqueue> Lane<E> {
         number: u64,
         handed: Handed<E>,
         claims: &[Taken<'_>],
-        mut places: Places<'l>,
+        mut entries: GraphEntries<'l>,
         keep: Keep,
     ) -> Result<(), Box<Error>> {
         match handed {
@@ -115,12 +115,12 @@ impl<E: Enqueue> Lane<E> {
                 let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
                 State::<E>::fill(&mut lists, &[], claims);
                 State::<E>::fill(&mut entered, &[], claims);
-                places.turn = self.take_turn(number, &mut entered).ok();
-                self.put_back(number, prepared, keep, Some(lists), places);
+                entries.entry = self.take_entry(number, &mut entered).ok();
+                self.put_back(number, prepared, keep, Some(lists), entries);
             }
             Handed::Refused(error) => {
                 withdraw_all(claims);
-                self.pass_over(number, keep, Places::default());
+                self.pass_over(number, keep, GraphEntries::default());
                 return Err(error);
             }
         }
@@ -134,7 +134,7 @@ impl<E: Enqueue> Lane<E> {
         waits: &[Awaited<'_>],
         work: W,
         claims: &[Taken<'_>],
-        places: &mut Places<'_>,
+        entries: &mut GraphEntries<'_>,
         keep: &mut Keep,
     ) -> Handed<E>
     where
@@ -209,7 +209,7 @@ impl<E: Enqueue> Lane<E> {
                 forget_dependents(waits, claims);
             }
         }
-        let handed = self.take_in(number, handed, claims, places, keep);
+        let handed = self.take_in(number, handed, claims, entries, keep);
         if let (Some(cause), Handed::Taken | Handed::Busy(_)) = (lost, &handed) {
             claims.iter().for_each(|claim| claim.of.fail(cause.clone()));
         }
@@ -287,7 +287,7 @@ impl<E: Enqueue> Lane<E> {
         number: u64,
         handed: Handed<E>,
         claims: &[Taken<'_>],
-        places: &mut Places<'_>,
+        entries: &mut GraphEntries<'_>,
         keep: &mut Keep,
     ) -> Handed<E> {
         if !matches!(handed, Handed::Taken) {
@@ -295,29 +295,33 @@ impl<E: Enqueue> Lane<E> {
         }
         let units = self.keep(number, keep);
         // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
-        drop(places.turn.take());
+        drop(entries.entry.take());
         self.promote(number, units, signalled(claims));
-        let mut places = std::mem::take(&mut places.relayed).into_iter();
+        let mut entries = std::mem::take(&mut entries.relayed).into_iter();
         for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_none()) {
             let relay = Relay {
                 own: self.own_shared().clone(),
                 number,
                 of: Arc::clone(of),
                 claim: *claim,
-                _place: places.next(),
+                _entry: entries.next(),
             };
             wake_all([Arc::new(relay) as Arc<dyn Wake>]);
         }
         Handed::Taken
     }
 
-    /// Keeps what a submission uses that the driver has taken, until it has finished. Tells what it takes of the room.
+    /// Keeps what a submission uses that the driver has taken, until it has finished. Tells what it takes of the budget.
     #[inline]
     pub(super) fn keep(&self, number: u64, keep: &mut Keep) -> u64 {
         if keep.is_nothing() {
             return 0;
         }
-        let units = if self.room.is_some() { keep.units() } else { 0 };
+        let units = if self.budget.is_some() {
+            keep.units()
+        } else {
+            0
+        };
         let objects = !keep.is_empty();
         let mut state = self.state.lock();
         if units > 0 {
@@ -327,7 +331,7 @@ impl<E: Enqueue> Lane<E> {
             state.kept.push_back((number, std::mem::take(keep)));
         }
         drop(state);
-        // Room alone is looked at when there is none left.
+        // InFlightBudget alone is looked at when there is none left.
         if objects {
             self.note_that_some_is_kept(number);
         }
@@ -335,7 +339,7 @@ impl<E: Enqueue> Lane<E> {
     }
 
     /// Notes that the signals of submission `number` are with the driver, then that its position is,
-    /// and that it takes `units` of the room. Then wakes who waited for that: a woken thread finds all
+    /// and that it takes `units` of the budget. Then wakes who waited for that: a woken thread finds all
     /// of them pending, and a thread that sees the position pending finds the signals pending.
     #[inline]
     pub(super) fn promote<'a>(
@@ -352,9 +356,9 @@ impl<E: Enqueue> Lane<E> {
             of.promote(value, self.domain, Some(&self.object));
         }
         own.raise_pending(number);
-        // Pending first: a submission that finds no room then finds what to wait for.
-        if let Some(room) = self.room.as_ref().filter(|_| units > 0) {
-            room.count(units);
+        // Pending first: a submission that finds no budget then finds what to wait for.
+        if let Some(budget) = self.budget.as_ref().filter(|_| units > 0) {
+            budget.count(units);
         }
         signals.for_each(|(of, _)| of.wake_promoted());
         own.wake_promoted();
@@ -363,17 +367,22 @@ impl<E: Enqueue> Lane<E> {
     /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
     /// position goes on and what the driver may already use of it is kept until then. Stays at the front if
     /// the driver takes none now: the caller drives on, and so finds it.
-    pub(super) fn pass_over(self: &Arc<Self>, number: u64, keep: Keep, places: Places<'_>) {
+    pub(super) fn pass_over(self: &Arc<Self>, number: u64, keep: Keep, entries: GraphEntries<'_>) {
         if !self.driver.ready() {
-            let pass = Entry::pass(number, kept(keep), places);
+            let pass = Entry::pass(number, kept(keep), entries);
             self.state.lock().push_front(pass);
             return;
         }
-        self.pass(number, keep, places);
+        self.pass(number, keep, entries);
     }
 
-    /// As [`Lane::pass_over`], for a driver that has just said that it is ready.
-    pub(super) fn pass(self: &Arc<Self>, number: u64, mut kept: Keep, mut places: Places<'_>) {
+    /// As [`SubmissionQueue::pass_over`], for a driver that has just said that it is ready.
+    pub(super) fn pass(
+        self: &Arc<Self>,
+        number: u64,
+        mut kept: Keep,
+        mut entries: GraphEntries<'_>,
+    ) {
         let own = self.own_shared();
         let batch = Batch {
             waits: &[],
@@ -388,10 +397,10 @@ impl<E: Enqueue> Lane<E> {
             Ok(prepared) => self.hand_over_prepared(prepared),
             Err(error) => Handed::Refused(Box::new(error)),
         };
-        match self.take_in(number, handed, &[], &mut places, &mut kept) {
+        match self.take_in(number, handed, &[], &mut entries, &mut kept) {
             Handed::Taken => {}
             Handed::Busy(prepared) => {
-                self.put_back(number, prepared, kept, None, places);
+                self.put_back(number, prepared, kept, None, entries);
             }
             // Not even that: the queue itself is gone. The driver may still use what was kept, so that stays
             // for as long as the queue.

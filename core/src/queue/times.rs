@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Lane;
+use super::SubmissionQueue;
 use super::hold::Taken;
 use crate::base::error::{Error, Result};
 use crate::base::sync::Ordering;
@@ -17,7 +17,7 @@ fn times_of<'s>(claim: &Taken<'s>) -> Option<&'s Here> {
     claim.port.and(claim.of.times_here())
 }
 
-impl<E: Enqueue> Lane<E> {
+impl<E: Enqueue> SubmissionQueue<E> {
     /// Refuses signals whose time the queue cannot write, at the call: a held submission finds nobody to tell.
     ///
     /// # Errors

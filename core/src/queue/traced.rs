@@ -2,46 +2,30 @@
 
 use std::sync::Arc;
 
-use super::{Lane, Submitted};
-use crate::api::Device;
-use crate::base::error::{Error, Result};
+use super::follow::{Follower, Traceable, Traced};
+use super::{SubmissionQueue, Submitted};
+use crate::base::error::Result;
+use crate::base::info::Info;
 use crate::base::timing::Timing;
+use crate::clock::Clock;
 use crate::driver::enqueue::Enqueue;
 use crate::port::Stamp;
 use crate::timeline::point::{Point, Signal};
-use crate::trace::{self, Follower, Trace};
 
 /// Work of any kind.
 pub(super) type BoxedWork<E> = Box<
     dyn for<'r, 'a> FnOnce(&'r mut <E as Enqueue>::Recorder<'a>) -> Result<()> + Send + 'static,
 >;
 
-impl<E: Enqueue> Lane<E> {
-    /// See [`Queue::trace`](crate::backend::Queue::trace); `device` is the queue's.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn trace<D: Device>(self: &Arc<Self>, device: &D, trace: &Trace) -> Result<()> {
-        // May take its time: before the lock.
-        let clock = device.clock().map_err(|error| error.to_string());
-        trace.add(|inner| {
-            let make = || {
-                let this: Arc<dyn trace::Lane> = self.clone();
-                let (label, own) = (self.object.label(), self.own_shared());
-                let lane = Arc::downgrade(&this);
-                Follower::new(inner, lane, label, device.info(), own, clock)
-            };
-            self.followed_by
-                .take(make)
-                .ok_or_else(|| Error::Unsupported {
-                    object: self.object.clone(),
-                    asked: "be traced".into(),
-                    reason: "a trace follows it already".into(),
-                })
-        })
+impl<E: Enqueue> SubmissionQueue<E> {
+    /// The queue as a trace follows it. `device` and `clock` are those of its device.
+    pub fn traceable(self: &Arc<Self>, device: &Info, clock: Result<Clock>) -> Traceable {
+        let this: Arc<dyn Traced> = self.clone();
+        let queue = Arc::downgrade(&this);
+        Traceable::new(queue, &self.object, self.own_shared(), device, clock)
     }
 
-    /// As [`Lane::submit`], with the times of the device around the work, and those of the host written down.
+    /// As [`SubmissionQueue::submit`], with the times of the device around the work, and those of the host written down.
     ///
     /// Takes the work in a box, so that this is compiled once for a backend and not once for each closure.
     #[cold]
@@ -51,11 +35,11 @@ impl<E: Enqueue> Lane<E> {
         work: BoxedWork<E>,
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>> {
-        let Some(follower) = self.followed_by.by() else {
+        let Some(follower) = self.follower.get() else {
             return self.submit_untraced(waits, work, signals);
         };
         let mut stamps = None;
-        let life = follower.begin(waits, signals, || {
+        let followed = follower.begin(waits, signals, &mut || {
             let (before, behind) = (
                 self.driver.stamp(Timing::Clock)?,
                 self.driver.stamp(Timing::Clock)?,
@@ -63,12 +47,12 @@ impl<E: Enqueue> Lane<E> {
             stamps = Some((before.clone(), behind.clone()));
             Ok([before as Arc<dyn Stamp>, behind as Arc<dyn Stamp>])
         });
-        let Some(life) = life else {
+        let Some(followed) = followed else {
             return self.submit_untraced(waits, work, signals);
         };
-        let lived = life.clone();
+        let submission = followed.clone();
         let work = move |recorder: &mut E::Recorder<'_>| {
-            lived.release();
+            submission.released();
             let done = match stamps {
                 // A driver that does not take them has more to say of the work.
                 Some((before, behind)) => E::write_stamp(recorder, &before)
@@ -77,19 +61,19 @@ impl<E: Enqueue> Lane<E> {
                 None => work(recorder),
             };
             match &done {
-                Ok(()) => lived.recorded(),
-                Err(error) => lived.fail(error),
+                Ok(()) => submission.recorded(),
+                Err(error) => submission.failed(error),
             }
             done
         };
         let submitted = self.submit_untraced(waits, work, signals)?;
-        follower.note(submitted.end().value, submitted.is_held(), life);
+        followed.accepted(submitted.end().value, submitted.is_held());
         Ok(submitted)
     }
 }
 
-impl<E: Enqueue> trace::Lane for Lane<E> {
-    fn leave(&self) {
-        self.followed_by.leave();
+impl<E: Enqueue> Traced for SubmissionQueue<E> {
+    fn follower(&self) -> &Follower {
+        &self.follower
     }
 }

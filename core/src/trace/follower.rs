@@ -1,33 +1,26 @@
 //! What is written down of one queue.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use super::{Edge, Inner, Outcome, Submission, Track, lock};
-use crate::backend::Stamp;
 use crate::base::error::{Error, Failure};
-use crate::base::info::Info;
 use crate::clock::{Clock, Estimate, HostClock};
+use crate::port::Stamp;
+use crate::queue::{Follow, FollowSubmission, Traceable};
 use crate::timeline::point::{KeptPoint, Point, Signal};
 use crate::timeline::state::Shared;
 
-/// A lane that can be followed.
-pub(crate) trait Lane: Send + Sync {
-    /// Nobody follows it any more.
-    fn leave(&self);
-}
-
-/// The trace's side of one queue. The lane has it.
-pub(crate) struct Follower {
+/// The trace's side of one queue.
+pub(super) struct Follower {
     trace: Weak<Inner>,
-    lane: Weak<dyn Lane>,
-    queue: String,
-    device: Info,
-    own: Arc<Shared>,
+    queue: Traceable,
+    /// The number of the queue's own timeline.
     position: usize,
-    /// Or why there are no times.
+    /// The device's clock, or why there are no times.
     clock: Result<Clock, String>,
     room: usize,
     lives: Mutex<Lives>,
@@ -48,7 +41,8 @@ struct Lives {
 }
 
 /// A submission of a traced queue.
-pub(crate) struct Life {
+struct Life {
+    follower: Weak<Follower>,
     made: i64,
     /// [`NEVER`] until its work is recorded.
     released: AtomicI64,
@@ -79,23 +73,32 @@ struct Over {
 
 const NEVER: i64 = i64::MIN;
 
-impl Life {
-    /// Its work is recorded now.
-    pub(crate) fn release(&self) {
+impl FollowSubmission for Life {
+    fn accepted(self: Arc<Self>, number: u64, is_held: bool) {
+        let _ = self.held.set(is_held);
+        if let Some(follower) = self.follower.upgrade() {
+            let mut lives = lock(&follower.lives);
+            lives.noted += 1;
+            lives.last = number.max(lives.last);
+            lives.open.push_back((number, self));
+        }
+    }
+
+    fn released(&self) {
         self.released
             .store(HostClock::Monotonic.now(), Ordering::Relaxed);
     }
 
-    /// Its work was recorded.
-    pub(crate) fn recorded(&self) {
+    fn recorded(&self) {
         self.recorded.store(true, Ordering::Release);
     }
 
-    /// Its work could not be recorded.
-    pub(crate) fn fail(&self, why: &dyn std::fmt::Display) {
-        let _ = self.failed.set(why.to_string());
+    fn failed(&self, cause: &dyn Display) {
+        let _ = self.failed.set(cause.to_string());
     }
+}
 
+impl Life {
     /// What has become of it; `over` if its queue has come past it.
     fn look(&self, number: u64, over: Option<Outcome>) -> Over {
         let released = match self.released.load(Ordering::Relaxed) {
@@ -159,66 +162,13 @@ impl Life {
     }
 }
 
-impl Follower {
-    pub(crate) fn new(
-        trace: &Arc<Inner>,
-        lane: Weak<dyn Lane>,
-        queue: &str,
-        device: &Info,
-        own: &Arc<Shared>,
-        clock: Result<Clock, String>,
-    ) -> Arc<Self> {
-        // Other clocks of the host are not that of the recording.
-        let clock = clock.and_then(|clock| match clock.host_clock() {
-            HostClock::Monotonic => Ok(clock),
-            other => Err(format!(
-                "its clock can be compared with {} alone",
-                other.name()
-            )),
-        });
-        Arc::new(Self {
-            trace: Arc::downgrade(trace),
-            lane,
-            queue: queue.to_owned(),
-            device: device.clone(),
-            own: own.clone(),
-            position: trace.timeline(own, false),
-            clock,
-            room: trace.room,
-            lives: Mutex::default(),
-        })
-    }
-
-    pub(crate) fn clock(&self) -> Option<&Clock> {
-        self.clock.as_ref().ok()
-    }
-
-    pub(super) fn leave(&self) {
-        if let Some(lane) = self.lane.upgrade() {
-            lane.leave();
-        }
-    }
-
-    pub(super) fn wait(&self, patience: Duration) {
-        let last = lock(&self.lives)
-            .open
-            .iter()
-            .map(|(number, _)| *number)
-            .max();
-        if let Some(value) = last {
-            let of = Some(&self.own);
-            // Whatever it says: what has not finished is pending, and what has failed is told of each.
-            let _ = Point { of, value }.wait(patience);
-        }
-    }
-
-    /// A submission is made. `None` if the trace has ended, or has no more room: then it is like any other.
-    pub(crate) fn begin(
-        &self,
+impl Follow for Follower {
+    fn begin(
+        self: Arc<Self>,
         waits: &[Point<'_>],
         signals: &[Signal<'_>],
-        stamps: impl FnOnce() -> crate::Result<[Arc<dyn Stamp>; 2]>,
-    ) -> Option<Arc<Life>> {
+        stamps: &mut dyn FnMut() -> crate::Result<[Arc<dyn Stamp>; 2]>,
+    ) -> Option<Arc<dyn FollowSubmission>> {
         let made = HostClock::Monotonic.now();
         let trace = self.trace.upgrade()?;
         // So that stamps are used again soon.
@@ -245,6 +195,7 @@ impl Follower {
         };
         let of = |wait: &Point<'_>| Some(edge(wait.of?, wait.value, true));
         Some(Arc::new(Life {
+            follower: Arc::downgrade(&self),
             made,
             released: AtomicI64::new(NEVER),
             stamps,
@@ -266,14 +217,50 @@ impl Follower {
                 .collect(),
         }))
     }
+}
 
-    /// It was accepted.
-    pub(crate) fn note(&self, number: u64, held: bool, life: Arc<Life>) {
-        let _ = life.held.set(held);
-        let mut lives = lock(&self.lives);
-        lives.noted += 1;
-        lives.last = number.max(lives.last);
-        lives.open.push_back((number, life));
+impl Follower {
+    pub(super) fn new(trace: &Arc<Inner>, queue: Traceable) -> Arc<Self> {
+        // Other clocks of the host are not that of the recording.
+        let clock = queue
+            .clock
+            .clone()
+            .and_then(|clock| match clock.host_clock() {
+                HostClock::Monotonic => Ok(clock),
+                other => Err(format!(
+                    "its clock can be compared with {} alone",
+                    other.name()
+                )),
+            });
+        Arc::new(Self {
+            trace: Arc::downgrade(trace),
+            position: trace.timeline(&queue.own, false),
+            queue,
+            clock,
+            room: trace.room,
+            lives: Mutex::default(),
+        })
+    }
+
+    pub(super) fn clock(&self) -> Option<&Clock> {
+        self.clock.as_ref().ok()
+    }
+
+    pub(super) fn leave(&self) {
+        self.queue.remove_follower();
+    }
+
+    pub(super) fn wait(&self, patience: Duration) {
+        let last = lock(&self.lives)
+            .open
+            .iter()
+            .map(|(number, _)| *number)
+            .max();
+        if let Some(value) = last {
+            let of = Some(&self.queue.own);
+            // Whatever it says: what has not finished is pending, and what has failed is told of each.
+            let _ = Point { of, value }.wait(patience);
+        }
     }
 
     /// True if `value` of the timeline numbered `timeline` is the end of a submission that was noted, or of one before such.
@@ -284,7 +271,7 @@ impl Follower {
     /// Reads the times of what has finished, so that its stamps can be used again. Drivers are asked, and what is let go is
     /// dropped, without the lock.
     pub(super) fn gather(&self) {
-        let reached = self.own.reached();
+        let reached = self.queue.own.reached();
         let mut done = Vec::new();
         {
             let mut lives = lock(&self.lives);
@@ -308,9 +295,9 @@ impl Follower {
         labels: &mut HashMap<Edge, String>,
         to_host: impl Fn(&Clock, i64) -> Option<Estimate>,
     ) -> Track {
-        self.own.refresh();
+        self.queue.own.refresh();
         self.gather();
-        let failure = self.own.failure();
+        let failure = self.queue.own.failure();
         let open = std::mem::take(&mut lock(&self.lives).open);
         let rest: Vec<_> = open
             .iter()
@@ -351,10 +338,10 @@ impl Follower {
                 signals: over.signals,
             });
         Track {
-            queue: self.queue.clone(),
-            device: self.device.marked_name(),
-            backend: self.device.backend,
-            gpu: self.device.uuid,
+            queue: self.queue.object.label().to_owned(),
+            device: self.queue.device.marked_name(),
+            backend: self.queue.device.backend,
+            gpu: self.queue.device.uuid,
             position: self.position,
             submissions: submissions.collect(),
             lost: lives.lost,

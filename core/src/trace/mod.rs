@@ -1,16 +1,14 @@
 //! Traces: what became of each submission, on every queue that takes part, on one axis of time.
 //!
-//! A lane that nobody follows looks once at a flag for each submission. One that is followed puts two stamps of its device's
+//! A queue that nobody follows looks once at a flag for each submission. One that is followed puts two stamps of its device's
 //! clock around the work, writes down when it was submitted and when it went to the driver, and leaves that with a
 //! follower. What submissions wait for is followed too: a signal of the host is written down with its time.
 
 mod follower;
 mod recording;
-mod slot;
 
-pub(crate) use follower::{Follower, Lane};
+use follower::Follower;
 pub use recording::{Arrow, Edge, HostSignal, Outcome, Place, Recording, Submission, Track};
-pub(crate) use slot::{Followed, Slot};
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,6 +20,7 @@ use std::time::{Duration, Instant};
 use crate::backend::Queue;
 use crate::base::error::Result;
 use crate::clock::{Clock, Course, Estimate, HostClock};
+use crate::timeline::host_signals::ObserveHostSignals;
 use crate::timeline::point::Point;
 use crate::timeline::state::Shared;
 
@@ -40,7 +39,7 @@ pub struct Trace {
     sampler: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
-pub(crate) struct Inner {
+struct Inner {
     begun: i64,
     /// So many submissions for each queue, and as many signals of the host.
     room: usize,
@@ -121,7 +120,16 @@ impl Trace {
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if another trace follows it, or its backend cannot be traced.
     pub fn follow<Q: Queue>(&self, queue: &Q) -> Result<()> {
-        queue.trace(self)
+        let inner = &self.inner;
+        let follower = queue
+            .traceable()?
+            .follow(|queue| Follower::new(inner, queue))?;
+        lock(&inner.followers).push(follower.clone());
+        if let Some(clock) = follower.clock() {
+            // Conversions begin with it; if it fails they try again, and the track says so in the end.
+            inner.sample(clock);
+        }
+        Ok(())
     }
 
     /// Calls the submission that ends at `end` ([`Submitted::end`](crate::Submitted::end)) by a name; a later name replaces it.
@@ -182,29 +190,16 @@ impl Trace {
         }
     }
 
-    /// Takes a queue in.
-    pub(crate) fn add(
-        &self,
-        make: impl FnOnce(&Arc<Inner>) -> Result<Arc<Follower>>,
-    ) -> Result<()> {
-        let follower = make(&self.inner)?;
-        lock(&self.inner.followers).push(follower.clone());
-        if let Some(clock) = follower.clock() {
-            // Conversions begin with it; if it fails they try again, and the track says so in the end.
-            self.inner.sample(clock);
-        }
-        Ok(())
-    }
-
     fn end(&mut self) {
-        // Without the lock: what a lane lets go may be the application's.
+        // Without the lock: what a queue lets go may be the application's.
         let followers = lock(&self.inner.followers).clone();
         for follower in &followers {
             follower.leave();
         }
         for timeline in std::mem::take(&mut lock(&self.inner.timelines).watched) {
             if let Some(timeline) = timeline.upgrade() {
-                timeline.trace.leave(&self.inner);
+                let inner: Arc<dyn ObserveHostSignals> = self.inner.clone();
+                timeline.host_signals.remove(&inner);
             }
         }
         if let Some((ended, thread)) = self.sampler.take() {
@@ -237,7 +232,8 @@ impl Inner {
     /// The number of a timeline, whose signals by the host are written down from now on.
     fn timeline(self: &Arc<Self>, of: &Arc<Shared>, awaited: bool) -> usize {
         // Before its value is read: a signal in between is noted, or seen.
-        let taken = awaited && of.trace.take(self);
+        let observer: Arc<dyn ObserveHostSignals> = self.clone();
+        let taken = awaited && of.host_signals.add(&observer);
         let mut timelines = lock(&self.timelines);
         let id = of.object.id();
         let index = match timelines.indices.get(&id) {
@@ -255,9 +251,11 @@ impl Inner {
         }
         index
     }
+}
 
+impl ObserveHostSignals for Inner {
     /// The signal that was noted last as this was not made.
-    pub(crate) fn forget_signal(&self, timeline: &Shared, value: u64, at: i64) {
+    fn forget(&self, timeline: &Shared, value: u64, at: i64) {
         let timelines = lock(&self.timelines);
         let Some(&timeline) = timelines.indices.get(&timeline.object.id()) else {
             return;
@@ -273,7 +271,7 @@ impl Inner {
     }
 
     /// The host signals `value` of a timeline, now.
-    pub(crate) fn note_signal(&self, timeline: &Shared, value: u64, at: i64) {
+    fn note(&self, timeline: &Shared, value: u64, at: i64) {
         let index = lock(&self.timelines)
             .indices
             .get(&timeline.object.id())

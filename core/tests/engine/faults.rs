@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Lane, Port,
+    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Port, SubmissionQueue,
 };
 use syncline_core::backend::{Stamp, Waker};
 use syncline_core::host::Device;
@@ -94,13 +94,13 @@ fn asking_for_a_time_neither_hides_a_fault_nor_takes_it_away() {
     })
     .unwrap();
     let queue = Object::new("queue", "taking");
-    let lane = Lane::new(queue, device.id(), own, Taking(AtomicU64::new(0)));
+    let queue = SubmissionQueue::new(queue, device.id(), own, Taking(AtomicU64::new(0)));
     let [first, second, third] = ["first", "second", "third"].map(|name| device.timed_fence(name));
-    lane.record(&first).unwrap();
-    lane.record(&second).unwrap();
+    queue.record(&first).unwrap();
+    queue.record(&second).unwrap();
     driver.counter.store(2, Ordering::SeqCst);
     assert_eq!(second.elapsed_since(&first).unwrap(), 100);
-    lane.record(&third).unwrap();
+    queue.record(&third).unwrap();
     assert!(matches!(
         third.elapsed_since(&first),
         Err(Error::NotReady { .. })
@@ -122,7 +122,7 @@ fn asking_for_a_time_neither_hides_a_fault_nor_takes_it_away() {
         is_the_fault(first.elapsed_since(&third).map(drop));
         is_the_fault(third.is_complete().map(drop));
         is_the_fault(third.wait(Duration::ZERO));
-        is_the_fault(lane.idle(Duration::ZERO));
+        is_the_fault(queue.idle(Duration::ZERO));
     }
     // What was there before the fault stays.
     assert_eq!(second.elapsed_since(&first).unwrap(), 100);

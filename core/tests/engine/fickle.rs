@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, Lane, Port, Stamp, Waker,
+    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, Port, Stamp, SubmissionQueue,
+    Waker,
 };
 use syncline_core::{DeviceId, Error, KeptPoint, Object, Result, Timeline, wait_all};
 
@@ -51,7 +52,7 @@ struct Fickle {
     in_flight: Arc<AtomicU64>,
     recording: AtomicBool,
     tasks: Mutex<Sender<Task>>,
-    /// Wakers of lanes that found it locked; another thread wakes them.
+    /// Wakers of queues that found it locked; another thread wakes them.
     blocked: Mutex<Sender<Waker>>,
 }
 
@@ -130,9 +131,9 @@ impl Enqueue for Fickle {
         })
     }
 
-    fn flush(&self, task: Task, lane: &dyn Fn() -> Waker) -> Flush<Task> {
+    fn flush(&self, task: Task, waker: &dyn Fn() -> Waker) -> Flush<Task> {
         if self.one_in(3) {
-            self.blocked.lock().unwrap().send(lane()).unwrap();
+            self.blocked.lock().unwrap().send(waker()).unwrap();
             return Flush::Busy(task);
         }
         if task.refused {
@@ -155,23 +156,23 @@ impl Enqueue for Fickle {
 /// Two queues of two devices count one timeline up in turn, a third follows, all from their own threads.
 fn round(refuses: bool) {
     let (near, far) = (DeviceId::new(), DeviceId::new());
-    let lane = |device, number: u64| {
+    let queue = |device, number: u64| {
         let own = timeline(device, "position");
         let object = Object::new("queue", &number.to_string());
-        Lane::new(object, device, own, Fickle::new(number, refuses))
+        SubmissionQueue::new(object, device, own, Fickle::new(number, refuses))
     };
-    let lanes = [lane(near, 1), lane(far, 2), lane(near, 3)];
+    let queues = [queue(near, 1), queue(far, 2), queue(near, 3)];
     let (line, echo) = (timeline(near, "line"), timeline(far, "echo"));
     let last = 120;
     std::thread::scope(|scope| {
-        for (first, lane) in lanes.iter().enumerate() {
+        for (first, queue) in queues.iter().enumerate() {
             let (line, echo) = (&line, &echo);
             scope.spawn(move || {
                 for n in 1..=last {
                     let submitted = match first {
-                        2 => lane.submit(&[line.at(n)], |()| Ok(()), &[echo.signal_at(n)]),
+                        2 => queue.submit(&[line.at(n)], |()| Ok(()), &[echo.signal_at(n)]),
                         _ if n % 2 == first as u64 => {
-                            lane.submit(&[line.at(n - 1)], |()| Ok(()), &[line.signal_at(n)])
+                            queue.submit(&[line.at(n - 1)], |()| Ok(()), &[line.signal_at(n)])
                         }
                         _ => continue,
                     };
@@ -188,9 +189,9 @@ fn round(refuses: bool) {
         Ok(()) => assert_eq!(line.value().unwrap(), last),
         Err(error) => assert!(refuses && !error.is_timeout(), "{error}"),
     }
-    for lane in &lanes {
-        lane.idle(LONG).unwrap();
-        assert_eq!(lane.held().count, 0);
+    for queue in &queues {
+        queue.idle(LONG).unwrap();
+        assert_eq!(queue.held().count, 0);
     }
 }
 

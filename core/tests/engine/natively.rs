@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::words::{NoTime, Word, Words};
 use syncline_core::backend::{
-    Batch, Counter, Enqueue, Flush, Keep, Lane, Page, Survivors, Timing, Waker,
+    Batch, Counter, Enqueue, Flush, Keep, Page, RemainingPeers, SubmissionQueue, Timing, Waker,
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline, WeakTimeline, host};
 
@@ -30,10 +30,10 @@ impl Enqueue for Driver {
     }
 
     fn ready(&self) -> bool {
-        // The lane has judged what it waits for by now.
+        // The queue has judged what it waits for by now.
         if let Some((line, counter)) = self.dies.lock().unwrap().take() {
             let dead = Error::work(io::Error::other("the process has died"));
-            line.lose(&counter, dead, Survivors::One);
+            line.lose(&counter, dead, RemainingPeers::One);
         }
         true
     }
@@ -88,9 +88,9 @@ fn what_is_on_its_way_to_the_driver_fails_too() {
             waits: Arc::clone(&waits),
         };
         let own = words.timeline(device, "position", Arc::default());
-        let lane = Lane::new(Object::new("queue", "queue"), device, own, driver);
+        let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, driver);
         let shaded = words.timeline(device, "shaded", Arc::default());
-        let submitted = lane.submit(&[line.at(2)], |()| Ok(()), &[shaded.signal_at(1)]);
+        let submitted = queue.submit(&[line.at(2)], |()| Ok(()), &[shaded.signal_at(1)]);
         assert_eq!(submitted.unwrap().is_held(), locked);
         let fails = || {
             let told = shaded.at(1).is_reached().unwrap_err().to_string();
@@ -151,7 +151,7 @@ impl Enqueue for Quick {
 fn a_position_is_reported_once_its_signals_are_told() {
     let (words, device) = (Arc::new(Words::default()), DeviceId::new());
     let own = words.timeline(device, "position", Arc::default());
-    let lane = Lane::new(Object::new("queue", "queue"), device, own, Quick);
+    let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, Quick);
     let lines: Vec<_> = ["one", "two", "three"]
         .into_iter()
         .map(|label| {
@@ -165,9 +165,9 @@ fn a_position_is_reported_once_its_signals_are_told() {
     for value in 1..100 {
         for (line, _) in &lines {
             let signals = [line.signal_at(value)];
-            lane.submit(&[], |()| Ok(()), &signals).unwrap();
+            queue.submit(&[], |()| Ok(()), &signals).unwrap();
         }
-        assert!(lane.position().is_reached().unwrap());
+        assert!(queue.position().is_reached().unwrap());
         for (line, counter) in &lines {
             assert_eq!(counter.value().unwrap(), value, "{line:?}");
         }
@@ -176,7 +176,7 @@ fn a_position_is_reported_once_its_signals_are_told() {
     let (failed, counter) = &lines[0];
     let signals = [failed.signal_at(100)];
     failed.fail(Error::work(io::Error::other("the lens is dirty")));
-    lane.submit(&[], |()| Ok(()), &signals).unwrap_err();
-    lane.idle(Duration::ZERO).unwrap();
+    queue.submit(&[], |()| Ok(()), &signals).unwrap_err();
+    queue.idle(Duration::ZERO).unwrap();
     counter.check().unwrap_err();
 }

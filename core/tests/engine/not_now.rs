@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::words::{NoTime, Word, Words};
-use syncline_core::backend::{Batch, Enqueue, Flush, Keep, Lane};
+use syncline_core::backend::{Batch, Enqueue, Flush, Keep, SubmissionQueue};
 use syncline_core::{DeviceId, Error, Object, Result, host};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -76,7 +76,7 @@ fn taken() -> Error {
 }
 
 struct Setup {
-    lane: Arc<Lane<Lent>>,
+    queue: Arc<SubmissionQueue<Lent>>,
     taken: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
     interrupts: Arc<AtomicBool>,
@@ -95,9 +95,9 @@ fn setup() -> Setup {
     };
     let interrupts = lent.interrupts.clone();
     let own = words.timeline(device, "position", Arc::default());
-    let lane = Lane::new(Object::new("queue", "lent"), device, own, lent);
+    let queue = SubmissionQueue::new(Object::new("queue", "lent"), device, own, lent);
     Setup {
-        lane,
+        queue,
         taken,
         asked,
         interrupts,
@@ -122,7 +122,7 @@ fn what_is_released_meanwhile_goes_later_by_itself() {
     for n in 1..=3 {
         let waits = [gate.at(n.min(1))];
         let sent = setup
-            .lane
+            .queue
             .submit(&waits, |()| Ok(()), &[done.signal_at(n)])
             .unwrap();
         assert!(sent.is_held());
@@ -133,12 +133,12 @@ fn what_is_released_meanwhile_goes_later_by_itself() {
     until("nobody tried again", || {
         setup.asked.load(Ordering::SeqCst) > 5
     });
-    assert_eq!(setup.lane.held().count, 3);
+    assert_eq!(setup.queue.held().count, 3);
     assert_eq!(done.value().unwrap(), 0);
     setup.taken.store(false, Ordering::SeqCst);
     done.at(3).wait(LONG).unwrap();
-    setup.lane.idle(LONG).unwrap();
-    assert_eq!(setup.lane.held().count, 0);
+    setup.queue.idle(LONG).unwrap();
+    assert_eq!(setup.queue.held().count, 0);
 }
 
 #[test]
@@ -147,13 +147,13 @@ fn what_could_go_at_once_waits_too() {
     let done = setup.words.timeline(setup.device, "done", Arc::default());
     setup.taken.store(true, Ordering::SeqCst);
     for n in 1..=2 {
-        let sent = setup.lane.submit(&[], |()| Ok(()), &[done.signal_at(n)]);
+        let sent = setup.queue.submit(&[], |()| Ok(()), &[done.signal_at(n)]);
         assert!(sent.unwrap().is_held());
     }
-    assert_eq!(setup.lane.held().count, 2);
+    assert_eq!(setup.queue.held().count, 2);
     setup.taken.store(false, Ordering::SeqCst);
     done.at(2).wait(LONG).unwrap();
-    setup.lane.idle(LONG).unwrap();
+    setup.queue.idle(LONG).unwrap();
 }
 
 #[test]
@@ -162,26 +162,26 @@ fn a_refused_submission_does_not_take_the_queue_with_it() {
     let done = setup.words.timeline(setup.device, "done", Arc::default());
     setup.interrupts.store(true, Ordering::SeqCst);
     let refused = setup
-        .lane
+        .queue
         .submit(&[], |()| Ok(()), &[done.signal_at(1)])
         .map(|sent| sent.is_held());
     assert!(matches!(refused, Err(Error::Work(_))), "{refused:?}");
     // Its number waits for its turn, and so does what comes after it.
     let held = setup
-        .lane
+        .queue
         .submit(&[], |()| Ok(()), &[done.signal_at(1)])
         .unwrap();
     assert!(held.is_held());
-    assert_eq!(setup.lane.held().count, 2);
+    assert_eq!(setup.queue.held().count, 2);
     setup.taken.store(false, Ordering::SeqCst);
     done.at(1).wait(LONG).unwrap();
-    setup.lane.idle(LONG).unwrap();
+    setup.queue.idle(LONG).unwrap();
 }
 
 #[test]
 fn a_queue_dropped_meanwhile_still_does_what_it_was_given() {
     let Setup {
-        lane,
+        queue,
         taken,
         words,
         device,
@@ -189,11 +189,12 @@ fn a_queue_dropped_meanwhile_still_does_what_it_was_given() {
     } = setup();
     let gate = words.timeline(device, "gate", Arc::default());
     let done = words.timeline(device, "done", Arc::default());
-    lane.submit(&[gate.at(1)], |()| Ok(()), &[done.signal_at(1)])
+    queue
+        .submit(&[gate.at(1)], |()| Ok(()), &[done.signal_at(1)])
         .unwrap();
     taken.store(true, Ordering::SeqCst);
     gate.signal(1).unwrap();
-    drop(lane);
+    drop(queue);
     taken.store(false, Ordering::SeqCst);
     done.at(1).wait(LONG).unwrap();
 }

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use syncline_core::backend::{
-    Batch, Counter, Device as _, Enqueue, Flush, Keep, Lane, NativePoint, Page, Timing, Waker,
+    Batch, Counter, Device as _, Enqueue, Flush, Keep, NativePoint, Page, SubmissionQueue, Timing,
+    Waker,
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
 
@@ -83,16 +84,16 @@ impl Enqueue for OneByOne {
 fn a_position_shows_behind_its_signals(device: DeviceId, own: Timeline, lines: [Timeline; 2]) {
     let driver = OneByOne::default();
     let signals = OneByOne(driver.0.clone());
-    let lane = Lane::new(Object::new("queue", "queue"), device, own, driver);
+    let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, driver);
     let pages = lines.each_ref().map(page_beside);
     for line in &lines {
-        let submitted = lane.submit(&[], |()| Ok(()), &[line.signal_at(1)]);
+        let submitted = queue.submit(&[], |()| Ok(()), &[line.signal_at(1)]);
         submitted.unwrap();
     }
     // Both positions first, though the driver's own order is that of the submissions.
     signals.0.lock().unwrap().swap(1, 2);
     let (tell, told) = channel();
-    let waits = lane.clone();
+    let waits = queue.clone();
     let pages_then = pages.clone();
     let thread = thread::spawn(move || {
         let idle = waits.idle(LONG);
@@ -101,7 +102,7 @@ fn a_position_shows_behind_its_signals(device: DeviceId, own: Timeline, lines: [
     });
     signals.signal();
     signals.signal();
-    let is_idle = || lane.idle(Duration::ZERO);
+    let is_idle = || queue.idle(Duration::ZERO);
     for signalled in 0..2 {
         for _ in 0..10 {
             let open = is_idle();

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Keep, Lane, Port,
-    Queue as _, Stamp, Waker,
+    Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Keep, Port, Queue as _,
+    Stamp, SubmissionQueue, Waker,
 };
 use syncline_core::host::{self, Device};
 use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline};
@@ -261,9 +261,9 @@ impl Enqueue for Scripted {
 
 type SmallList = Vec<Completion>;
 
-fn scripted(script: &Arc<Script>, device: DeviceId) -> Arc<Lane<Scripted>> {
+fn scripted(script: &Arc<Script>, device: DeviceId) -> Arc<SubmissionQueue<Scripted>> {
     let own = bare(device, "position");
-    Lane::new(
+    SubmissionQueue::new(
         Object::new("queue", "scripted"),
         device,
         own,
@@ -282,13 +282,13 @@ fn bare(device: DeviceId, label: &str) -> Timeline {
 #[test]
 fn a_full_queue_whose_device_is_lost_ends_what_it_held() {
     let (script, device) = (Arc::new(Script::default()), Device::new().id());
-    let lane = scripted(&script, device);
+    let queue = scripted(&script, device);
     let lines: Vec<_> = (0..4).map(|_| bare(device, "line")).collect();
     for line in &lines {
-        lane.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
     }
     // Two are with the driver, two are held behind them.
-    assert_eq!(lane.held().count, 2);
+    assert_eq!(queue.held().count, 2);
     script.dead.store(true, Ordering::SeqCst);
     let taken = std::mem::take(&mut *script.taken.lock().unwrap());
     let (sent, done) = std::sync::mpsc::channel();
@@ -302,7 +302,7 @@ fn a_full_queue_whose_device_is_lost_ends_what_it_held() {
     for line in &lines {
         assert!(matches!(line.at(1).wait(SHORT), Err(Error::Failed { .. })));
     }
-    assert_eq!(lane.held().count, 0);
+    assert_eq!(queue.held().count, 0);
 }
 
 #[test]
@@ -312,10 +312,10 @@ fn what_a_skipped_submission_uses_is_kept_until_the_driver_is_done() {
         ..Script::default()
     });
     let device = Device::new().id();
-    let lane = scripted(&script, device);
+    let queue = scripted(&script, device);
     let failed = bare(device, "failed");
     failed.fail(lost());
-    lane.submit(&[failed.at(1)], |_| Ok(()), &[]).unwrap();
+    queue.submit(&[failed.at(1)], |_| Ok(()), &[]).unwrap();
     assert_eq!(script.recorded.load(Ordering::SeqCst), 1);
     assert_eq!(
         Arc::strong_count(&script.used),
@@ -324,27 +324,28 @@ fn what_a_skipped_submission_uses_is_kept_until_the_driver_is_done() {
     );
     let taken = std::mem::take(&mut *script.taken.lock().unwrap());
     taken.into_iter().for_each(Completion::complete);
-    lane.idle(SHORT).unwrap();
+    queue.idle(SHORT).unwrap();
     assert_eq!(Arc::strong_count(&script.used), 1);
 }
 
 #[test]
 fn skipped_submissions_count_among_those_in_flight() {
     let (script, device) = (Arc::new(Script::default()), Device::new().id());
-    let lane = scripted(&script, device);
+    let queue = scripted(&script, device);
     let (failed, result) = (bare(device, "failed"), bare(device, "result"));
     failed.fail(lost());
     for n in 1..=5 {
-        lane.submit(&[failed.at(1)], |_| Ok(()), &[]).unwrap();
+        queue.submit(&[failed.at(1)], |_| Ok(()), &[]).unwrap();
         assert!(script.recorded.load(Ordering::SeqCst) <= n.min(2));
     }
-    lane.submit(&[], |_| Ok(()), &[result.signal_at(1)])
+    queue
+        .submit(&[], |_| Ok(()), &[result.signal_at(1)])
         .unwrap();
     for _ in 0..7 {
         let taken = std::mem::take(&mut *script.taken.lock().unwrap());
         taken.into_iter().for_each(Completion::complete);
     }
-    lane.idle(SHORT).unwrap();
+    queue.idle(SHORT).unwrap();
     result.at(1).wait(SHORT).unwrap();
 }
 
@@ -500,11 +501,11 @@ fn a_time_that_a_held_record_could_not_write_is_told() {
         ..Script::default()
     });
     let device = Device::new();
-    let lane = scripted(&script, device.id());
+    let queue = scripted(&script, device.id());
     let gate = bare(device.id(), "gate");
     let fence = device.timed_fence("timed");
-    lane.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
-    lane.record(&fence).unwrap();
+    queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+    queue.record(&fence).unwrap();
     gate.signal(1).unwrap();
     for signal in std::mem::take(&mut *script.taken.lock().unwrap()) {
         signal.complete();

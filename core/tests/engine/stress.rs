@@ -97,7 +97,7 @@ fn plan(random: &mut Random) -> Plan {
             if signals.iter().any(|&(taken, _)| taken == line) {
                 continue;
             }
-            // Its own wait leaves room for the predecessor, which another thread may submit later.
+            // Its own wait leaves budget for the predecessor, which another thread may submit later.
             waits.push((line, last[line]));
             last[line] += 1 + random.below(3);
             signals.push((line, last[line]));

@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Lane, Port, Queue as _, Stamp,
-    Waker, Watch, Watcher,
+    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Port, Queue as _, Stamp,
+    SubmissionQueue, Waker, Watch, Watcher,
 };
 use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline, host};
 
@@ -133,9 +133,9 @@ fn a_signal_from_outside_is_pending_once_it_is_there() {
     line.at(3).require_pending().unwrap();
     // A submission that waits for it is not held either.
     counter.value.store(4, Ordering::SeqCst);
-    let lane = lane(&driver, device);
+    let queue = queue(&driver, device);
     assert!(
-        !lane
+        !queue
             .submit(&[line.at(4)], |()| Ok(()), &[])
             .unwrap()
             .is_held()
@@ -288,9 +288,9 @@ impl Enqueue for Prompt {
     }
 }
 
-fn lane(driver: &Arc<Driver>, device: DeviceId) -> Arc<Lane<Prompt>> {
+fn queue(driver: &Arc<Driver>, device: DeviceId) -> Arc<SubmissionQueue<Prompt>> {
     let (own, _) = driver.timeline(device, "position", false);
-    Lane::new(
+    SubmissionQueue::new(
         Object::new("queue", "prompt"),
         device,
         own,
@@ -302,14 +302,15 @@ fn lane(driver: &Arc<Driver>, device: DeviceId) -> Arc<Lane<Prompt>> {
 fn a_position_is_reached_after_the_signals_before_it() {
     let driver = Arc::new(Driver::default());
     let device = DeviceId::new();
-    let lane = lane(&driver, device);
+    let queue = queue(&driver, device);
     let (line, _) = driver.timeline(device, "line", false);
     let (outside, _) = driver.timeline(device, "keeps the thread watching", true);
     let gate = host::Device::new().timeline("gate").unwrap();
     let eventfd = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-    lane.submit(&[gate.at(1)], |()| Ok(()), &[line.signal_at(1)])
+    queue
+        .submit(&[gate.at(1)], |()| Ok(()), &[line.signal_at(1)])
         .unwrap();
-    let _told = lane.position().notify(eventfd()).unwrap();
+    let _told = queue.position().notify(eventfd()).unwrap();
     let _kept = outside.at(1).notify(eventfd()).unwrap();
     std::thread::sleep(Duration::from_millis(20));
     // As soon as the position is pending, the watching thread is told of it: a call into this driver from the
@@ -320,7 +321,7 @@ fn a_position_is_reached_after_the_signals_before_it() {
     );
     {
         let (nudges, early) = (nudges.clone(), early.clone());
-        let (position, signal) = (lane.position().keep(), line.at(1).keep());
+        let (position, signal) = (queue.position().keep(), line.at(1).keep());
         *driver.on_nudge.lock().unwrap() = Some(Box::new(move || {
             nudges.fetch_add(1, Ordering::SeqCst);
             if position.point().is_reached().unwrap() && !signal.point().is_reached().unwrap() {
@@ -343,22 +344,24 @@ fn a_position_is_reached_after_the_signals_before_it() {
 fn a_fast_drivers_position_waits_for_its_signals() {
     let driver = Arc::new(Driver::default());
     let device = DeviceId::new();
-    let lane = lane(&driver, device);
+    let queue = queue(&driver, device);
     let (line, _) = driver.timeline(device, "line", false);
     // So that something is outstanding, and the driver is asked.
-    lane.submit(&[], |()| Ok(()), &[]).unwrap();
-    let (asked, at, seen) = (lane.clone(), line.at(1).keep(), Arc::new(Mutex::new(None)));
+    queue.submit(&[], |()| Ok(()), &[]).unwrap();
+    let (asked, at, seen) = (queue.clone(), line.at(1).keep(), Arc::new(Mutex::new(None)));
     let told = seen.clone();
     *driver.on_nudge.lock().unwrap() = Some(Box::new(move || {
         let position = asked.position().is_reached().unwrap();
         let signal = at.point().is_reached().unwrap();
         *told.lock().unwrap() = Some((position, signal));
     }));
-    lane.submit(&[], |()| Ok(()), &[line.signal_at(1)]).unwrap();
+    queue
+        .submit(&[], |()| Ok(()), &[line.signal_at(1)])
+        .unwrap();
     driver.on_nudge.lock().unwrap().take();
     let (position, signal) = seen.lock().unwrap().expect("asked in the driver's call");
     assert!(signal || !position, "the position came before the signal");
-    assert!(lane.position().is_reached().unwrap());
+    assert!(queue.position().is_reached().unwrap());
     assert!(line.at(1).is_reached().unwrap());
     line.signal(2).unwrap();
 }

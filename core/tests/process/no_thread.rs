@@ -70,7 +70,7 @@ fn a_wait_ends_although_no_thread_can_be_started_to_watch() {
         });
         // A thread that is only starting needs memory, too.
         running.recv().unwrap();
-        // No room for another stack, which takes 2 MiB, but for smaller things.
+        // No budget for another stack, which takes 2 MiB, but for smaller things.
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
         let used = pages * rustix::param::page_size() as u64;
@@ -102,7 +102,7 @@ fn a_wait_ends_although_no_thread_can_be_started_to_watch() {
             "it slept through the signal"
         );
     });
-    // With room again the next wait has its watching thread.
+    // With budget again the next wait has its watching thread.
     counter.store(0, Ordering::SeqCst);
     assert!(line.at(2).wait(Duration::from_millis(20)).is_err());
     assert!(driver.watched.load(Ordering::SeqCst));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::words::{NoTime, Word, Words};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use syncline_core::backend::{Batch, Enqueue, Flush, Keep, Lane, Timing, Waker};
+use syncline_core::backend::{Batch, Enqueue, Flush, Keep, SubmissionQueue, Timing, Waker};
 use syncline_core::{DeviceId, Object, Result, WaitMode};
 
 /// A stream that is taken when it is first asked for, each time that the test says so.
@@ -62,8 +62,8 @@ fn who_waits_tries_the_driver_again_himself() {
     let (words, device, busy) = (Arc::new(Words::default()), DeviceId::new(), Arc::default());
     let own = words.timeline(device, "position", Arc::default());
     let driver = Lent(Arc::clone(&busy));
-    let lane = Lane::new(Object::new("queue", "lent"), device, own, driver);
-    // No room for another stack, which takes 2 MiB, but for smaller things.
+    let queue = SubmissionQueue::new(Object::new("queue", "lent"), device, own, driver);
+    // No budget for another stack, which takes 2 MiB, but for smaller things.
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     let used = pages * rustix::param::page_size() as u64;
@@ -76,7 +76,7 @@ fn who_waits_tries_the_driver_again_himself() {
     let refused = std::thread::Builder::new().spawn(|| ()).is_err();
     let ended = [WaitMode::Block, WaitMode::Spin, WaitMode::Adaptive].map(|mode| {
         busy.store(3, Ordering::SeqCst);
-        let sent = lane.submit(&[], |()| Ok(()), &[]).unwrap();
+        let sent = queue.submit(&[], |()| Ok(()), &[]).unwrap();
         let held = sent.is_held();
         let waited = sent.end().wait_with(mode, Duration::from_secs(5));
         (held, waited.is_ok())

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_core::backend::{Counter, Queue as _, Survivors};
+use syncline_core::backend::{Counter, Queue as _, RemainingPeers};
 use syncline_core::{DeviceId, QueueKind, Timeline, host};
 
 use super::*;
@@ -193,7 +193,7 @@ fn what_depends_on_the_dead_fails_before_it_is_let_go() {
     line.downgrade().lose(
         &counter,
         Error::work(std::io::Error::other("the process has died")),
-        Survivors::One,
+        RemainingPeers::One,
     );
     assert_eq!(external_calls(), [("signal", vec![2])]);
     for lost in [&shaded, &copied, &held] {

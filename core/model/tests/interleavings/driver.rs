@@ -6,8 +6,8 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_model::backend::{
-    Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Gate, Keep, KeptPoints,
-    Lane, Port, Room, Stamp, Waker,
+    Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Gate, InFlightBudget,
+    Keep, KeptPoints, Port, Stamp, SubmissionQueue, Waker,
 };
 use syncline_model::{DeviceId, Object, Result, Timeline, host};
 
@@ -67,7 +67,7 @@ pub(crate) struct Driver<const ROOM: u64> {
     domain: u64,
     completes: Completes,
     /// What it shares with other drivers, of which work takes what it says.
-    room: Option<Arc<Room>>,
+    budget: Option<Arc<InFlightBudget>>,
     taken: Mutex<VecDeque<Task>>,
     /// The lock of the driver's queue, which others hold at times.
     gate: Arc<Gate>,
@@ -103,42 +103,42 @@ impl Task {
     }
 }
 
-pub(crate) type Queue = Arc<Lane<Driver<{ u64::MAX }>>>;
+pub(crate) type Queue = Arc<SubmissionQueue<Driver<{ u64::MAX }>>>;
 
-/// A queue with a driver of unlimited room.
+/// A queue with a driver of unlimited budget.
 pub(crate) fn queue(device: DeviceId, label: &str, completes: Completes) -> Queue {
     narrow_queue(device, label, completes)
 }
 
-/// A queue whose driver has room for `ROOM` submissions.
+/// A queue whose driver has budget for `ROOM` submissions.
 pub(crate) fn narrow_queue<const ROOM: u64>(
     device: DeviceId,
     label: &str,
     completes: Completes,
-) -> Arc<Lane<Driver<ROOM>>> {
+) -> Arc<SubmissionQueue<Driver<ROOM>>> {
     make_queue(device, label, completes, None)
 }
 
-/// A queue whose driver shares `room` and completes when it is run.
-pub(crate) fn sharing_queue(device: DeviceId, label: &str, room: &Arc<Room>) -> Queue {
-    make_queue(device, label, Completes::WhenRun, Some(room.clone()))
+/// A queue whose driver shares `budget` and completes when it is run.
+pub(crate) fn sharing_queue(device: DeviceId, label: &str, budget: &Arc<InFlightBudget>) -> Queue {
+    make_queue(device, label, Completes::WhenRun, Some(budget.clone()))
 }
 
 fn make_queue<const ROOM: u64>(
     device: DeviceId,
     label: &str,
     completes: Completes,
-    room: Option<Arc<Room>>,
-) -> Arc<Lane<Driver<ROOM>>> {
+    budget: Option<Arc<InFlightBudget>>,
+) -> Arc<SubmissionQueue<Driver<ROOM>>> {
     let object = Object::new("queue", label);
     let driver = Driver {
         domain: object.id(),
         completes,
-        room,
+        budget,
         taken: Mutex::new(VecDeque::new()),
         gate: Arc::default(),
     };
-    Lane::new(object, device, timeline(device, "position"), driver)
+    SubmissionQueue::new(object, device, timeline(device, "position"), driver)
 }
 
 /// A queue on the driver's queue of `other`.
@@ -147,11 +147,11 @@ pub(crate) fn queue_beside(other: &Queue, device: DeviceId, label: &str) -> Queu
     let driver = Driver {
         domain: other.driver().domain,
         completes: other.driver().completes,
-        room: None,
+        budget: None,
         taken: Mutex::new(VecDeque::new()),
         gate: other.driver().gate.clone(),
     };
-    Lane::new(object, device, timeline(device, "position"), driver)
+    SubmissionQueue::new(object, device, timeline(device, "position"), driver)
 }
 
 impl<const ROOM: u64> Driver<ROOM> {
@@ -186,8 +186,8 @@ impl<const ROOM: u64> Enqueue for Driver<ROOM> {
         self.domain
     }
 
-    fn room(&self) -> Option<&Arc<Room>> {
-        self.room.as_ref()
+    fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
+        self.budget.as_ref()
     }
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Task>
@@ -203,8 +203,8 @@ impl<const ROOM: u64> Enqueue for Driver<ROOM> {
         })
     }
 
-    fn flush(&self, task: Task, lane: &dyn Fn() -> Waker) -> Flush<Task> {
-        if !self.gate.try_lock(lane) {
+    fn flush(&self, task: Task, waker: &dyn Fn() -> Waker) -> Flush<Task> {
+        if !self.gate.try_lock(waker) {
             return Flush::Busy(task);
         }
         match self.completes {

@@ -18,10 +18,10 @@
 //! | host signals do not wait for each other | `signals::signals_in_a_row_from_two_threads` |
 //! | a host signal claims nothing | `signals::a_host_signal_against_a_queue` |
 //! | a signal that meets a failure says success | `waits::a_failure_against_a_signal_against_a_wait` |
-//! | a lane forgets that it was woken while it registered, or was driven | `ends::the_last_drop_against_a_submission` |
-//! | a lane forgets that the driver was unlocked meanwhile | `queues::an_unlock_against_a_submission` |
+//! | a queue forgets that it was woken while it registered, or was driven | `ends::the_last_drop_against_a_submission` |
+//! | a queue forgets that the driver was unlocked meanwhile | `queues::an_unlock_against_a_submission` |
 //! | who takes a driver's queue forgets who else wants it; who gives it back looks for them first, or not for threads that block | `queues::two_that_hold_the_driver_against_a_submission` |
-//! | a lane leaves its waker after it has said so | `queues::an_unlock_against_a_release` |
+//! | a queue leaves its waker after it has said so | `queues::an_unlock_against_a_release` |
 //! | a thread stops driving a queue although it was asked to look again | `signals::two_threads_signal_through_one_queue` |
 //! | a claim is checked and taken under two locks | `signals::two_queues_signal_one_value`, `signals::a_host_signal_against_a_queue` |
 //! | a promotion, or that of a queue's position, does not wake waiters | `signals::a_wait_for_pending_against_a_submission`, `signals::a_wait_for_the_position_against_submissions` |
@@ -32,8 +32,8 @@
 //! | a host signal of a host timeline is checked and made under two locks | `here::equal_signals`, `here::signals_in_a_row_from_three_threads` |
 //! | a host signal of a host timeline takes the waiters out before it stores the value | `here::a_signal_against_a_wait` |
 //! | a promotion's value and queue are two words | `signals::a_submission_that_ends_early_against_the_next` |
-//! | room is counted before it is noted, or what finishes while it is looked for is not given back | `queues::a_submission_that_takes_room_against_one_that_finds_none` |
-//! | a submission that goes straight keeps the first claim where it cannot have the second | `signals::a_submission_that_steps_back_against_a_signal` |
+//! | budget is counted before it is noted, or what finishes while it is looked for is not given back | `queues::a_submission_that_takes_room_against_one_that_finds_none` |
+//! | a submission that takes the fast path keeps the first claim where it cannot have the second | `signals::a_submission_that_steps_back_against_a_signal` |
 //! | a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
 //! | a submission overtakes what is being let go | `queues::a_release_against_the_next_submission` |
 //! | a dropped queue lets go of what its driver uses | `ends::the_drop_of_a_queue_against_a_completion` |

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::Mutex;
 use loom::thread;
-use syncline_model::backend::{Keep, Room};
+use syncline_model::backend::{InFlightBudget, Keep};
 use syncline_model::{DeviceId, Error, Result};
 
 use crate::driver::{Completes, narrow_queue, queue, queue_beside, sharing_queue, timeline};
@@ -213,7 +213,7 @@ fn a_failure_against_a_release() {
     });
 }
 
-/// A driver with room for one: the next goes when that is finished.
+/// A driver with budget for one: the next goes when that is finished.
 #[test]
 fn a_completion_against_a_submission_without_room() {
     interrupted(4, || {
@@ -230,20 +230,20 @@ fn a_completion_against_a_submission_without_room() {
     });
 }
 
-/// A room for one unit that two queues share: what the one takes is given back, whoever had noted that, and the other
+/// A budget for one unit that two queues share: what the one takes is given back, whoever had noted that, and the other
 /// goes.
 #[test]
 fn a_submission_that_takes_room_against_one_that_finds_none() {
     interrupted(3, || {
         let device = DeviceId::new();
-        let room = Room::new(1);
+        let budget = InFlightBudget::new(1);
         let takes = |keep: &mut Keep| {
-            keep.take_room(1);
+            keep.take_in_flight(1);
             Ok(())
         };
         let (left, right) = (
-            sharing_queue(device, "left", &room),
-            sharing_queue(device, "right", &room),
+            sharing_queue(device, "left", &budget),
+            sharing_queue(device, "right", &budget),
         );
         let other = left.clone();
         let submitting = thread::spawn(move || {
@@ -261,7 +261,7 @@ fn a_submission_that_takes_room_against_one_that_finds_none() {
         // Both find that there is some again.
         left.submit(&[], |_| Ok(()), &[]).unwrap();
         right.submit(&[], |_| Ok(()), &[]).unwrap();
-        assert_eq!(room.taken(), 0);
+        assert_eq!(budget.taken(), 0);
     });
 }
 
@@ -270,10 +270,10 @@ fn a_submission_that_takes_room_against_one_that_finds_none() {
 fn submissions_that_take_room_against_who_gives_back() {
     interrupted(2, || {
         let device = DeviceId::new();
-        let room = Room::new(8);
-        let queue = sharing_queue(device, "queue", &room);
+        let budget = InFlightBudget::new(8);
+        let queue = sharing_queue(device, "queue", &budget);
         let takes = |keep: &mut Keep| {
-            keep.take_room(3);
+            keep.take_in_flight(3);
             Ok(())
         };
         let other = queue.clone();
@@ -289,7 +289,7 @@ fn submissions_that_take_room_against_who_gives_back() {
         queue.idle(FOREVER).unwrap();
         // What was given back twice would be missing now.
         queue.submit(&[], takes, &[]).unwrap();
-        assert_eq!(room.taken(), 3);
+        assert_eq!(budget.taken(), 3);
         assert!(queue.driver().run());
     });
 }

@@ -164,7 +164,7 @@ fn a_submission_that_steps_back_against_a_signal() {
     });
 }
 
-/// A consumer that leaves room for its producer is in nobody's way, not for a moment: neither of the host's signal
+/// A consumer that leaves budget for its producer is in nobody's way, not for a moment: neither of the host's signal
 /// nor of a queue's.
 #[test]
 fn a_consumer_against_its_producer() {

@@ -305,12 +305,12 @@ impl Counter {
 
     /// How many have asked before: in this order they let go whoever waits for what a dead process has said to be pending, once they have
     /// [failed](Counter::fail) it.
-    pub(crate) fn release_turn(&self) -> u32 {
+    pub(crate) fn recovery_turn(&self) -> u32 {
         self.page.released.fetch_add(1, Ordering::AcqRel)
     }
 
     /// Lets go whatever waits natively for the counter itself, up to `value`, which never comes: to be called when it has failed.
-    pub(crate) fn release(&self, value: u64) {
+    pub(crate) fn recover(&self, value: u64) {
         self.page.reached.fetch_max(value, Ordering::SeqCst);
         self.ring();
     }

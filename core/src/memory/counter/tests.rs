@@ -213,7 +213,7 @@ fn what_is_raised_behind_a_failure_does_not_count() {
     let stood = page.standing_with(true, 2, || {
         if std::mem::take(&mut is_stopped) {
             assert!(page.finish(failing, 2, &cause));
-            ours.release(6);
+            ours.recover(6);
         }
         page.reached.load(Ordering::SeqCst)
     });

@@ -3,9 +3,9 @@
 mod ahead;
 mod awaited;
 mod claims;
-mod downstream;
+mod dependents;
 mod reached;
-mod release;
+mod recovery;
 mod signals;
 mod watching;
 
@@ -18,21 +18,21 @@ use crate::base::info::DeviceId;
 use crate::base::run::{Wake, wake_all};
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
-use crate::held::Line;
 use crate::port::attachment::{Attachment, Nature};
 use crate::port::{Port, Watch};
+use crate::timeline::held_index::{self, HeldIndex};
+use crate::timeline::host_signals::HostSignalObservers;
 use crate::timeline::recent_waits::RecentWaits;
 use crate::timeline::times::Times;
 use crate::timeline::waiters::{Ticket, Waiters, Woken};
-use crate::trace::Slot;
 
 use ahead::Owed;
 pub(crate) use ahead::Tell;
 pub(crate) use awaited::Registered;
 use claims::Claims;
 pub(crate) use claims::Interval;
-use downstream::Downstream;
-pub use release::Survivors;
+use dependents::Dependents;
+pub use recovery::RemainingPeers;
 
 /// How a value of a timeline stands.
 #[derive(Debug, Clone)]
@@ -169,9 +169,9 @@ pub(crate) struct Shared {
     /// How long host waits for it have lasted of late, where they had to park.
     pub(crate) recent_waits: RecentWaits,
     /// Its part of the graph of held submissions.
-    pub(crate) line: Line,
-    /// The trace that is told of the host's signals.
-    pub(crate) trace: Slot,
+    pub(crate) held_index: HeldIndex,
+    /// Traces that record signals by the host.
+    pub(crate) host_signals: HostSignalObservers,
     /// The bridge that it is a side of, once that is made and before anybody else has it.
     bridge: OnceLock<Weak<dyn Bridge>>,
     /// Tells other processes of it, where they have it.
@@ -181,7 +181,7 @@ pub(crate) struct Shared {
     tells_ahead: std::sync::atomic::AtomicBool,
     /// Of a queue's position: the signals that other processes are told of before it shows.
     owed: OnceLock<Box<Owed>>,
-    downstream: Downstream,
+    dependents: Dependents,
     /// When its last signals were made, if it was made with timestamps. Then no claim of it takes the fast path.
     pub(crate) times: OnceLock<Box<Times>>,
     seen: Seen,
@@ -248,13 +248,13 @@ impl Shared {
                 promoted_by: AtomicU64::new(0),
             },
             recent_waits: RecentWaits::default(),
-            line: Line::default(),
-            trace: Slot::default(),
+            held_index: HeldIndex::default(),
+            host_signals: HostSignalObservers::default(),
             bridge: OnceLock::new(),
             publisher: OnceLock::new(),
             tells_ahead: false.into(),
             owed: OnceLock::new(),
-            downstream: Downstream::default(),
+            dependents: Dependents::default(),
             times: OnceLock::new(),
             locked: Locked {
                 state: Mutex::new(State {
@@ -392,10 +392,15 @@ impl Shared {
     /// Lets every queue that holds a submission which waits for this timeline, or signals it, know that it may
     /// be hopeless. No lock may be held.
     fn tell_holders(&self) {
-        // Against a lane that adds its wait and then looks for trouble: one of the two sees the other.
+        // Against a queue that adds its wait and then looks for trouble: one of the two sees the other.
         fence(Ordering::SeqCst);
-        if self.locked.held_waits.load(Ordering::SeqCst) > 0 || self.line.is_a_queues() {
-            wake_all(crate::held::waiting_for(self));
+        if self.locked.held_waits.load(Ordering::SeqCst) > 0 || self.held_index.is_a_queues() {
+            let waiting_for = held_index::waiting_for();
+            wake_all(
+                waiting_for
+                    .map(|waiting_for| waiting_for(self))
+                    .unwrap_or_default(),
+            );
         }
     }
 
@@ -417,7 +422,7 @@ impl Shared {
 
     /// Says that this is where it lies, to who has no more than a reference.
     pub(crate) fn know(&self, of: &Arc<Self>) {
-        let _ = self.downstream.of.set(Arc::downgrade(of));
+        let _ = self.dependents.of.set(Arc::downgrade(of));
     }
 
     /// The right to signal it is another process's.

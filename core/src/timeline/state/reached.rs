@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Part, Shared, State, Survivors};
+use super::{Part, RemainingPeers, Shared, State};
 use crate::base::error::{Error, Result};
 use crate::base::run::{PutOff, wake_all};
 use crate::base::stage::Stage;
@@ -56,7 +56,7 @@ impl Shared {
         match polled {
             // Mostly nothing has happened.
             Ok(Some(value)) if value <= reached => reached,
-            Ok(Some(value)) if value != u64::MAX && !self.line.is_a_queues() => {
+            Ok(Some(value)) if value != u64::MAX && !self.held_index.is_a_queues() => {
                 advance(self, value);
                 self.reached()
             }
@@ -115,7 +115,7 @@ impl Shared {
                 self.advance(told);
                 if self.home().is_lost() {
                     self.lose(&error.into_cause());
-                    self.release_lost(Survivors::Several);
+                    self.recover(RemainingPeers::Several);
                 } else {
                     self.fail_frozen(error.into_cause());
                 }

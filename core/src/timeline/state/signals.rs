@@ -17,7 +17,7 @@ impl Shared {
         self.seen.raw_claims.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Claims `value`. Wakes nobody and asks no driver, so a lane may call it under its lock.
+    /// Claims `value`. Wakes nobody and asks no driver, so a queue may call it under its lock.
     #[inline]
     pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval> {
         // A point at or below the value reached is no wait at all.

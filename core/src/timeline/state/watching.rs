@@ -85,7 +85,7 @@ impl Shared {
             .is_some_and(|device| device.watcher().is_blind())
     }
 
-    /// Does what the home's watcher would do for its lanes, if that cannot be started: for who waits meanwhile.
+    /// Does what the home's watcher would do for its queues, if that cannot be started: for who waits meanwhile.
     pub(crate) fn tend_unwatched(&self) {
         if let Some(device) = self.watch().filter(|_| self.is_unwatched()) {
             device.watcher().tend();

@@ -8,8 +8,8 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, KeptPoints, Lane, Port, Stamp,
-    Waker, Watch, Watcher,
+    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, KeptPoints, Port, Stamp,
+    SubmissionQueue, Waker, Watch, Watcher,
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline};
 
@@ -134,14 +134,14 @@ pub(crate) struct Task {
     end: Completion,
 }
 
-pub(crate) fn queue(device: DeviceId, label: &str) -> Arc<Lane<Driver>> {
+pub(crate) fn queue(device: DeviceId, label: &str) -> Arc<SubmissionQueue<Driver>> {
     let object = Object::new("queue", label);
     let driver = Driver {
         domain: object.id(),
         state: Mutex::default(),
     };
     let own = bare_line(&[device], &format!("{label} (position)"), 0, u64::MAX);
-    Lane::new(object, device, own, driver)
+    SubmissionQueue::new(object, device, own, driver)
 }
 
 impl Driver {
@@ -232,10 +232,10 @@ impl Enqueue for Driver {
         })
     }
 
-    fn flush(&self, task: Task, lane: &dyn Fn() -> Waker) -> Flush<Task> {
+    fn flush(&self, task: Task, waker: &dyn Fn() -> Waker) -> Flush<Task> {
         let mut state = self.state.lock().unwrap();
         if state.locked {
-            state.blocked.push(lane());
+            state.blocked.push(waker());
             return Flush::Busy(task);
         }
         state.tasks.push_back(task);

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult};
-use syncline_core::backend::{Device as _, Lane};
+use syncline_core::backend::{Device as _, SubmissionQueue};
 use syncline_core::future::{self, WaitAll, WaitAny};
 use syncline_core::host::Device;
 use syncline_core::{
@@ -214,7 +214,7 @@ struct Bench {
     /// Points of all values of each, which outlive the handle.
     points: Vec<Vec<KeptPoint>>,
     counter: Arc<AtomicU64>,
-    queues: Vec<Arc<Lane<Driver>>>,
+    queues: Vec<Arc<SubmissionQueue<Driver>>>,
     /// The positions behind all submissions.
     turns: Vec<Vec<KeptPoint>>,
     ran: Vec<Arc<Mutex<Vec<u64>>>>,

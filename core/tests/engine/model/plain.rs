@@ -179,7 +179,7 @@ struct Submission {
 pub(crate) struct Queue {
     device: usize,
     /// How many submissions its driver takes.
-    room: u64,
+    budget: u64,
     locked: bool,
     last: u64,
     ended: u64,
@@ -289,10 +289,10 @@ impl World {
         });
     }
 
-    pub(crate) fn add_queue(&mut self, device: usize, room: u64) {
+    pub(crate) fn add_queue(&mut self, device: usize, budget: u64) {
         self.queues.push(Queue {
             device,
-            room,
+            budget,
             locked: false,
             last: 0,
             ended: 0,
@@ -521,7 +521,7 @@ impl World {
     /// Whether everything that a submission needs on the host's side is there.
     fn may_go(&self, queue: usize, submission: &Submission) -> bool {
         let it = &self.queues[queue];
-        let room = submission.number.saturating_sub(it.room) <= it.ended;
+        let budget = submission.number.saturating_sub(it.budget) <= it.ended;
         let wait = |&place: &Place| match self.standing(place) {
             Standing::Reached => true,
             Standing::Pending => self.is_native(queue, place),
@@ -534,10 +534,10 @@ impl World {
         };
         match submission.job {
             Job::Work(_) => {
-                room && submission.waits.iter().all(wait) && submission.signals.iter().all(order)
+                budget && submission.waits.iter().all(wait) && submission.signals.iter().all(order)
             }
             Job::Recorded => !it.locked,
-            Job::Pass => room,
+            Job::Pass => budget,
         }
     }
 

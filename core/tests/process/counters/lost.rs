@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use syncline_core::backend::{Attachment, ByEngine, Port, Survivors};
+use syncline_core::backend::{Attachment, ByEngine, Port, RemainingPeers};
 use syncline_core::{DeviceId, Error, Result};
 
 use super::*;
@@ -89,7 +89,7 @@ impl Port for Native {
         unreachable!("another process signals")
     }
 
-    fn release(&self, value: u64, _: ByEngine<'_>) -> Result<bool> {
+    fn recover(&self, value: u64, _: ByEngine<'_>) -> Result<bool> {
         self.of.value.fetch_max(value, Ordering::SeqCst);
         let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
         let named = name.trim_end() == RELEASES;
@@ -218,7 +218,7 @@ fn who_has_the_page_alone_takes_no_turn() {
 #[test]
 fn all_ones_are_no_promise() {
     let _alone = alone();
-    for survivors in [Survivors::One, Survivors::Several] {
+    for remaining in [RemainingPeers::One, RemainingPeers::Several] {
         let scene = Scene::new();
         let line = scene.with_device(true);
         for at in [ANNOUNCED, ANNOUNCED + 8] {
@@ -226,7 +226,7 @@ fn all_ones_are_no_promise() {
         }
         let dead = Error::work(io::Error::other("the process has died"));
         let counter = scene.exporter.counter();
-        line.downgrade().lose(counter, dead, survivors);
+        line.downgrade().lose(counter, dead, remaining);
         let told = line.at(3).wait(LONG).unwrap_err().to_string();
         assert!(told.contains("all ones"), "{told}");
         scene.semaphore.gets(&[6]);
@@ -238,14 +238,14 @@ fn all_ones_are_no_promise() {
 fn a_lie_reaches_no_driver() {
     let _alone = alone();
     for lie in [u64::MAX - 1, 1 << 63, 1003] {
-        for survivors in [Survivors::One, Survivors::Several] {
+        for remaining in [RemainingPeers::One, RemainingPeers::Several] {
             let scene = Scene::new();
             let line = scene.with_device(true);
             scene.page.write_word(ANNOUNCED, lie);
             scene.page.write_word(ANNOUNCED + 8, lie);
             let dead = Error::work(io::Error::other("the process has died"));
             let counter = scene.exporter.counter();
-            line.downgrade().lose(counter, dead, survivors);
+            line.downgrade().lose(counter, dead, remaining);
             hears(&line);
             scene.semaphore.gets(&[1002]);
             until(|| scene.page.read_word(REACHED) == 1002);
@@ -287,7 +287,7 @@ fn who_goes_on_raising_a_page_holds_nobody_up() {
     let dead = Error::work(io::Error::other("the process has died"));
     let counter = scene.exporter.counter();
     let before = looks.load(Ordering::SeqCst);
-    line.downgrade().lose(counter, dead, Survivors::One);
+    line.downgrade().lose(counter, dead, RemainingPeers::One);
     let looked = looks.load(Ordering::SeqCst) - before;
     assert!(looked < 10, "{looked} looks");
     let told = line.at(HIGH).wait(LONG).unwrap_err().to_string();
@@ -303,7 +303,7 @@ fn the_only_survivor_waits_for_nobody() {
     let line = scene.with_device(true);
     let dead = Error::work(io::Error::other("the process has died"));
     let counter = scene.exporter.counter();
-    line.downgrade().lose(counter, dead, Survivors::One);
+    line.downgrade().lose(counter, dead, RemainingPeers::One);
     let signals = scene.semaphore.signals.lock().unwrap();
     assert_eq!(*signals, [6]);
 }
@@ -319,7 +319,9 @@ fn who_dies_while_he_says_why_is_told_of() {
         scene.page.write(FAILED, &begun.to_ne_bytes());
         let dead = Error::work(io::Error::other("the process has died"));
         let counter = scene.exporter.counter();
-        lines[0].downgrade().lose(counter, dead, Survivors::Several);
+        lines[0]
+            .downgrade()
+            .lose(counter, dead, RemainingPeers::Several);
         for line in &lines {
             let told = line.at(6).wait(LONG).unwrap_err().to_string();
             assert!(told.contains("has died"), "{told}");

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
 use syncline_core::backend::{
-    Attachment, ByEngine, Counter, Page, Port, Survivors, Watch, Watcher,
+    Attachment, ByEngine, Counter, Page, Port, RemainingPeers, Watch, Watcher,
 };
 use syncline_core::{DeviceId, Error, Object, Result};
 
@@ -302,12 +302,16 @@ fn the_dead_are_told_of_and_stood_in_for() {
     let dead = || Error::work(io::Error::other("the process has died"));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| hears[2].at(6).wait(LONG));
-        hears[0].downgrade().lose(counter, dead(), Survivors::One);
+        hears[0]
+            .downgrade()
+            .lose(counter, dead(), RemainingPeers::One);
         let told = sleeper.join().unwrap().unwrap_err().to_string();
         assert!(told.contains("has died"), "{told}");
     });
     assert_eq!(page.read_word(REACHED), 6, "nobody lets go what waits");
-    hears[1].downgrade().lose(counter, dead(), Survivors::One);
+    hears[1]
+        .downgrade()
+        .lose(counter, dead(), RemainingPeers::One);
     for heard in &hears {
         assert_eq!(heard.frozen_value(), 2, "a signal of the dead counts");
         heard.at(2).wait(LONG).unwrap();
@@ -334,7 +338,7 @@ fn the_first_cause_stays() {
     signalled.signal(1).unwrap();
     signalled.fail(Error::work(io::Error::other("the lens is dirty")));
     let dead = Error::work(io::Error::other("the process has died"));
-    heard.downgrade().lose(&counter, dead, Survivors::One);
+    heard.downgrade().lose(&counter, dead, RemainingPeers::One);
     let told = heard.at(2).wait(LONG).unwrap_err().to_string();
     assert!(told.contains("the lens is dirty"), "{told}");
     heard.at(1).wait(LONG).unwrap();

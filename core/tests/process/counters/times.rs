@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use syncline_core::Error;
-use syncline_core::backend::{Page, SharedTimes, Survivors};
+use syncline_core::backend::{Page, RemainingPeers, SharedTimes};
 use syncline_core::clock::HostClock;
 
 use super::*;
@@ -133,7 +133,7 @@ fn a_time_that_does_not_come_is_an_error() {
     let dead = Error::work(std::io::Error::other("the process has died"));
     heard
         .downgrade()
-        .lose(exporter.counter(), dead, Survivors::One);
+        .lose(exporter.counter(), dead, RemainingPeers::One);
     let told = heard.at(3).time();
     assert!(matches!(told, Err(Error::NoTime { .. })), "{told:?}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use syncline_core::SignalOnly;
-use syncline_core::backend::{Counter, Survivors};
+use syncline_core::backend::{Counter, RemainingPeers};
 use syncline_core::{
     Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, Timeline, WeakTimeline,
 };
@@ -22,7 +22,7 @@ pub(super) struct Line {
     peer: Process,
     /// Its end can be seen.
     watched: bool,
-    survivors: Survivors,
+    remaining: RemainingPeers,
     timeline: WeakTimeline,
     counter: Arc<Counter>,
     /// Of a binary semaphore, whose signals it counts.
@@ -46,7 +46,7 @@ impl Survivor for Line {
             waits.lose(&cause);
         }
         // What it had said to be pending does not come any more.
-        self.timeline.lose(&self.counter, cause, self.survivors);
+        self.timeline.lose(&self.counter, cause, self.remaining);
     }
 }
 
@@ -82,9 +82,9 @@ impl Line {
                 endpoint: endpoint.object().clone(),
                 peer: signaller,
                 watched: endpoint.watches_process().is_ok(),
-                survivors: match *across.others() {
-                    [_] => Survivors::One,
-                    _ => Survivors::Several,
+                remaining: match *across.others() {
+                    [_] => RemainingPeers::One,
+                    _ => RemainingPeers::Several,
                 },
                 timeline: home.downgrade(),
                 counter: counter.clone(),

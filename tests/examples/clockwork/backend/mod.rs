@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `driver.rs` | the artificial driver; nothing there knows of Syncline |
 //! | `device.rs` | [`Device`]: `backend::Device`, and the [`Port`](device::Port) and watch of its counters |
-//! | `queue.rs` | [`Queue`]: `backend::Queue` over a `Lane`, and the [`Channel`] that hands submissions over |
+//! | `queue.rs` | [`Queue`]: `backend::Queue` over a `SubmissionQueue`, and the [`Channel`] that hands submissions over |
 //! | `clock.rs` | [`Ticks`](clock::Ticks): the machine's clock, read together with the host's |
 //! | `memory.rs` | [`Buffer`]: not part of the contract, but work needs something to work on |
 //! | `suite.rs` | the conformance suite for it |

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use syncline::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, InvariantLifetime, Keep, Lane, NativePoint,
-    Room, Submitted, Timing, Waker,
+    self, Batch, Device as _, Enqueue, Flush, Held, InFlightBudget, InvariantLifetime, Keep,
+    NativePoint, SubmissionQueue, Submitted, Timing, Waker,
 };
 use syncline::{Error, Fence, Object, Point, Result, Signal};
 
@@ -20,16 +20,16 @@ use super::memory::Buffer;
 #[derive(Clone)]
 pub(crate) struct Queue {
     device: Device,
-    lane: Arc<Lane<Channel>>,
+    engine: Arc<SubmissionQueue<Channel>>,
 }
 
 impl Queue {
     pub(super) fn new(device: &Device, label: &str) -> Result<Self> {
         let object = Object::new("clockwork queue", label);
         let own = device.timeline(&format!("{label} (position)"))?;
-        let lane = Lane::new(object, device.id(), own, Channel::new(device));
+        let engine = SubmissionQueue::new(object, device.id(), own, Channel::new(device));
         let device = device.clone();
-        Ok(Self { device, lane })
+        Ok(Self { device, engine })
     }
 }
 
@@ -42,7 +42,7 @@ impl backend::Queue for Queue {
     }
 
     fn object(&self) -> &Object {
-        self.lane.object()
+        self.engine.object()
     }
 
     fn submit<'q, W>(
@@ -54,23 +54,23 @@ impl backend::Queue for Queue {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        self.lane.submit(waits, work, signals)
+        self.engine.submit(waits, work, signals)
     }
 
     fn record(&self, fence: &Fence) -> Result<()> {
-        self.lane.record(fence)
+        self.engine.record(fence)
     }
 
     fn position(&self) -> Point<'_> {
-        self.lane.position()
+        self.engine.position()
     }
 
     fn held(&self) -> Held {
-        self.lane.held()
+        self.engine.held()
     }
 
     fn idle(&self, timeout: Duration) -> Result<()> {
-        self.lane.idle(timeout)
+        self.engine.idle(timeout)
     }
 }
 
@@ -142,14 +142,14 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// A hardware queue behind the lock that the driver asks for. The engine only tries it: a lane that finds
-/// it taken leaves its waker, and whoever has it wakes the lane.
+/// A hardware queue behind the lock that the driver asks for. The engine only tries it: a queue that finds
+/// it taken leaves its waker, and whoever has it wakes the queue.
 pub(crate) struct HardwareQueue {
     machine: Arc<Machine>,
     index: usize,
     domain: u64,
-    /// What all lanes together may have in it.
-    room: Arc<Room>,
+    /// What all queues together may have in it.
+    budget: Arc<InFlightBudget>,
     lock: Mutex<Lock>,
 }
 
@@ -166,8 +166,8 @@ impl HardwareQueue {
             index,
             // Unique in the process, and never 0.
             domain: Object::new("hardware queue", "").id(),
-            // The other half is for the last submission that finds room, however large it is.
-            room: Room::new(CAPACITY as u64 / 2),
+            // The other half is for the last submission that finds budget, however large it is.
+            budget: InFlightBudget::new(CAPACITY as u64 / 2),
             lock: Mutex::default(),
         }
     }
@@ -213,8 +213,8 @@ impl Enqueue for Channel {
     type Stamp = Stamp;
 
     /// A hardware queue that is full blocks its caller: what waits behind a gate waits on the host.
-    fn room(&self) -> Option<&Arc<Room>> {
-        Some(&self.queue.room)
+    fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
+        Some(&self.queue.budget)
     }
 
     fn order_domain(&self) -> u64 {
@@ -242,12 +242,12 @@ impl Enqueue for Channel {
         }
         recorder.signal(batch.end)?;
         // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it is recorded.
-        keep.take_room(list.len() as u64);
+        keep.take_in_flight(list.len() as u64);
         Ok(list)
     }
 
-    fn flush(&self, list: Vec<Command>, lane: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
-        if !self.queue.try_take(lane) {
+    fn flush(&self, list: Vec<Command>, waker: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
+        if !self.queue.try_take(waker) {
             return Flush::Busy(list);
         }
         self.queue.machine.submit(self.queue.index, list);

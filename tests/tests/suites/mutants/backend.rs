@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{
-    self, Attachment, Batch, ByEngine, Enqueue, Flush, Held, Keep, Lane, NativePoint, Room,
-    Submitted, Timing, Waker, Watch,
+    self, Attachment, Batch, ByEngine, Enqueue, Flush, Held, InFlightBudget, Keep, NativePoint,
+    SubmissionQueue, Submitted, Timing, Waker, Watch,
 };
 use syncline::clock::{Clock, Sample, Sampler};
 use syncline::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, Watcher};
@@ -87,7 +87,7 @@ impl backend::Device for PlantedDevice {
         };
         Ok(PlantedQueue {
             device: self.clone(),
-            lane: Lane::new(object, self.id(), own, planted),
+            engine: SubmissionQueue::new(object, self.id(), own, planted),
         })
     }
 
@@ -223,7 +223,7 @@ impl Watch for PlantedWatch {
 #[derive(Clone)]
 pub(crate) struct PlantedQueue {
     device: PlantedDevice,
-    lane: Arc<Lane<Planted>>,
+    engine: Arc<SubmissionQueue<Planted>>,
 }
 
 impl backend::Queue for PlantedQueue {
@@ -235,7 +235,7 @@ impl backend::Queue for PlantedQueue {
     }
 
     fn object(&self) -> &Object {
-        self.lane.object()
+        self.engine.object()
     }
 
     fn submit<'q, W>(
@@ -247,23 +247,23 @@ impl backend::Queue for PlantedQueue {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        self.lane.submit(waits, work, signals)
+        self.engine.submit(waits, work, signals)
     }
 
     fn record(&self, fence: &Fence) -> Result<()> {
-        self.lane.record(fence)
+        self.engine.record(fence)
     }
 
     fn position(&self) -> Point<'_> {
-        self.lane.position()
+        self.engine.position()
     }
 
     fn held(&self) -> Held {
-        self.lane.held()
+        self.engine.held()
     }
 
     fn idle(&self, timeout: Duration) -> Result<()> {
-        self.lane.idle(timeout)
+        self.engine.idle(timeout)
     }
 }
 
@@ -299,10 +299,10 @@ impl Enqueue for Planted {
     type Prepared = Vec<Command>;
     type Stamp = PlantedStamp;
 
-    fn room(&self) -> Option<&Arc<Room>> {
+    fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
         match self.bug {
             Bug::BoundIgnored => None,
-            _ => self.inner.room(),
+            _ => self.inner.in_flight_budget(),
         }
     }
 
@@ -394,11 +394,11 @@ impl Enqueue for Planted {
             Bug::KeptForEver => std::mem::forget(std::mem::take(keep)),
             _ => {}
         }
-        keep.take_room(list.len() as u64);
+        keep.take_in_flight(list.len() as u64);
         Ok(list)
     }
 
-    fn flush(&self, list: Vec<Command>, lane: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
+    fn flush(&self, list: Vec<Command>, waker: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         match self.bug {
             Bug::LockedQueueWakesNobody if count == 1 => Flush::Busy(list),
@@ -413,16 +413,16 @@ impl Enqueue for Planted {
                     }
                     Some(late) => {
                         let both = list.into_iter().chain(late).collect();
-                        self.inner.flush(both, lane)
+                        self.inner.flush(both, waker)
                     }
                 }
             }
             Bug::RefusedWorkGoesToTheDriver => {
                 let late = lock(&self.late).take().unwrap_or_default();
                 self.inner
-                    .flush(late.into_iter().chain(list).collect(), lane)
+                    .flush(late.into_iter().chain(list).collect(), waker)
             }
-            _ => self.inner.flush(list, lane),
+            _ => self.inner.flush(list, waker),
         }
     }
 

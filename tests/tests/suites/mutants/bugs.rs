@@ -55,7 +55,7 @@ bugs! {
     DropFreesEarly: Q6 T9;
     /// What a submission uses never goes.
     KeptForEver: Q6;
-    /// Lost wakeup: the second list of every queue finds it locked, and nobody wakes the lane.
+    /// Lost wakeup: the second list of every queue finds it locked, and nobody wakes the queue.
     LockedQueueWakesNobody: Q1 Q7;
     /// A driver queue is given more than it takes, and blocks.
     BoundIgnored: Q2;

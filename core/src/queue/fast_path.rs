@@ -1,5 +1,5 @@
 //! The way of nearly every submission: what it waits for is pending, nobody is in the way of what it signals, nothing is held
-//! before it, and the driver has room. One pass over waits and signals finds that out, and makes of them what the driver is
+//! before it, and the driver has budget. One pass over waits and signals finds that out, and makes of them what the driver is
 //! given, on the stack. Where it finds anything else nothing has changed, and the submission goes the long way.
 
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::entry::Work;
+use super::graph_entries::GraphEntries;
 use super::hold::{AllAwaited, AllTaken, Awaited, Taken};
-use super::places::Places;
 use super::send::Handed;
-use super::{Lane, Submitted, withdraw_all};
+use super::{SubmissionQueue, Submitted, withdraw_all};
 use crate::base::error::{Error, Result};
 use crate::base::run::PutOff;
 use crate::base::stage::Stage;
@@ -24,23 +24,23 @@ use crate::timeline::state::{Interval, Shared};
 const INLINE: usize = 8;
 
 /// A submission on its way.
-struct Straight<'s> {
+struct FastPath<'s> {
     waits: SmallVec<[NativePoint<'s>; INLINE]>,
     signals: SmallVec<[NativePoint<'s>; INLINE]>,
     /// Where the claims of these begin, as far as they are claimed.
     above: SmallVec<[u64; INLINE]>,
-    /// The room that others before it had taken, and which have finished: to be given back without the lock.
-    room: u64,
+    /// The budget that others before it had taken, and which have finished: to be given back without the lock.
+    budget: u64,
 }
 
-impl<'s> Straight<'s> {
+impl<'s> FastPath<'s> {
     #[inline]
     fn new() -> Self {
         Self {
             waits: SmallVec::new(),
             signals: SmallVec::new(),
             above: SmallVec::new(),
-            room: 0,
+            budget: 0,
         }
     }
 
@@ -84,8 +84,8 @@ pub(super) fn own_point(own: &Arc<Shared>, number: u64) -> NativePoint<'_> {
     }
 }
 
-impl<E: Enqueue> Lane<E> {
-    /// As [`Lane::submit`], for work of any kind, which nobody traces. See [`Batch::is_bare`].
+impl<E: Enqueue> SubmissionQueue<E> {
+    /// As [`SubmissionQueue::submit`], for work of any kind, which nobody traces. See [`Batch::is_bare`].
     ///
     /// Knows the work by its functions alone: so this is compiled once for a backend, in one piece.
     ///
@@ -100,15 +100,15 @@ impl<E: Enqueue> Lane<E> {
         is_bare: bool,
     ) -> Result<Submitted<'q>, Box<Error>> {
         let me = this_thread();
-        let mut straight = Straight::new();
-        let Some(number) = self.set_out(me, waits, signals, &mut straight) else {
-            self.take_back(straight.room);
-            return self.submit_with_care(waits, work, signals);
+        let mut fast = FastPath::new();
+        let Some(number) = self.set_out(me, waits, signals, &mut fast) else {
+            self.take_back(fast.budget);
+            return self.submit_slow(waits, work, signals);
         };
         // What this submission releases may submit to this queue too: only once it is not driven here.
         let _put_off = PutOff::new();
-        self.take_back(straight.room);
-        self.go_straight(me, number, &straight, work, is_bare)
+        self.take_back(fast.budget);
+        self.send_fast(me, number, &fast, work, is_bare)
     }
 
     /// Gives a submission its number and its claims, and has this thread drive. If not, nothing has changed.
@@ -118,7 +118,7 @@ impl<E: Enqueue> Lane<E> {
         me: ThreadId,
         waits: &[Point<'s>],
         signals: &[Signal<'s>],
-        straight: &mut Straight<'s>,
+        fast: &mut FastPath<'s>,
     ) -> Option<u64> {
         for &Point { of, value } in waits {
             let Some(of) = of.filter(|of| of.reached() < value) else {
@@ -129,18 +129,18 @@ impl<E: Enqueue> Lane<E> {
             if !plain {
                 return None;
             }
-            straight.waits.push(NativePoint { of, port, value });
+            fast.waits.push(NativePoint { of, port, value });
         }
         for &Signal { of, value } in signals {
             let port = of.port_on(self.device)?;
-            straight.signals.push(NativePoint { of, port, value });
+            fast.signals.push(NativePoint { of, port, value });
         }
         self.look_if_due();
         let mut finished = None;
         let mut state = self.state.lock();
         self.take_finished(&mut state, &mut finished);
         if let Some(finished) = &mut finished {
-            straight.room = finished.take_room();
+            fast.budget = finished.take_in_flight();
             if !finished.is_empty() {
                 drop(state);
                 // Before it goes: what is dropped may take its time, or wait for a device, and this one may stand there until the host
@@ -155,10 +155,10 @@ impl<E: Enqueue> Lane<E> {
         let fine = state.held.is_empty()
             && state.driving.is_free()
             && self.is_plainly_within_bounds(number)
-            && self.claim_straight(straight);
+            && self.claim_fast(fast);
         if !fine {
             let put_off = PutOff::new();
-            self.stay_behind(straight);
+            self.stay_behind(fast);
             // Bridges are told without the queue's lock.
             drop(state);
             drop(put_off);
@@ -171,20 +171,20 @@ impl<E: Enqueue> Lane<E> {
 
     /// Takes the claims back.
     #[cold]
-    fn stay_behind(&self, straight: &Straight<'_>) {
-        withdraw_all(&straight.taken());
+    fn stay_behind(&self, fast: &FastPath<'_>) {
+        withdraw_all(&fast.taken());
     }
 
     /// Claims the signals, each of which comes after the one before it by itself, or as that is waited for. If not, some may
     /// be claimed.
     #[inline]
-    fn claim_straight(&self, straight: &mut Straight<'_>) -> bool {
-        let Straight {
+    fn claim_fast(&self, fast: &mut FastPath<'_>) -> bool {
+        let FastPath {
             waits,
             signals,
             above,
             ..
-        } = straight;
+        } = fast;
         signals.iter().all(|&NativePoint { of, value, .. }| {
             let Some(claim) = of.claim_alone(value) else {
                 return false;
@@ -196,28 +196,28 @@ impl<E: Enqueue> Lane<E> {
         })
     }
 
-    /// Sends a submission that has [set out](Lane::set_out).
+    /// Sends a submission that has [set out](SubmissionQueue::set_out).
     ///
     /// # Errors
     /// If it is refused, with its claims withdrawn.
     #[inline]
-    fn go_straight<'q>(
+    fn send_fast<'q>(
         self: &'q Arc<Self>,
         me: ThreadId,
         number: u64,
-        straight: &Straight<'_>,
+        fast: &FastPath<'_>,
         work: &mut dyn Work<E>,
         is_bare: bool,
     ) -> Result<Submitted<'q>, Box<Error>> {
         if !self.driver.ready() {
-            let (waits, claims) = (straight.awaited(), straight.taken());
-            self.put_off_new(number, work, &waits, &claims, Places::default());
+            let (waits, claims) = (fast.awaited(), fast.taken());
+            self.put_off_new(number, work, &waits, &claims, GraphEntries::default());
             return Ok(self.submitted(number));
         }
         let own = self.own_shared();
-        let signals = &*straight.signals;
+        let signals = &*fast.signals;
         let batch = Batch {
-            waits: &straight.waits,
+            waits: &fast.waits,
             order: &[],
             signals,
             relayed: &[],
@@ -229,7 +229,8 @@ impl<E: Enqueue> Lane<E> {
         let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
         let handed = self.hand_over(&batch, record, &mut keep);
         if !matches!(handed, Handed::Taken) {
-            let ended = self.not_taken(number, handed, &straight.taken(), Places::default(), keep);
+            let ended =
+                self.not_taken(number, handed, &fast.taken(), GraphEntries::default(), keep);
             self.drive(me);
             return ended.map(|()| self.submitted(number));
         }

@@ -12,7 +12,7 @@ use crate::base::sync::{Mutex, Ordering};
 
 /// What submissions that are with a driver signal once one timeline, for which they wait, has come far enough.
 #[derive(Default)]
-pub(super) struct Downstream {
+pub(super) struct Dependents {
     list: Mutex<List>,
     sentinel: OnceLock<Arc<Sentinel>>,
     /// The timeline itself, if another process signals it.
@@ -70,7 +70,7 @@ impl Shared {
     ) -> Result<(), Failure> {
         of.seen.depends_on_others.store(true, Ordering::Relaxed);
         let is_long = {
-            let list = self.downstream.list.lock();
+            let list = self.dependents.list.lock();
             list.entries.len() >= list.look_at.max(LOOK_AT)
         };
         // Nobody else may ask a timeline between two others.
@@ -79,7 +79,7 @@ impl Shared {
         } else {
             self.reached()
         };
-        let mut list = self.downstream.list.lock();
+        let mut list = self.dependents.list.lock();
         let over = |entry: &Dependent| entry.waited <= reached;
         // Nearly in order.
         while list.entries.front().is_some_and(over) {
@@ -101,7 +101,7 @@ impl Shared {
     /// The driver has not taken the submission that signals `of` to `value`.
     #[cold]
     pub(crate) fn forget_dependent(&self, of: &Arc<Self>, value: u64) {
-        let mut list = self.downstream.list.lock();
+        let mut list = self.dependents.list.lock();
         let same = |entry: &Dependent| {
             entry.value == value && std::ptr::eq(entry.of.as_ptr(), Arc::as_ptr(of))
         };
@@ -128,7 +128,7 @@ impl Shared {
     /// somebody waiting.
     pub(crate) fn watch_over(self: &Arc<Self>, value: u64) {
         if self.is_from_afar() {
-            let sentinel = self.downstream.sentinel.get_or_init(|| Arc::new(Sentinel));
+            let sentinel = self.dependents.sentinel.get_or_init(|| Arc::new(Sentinel));
             let sentinel: Arc<dyn Wake> = sentinel.clone();
             let _ = self.register(value, Stage::Reached, sentinel);
         }
@@ -136,7 +136,7 @@ impl Shared {
 
     fn take_lost(&self, cause: &Failure) -> Vec<Dependent> {
         let reached = self.reached();
-        let mut list = self.downstream.list.lock();
+        let mut list = self.dependents.list.lock();
         list.lost.get_or_insert_with(|| cause.clone());
         let all = std::mem::take(&mut list.entries);
         drop(list);
@@ -190,7 +190,7 @@ mod tests {
                 reached.store(value.saturating_sub(10), Ordering::SeqCst);
                 let noted = of.note_dependent(waited, later.shared(), value);
                 noted.unwrap();
-                let list = of.downstream.list.lock();
+                let list = of.dependents.list.lock();
                 let (length, room) = (list.entries.len(), list.entries.capacity());
                 assert!(length <= 2 * LOOK_AT, "{length} at {value}");
                 assert!(room <= 4 * LOOK_AT, "room for {room} at {value}");

@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
-use super::turns::Parts;
+use super::entries::Parts;
 use super::{GRAPH, Graph, Lists, Origin, OwnedClaim, Relayed, id, node_of};
 use crate::base::blockers::Blockers;
+use crate::timeline::held_index::set_waiting_for;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared};
 
-/// A queue's seat in the graph, for as long as there is the queue.
-pub(crate) struct Seat {
+/// A queue's slot in the graph, for as long as there is the queue.
+pub(crate) struct QueueSlot {
     number: u32,
     origin: Arc<Origin>,
 }
 
-impl Seat {
+impl QueueSlot {
     pub(crate) fn take(origin: Arc<Origin>) -> Self {
+        set_waiting_for(super::waiting_for);
         let mut graph = GRAPH.lock();
-        let number = graph.seat(origin.clone());
-        origin.own.line.belongs_to(Some(number));
+        let number = graph.take_slot(origin.clone());
+        origin.own.held_index.belongs_to(Some(number));
         drop(graph);
         Self { number, origin }
     }
@@ -28,15 +30,15 @@ impl Seat {
     ///
     /// # Errors
     /// The circle that it would close; the graph is unchanged then.
-    pub(crate) fn enter(&self, number: u64, lists: &mut Lists) -> Result<Turn<'_>, Blockers> {
+    pub(crate) fn enter(&self, number: u64, lists: &mut Lists) -> Result<QueueEntry<'_>, Blockers> {
         let mut graph = GRAPH.lock();
         graph.enter(self.number, &self.origin, number, lists)?;
-        Ok(self.turn(number))
+        Ok(self.entry(number))
     }
 
-    /// The place of a submission that [stayed](Turn::stay), or of one that has none.
-    pub(crate) const fn turn(&self, number: u64) -> Turn<'_> {
-        Turn { seat: self, number }
+    /// The place of a submission that [stayed](QueueEntry::stay), or of one that has none.
+    pub(crate) const fn entry(&self, number: u64) -> QueueEntry<'_> {
+        QueueEntry { slot: self, number }
     }
 
     /// A submission leaves if `is_ready` says so of what it waits for and has claimed, which goes to the empty `lists`.
@@ -48,13 +50,13 @@ impl Seat {
         is_ready: impl FnOnce(Parts<'_, KeptPoint>, Parts<'_, OwnedClaim>) -> bool,
     ) -> bool {
         let mut graph = GRAPH.lock();
-        let Some(Some(queue)) = graph.seats.get_mut(self.number as usize) else {
+        let Some(Some(queue)) = graph.slots.get_mut(self.number as usize) else {
             return false;
         };
-        if !queue.turns.is_first(number) {
+        if !queue.entries.is_first(number) {
             return false;
         }
-        let (waits, claims) = queue.turns.lists(number);
+        let (waits, claims) = queue.entries.lists(number);
         if !is_ready(waits, claims) {
             return false;
         }
@@ -62,7 +64,7 @@ impl Seat {
             id(self.number, number),
             node_of(queue, number, waits, claims),
         );
-        queue.turns.leave_first(Some(lists));
+        queue.entries.leave_first(Some(lists));
         true
     }
 
@@ -70,7 +72,7 @@ impl Seat {
     pub(crate) fn look(&self, number: u64, lists: &mut Lists) {
         let graph = GRAPH.lock();
         if let Some(queue) = graph.queue(self.number) {
-            let (waits, claims) = queue.turns.lists(number);
+            let (waits, claims) = queue.entries.lists(number);
             lists.waits.extend(waits.into_iter().flatten().cloned());
             lists.claims.extend(claims.into_iter().flatten().cloned());
         }
@@ -82,9 +84,9 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
-        let left = GRAPH.lock().unseat(self.number);
+        let left = GRAPH.lock().free_slot(self.number);
         drop(left);
     }
 }
@@ -92,34 +94,34 @@ impl Drop for Seat {
 /// A held submission's place in the graph, given up on drop. Whoever does so has in hand what it waits for and has claimed: so
 /// nothing is dropped for good under the lock.
 #[must_use]
-pub(crate) struct Turn<'s> {
-    seat: &'s Seat,
+pub(crate) struct QueueEntry<'s> {
+    slot: &'s QueueSlot,
     number: u64,
 }
 
-impl Turn<'_> {
-    /// The submission goes on being held; see [`Seat::turn`].
+impl QueueEntry<'_> {
+    /// The submission goes on being held; see [`QueueSlot::entry`].
     pub(crate) fn stay(self) {
         std::mem::forget(self);
     }
 
-    /// See [`Seat::reduce`].
+    /// See [`QueueSlot::reduce`].
     pub(crate) fn reduce(&self) {
         let mut lists = Lists::default();
-        self.seat.reduce(self.number, &mut lists);
+        self.slot.reduce(self.number, &mut lists);
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        GRAPH.lock().leave(self.seat.number, self.number);
+        GRAPH.lock().leave(self.slot.number, self.number);
     }
 }
 
 /// The place of a signal that the host makes for a submission, given up on drop.
-pub(crate) struct Place(u32);
+pub(crate) struct RelayEntry(u32);
 
-impl Place {
+impl RelayEntry {
     /// Takes the place of a signal for submission `number`, which it waits for.
     ///
     /// # Errors
@@ -146,7 +148,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RelayEntry {
     fn drop(&mut self) {
         let signal = GRAPH.lock().leave_relayed(self.0);
         drop(signal);

@@ -18,9 +18,9 @@ use crate::timeline::state::Shared;
 /// what the driver takes by as much as one submission may need, and a submission larger than that can block.
 ///
 /// A backend makes one for each part of its driver that fills up by itself, names it in
-/// [`Enqueue::room`](crate::backend::Enqueue::room), and says in [`Keep::take_room`](crate::backend::Keep::take_room)
+/// [`Enqueue::in_flight_budget`](crate::backend::Enqueue::in_flight_budget), and says in [`Keep::take_in_flight`](crate::backend::Keep::take_in_flight)
 /// what each submission takes.
-pub struct Room {
+pub struct InFlightBudget {
     bound: u64,
     /// Can be below zero for a moment: a submission may finish before it is counted.
     taken: AtomicU64,
@@ -30,11 +30,11 @@ pub struct Room {
 #[derive(Default)]
 struct State {
     sharers: SmallVec<[Weak<dyn Sharer>; 4]>,
-    /// Lanes that found no room.
+    /// Queues that found no budget.
     waiting: Vec<Arc<dyn Wake>>,
 }
 
-/// A lane that shares a room.
+/// A queue that shares a budget.
 pub(crate) trait Sharer: Send + Sync {
     /// Its own timeline, which advances with what finishes.
     fn progress(&self) -> &Arc<Shared>;
@@ -46,8 +46,8 @@ pub(crate) trait Sharer: Send + Sync {
     fn followed(&self) -> &AtomicBool;
 }
 
-impl Room {
-    /// Room for `bound` units.
+impl InFlightBudget {
+    /// InFlightBudget for `bound` units.
     #[must_use]
     pub fn new(bound: u64) -> Arc<Self> {
         Arc::new(Self {
@@ -69,18 +69,18 @@ impl Room {
         self.taken() >= self.bound
     }
 
-    pub(crate) fn join(&self, lane: Weak<dyn Sharer>) {
+    pub(crate) fn join(&self, sharer: Weak<dyn Sharer>) {
         let mut state = self.state.lock();
         state.sharers.retain(|sharer| sharer.strong_count() > 0);
-        state.sharers.push(lane);
+        state.sharers.push(sharer);
     }
 
-    /// Registers `lane` to be woken once there is room. False if there is by now.
-    pub(crate) fn wait_for(self: &Arc<Self>, lane: &Arc<dyn Wake>) -> bool {
+    /// Registers `waiter` to be woken once there is budget. False if there is by now.
+    pub(crate) fn wait_for(self: &Arc<Self>, waiter: &Arc<dyn Wake>) -> bool {
         {
             let mut state = self.state.lock();
-            if !state.waiting.iter().any(|known| Arc::ptr_eq(known, lane)) {
-                state.waiting.push(lane.clone());
+            if !state.waiting.iter().any(|known| Arc::ptr_eq(known, waiter)) {
+                state.waiting.push(waiter.clone());
             }
         }
         // Whoever gives back lets the number down first and then looks for who waits: one sees the other.
@@ -92,13 +92,13 @@ impl Room {
         }
         // What is not waited for must not be kept alive.
         let mut state = self.state.lock();
-        state.waiting.retain(|known| !Arc::ptr_eq(known, lane));
+        state.waiting.retain(|known| !Arc::ptr_eq(known, waiter));
         false
     }
 
     /// Sees to it that somebody notices when submissions finish.
     fn follow_all(self: &Arc<Self>) {
-        // The last handle of a lane may be dropped here, which is never done under a lock.
+        // The last handle of a queue may be dropped here, which is never done under a lock.
         let sharers: SmallVec<[Arc<dyn Sharer>; 8]> = {
             let state = self.state.lock();
             state.sharers.iter().filter_map(Weak::upgrade).collect()
@@ -121,7 +121,7 @@ impl Room {
                 break;
             }
             let follower = Arc::new(Follower {
-                room: self.clone(),
+                budget: self.clone(),
                 sharer: Arc::downgrade(sharer),
             });
             if progress.register(next, Stage::Reached, follower).is_some() {
@@ -132,15 +132,20 @@ impl Room {
     }
 }
 
-impl fmt::Debug for Room {
+impl fmt::Debug for InFlightBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Room({} of {} taken)", self.taken(), self.bound)
+        write!(
+            f,
+            "InFlightBudget({} of {} taken)",
+            self.taken(),
+            self.bound
+        )
     }
 }
 
-/// Woken when a lane that shares a room has got on.
+/// Woken when a queue that shares a budget has got on.
 struct Follower {
-    room: Arc<Room>,
+    budget: Arc<InFlightBudget>,
     sharer: Weak<dyn Sharer>,
 }
 
@@ -150,15 +155,15 @@ impl Wake for Follower {
             sharer.followed().store(false, Ordering::SeqCst);
             sharer.give_back();
         }
-        // All of them: what has filled the room since may be another's.
-        if !self.room.state.lock().waiting.is_empty() {
-            self.room.follow_all();
+        // All of them: what has filled the budget since may be another's.
+        if !self.budget.state.lock().waiting.is_empty() {
+            self.budget.follow_all();
         }
     }
 }
 
-impl Room {
-    /// Counts what a submission takes that is in flight now: so whoever finds the room full also finds the submission
+impl InFlightBudget {
+    /// Counts what a submission takes that is in flight now: so whoever finds the budget full also finds the submission
     /// that has filled it.
     #[inline]
     pub(crate) fn count(&self, units: u64) {
@@ -180,14 +185,14 @@ impl Room {
     }
 }
 
-/// What a queue had taken of a room when it was dropped: given back with this.
+/// What a queue had taken of a budget when it was dropped: given back with this.
 pub(crate) struct Taken {
-    pub(crate) room: Arc<Room>,
+    pub(crate) budget: Arc<InFlightBudget>,
     pub(crate) units: u64,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.room.take_back(self.units);
+        self.budget.take_back(self.units);
     }
 }

@@ -1,27 +1,57 @@
-//! What the graph knows of one timeline. It stands beside the timeline, so that a timeline that is used again and
-//! again has room for it already.
+//! Index of the held submissions that wait for a timeline or have claimed values of it.
+//!
+//! The graph of held submissions fills it. It is part of the timeline, so that its lists keep their capacity.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::{NodeId, steps};
+use crate::base::run::Wake;
+use crate::base::steps;
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
-use crate::timeline::state::Interval;
+use crate::timeline::state::{Interval, Shared};
 
-/// The nodes that have claimed values of a timeline, and those that wait for some. Used under the graph's lock alone.
-pub(crate) struct Line {
-    lists: Mutex<Lists>,
-    /// One more than the seat of the queue whose own timeline this is, 0 for others. Its claims follow from what the queue
-    /// holds, and stand there alone.
-    seat: AtomicU64,
+/// Identifies a node of the graph while it is in the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NodeId {
+    /// The slot of the queue that holds the submission, or a value that marks a signal by the host.
+    pub(crate) slot: u32,
+    /// The lower half of the submission's number, or the index of the signal by the host.
+    ///
+    /// A queue never holds more submissions than the lower half can tell apart.
+    pub(crate) at: u32,
 }
 
-impl Default for Line {
+/// Returns what wakes each queue that holds a submission which waits for the timeline or signals it.
+pub(crate) type WaitingFor = fn(&Shared) -> SmallVec<[Arc<dyn Wake>; 4]>;
+
+/// Set by the graph with the first queue. Before that nothing is held.
+static WAITING_FOR: OnceLock<WaitingFor> = OnceLock::new();
+
+/// Registers the graph of held submissions. There is one in a process.
+pub(crate) fn set_waiting_for(waiting_for: WaitingFor) {
+    let _ = WAITING_FOR.set(waiting_for);
+}
+
+/// The function that [`set_waiting_for`] has registered.
+pub(crate) fn waiting_for() -> Option<WaitingFor> {
+    WAITING_FOR.get().copied()
+}
+
+/// The nodes that have claimed values of a timeline, and those that wait for some. Used under the graph's lock alone.
+pub(crate) struct HeldIndex {
+    lists: Mutex<Lists>,
+    /// One more than the slot of the queue whose own timeline this is, 0 for others. Its claims follow from what the queue
+    /// holds, and stand there alone.
+    slot: AtomicU64,
+}
+
+impl Default for HeldIndex {
     fn default() -> Self {
         Self {
             lists: Mutex::default(),
-            seat: AtomicU64::new(0),
+            slot: AtomicU64::new(0),
         }
     }
 }
@@ -91,34 +121,34 @@ impl Lists {
     }
 }
 
-impl Line {
-    /// The timeline is the own one of the queue in `seat`, or of none any more.
-    pub(super) fn belongs_to(&self, seat: Option<u32>) {
-        let one_more = seat.map_or(0, |seat| u64::from(seat) + 1);
-        self.seat.store(one_more, Ordering::Release);
+impl HeldIndex {
+    /// The timeline is the own one of the queue in `slot`, or of none any more.
+    pub(crate) fn belongs_to(&self, slot: Option<u32>) {
+        let one_more = slot.map_or(0, |slot| u64::from(slot) + 1);
+        self.slot.store(one_more, Ordering::Release);
     }
 
     #[inline]
-    pub(super) fn seat(&self) -> Option<u32> {
-        let seat = self.seat.load(Ordering::Acquire).checked_sub(1)?;
-        u32::try_from(seat).ok()
+    pub(crate) fn slot(&self) -> Option<u32> {
+        let slot = self.slot.load(Ordering::Acquire).checked_sub(1)?;
+        u32::try_from(slot).ok()
     }
 
     /// True for a queue's own timeline.
     #[inline]
     pub(crate) fn is_a_queues(&self) -> bool {
-        self.seat().is_some()
+        self.slot().is_some()
     }
 
     /// The node whose claim brings the timeline to `value`.
-    pub(super) fn claimant(&self, value: u64) -> Option<NodeId> {
+    pub(crate) fn claimant(&self, value: u64) -> Option<NodeId> {
         let lists = self.lists.lock();
         let one = lists.claims.get(lists.claims_from(value))?;
         (one.claim.above < value).then_some(one.by)
     }
 
     /// Adds to `found` the nodes that wait for what `claim` brings, and the one whose claim comes next.
-    pub(super) fn dependents(&self, claim: Interval, found: &mut SmallVec<[NodeId; 8]>) {
+    pub(crate) fn dependents(&self, claim: Interval, found: &mut SmallVec<[NodeId; 8]>) {
         let Some(next) = claim.upto.checked_add(1) else {
             return;
         };
@@ -134,7 +164,7 @@ impl Line {
     }
 
     /// Everybody who waits for `open` or more, and who has claimed as much: a signal waits for the one before it.
-    pub(super) fn waiting(&self, open: u64) -> SmallVec<[NodeId; 8]> {
+    pub(crate) fn waiting(&self, open: u64) -> SmallVec<[NodeId; 8]> {
         let lists = self.lists.lock();
         let waits = lists.waits.range(lists.waits_from(open)..);
         let claims = lists.claims.range(lists.claims_from(open)..);
@@ -142,7 +172,7 @@ impl Line {
         waits.chain(claims.map(|one| one.by)).collect()
     }
 
-    pub(super) fn add_wait(&self, value: u64, by: NodeId) {
+    pub(crate) fn add_wait(&self, value: u64, by: NodeId) {
         let mut lists = self.lists.lock();
         let at = lists.wait_at(value, by);
         if lists.waits.get(at) != Some(&(value, by)) {
@@ -150,7 +180,7 @@ impl Line {
         }
     }
 
-    pub(super) fn remove_wait(&self, value: u64, by: NodeId) {
+    pub(crate) fn remove_wait(&self, value: u64, by: NodeId) {
         let mut lists = self.lists.lock();
         let at = lists.wait_at(value, by);
         if lists.waits.get(at) == Some(&(value, by)) {
@@ -158,7 +188,7 @@ impl Line {
         }
     }
 
-    pub(super) fn add_claim(&self, claim: Interval, by: NodeId) {
+    pub(crate) fn add_claim(&self, claim: Interval, by: NodeId) {
         let mut lists = self.lists.lock();
         let one = Claimed { claim, by };
         let at = lists.claims_from(claim.upto);
@@ -170,7 +200,7 @@ impl Line {
     }
 
     /// Unless it has become somebody else's.
-    pub(super) fn remove_claim(&self, claim: Interval, by: NodeId) {
+    pub(crate) fn remove_claim(&self, claim: Interval, by: NodeId) {
         let mut lists = self.lists.lock();
         let at = lists.claims_from(claim.upto);
         let known = lists.claims.get(at);

@@ -1,5 +1,5 @@
 //! Queues that share what their driver takes before it blocks: together they stay below the bound, and what is held
-//! for that goes by itself, whoever it was that filled the room.
+//! for that goes by itself, whoever it was that filled the budget.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::words::{NoTime, Words};
-use syncline_core::backend::{Batch, Device as _, Enqueue, Flush, Keep, Lane, Room, Waker};
+use syncline_core::backend::{
+    Batch, Device as _, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Waker,
+};
 use syncline_core::{DeviceId, Error, Object, Result, Signaller, Step, host};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -17,7 +19,7 @@ const BOUND: u64 = 8;
 /// A driver queue that finishes nothing until it is told to.
 struct Slow {
     number: u64,
-    room: Arc<Room>,
+    budget: Arc<InFlightBudget>,
     handed: Arc<AtomicU64>,
     /// What the driver holds of all queues, in units, and the most that it ever held.
     total: Arc<(AtomicU64, AtomicU64)>,
@@ -36,8 +38,8 @@ impl Enqueue for Slow {
         self.number
     }
 
-    fn room(&self) -> Option<&Arc<Room>> {
-        Some(&self.room)
+    fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
+        Some(&self.budget)
     }
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
@@ -49,7 +51,7 @@ impl Enqueue for Slow {
         }
         let mut units = Units(0);
         let worked = work(&mut units);
-        keep.take_room(units.0);
+        keep.take_in_flight(units.0);
         let before = self.total.0.fetch_add(units.0, Ordering::SeqCst);
         let now = before.wrapping_add(units.0);
         self.total.1.fetch_max(now, Ordering::SeqCst);
@@ -74,12 +76,12 @@ impl Enqueue for Slow {
 struct Setup {
     words: Arc<Words>,
     device: DeviceId,
-    room: Arc<Room>,
+    budget: Arc<InFlightBudget>,
     total: Arc<(AtomicU64, AtomicU64)>,
 }
 
 struct One {
-    lane: Arc<Lane<Slow>>,
+    engine: Arc<SubmissionQueue<Slow>>,
     word: Arc<AtomicU64>,
     handed: Arc<AtomicU64>,
     total: Arc<(AtomicU64, AtomicU64)>,
@@ -91,7 +93,7 @@ impl Setup {
         Self {
             words: Arc::default(),
             device: DeviceId::new(),
-            room: Room::new(BOUND),
+            budget: InFlightBudget::new(BOUND),
             total: Arc::default(),
         }
     }
@@ -102,15 +104,15 @@ impl Setup {
         let own = self.words.timeline(self.device, "position", word.clone());
         let driver = Slow {
             number,
-            room: self.room.clone(),
+            budget: self.budget.clone(),
             handed: handed.clone(),
             total: self.total.clone(),
             broken: broken.clone(),
         };
         let total = self.total.clone();
-        let lane = Lane::new(Object::new("queue", ""), self.device, own, driver);
+        let engine = SubmissionQueue::new(Object::new("queue", ""), self.device, own, driver);
         One {
-            lane,
+            engine,
             word,
             handed,
             total,
@@ -125,7 +127,7 @@ impl One {
             r.0 = units;
             Ok(())
         };
-        self.lane.submit(&[], work, &[]).unwrap().is_held()
+        self.engine.submit(&[], work, &[]).unwrap().is_held()
     }
 
     /// The driver finishes so many units of what it has of this queue, in submissions of `each`.
@@ -158,18 +160,18 @@ fn queues_share_the_room_and_what_is_held_goes_when_another_queue_gets_on() {
     assert!(left.submit(1));
     assert!(right.submit(1));
     assert_eq!((left.handed(), right.handed()), (BOUND / 2, BOUND / 2));
-    assert!(right.lane.held().waiting_for.is_none());
+    assert!(right.engine.held().waiting_for.is_none());
     // Nobody asks the left queue how far it is.
     left.finish(2, 1);
     until("the held ones go", || {
         left.handed() + right.handed() == BOUND + 2
     });
     assert_eq!(setup.total.1.load(Ordering::SeqCst), BOUND);
-    until("they are counted", || setup.room.taken() == BOUND);
+    until("they are counted", || setup.budget.taken() == BOUND);
     left.finish(left.handed() - 2, 1);
     right.finish(right.handed(), 1);
-    left.lane.idle(LONG).unwrap();
-    right.lane.idle(LONG).unwrap();
+    left.engine.idle(LONG).unwrap();
+    right.engine.idle(LONG).unwrap();
 }
 
 #[test]
@@ -178,10 +180,10 @@ fn a_submission_that_is_refused_gives_back_what_has_finished_before_it() {
     let queue = setup.queue(1);
     assert!(!queue.submit(3));
     queue.finish(1, 3);
-    assert!(queue.lane.position().is_reached().unwrap());
+    assert!(queue.engine.position().is_reached().unwrap());
     let refused = |_: &mut Units| Err(Error::work(std::io::Error::other("no")));
-    assert!(queue.lane.submit(&[], refused, &[]).is_err());
-    assert_eq!(setup.room.taken(), 0);
+    assert!(queue.engine.submit(&[], refused, &[]).is_err());
+    assert_eq!(setup.budget.taken(), 0);
 }
 
 #[test]
@@ -194,7 +196,7 @@ fn a_queue_with_nothing_in_flight_waits_for_the_others() {
     for _ in 0..100 {
         assert!(empty.submit(1));
     }
-    let end = empty.lane.position().keep();
+    let end = empty.engine.position().keep();
     let (mut finished, start) = (0, Instant::now());
     while empty.handed() < 100 {
         assert!(start.elapsed() < LONG, "{} of 100 went", empty.handed());
@@ -216,7 +218,7 @@ fn what_is_larger_than_the_room_goes_while_there_is_some() {
     assert!(queue.submit(1));
     queue.finish(1, 10 * BOUND);
     until("the small one goes", || queue.handed() == 2);
-    // What takes no room waits all the same: nobody knows before it is recorded.
+    // What takes no budget waits all the same: nobody knows before it is recorded.
     queue.submit(BOUND);
     until("one unit leaves room for it", || queue.handed() == 3);
     assert!(queue.submit(0));
@@ -224,7 +226,7 @@ fn what_is_larger_than_the_room_goes_while_there_is_some() {
     queue.finish(1, BOUND);
     until("the empty one goes", || queue.handed() == 4);
     queue.finish(1, 0);
-    queue.lane.idle(LONG).unwrap();
+    queue.engine.idle(LONG).unwrap();
 }
 
 /// Work may say anything of itself.
@@ -239,7 +241,7 @@ fn what_says_that_it_is_beyond_all_numbers_fills_the_room_and_no_more() {
             for queue in &queues {
                 queue.finish(queue.handed() - queue.word.load(Ordering::SeqCst), 0);
             }
-            let mut ends = queues.iter().map(|queue| queue.lane.position());
+            let mut ends = queues.iter().map(|queue| queue.engine.position());
             ends.all(|end| end.is_reached().unwrap())
         });
     }
@@ -259,8 +261,8 @@ fn a_dropped_queue_gives_its_room_back_when_it_is_finished() {
     word.store(1, Ordering::SeqCst);
     until("the other one goes", || other.handed() == 1);
     other.finish(1, 1);
-    other.lane.idle(LONG).unwrap();
-    until("everything is let go", || setup.room.taken() <= 1);
+    other.engine.idle(LONG).unwrap();
+    until("everything is let go", || setup.budget.taken() <= 1);
 }
 
 #[test]
@@ -270,11 +272,11 @@ fn a_failed_queue_takes_no_room() {
     assert!(!failed.submit(BOUND - 1));
     failed.broken.store(true, Ordering::SeqCst);
     // Neither the submission nor its number gets to the driver: the queue itself has failed.
-    assert!(failed.lane.submit(&[], |_| Ok(()), &[]).is_err());
+    assert!(failed.engine.submit(&[], |_| Ok(()), &[]).is_err());
     assert!(!other.submit(1));
     assert!(!other.submit(BOUND - 1));
     other.finish(2, 0);
-    other.lane.idle(LONG).unwrap();
+    other.engine.idle(LONG).unwrap();
 }
 
 #[test]
@@ -297,7 +299,7 @@ fn many_threads_and_queues_stay_below_the_bound_and_end() {
                             Ok(())
                         };
                         let waits = [gate.at(u64::from(n % 3 == 0))];
-                        queue.lane.submit(&waits, work, &[]).unwrap();
+                        queue.engine.submit(&waits, work, &[]).unwrap();
                     }
                 })
             })
@@ -314,7 +316,7 @@ fn many_threads_and_queues_stay_below_the_bound_and_end() {
         for submitter in submitters {
             submitter.join().unwrap();
         }
-        let ends: Vec<_> = queues.iter().map(|q| q.lane.idle(LONG)).collect();
+        let ends: Vec<_> = queues.iter().map(|q| q.engine.idle(LONG)).collect();
         done.store(true, Ordering::SeqCst);
         ends.into_iter().for_each(|end| end.unwrap());
     });
@@ -333,7 +335,7 @@ fn a_time_out_tells_no_step_that_the_driver_has_finished() {
     assert!(!queue.submit(0));
     let nothing = |_: &mut Units| Ok(());
     let held = queue
-        .lane
+        .engine
         .submit(&[gate.at(1)], nothing, &[done.signal_at(1)])
         .unwrap();
     assert!(held.is_held());

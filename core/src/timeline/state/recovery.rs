@@ -1,7 +1,7 @@
 //! How what waits natively for the signals of a dead process is let go, by signals in its place (E3).
 //!
 //! The counter in a page only grows, whoever writes it, so every survivor raises that. An object of a driver's takes the signals of one at a time, each higher
-//! than those before: survivors have turns there, and each looks, if he can, whether one before him has made the signal. Who had a turn and died with it,
+//! than those before: remaining have turns there, and each looks, if he can, whether one before him has made the signal. Who had a turn and died with it,
 //! or had none and has written to the page that he had, holds the others up for as long as his turn takes.
 
 use std::sync::Weak;
@@ -15,7 +15,7 @@ use crate::port::{ByEngine, Port};
 
 /// Who has to survive a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Survivors {
+pub enum RemainingPeers {
     /// This process, and no other.
     One,
     /// Perhaps others, too.
@@ -47,15 +47,15 @@ impl Shared {
     /// what was said to be pending. At once on this thread, if there is no other survivor; otherwise on a thread of its own, within a second.
     ///
     /// What comes after the first call changes nothing.
-    pub(crate) fn release_lost(&self, survivors: Survivors) {
-        if self.downstream.released.set(()).is_err() {
+    pub(crate) fn recover(&self, remaining: RemainingPeers) {
+        if self.dependents.released.set(()).is_err() {
             return;
         }
         let told = self.home().pending_elsewhere().unwrap_or(0);
         let owed = told.max(self.pending());
-        let of = self.downstream.of.get().cloned().unwrap_or_default();
-        let alone = survivors == Survivors::One;
-        if alone || spawn("syncline-release", move || release_in_turn(&of, owed)).is_err() {
+        let of = self.dependents.of.get().cloned().unwrap_or_default();
+        let alone = remaining == RemainingPeers::One;
+        if alone || spawn("syncline-release", move || recover_in_turn(&of, owed)).is_err() {
             self.raise_page(owed);
             self.signal_in_place(owed, 0);
         }
@@ -64,10 +64,10 @@ impl Shared {
     fn raise_page(&self, owed: u64) {
         // Of a page nothing comes but that it is done.
         let home = self.home();
-        let _ = home.release(owed.min(self.largest_legal()), ByEngine::new(home));
+        let _ = home.recover(owed.min(self.largest_legal()), ByEngine::new(home));
     }
 
-    /// Signals through one port that can, unless somebody has. `turn` tells how many survivors may have done so where that cannot be seen.
+    /// Signals through one port that can, unless somebody has. `turn` tells how many remaining may have done so where that cannot be seen.
     fn signal_in_place(&self, owed: u64, turn: u32) {
         if self.is_let_go(owed) {
             return;
@@ -75,7 +75,7 @@ impl Shared {
         let value = owed.saturating_add(turn.into()).min(self.largest_legal());
         // An error, too, leaves it to the next.
         let released =
-            |port: &dyn Port| matches!(port.release(value, ByEngine::new(port)), Ok(true));
+            |port: &dyn Port| matches!(port.recover(value, ByEngine::new(port)), Ok(true));
         let _ = self.other_ports().any(released);
     }
 
@@ -89,7 +89,7 @@ impl Shared {
 }
 
 /// For as long as anybody here has to do with the timeline: a submission that waits for it has.
-fn release_in_turn(of: &Weak<Shared>, owed: u64) {
+fn recover_in_turn(of: &Weak<Shared>, owed: u64) {
     let turn = {
         std::thread::sleep(GRACE);
         let Some(of) = of.upgrade() else { return };
@@ -97,7 +97,7 @@ fn release_in_turn(of: &Weak<Shared>, owed: u64) {
         if of.other_ports().next().is_none() {
             return;
         }
-        of.home().release_turn()
+        of.home().recovery_turn()
     };
     for _ in 0..turn.min(TURNS) {
         std::thread::sleep(TURN);

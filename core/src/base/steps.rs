@@ -5,16 +5,16 @@ std::thread_local! { static STEPS: std::cell::Cell<usize> = const { std::cell::C
 
 /// So many nodes have been looked at, or entries of a list compared or moved.
 #[cfg(test)]
-pub(super) fn count(steps: usize) {
+pub(crate) fn count(steps: usize) {
     STEPS.with(|all| all.set(all.get() + steps));
 }
 
 #[cfg(not(test))]
 #[inline]
-pub(super) const fn count(_: usize) {}
+pub(crate) const fn count(_: usize) {}
 
 /// The steps of this thread since the last call.
 #[cfg(test)]
-pub(super) fn take() -> usize {
+pub(crate) fn take() -> usize {
     STEPS.with(|all| all.replace(0))
 }

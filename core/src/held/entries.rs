@@ -9,12 +9,13 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Lists, OwnedClaim, steps};
+use super::{Lists, OwnedClaim};
+use crate::base::steps;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::Interval;
 
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct QueueEntries {
     /// The number of the first.
     first: u64,
     /// For each, where its part of the lists ends.
@@ -134,7 +135,7 @@ fn slices<T>(list: &VecDeque<T>, part: Range<usize>) -> Parts<'_, T> {
     ]
 }
 
-impl Turns {
+impl QueueEntries {
     pub(super) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -333,13 +334,13 @@ mod tests {
 
     #[test]
     fn ranks_in_a_row_are_one_run_and_any_can_be_changed() {
-        let mut turns = Turns::default();
+        let mut entries = QueueEntries::default();
         let mut none = Lists::default();
         for number in 10..1010 {
-            turns.add(number, i128::from(number) * 7, &mut none);
+            entries.add(number, i128::from(number) * 7, &mut none);
         }
-        assert_eq!(turns.runs.len(), 1);
-        turns.set_ranks(&[(20, 1000), (21, 2000), (500, 1 << 80)]);
+        assert_eq!(entries.runs.len(), 1);
+        entries.set_ranks(&[(20, 1000), (21, 2000), (500, 1 << 80)]);
         for number in 10..1010_u64 {
             let expected = match number {
                 20 => 1000,
@@ -347,26 +348,26 @@ mod tests {
                 500 => 1 << 80,
                 other => i128::from(other) * 7,
             };
-            assert_eq!(turns.rank(number), Some(expected), "{number}");
+            assert_eq!(entries.rank(number), Some(expected), "{number}");
         }
-        assert!(turns.runs.len() <= 7, "{}", turns.runs.len());
-        turns.set_ranks(&[(20, 140), (21, 147), (499, 3499), (1009, 7 * 1009)]);
+        assert!(entries.runs.len() <= 7, "{}", entries.runs.len());
+        entries.set_ranks(&[(20, 140), (21, 147), (499, 3499), (1009, 7 * 1009)]);
         for number in 10..30 {
-            turns.leave(number);
+            entries.leave(number);
         }
-        turns.add(29, -5, &mut none);
-        assert_eq!(turns.rank(29), Some(-5));
-        assert_eq!(turns.rank(30), Some(210));
-        assert_eq!(turns.rank(28), None);
-        turns.leave(1009);
-        assert_eq!(turns.rank(1009), None);
-        turns.add(1009, 1 << 90, &mut none);
-        assert_eq!(turns.rank(1008), Some(1008 * 7));
-        assert_eq!(turns.rank(1009), Some(1 << 90));
+        entries.add(29, -5, &mut none);
+        assert_eq!(entries.rank(29), Some(-5));
+        assert_eq!(entries.rank(30), Some(210));
+        assert_eq!(entries.rank(28), None);
+        entries.leave(1009);
+        assert_eq!(entries.rank(1009), None);
+        entries.add(1009, 1 << 90, &mut none);
+        assert_eq!(entries.rank(1008), Some(1008 * 7));
+        assert_eq!(entries.rank(1009), Some(1 << 90));
         for number in 29..1010 {
-            assert_eq!(turns.number(number as u32), number);
-            turns.leave(number);
+            assert_eq!(entries.number(number as u32), number);
+            entries.leave(number);
         }
-        assert!(turns.is_empty() && turns.runs.is_empty());
+        assert!(entries.is_empty() && entries.runs.is_empty());
     }
 }

@@ -1,0 +1,88 @@
+//! Observers of the host's signals of a timeline.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use smallvec::SmallVec;
+
+use crate::base::error::Result;
+use crate::clock::HostClock;
+use crate::timeline::state::Shared;
+
+/// Observes signals of timelines that the host makes. A trace implements it.
+pub(crate) trait ObserveHostSignals: Send + Sync {
+    /// The host is about to signal `value`. `at` is the time on the host's monotonic clock in ns.
+    fn note(&self, timeline: &Shared, value: u64, at: i64);
+
+    /// The signal that was noted with the same arguments has been refused.
+    fn forget(&self, timeline: &Shared, value: u64, at: i64);
+}
+
+/// The observers of one timeline. Most timelines have none, which costs one load to find out.
+#[derive(Default)]
+pub(crate) struct HostSignalObservers {
+    /// A standard atomic, because it orders nothing.
+    any: AtomicBool,
+    observers: Mutex<Vec<Weak<dyn ObserveHostSignals>>>,
+}
+
+impl HostSignalObservers {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<dyn ObserveHostSignals>>> {
+        self.observers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an observer. Returns false if it was there already.
+    pub(crate) fn add(&self, observer: &Arc<dyn ObserveHostSignals>) -> bool {
+        let mut observers = self.lock();
+        if observers.iter().any(|known| is_same(known, observer)) {
+            return false;
+        }
+        observers.push(Arc::downgrade(observer));
+        self.any.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Removes an observer, and those that have been dropped.
+    pub(crate) fn remove(&self, observer: &Arc<dyn ObserveHostSignals>) {
+        let mut observers = self.lock();
+        observers.retain(|known| known.strong_count() > 0 && !is_same(known, observer));
+        self.any.store(!observers.is_empty(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
+    /// Calls `signal`, which signals `value` of `timeline`, and tells the observers.
+    ///
+    /// They learn of the signal before it is made, because a waiter that it releases may end a trace.
+    ///
+    /// # Errors
+    /// The error of `signal`. The observers have forgotten the signal then.
+    #[cold]
+    pub(crate) fn observe(
+        &self,
+        timeline: &Shared,
+        value: u64,
+        signal: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let at = HostClock::Monotonic.now();
+        let observers: SmallVec<[Arc<dyn ObserveHostSignals>; 2]> =
+            self.lock().iter().filter_map(Weak::upgrade).collect();
+        for observer in &observers {
+            observer.note(timeline, value, at);
+        }
+        signal().inspect_err(|_| {
+            for observer in &observers {
+                observer.forget(timeline, value, at);
+            }
+        })
+    }
+}
+
+fn is_same(known: &Weak<dyn ObserveHostSignals>, observer: &Arc<dyn ObserveHostSignals>) -> bool {
+    std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(observer))
+}
