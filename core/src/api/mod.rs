@@ -58,7 +58,7 @@ pub trait Device: Clone + Send + Sync + 'static {
     /// [`Error::Unsupported`](crate::Error::Unsupported), with the reason, if it cannot be read together with the host's; a driver
     /// error.
     fn clock(&self) -> Result<Clock> {
-        Err(crate::Error::Unsupported {
+        Err(crate::base::error::Error::Unsupported {
             object: self.object().clone(),
             asked: "read its clock".into(),
             reason: "its backend does not read clocks".into(),
@@ -237,7 +237,7 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the backend's queues cannot be traced.
     fn traceable(&self) -> Result<Traceable> {
-        Err(crate::Error::Unsupported {
+        Err(crate::base::error::Error::Unsupported {
             object: self.object().clone(),
             asked: "be traced".into(),
             reason: "its backend does not let a trace follow it".into(),

@@ -75,7 +75,7 @@ pub enum Flush<P> {
     /// The driver's queue is locked by somebody else, who wakes the queue when it unlocks.
     Busy(P),
     /// The driver refused it; nothing of it will be signalled.
-    Refused(crate::Error),
+    Refused(crate::base::error::Error),
 }
 
 /// How a backend's queue hands submissions to its driver. The [`SubmissionQueue`](crate::backend::SubmissionQueue) calls it, one submission at a time.

@@ -56,7 +56,7 @@ impl<'a> ByEngine<'a> {
         if std::ptr::addr_eq(self.0, port) {
             return Ok(());
         }
-        Err(crate::Error::Unsupported {
+        Err(crate::base::error::Error::Unsupported {
             object: object.clone(),
             asked: "be signalled by another port".into(),
             reason: "only the engine signals it, for its timeline".into(),

@@ -100,6 +100,10 @@ impl fmt::Debug for WaitOnly {
 pub struct SignalOnly(Timeline);
 
 impl SignalOnly {
+    pub(crate) const fn timeline(&self) -> &Timeline {
+        &self.0
+    }
+
     /// Its name in errors and reports: the timeline's.
     #[must_use]
     pub fn object(&self) -> &Object {
@@ -109,14 +113,6 @@ impl SignalOnly {
     /// The signal of `value`: something for a submission to make.
     pub fn signal_at(&self, value: u64) -> Signal<'_> {
         self.0.signal_at(value)
-    }
-
-    /// As [`Timeline::signal`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn signal(&self, value: u64) -> Result<()> {
-        self.0.signal(value)
     }
 
     /// As [`Timeline::fail`].

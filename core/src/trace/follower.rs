@@ -167,7 +167,7 @@ impl Follow for Follower {
         self: Arc<Self>,
         waits: &[Point<'_>],
         signals: &[Signal<'_>],
-        stamps: &mut dyn FnMut() -> crate::Result<[Arc<dyn Stamp>; 2]>,
+        stamps: &mut dyn FnMut() -> crate::base::error::Result<[Arc<dyn Stamp>; 2]>,
     ) -> Option<Arc<dyn FollowSubmission>> {
         let made = HostClock::Monotonic.now();
         let trace = self.trace.upgrade()?;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::backend::Queue;
+use crate::api::Queue;
 use crate::base::error::Result;
 use crate::clock::{Clock, Course, Estimate, HostClock};
 use crate::timeline::host_signals::ObserveHostSignals;

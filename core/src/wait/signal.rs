@@ -8,6 +8,7 @@ use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::stage::Stage;
 use crate::timeline::Timeline;
+use crate::timeline::access::SignalOnly;
 use crate::timeline::state::Shared;
 use crate::wait::wait_stage;
 
@@ -31,6 +32,13 @@ impl Timeline {
         }
         let make = || shared.signal_from_host(value);
         shared.host_signals.observe(shared, value, make)
+    }
+}
+
+impl SignalOnly {
+    /// Signals `value` from the host. Same behaviour and errors as [`Timeline::signal`].
+    pub fn signal(&self, value: u64) -> Result<()> {
+        self.timeline().signal(value)
     }
 }
 

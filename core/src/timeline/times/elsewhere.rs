@@ -198,7 +198,7 @@ impl Elsewhere {
             Told::Forgotten { oldest } => Err(Error::TimeForgotten {
                 timeline: of.object.clone(),
                 value,
-                kept: crate::Timeline::TIMES,
+                kept: crate::timeline::Timeline::TIMES,
                 oldest,
             }),
             Told::Nobody => Err(none("the process that signals it knows of none")),

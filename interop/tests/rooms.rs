@@ -1,0 +1,87 @@
+//! Checks the order of the rooms: the folders of `core/src` and of the backends' `src`.
+//!
+//! A room imports only from rooms before it. So each crate compiles cut off after any of its rooms.
+//! Importing is not the only way to depend on a later room: a method can be defined there. Hence
+//! the compiler checks the order, without unit tests.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The rooms of core, lowest first. The last one, `host`, is compiled by every build.
+const CORE: &[&str] = &[
+    "base", "clock", "memory", "port", "timeline", "held", "wait", "fence", "driver", "queue",
+    "api", "link", "trace",
+];
+
+#[test]
+fn core_compiles_cut_off_after_each_room() {
+    check("core", CORE, "");
+}
+
+/// Compiles `crate_dir` cut off after each of its rooms. `root` is what they use of the crate root.
+fn check(crate_dir: &str, rooms: &[&str], root: &str) {
+    let failed: Vec<_> = (1..=rooms.len())
+        .filter_map(|count| {
+            let output = compile(crate_dir, &rooms[..count], root);
+            output.map(|errors| {
+                format!(
+                    "{crate_dir} cut off after `{}`:\n{errors}",
+                    rooms[count - 1]
+                )
+            })
+        })
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Compiles the rooms alone, and returns the errors of the compiler.
+fn compile(crate_dir: &str, rooms: &[&str], root: &str) -> Option<String> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("a folder");
+    let source = repository.join(crate_dir);
+    let package = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join("rooms")
+        .join(crate_dir);
+    std::fs::create_dir_all(package.join("src")).expect("a folder for the package");
+    let mut lib = String::from("#![allow(warnings)]\n");
+    for room in rooms {
+        let folder = source.join("src").join(room).join("mod.rs");
+        let path = if folder.exists() {
+            folder
+        } else {
+            source.join("src").join(room).with_extension("rs")
+        };
+        writeln!(lib, "#[path = {path:?}]\nmod {room};").expect("a string");
+    }
+    lib.push_str(root);
+    std::fs::write(package.join("src/lib.rs"), lib).expect("the root is written");
+    std::fs::write(package.join("Cargo.toml"), manifest(repository, &source))
+        .expect("the manifest is written");
+    std::fs::copy(repository.join("Cargo.lock"), package.join("Cargo.lock"))
+        .expect("the lock file");
+    let output = Command::new(env!("CARGO"))
+        .args(["check", "--offline", "--quiet", "--lib", "--manifest-path"])
+        .arg(package.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("rooms/target"))
+        .output()
+        .expect("cargo starts");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (!output.status.success()).then_some(errors)
+}
+
+/// The manifest of a crate, as that of a workspace of its own.
+fn manifest(repository: &Path, source: &Path) -> String {
+    let read = |path: PathBuf| std::fs::read_to_string(path).expect("a manifest");
+    let own = read(source.join("Cargo.toml"));
+    let own = own.split("[dev-dependencies]").next().unwrap_or_default();
+    let workspace = read(repository.join("Cargo.toml"));
+    let members = workspace.find("members").expect("members");
+    let rest = workspace.find("[workspace.package]").expect("the package");
+    let paths =
+        workspace[rest..].replace("path = \"", &format!("path = \"{}/", repository.display()));
+    format!("{own}\n{}{paths}", &workspace[..members])
+}
