@@ -23,12 +23,13 @@
 //!
 //! The rules, with their ids, are in `docs/contract.md`.
 
+pub use crate::api::author::{Backend, BackendQueue, EngineQueue, Identity};
 pub use crate::api::{Device, Queue};
 pub use crate::base::exiting::TakingDown;
 pub use crate::base::run::is_letting_go;
 pub use crate::base::sync::{Mutex, MutexGuard};
 pub use crate::base::timing::Timing;
-pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, Waker};
+pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoStamp, Waker};
 pub use crate::driver::gate::Gate;
 pub use crate::driver::in_flight::InFlightBudget;
 pub use crate::driver::in_use::InUse;

@@ -386,8 +386,8 @@ impl Enqueue for Feed {
     }
 
     #[inline]
-    fn order_domain(&self) -> u64 {
-        self.0.stream.domain()
+    fn order_domain(&self) -> Option<u64> {
+        Some(self.0.stream.domain())
     }
 
     /// A stream that the application has taken for itself takes none, and none that is being captured: an event
@@ -471,17 +471,22 @@ impl Enqueue for Feed {
     }
 
     #[inline]
-    fn stamp(&self, timing: Timing) -> Result<Arc<Stamp>> {
+    fn stamp(&self, _: &Object, timing: Timing) -> Result<Arc<Stamp>> {
         let line = &self.0;
         let make = || Stamp::new(&line.device, &line.object, timing);
         line.stamps(timing).take_fit(Stamp::renew, make)
     }
 
     #[inline]
-    fn stamp_again(&self, timing: Timing, before: Arc<Stamp>) -> Result<Arc<Stamp>> {
+    fn stamp_again(
+        &self,
+        queue: &Object,
+        timing: Timing,
+        before: Arc<Stamp>,
+    ) -> Result<Arc<Stamp>> {
         let stamps = self.0.stamps(timing);
         let again = stamps.take_again(before, Stamp::renew);
-        again.map_or_else(|| self.stamp(timing), Ok)
+        again.map_or_else(|| self.stamp(queue, timing), Ok)
     }
 
     #[inline]

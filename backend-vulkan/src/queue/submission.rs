@@ -324,8 +324,8 @@ impl Enqueue for Submitter {
     type Prepared = Box<Recorded>;
     type Stamp = Stamp;
 
-    fn order_domain(&self) -> u64 {
-        self.driver.domain
+    fn order_domain(&self) -> Option<u64> {
+        Some(self.driver.domain)
     }
 
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
@@ -399,15 +399,20 @@ impl Enqueue for Submitter {
         self.commands.rest(reached);
     }
 
-    fn stamp(&self, _timing: Timing) -> Result<Arc<Stamp>> {
+    fn stamp(&self, _: &Object, _timing: Timing) -> Result<Arc<Stamp>> {
         self.stamps.take_fit(Stamp::renew, || {
             stamp::new_stamp(&self.commands, self.driver.family)
         })
     }
 
-    fn stamp_again(&self, timing: Timing, before: Arc<Stamp>) -> Result<Arc<Stamp>> {
+    fn stamp_again(
+        &self,
+        queue: &Object,
+        timing: Timing,
+        before: Arc<Stamp>,
+    ) -> Result<Arc<Stamp>> {
         let again = self.stamps.take_again(before, Stamp::renew);
-        again.map_or_else(|| self.stamp(timing), Ok)
+        again.map_or_else(|| self.stamp(queue, timing), Ok)
     }
 
     fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {

@@ -380,7 +380,7 @@ impl Sampler for Submitted {
         // Made anew each time, as it keeps the device.
         let queue = Queue::new(&device, device.stamping_queue()?, "clock")?;
         device.0.sample(SUBMITTED, host, || {
-            let stamp = queue.submitter().stamp(Timing::Clock)?;
+            let stamp = queue.submitter().stamp(queue.object(), Timing::Clock)?;
             let (written, before) = (stamp.clone(), host.now());
             let work = move |recorder: &mut crate::Recorder<'_>| {
                 recorder.recorded.write_time(&written);

@@ -1,5 +1,6 @@
 //! What an application calls: the traits of devices and queues, and the stopwatch.
 
+pub(crate) mod author;
 pub(crate) mod stopwatch;
 
 use std::time::Duration;

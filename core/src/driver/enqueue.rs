@@ -4,7 +4,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Object, Result};
 use crate::base::timing::Timing;
 use crate::driver::in_flight::InFlightBudget;
 use crate::driver::keep::Keep;
@@ -75,7 +75,7 @@ pub enum Flush<P> {
     /// The driver's queue is locked by somebody else, who wakes the queue when it unlocks.
     Busy(P),
     /// The driver refused it; nothing of it will be signalled.
-    Refused(crate::base::error::Error),
+    Refused(Error),
 }
 
 /// How a backend's queue hands submissions to its driver. The [`SubmissionQueue`](crate::backend::SubmissionQueue) calls it, one submission at a time.
@@ -90,7 +90,7 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     type Recorder<'a>;
     /// A recorded submission that the driver does not have yet; `()` where recording submits.
     type Prepared: Send + 'static;
-    /// A written time.
+    /// A time that the device writes; [`NoStamp`] if it writes none.
     type Stamp: Stamp;
     /// How many submissions of one queue, empty ones and records of fences among them, may be in flight before
     /// further ones are held on the host, so that a driver whose queue is full never blocks the thread that must
@@ -104,9 +104,14 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Identifies the driver queue, unique in the process and never 0. Signals of one driver queue
-    /// keep their order without a wait. Asked once, when the queue is made.
-    fn order_domain(&self) -> u64;
+    /// Identifies the driver queue that this queue submits to, if other queues share it.
+    ///
+    /// Signals of one driver queue keep their order without a wait. The number is unique in the
+    /// process and never 0, like [`Object::id`]. With `None` the queue has a driver queue of its
+    /// own. Called once, when the queue is made.
+    fn order_domain(&self) -> Option<u64> {
+        None
+    }
 
     /// Asked before each record: false puts the submission off, and the device's watcher asks again every few
     /// milliseconds. Each true is followed by one [`Enqueue::record`] on the same thread, so that a backend can
@@ -137,28 +142,59 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
         let _ = reached;
     }
 
-    /// A place for a time, from a pool. With [`Timing::Clock`] the device has been asked for its clock before; [`Timing::None`]
-    /// is never asked for.
+    /// Returns a stamp of `queue` for a time that the device writes.
+    ///
+    /// For [`Timing::Clock`] the device's clock has been made before. Never called with
+    /// [`Timing::None`]. A queue without timestamps keeps this default.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) on queues without timestamps.
-    fn stamp(&self, timing: Timing) -> Result<Arc<Self::Stamp>>;
-
-    /// As [`Enqueue::stamp`], by who has `before`, which this queue has handed out for the same timing, and which is nobody's place any
-    /// more: but somebody may have it still, and it may not be written yet. [`Recycled::take_again`](crate::backend::Recycled::take_again) says whether it can be used again.
-    ///
-    /// # Errors
-    /// As there.
-    fn stamp_again(&self, timing: Timing, before: Arc<Self::Stamp>) -> Result<Arc<Self::Stamp>> {
-        drop(before);
-        self.stamp(timing)
+    /// [`Error::Unsupported`] on queues without timestamps; a driver error.
+    fn stamp(&self, queue: &Object, timing: Timing) -> Result<Arc<Self::Stamp>> {
+        let _ = timing;
+        Err(Error::Unsupported {
+            object: queue.clone(),
+            asked: "write a time".into(),
+            reason: "its backend writes no times".into(),
+        })
     }
 
-    /// Records the writing of `stamp`.
+    /// Returns a stamp like [`Enqueue::stamp`]. The caller gives back the stamp `before`.
+    ///
+    /// This queue made `before` for the same timing. Other owners may still have it, and the device
+    /// may not have written it yet. [`Recycled::take_again`](crate::backend::Recycled::take_again)
+    /// returns it if it can be used again.
+    ///
+    /// # Errors
+    /// Same errors as [`Enqueue::stamp`].
+    fn stamp_again(
+        &self,
+        queue: &Object,
+        timing: Timing,
+        before: Arc<Self::Stamp>,
+    ) -> Result<Arc<Self::Stamp>> {
+        drop(before);
+        self.stamp(queue, timing)
+    }
+
+    /// Records that the device writes `stamp`. A backend that has [stamps](Enqueue::stamp)
+    /// implements it.
     ///
     /// # Errors
     /// A driver error.
-    fn write_stamp(recorder: &mut Self::Recorder<'_>, stamp: &Arc<Self::Stamp>) -> Result<()>;
+    fn write_stamp(recorder: &mut Self::Recorder<'_>, stamp: &Arc<Self::Stamp>) -> Result<()> {
+        let _ = (recorder, stamp);
+        Ok(())
+    }
+}
+
+/// The stamp of queues without timestamps. There is no value of it.
+#[derive(Debug)]
+pub enum NoStamp {}
+
+impl Stamp for NoStamp {
+    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+        match *self {}
+    }
 }
 
 /// Makes a type invariant in `'a`: neither a longer nor a shorter lifetime fits in its place.

@@ -3,18 +3,18 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use crate::backend::{self, Attachment};
+use crate::backend::{Attachment, Backend, Identity};
 use crate::base::sync::Mutex;
 use crate::clock::{Clock, SameClock};
 use crate::host::descriptor::Poller;
 use crate::host::port::HostPort;
-use crate::host::queue::Queue;
+use crate::host::queue::{Queue, Worker};
 use crate::host::shared::Bells;
 use crate::memory::counter::unavailable;
 use crate::port::attachment::Nature;
 use crate::{
     BackendKind, Capabilities, DeviceId, HandleKind, Info, Object, QueueFamily, QueueKind,
-    Rejected, Result, WindowsHandle,
+    Rejected, Result, Timeline, WindowsHandle,
 };
 
 /// The host's worker threads. Always available; any number may be made, and they do not meet.
@@ -23,9 +23,7 @@ pub struct Device(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    id: DeviceId,
-    object: Object,
-    info: Info,
+    identity: Identity,
     clock: Clock,
     /// Made with the first descriptor.
     poller: Mutex<Option<Arc<Poller>>>,
@@ -96,9 +94,7 @@ impl Device {
             },
         };
         Self(Arc::new(Inner {
-            id: DeviceId::new(),
-            object: Object::new("device", "host"),
-            info,
+            identity: Identity::new(Object::new("device", "host"), info),
             clock: Clock::new(Object::new("clock", "host"), SameClock),
             poller: Mutex::default(),
             memory: DeviceId::new(),
@@ -125,7 +121,7 @@ impl Device {
         if let Some(poller) = &*poller {
             return Ok(poller.clone());
         }
-        let made = Arc::new(Poller::new(&self.0.object)?);
+        let made = Arc::new(Poller::new(&self.0.identity.object)?);
         *poller = Some(made.clone());
         Ok(made)
     }
@@ -137,34 +133,28 @@ impl Default for Device {
     }
 }
 
-impl backend::Device for Device {
+impl Backend for Device {
     type Queue = Queue;
+    type Enqueue = Worker;
+    const QUEUE: &'static str = "host queue";
 
-    fn id(&self) -> DeviceId {
-        self.0.id
-    }
-
-    fn object(&self) -> &Object {
-        &self.0.object
-    }
-
-    fn info(&self) -> &Info {
-        &self.0.info
+    fn identity(&self) -> &Identity {
+        &self.0.identity
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        let largest = self.0.info.capabilities.max_value_difference;
-        Ok(Attachment::new(self.0.id, initial, HostPort)
+        let Identity { id, info, .. } = &self.0.identity;
+        Ok(Attachment::new(*id, initial, HostPort)
             .of_nature(Nature::Value)
-            .with_max_value_difference(largest))
-    }
-
-    fn queue(&self, _kind: QueueKind, label: &str) -> Result<Queue> {
-        Queue::new(self.clone(), label)
+            .with_max_value_difference(info.capabilities.max_value_difference))
     }
 
     fn check(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn enqueue(&self, _: QueueKind, queue: &Object, own: &Timeline) -> Result<Worker> {
+        Worker::start(queue, own.shared().clone())
     }
 
     /// The host's monotonic clock itself.
@@ -179,6 +169,6 @@ impl Device {
     /// # Errors
     /// Always: the handle, and [`Error::Unsupported`](crate::Error::Unsupported) with the reason.
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
-        handle.refuse(&self.0.object)
+        handle.refuse(&self.0.identity.object)
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, InvariantLifetime, Keep, Recycled,
-    SubmissionQueue, Submitted, Traceable, Waker,
+    self, BackendQueue, Batch, EngineQueue, Enqueue, Flush, InvariantLifetime, Keep, Recycled,
+    Waker,
 };
 use crate::base::once::Job;
 use crate::base::run::quietly;
@@ -20,73 +20,29 @@ use crate::host::timing::Stamp;
 use crate::queue::panic_message;
 use crate::timeline::point::{Completion, KeptPoint};
 use crate::timeline::state::Shared;
-use crate::{Error, Fence, Object, Point, Result, Signal};
+use crate::{Error, Object, Result};
 
 /// A worker thread that runs closures in order.
 #[derive(Clone, Debug)]
-pub struct Queue {
-    device: Device,
-    pub(crate) engine: Arc<SubmissionQueue<Worker>>,
-}
+pub struct Queue(EngineQueue<Device>);
 
 impl Queue {
     /// How long the worker thread looks for more work before it sleeps; waking it takes about as long. Who submits
     /// within that time makes no system call.
     pub const SPIN: Duration = tasks::SPIN;
+}
 
-    pub(crate) fn new(device: Device, label: &str) -> Result<Self> {
-        let object = Object::new("host queue", label);
-        let own = device.timeline(&format!("{label} (position)"))?;
-        let worker = Worker::start(&object, own.shared().clone())?;
-        let engine = SubmissionQueue::new(object, device.id(), own, worker);
-        Ok(Self { device, engine })
+impl From<EngineQueue<Device>> for Queue {
+    fn from(engine: EngineQueue<Device>) -> Self {
+        Self(engine)
     }
 }
 
-impl backend::Queue for Queue {
+impl BackendQueue for Queue {
     type Device = Device;
-    type Recorder<'a> = Recorder<'a>;
 
-    fn device(&self) -> Device {
-        self.device.clone()
-    }
-
-    fn object(&self) -> &Object {
-        self.engine.object()
-    }
-
-    fn submit<'q, W>(
-        &'q self,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        self.engine.submit(waits, work, signals)
-    }
-
-    fn record(&self, fence: &Fence) -> Result<()> {
-        self.engine.record(fence)
-    }
-
-    fn position(&self) -> Point<'_> {
-        self.engine.position()
-    }
-
-    fn held(&self) -> Held {
-        self.engine.held()
-    }
-
-    fn idle(&self, timeout: Duration) -> Result<()> {
-        self.engine.idle(timeout)
-    }
-
-    fn traceable(&self) -> Result<Traceable> {
-        Ok(self
-            .engine
-            .traceable(self.device.info(), self.device.clock()))
+    fn engine(&self) -> &EngineQueue<Device> {
+        &self.0
     }
 }
 
@@ -155,9 +111,9 @@ impl std::fmt::Debug for Recorder<'_> {
     }
 }
 
-/// The engine's way to a worker thread.
+/// Gives the submissions of a host queue to its worker thread.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub struct Worker {
     object: Object,
     tasks: Arc<Tasks>,
     stamps: Recycled<Stamp>,
@@ -165,7 +121,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// `own` is the queue's position.
-    fn start(object: &Object, own: Arc<Shared>) -> Result<Self> {
+    pub(super) fn start(object: &Object, own: Arc<Shared>) -> Result<Self> {
         let tasks = Arc::new(Tasks::default());
         let received = tasks.clone();
         let name = object.clone();
@@ -197,10 +153,6 @@ impl Enqueue for Worker {
     type Prepared = ();
     type Stamp = Stamp;
 
-    fn order_domain(&self) -> u64 {
-        self.object.id()
-    }
-
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
@@ -228,14 +180,19 @@ impl Enqueue for Worker {
         Flush::Done
     }
 
-    fn stamp(&self, _timing: backend::Timing) -> Result<Arc<Stamp>> {
+    fn stamp(&self, _: &Object, _timing: backend::Timing) -> Result<Arc<Stamp>> {
         self.stamps
             .take_fit(Stamp::renew, || Ok(Stamp::new(&self.object)))
     }
 
-    fn stamp_again(&self, timing: backend::Timing, before: Arc<Stamp>) -> Result<Arc<Stamp>> {
+    fn stamp_again(
+        &self,
+        queue: &Object,
+        timing: backend::Timing,
+        before: Arc<Stamp>,
+    ) -> Result<Arc<Stamp>> {
         let again = self.stamps.take_again(before, Stamp::renew);
-        again.map_or_else(|| self.stamp(timing), Ok)
+        again.map_or_else(|| self.stamp(queue, timing), Ok)
     }
 
     fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {

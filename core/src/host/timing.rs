@@ -11,7 +11,7 @@ const NEVER: i64 = i64::MIN;
 
 /// What the monotonic clock showed, in nanoseconds, whatever the timing it was made for.
 #[derive(Debug)]
-pub(crate) struct Stamp {
+pub struct Stamp {
     object: Object,
     /// Or [`NEVER`].
     nanoseconds: AtomicI64,

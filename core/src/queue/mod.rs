@@ -137,6 +137,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// `own` is a fresh timeline at 0 of the queue's device.
     #[must_use]
     pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
+        let domain = driver.order_domain().unwrap_or_else(|| object.id());
         let queue = Arc::new_cyclic(|this: &Weak<Self>| {
             let origin = Arc::new(Origin {
                 queue: object.clone(),
@@ -151,7 +152,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 object,
                 device,
                 own,
-                domain: driver.order_domain(),
+                domain,
                 budget: driver.in_flight_budget().cloned(),
                 driver: Arc::new(driver),
                 last: AtomicU64::new(0),
@@ -249,10 +250,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if let Some(before) = fence.take_spare(self.own.at(0)) {
             let before: Arc<dyn Any + Send + Sync> = before;
             if let Ok(before) = before.downcast() {
-                return self.driver.stamp_again(timing, before);
+                return self.driver.stamp_again(&self.object, timing, before);
             }
         }
-        self.driver.stamp(timing)
+        self.driver.stamp(&self.object, timing)
     }
 
     #[inline]

@@ -155,6 +155,7 @@ mod tests {
 
     use super::*;
     use crate::api::{Device as _, Queue as _};
+    use crate::backend::BackendQueue as _;
     use crate::{QueueKind, host};
 
     /// Memory follows what is outstanding, also behind a signal that waits for its predecessor.
@@ -176,7 +177,7 @@ mod tests {
                 let signals = [line.signal_at(1)];
                 queue.submit(&[], |_| Ok(()), &signals).unwrap();
                 line.at(1).wait(Duration::from_secs(20)).unwrap();
-                let state = queue.engine.state.lock();
+                let state = queue.engine().submissions().state.lock();
                 let (length, capacity) = (state.relays.len(), state.relays.capacity());
                 assert!(length <= 2 * LOOK_AT, "{length}");
                 assert!(capacity <= 4 * LOOK_AT, "capacity for {capacity}");

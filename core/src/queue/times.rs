@@ -32,7 +32,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
             times.require(&of.object, self.device, &self.object)?;
             if !self.writes_times.load(Ordering::Relaxed) {
-                self.driver.stamp(Timing::Clock)?;
+                self.driver.stamp(&self.object, Timing::Clock)?;
                 self.writes_times.store(true, Ordering::Relaxed);
             }
         }
@@ -50,7 +50,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if claims.iter().all(|claim| times_of(claim).is_none()) {
             return Ok(None);
         }
-        let stamp = self.driver.stamp(Timing::Clock)?;
+        let stamp = self.driver.stamp(&self.object, Timing::Clock)?;
         Ok(Some(stamp))
     }
 

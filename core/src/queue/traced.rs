@@ -41,8 +41,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let mut stamps = None;
         let followed = follower.begin(waits, signals, &mut || {
             let (before, behind) = (
-                self.driver.stamp(Timing::Clock)?,
-                self.driver.stamp(Timing::Clock)?,
+                self.driver.stamp(&self.object, Timing::Clock)?,
+                self.driver.stamp(&self.object, Timing::Clock)?,
             );
             stamps = Some((before.clone(), behind.clone()));
             Ok([before as Arc<dyn Stamp>, behind as Arc<dyn Stamp>])

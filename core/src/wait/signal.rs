@@ -36,7 +36,10 @@ impl Timeline {
 }
 
 impl SignalOnly {
-    /// Signals `value` from the host. Same behaviour and errors as [`Timeline::signal`].
+    /// Signals `value` from the host, like [`Timeline::signal`].
+    ///
+    /// # Errors
+    /// Same errors as [`Timeline::signal`].
     pub fn signal(&self, value: u64) -> Result<()> {
         self.timeline().signal(value)
     }

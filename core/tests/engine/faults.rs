@@ -58,8 +58,8 @@ impl Enqueue for Taking {
     type Prepared = ();
     type Stamp = Time;
 
-    fn order_domain(&self) -> u64 {
-        1
+    fn order_domain(&self) -> Option<u64> {
+        Some(1)
     }
 
     fn record<W>(&self, _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
@@ -73,7 +73,7 @@ impl Enqueue for Taking {
         Flush::Done
     }
 
-    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<Time>> {
+    fn stamp(&self, _: &Object, _: syncline_core::backend::Timing) -> Result<Arc<Time>> {
         let time = self.0.fetch_add(100, Ordering::SeqCst);
         Ok(Arc::new(Time(i64::try_from(time).unwrap())))
     }

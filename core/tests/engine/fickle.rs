@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, Port, Stamp, SubmissionQueue,
+    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, NoStamp, Port, SubmissionQueue,
     Waker,
 };
 use syncline_core::{DeviceId, Error, KeptPoint, Object, Result, Timeline, wait_all};
 
 const LONG: Duration = Duration::from_secs(20);
 
+/// A port that reads nothing.
 struct Bare;
 
 impl Port for Bare {
@@ -24,12 +25,6 @@ impl Port for Bare {
     }
     fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         Ok(())
-    }
-}
-
-impl Stamp for Bare {
-    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
-        Ok(0)
     }
 }
 
@@ -103,11 +98,11 @@ fn refusal() -> Error {
 impl Enqueue for Fickle {
     type Recorder<'a> = ();
     type Prepared = Task;
-    type Stamp = Bare;
+    type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = 3;
 
-    fn order_domain(&self) -> u64 {
-        self.number
+    fn order_domain(&self) -> Option<u64> {
+        Some(self.number)
     }
 
     fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Task>
@@ -142,14 +137,6 @@ impl Enqueue for Fickle {
         assert!(self.in_flight.fetch_add(1, Ordering::SeqCst) < Self::MAX_IN_FLIGHT);
         self.tasks.lock().unwrap().send(task).unwrap();
         Flush::Done
-    }
-
-    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<Bare>> {
-        Ok(Arc::new(Bare))
-    }
-
-    fn write_stamp((): &mut (), _: &Arc<Bare>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::words::{NoTime, Words};
+use crate::words::Words;
 use syncline_core::backend::{
-    Batch, Device as _, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Waker,
+    Batch, Device as _, Enqueue, Flush, InFlightBudget, Keep, NoStamp, SubmissionQueue, Waker,
 };
 use syncline_core::{DeviceId, Error, Object, Result, Signaller, Step, host};
 
@@ -32,10 +32,10 @@ struct Units(u64);
 impl Enqueue for Slow {
     type Recorder<'a> = Units;
     type Prepared = ();
-    type Stamp = NoTime;
+    type Stamp = NoStamp;
 
-    fn order_domain(&self) -> u64 {
-        self.number
+    fn order_domain(&self) -> Option<u64> {
+        Some(self.number)
     }
 
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
@@ -62,14 +62,6 @@ impl Enqueue for Slow {
 
     fn flush(&self, (): (), _: &dyn Fn() -> Waker) -> Flush<()> {
         Flush::Done
-    }
-
-    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoTime>> {
-        Ok(Arc::new(NoTime))
-    }
-
-    fn write_stamp(_: &mut Units, _: &Arc<NoTime>) -> Result<()> {
-        Ok(())
     }
 }
 

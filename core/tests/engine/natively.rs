@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::words::{NoTime, Word, Words};
+use crate::words::{Word, Words};
 use syncline_core::backend::{
-    Batch, Counter, Enqueue, Flush, Keep, Page, RemainingPeers, SubmissionQueue, Timing, Waker,
+    Batch, Counter, Enqueue, Flush, Keep, NoStamp, Page, RemainingPeers, SubmissionQueue, Waker,
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline, WeakTimeline, host};
 
@@ -23,10 +23,10 @@ struct Driver {
 impl Enqueue for Driver {
     type Recorder<'a> = ();
     type Prepared = ();
-    type Stamp = NoTime;
+    type Stamp = NoStamp;
 
-    fn order_domain(&self) -> u64 {
-        1
+    fn order_domain(&self) -> Option<u64> {
+        Some(1)
     }
 
     fn ready(&self) -> bool {
@@ -51,14 +51,6 @@ impl Enqueue for Driver {
             return Flush::Busy(());
         }
         Flush::Done
-    }
-
-    fn stamp(&self, _: Timing) -> Result<Arc<NoTime>> {
-        Ok(Arc::new(NoTime))
-    }
-
-    fn write_stamp((): &mut (), _: &Arc<NoTime>) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -111,10 +103,10 @@ struct Quick;
 impl Enqueue for Quick {
     type Recorder<'a> = ();
     type Prepared = Vec<(Arc<AtomicU64>, u64)>;
-    type Stamp = NoTime;
+    type Stamp = NoStamp;
 
-    fn order_domain(&self) -> u64 {
-        1
+    fn order_domain(&self) -> Option<u64> {
+        Some(1)
     }
 
     fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Self::Prepared>
@@ -135,14 +127,6 @@ impl Enqueue for Quick {
             word.store(value, Ordering::SeqCst);
         }
         Flush::Done
-    }
-
-    fn stamp(&self, _: Timing) -> Result<Arc<NoTime>> {
-        Ok(Arc::new(NoTime))
-    }
-
-    fn write_stamp((): &mut (), _: &Arc<NoTime>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::words::{NoTime, Word, Words};
-use syncline_core::backend::{Batch, Enqueue, Flush, Keep, SubmissionQueue};
+use crate::words::{Word, Words};
+use syncline_core::backend::{Batch, Enqueue, Flush, Keep, NoStamp, SubmissionQueue};
 use syncline_core::{DeviceId, Error, Object, Result, host};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -24,10 +24,10 @@ struct Lent {
 impl Enqueue for Lent {
     type Recorder<'a> = ();
     type Prepared = ();
-    type Stamp = NoTime;
+    type Stamp = NoStamp;
 
-    fn order_domain(&self) -> u64 {
-        self.number
+    fn order_domain(&self) -> Option<u64> {
+        Some(self.number)
     }
 
     fn ready(&self) -> bool {
@@ -60,14 +60,6 @@ impl Enqueue for Lent {
 
     fn flush(&self, (): (), _: &dyn Fn() -> syncline_core::backend::Waker) -> Flush<()> {
         Flush::Done
-    }
-
-    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoTime>> {
-        Ok(Arc::new(NoTime))
-    }
-
-    fn write_stamp((): &mut (), _: &Arc<NoTime>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use syncline_core::backend::{
-    Batch, Counter, Device as _, Enqueue, Flush, Keep, NativePoint, Page, SubmissionQueue, Timing,
+    Batch, Counter, Device as _, Enqueue, Flush, Keep, NativePoint, NoStamp, Page, SubmissionQueue,
     Waker,
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
 
-use crate::words::{NoTime, Word, Words};
+use crate::words::{Word, Words};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -55,10 +55,10 @@ fn signal_of(point: &NativePoint<'_>) -> Signal {
 impl Enqueue for OneByOne {
     type Recorder<'a> = ();
     type Prepared = Vec<Signal>;
-    type Stamp = NoTime;
+    type Stamp = NoStamp;
 
-    fn order_domain(&self) -> u64 {
-        1
+    fn order_domain(&self) -> Option<u64> {
+        Some(1)
     }
     fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Vec<Signal>>
     where
@@ -71,12 +71,6 @@ impl Enqueue for OneByOne {
     fn flush(&self, signals: Vec<Signal>, _: &dyn Fn() -> Waker) -> Flush<Vec<Signal>> {
         self.0.lock().unwrap().extend(signals);
         Flush::Done
-    }
-    fn stamp(&self, _: Timing) -> Result<Arc<NoTime>> {
-        Ok(Arc::new(NoTime))
-    }
-    fn write_stamp((): &mut (), _: &Arc<NoTime>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -225,8 +225,8 @@ impl Enqueue for Scripted {
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = 2;
 
-    fn order_domain(&self) -> u64 {
-        1
+    fn order_domain(&self) -> Option<u64> {
+        Some(1)
     }
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<SmallList>
@@ -250,7 +250,7 @@ impl Enqueue for Scripted {
         Flush::Done
     }
 
-    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoStamp>> {
+    fn stamp(&self, _: &Object, _: syncline_core::backend::Timing) -> Result<Arc<NoStamp>> {
         Ok(Arc::new(NoStamp(self.0.stampless)))
     }
 

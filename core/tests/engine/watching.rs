@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Port, Queue as _, Stamp,
+    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, NoStamp, Port, Queue as _,
     SubmissionQueue, Waker, Watch, Watcher,
 };
 use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline, host};
@@ -241,20 +241,13 @@ fn one_timelines_work_does_not_delay_what_is_told_of_another() {
 /// Signals the counters of a submission as soon as it has it.
 struct Prompt(Arc<Driver>);
 
-struct NoStamp;
-impl Stamp for NoStamp {
-    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
-        Ok(0)
-    }
-}
-
 impl Enqueue for Prompt {
     type Recorder<'a> = ();
     type Prepared = Vec<(Arc<Counter>, u64)>;
     type Stamp = NoStamp;
 
-    fn order_domain(&self) -> u64 {
-        7
+    fn order_domain(&self) -> Option<u64> {
+        Some(7)
     }
 
     fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Self::Prepared>
@@ -277,14 +270,6 @@ impl Enqueue for Prompt {
             check();
         }
         Flush::Done
-    }
-
-    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<NoStamp>> {
-        Ok(Arc::new(NoStamp))
-    }
-
-    fn write_stamp((): &mut (), _: &Arc<NoStamp>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::words::{NoTime, Word, Words};
+use crate::words::{Word, Words};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use syncline_core::backend::{Batch, Enqueue, Flush, Keep, SubmissionQueue, Timing, Waker};
+use syncline_core::backend::{Batch, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker};
 use syncline_core::{DeviceId, Object, Result, WaitMode};
 
 /// A stream that is taken when it is first asked for, each time that the test says so.
@@ -17,10 +17,10 @@ struct Lent(Arc<AtomicU64>);
 impl Enqueue for Lent {
     type Recorder<'a> = ();
     type Prepared = ();
-    type Stamp = NoTime;
+    type Stamp = NoStamp;
 
-    fn order_domain(&self) -> u64 {
-        1
+    fn order_domain(&self) -> Option<u64> {
+        Some(1)
     }
 
     fn ready(&self) -> bool {
@@ -43,14 +43,6 @@ impl Enqueue for Lent {
 
     fn flush(&self, (): (), _: &dyn Fn() -> Waker) -> Flush<()> {
         Flush::Done
-    }
-
-    fn stamp(&self, _: Timing) -> Result<Arc<NoTime>> {
-        Ok(Arc::new(NoTime))
-    }
-
-    fn write_stamp((): &mut (), _: &Arc<NoTime>) -> Result<()> {
-        Ok(())
     }
 }
 

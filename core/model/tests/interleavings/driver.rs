@@ -7,7 +7,7 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_model::backend::{
     Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Gate, InFlightBudget,
-    Keep, KeptPoints, Port, Stamp, SubmissionQueue, Waker,
+    Keep, KeptPoints, NoStamp, Port, SubmissionQueue, Waker,
 };
 use syncline_model::{DeviceId, Object, Result, Timeline, host};
 
@@ -43,15 +43,6 @@ pub(crate) fn timeline(device: DeviceId, label: &str) -> Timeline {
 pub(crate) fn host_timeline(label: &str) -> (Timeline, DeviceId) {
     let host = host::Device::new();
     (host.timeline(label).unwrap(), host.id())
-}
-
-/// No times here.
-pub(crate) struct NoStamp;
-
-impl Stamp for NoStamp {
-    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
-        Ok(0)
-    }
 }
 
 /// When the driver completes what it has taken.
@@ -182,8 +173,8 @@ impl<const ROOM: u64> Enqueue for Driver<ROOM> {
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = ROOM;
 
-    fn order_domain(&self) -> u64 {
-        self.domain
+    fn order_domain(&self) -> Option<u64> {
+        Some(self.domain)
     }
 
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
@@ -220,13 +211,5 @@ impl<const ROOM: u64> Enqueue for Driver<ROOM> {
         }
         self.gate.unlock();
         Flush::Done
-    }
-
-    fn stamp(&self, _: syncline_model::backend::Timing) -> Result<Arc<NoStamp>> {
-        Ok(Arc::new(NoStamp))
-    }
-
-    fn write_stamp(_: &mut Keep, _: &Arc<NoStamp>) -> Result<()> {
-        Ok(())
     }
 }

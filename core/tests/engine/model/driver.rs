@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use syncline_core::backend::{
     Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, KeptPoints, Port, Stamp,
-    SubmissionQueue, Waker, Watch, Watcher,
+    SubmissionQueue, Timing, Waker, Watch, Watcher,
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline};
 
@@ -34,8 +34,18 @@ impl Port for Counter {
     }
 }
 
-/// A port whose values are the engine's own.
+/// A port that reads nothing, and a stamp that is always 0.
 pub(crate) struct Bare;
+
+impl Stamp for Bare {
+    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+        Ok(0)
+    }
+
+    fn time(&self) -> Result<Option<i64>> {
+        Ok(Some(0))
+    }
+}
 
 impl Port for Bare {
     fn poll(&self) -> Result<Option<u64>> {
@@ -76,16 +86,6 @@ impl Watch for Blind {
     fn nudge(&self) {
         *self.nudged.lock().unwrap() = true;
         self.changed.notify_one();
-    }
-}
-
-impl Stamp for Bare {
-    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
-        Ok(0)
-    }
-
-    fn time(&self) -> Result<Option<i64>> {
-        Ok(Some(0))
     }
 }
 
@@ -205,8 +205,8 @@ impl Enqueue for Driver {
     type Stamp = Bare;
     const MAX_IN_FLIGHT: u64 = ROOM;
 
-    fn order_domain(&self) -> u64 {
-        self.domain
+    fn order_domain(&self) -> Option<u64> {
+        Some(self.domain)
     }
 
     fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Task>
@@ -246,12 +246,8 @@ impl Enqueue for Driver {
         Flush::Done
     }
 
-    fn stamp(&self, _: syncline_core::backend::Timing) -> Result<Arc<Bare>> {
+    fn stamp(&self, _: &Object, _: Timing) -> Result<Arc<Bare>> {
         Ok(Arc::new(Bare))
-    }
-
-    fn write_stamp((): &mut (), _: &Arc<Bare>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Attachment, ByEngine, Port, Stamp, Watch};
+use syncline_core::backend::{Attachment, ByEngine, Port, Watch};
 use syncline_core::{DeviceId, Result, Timeline, Watcher};
 
 /// A device whose counters are words, which the test or its drivers set.
@@ -51,14 +51,6 @@ impl Watch for Words {
     fn nudge(&self) {
         *self.nudged.lock().unwrap() = true;
         self.changed.notify_all();
-    }
-}
-
-/// No time is ever written.
-pub(crate) struct NoTime;
-impl Stamp for NoTime {
-    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
-        Ok(0)
     }
 }
 

@@ -5,26 +5,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use syncline::backend::{self, Attachment, ByEngine, Watch};
+use syncline::backend::{self, Attachment, Backend, ByEngine, EngineQueue, Identity, Watch};
 use syncline::clock::Clock;
 use syncline::{
-    BackendKind, Capabilities, DeviceId, Error, Info, Object, QueueFamily, QueueKind, Result,
+    BackendKind, Capabilities, Error, Info, Object, QueueFamily, QueueKind, Result, Timeline,
     Watcher,
 };
 
 use super::clock::Ticks;
 use super::driver::{Faults, Handle, Machine, QUEUES, TICK};
 use super::memory::Buffer;
-use super::queue::{HardwareQueue, Queue};
+use super::queue::{Channel, HardwareQueue};
 
 /// A machine that is switched on. Cheap to clone; everything made from it keeps it alive.
 #[derive(Clone)]
 pub(crate) struct Device(Arc<Inner>);
 
 pub(super) struct Inner {
-    id: DeviceId,
-    object: Object,
-    info: Info,
+    identity: Identity,
     pub(super) queues: [Arc<HardwareQueue>; QUEUES],
     next_queue: AtomicUsize,
     watcher: Watcher,
@@ -49,9 +47,7 @@ impl Device {
         let machine = Arc::new(machine);
         let queue = |index| Arc::new(HardwareQueue::new(&machine, index));
         Ok(Self(Arc::new(Inner {
-            id: DeviceId::new(),
-            object,
-            info: info(),
+            identity: Identity::new(object, info()),
             queues: std::array::from_fn(queue),
             next_queue: AtomicUsize::new(0),
             watcher: Watcher::default(),
@@ -133,37 +129,32 @@ fn info() -> Info {
     }
 }
 
-impl backend::Device for Device {
-    type Queue = Queue;
+impl Backend for Device {
+    type Queue = EngineQueue<Self>;
+    type Enqueue = Channel;
+    const QUEUE: &'static str = "clockwork queue";
 
-    fn id(&self) -> DeviceId {
-        self.0.id
-    }
-
-    fn object(&self) -> &Object {
-        &self.0.object
-    }
-
-    fn info(&self) -> &Info {
-        &self.0.info
+    fn identity(&self) -> &Identity {
+        &self.0.identity
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
+        let Identity { id, info, .. } = &self.0.identity;
         // The machine signals by itself, so its watch tells the host.
-        Ok(Attachment::new(self.0.id, initial, self.counter(initial))
+        Ok(Attachment::new(*id, initial, self.counter(initial))
             .watched_by(self.watch())
-            .with_max_value_difference(self.0.info.capabilities.max_value_difference))
-    }
-
-    fn queue(&self, _kind: QueueKind, label: &str) -> Result<Queue> {
-        Queue::new(self, label)
+            .with_max_value_difference(info.capabilities.max_value_difference))
     }
 
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Always the same one, whoever asks.
+    fn enqueue(&self, _: QueueKind, _: &Object, _: &Timeline) -> Result<Channel> {
+        Ok(Channel::new(self))
+    }
+
+    /// The same clock for every caller.
     fn clock(&self) -> Result<Clock> {
         let made = || Clock::new(Object::new("clock", "clockwork"), self.ticks());
         Ok(self.0.clock.get_or_init(made).clone())

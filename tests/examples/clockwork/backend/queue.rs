@@ -6,73 +6,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use syncline::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, InFlightBudget, InvariantLifetime, Keep,
-    NativePoint, SubmissionQueue, Submitted, Timing, Waker,
+    self, Batch, Enqueue, Flush, InFlightBudget, InvariantLifetime, Keep, NativePoint, Timing,
+    Waker,
 };
-use syncline::{Error, Fence, Object, Point, Result, Signal};
+use syncline::{Error, Object, Result};
 
 use super::clock::time;
 use super::device::{Device, Port};
 use super::driver::{CAPACITY, Command, Machine};
 use super::memory::Buffer;
-
-/// Runs submissions in order on a hardware queue, which it shares with others. All of it is forwarding.
-#[derive(Clone)]
-pub(crate) struct Queue {
-    device: Device,
-    engine: Arc<SubmissionQueue<Channel>>,
-}
-
-impl Queue {
-    pub(super) fn new(device: &Device, label: &str) -> Result<Self> {
-        let object = Object::new("clockwork queue", label);
-        let own = device.timeline(&format!("{label} (position)"))?;
-        let engine = SubmissionQueue::new(object, device.id(), own, Channel::new(device));
-        let device = device.clone();
-        Ok(Self { device, engine })
-    }
-}
-
-impl backend::Queue for Queue {
-    type Device = Device;
-    type Recorder<'a> = Recorder<'a>;
-
-    fn device(&self) -> Device {
-        self.device.clone()
-    }
-
-    fn object(&self) -> &Object {
-        self.engine.object()
-    }
-
-    fn submit<'q, W>(
-        &'q self,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        self.engine.submit(waits, work, signals)
-    }
-
-    fn record(&self, fence: &Fence) -> Result<()> {
-        self.engine.record(fence)
-    }
-
-    fn position(&self) -> Point<'_> {
-        self.engine.position()
-    }
-
-    fn held(&self) -> Held {
-        self.engine.held()
-    }
-
-    fn idle(&self, timeout: Duration) -> Result<()> {
-        self.engine.idle(timeout)
-    }
-}
 
 /// Records the work of one submission: commands for the machine.
 ///
@@ -195,15 +137,17 @@ impl HardwareQueue {
 
 /// The engine's way to a hardware queue.
 pub(crate) struct Channel {
-    device: Device,
+    /// Keeps the machine running.
+    _device: Device,
     queue: Arc<HardwareQueue>,
 }
 
 impl Channel {
     pub(crate) fn new(device: &Device) -> Self {
-        let queue = device.hardware_queue();
-        let device = device.clone();
-        Self { device, queue }
+        Self {
+            _device: device.clone(),
+            queue: device.hardware_queue(),
+        }
     }
 }
 
@@ -217,8 +161,8 @@ impl Enqueue for Channel {
         Some(&self.queue.budget)
     }
 
-    fn order_domain(&self) -> u64 {
-        self.queue.domain
+    fn order_domain(&self) -> Option<u64> {
+        Some(self.queue.domain)
     }
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Vec<Command>>
@@ -256,9 +200,9 @@ impl Enqueue for Channel {
     }
 
     /// One kind serves both timings, as every time of a machine is one on its clock.
-    fn stamp(&self, _: Timing) -> Result<Arc<Stamp>> {
+    fn stamp(&self, queue: &Object, _: Timing) -> Result<Arc<Stamp>> {
         Ok(Arc::new(Stamp {
-            object: Object::new("stamp", self.device.object().label()),
+            object: Object::new("stamp", queue.label()),
             ticks: Arc::default(),
         }))
     }

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{
-    self, Attachment, Batch, ByEngine, Enqueue, Flush, Held, InFlightBudget, Keep, NativePoint,
-    SubmissionQueue, Submitted, Timing, Waker, Watch,
+    self, Attachment, Backend, Batch, ByEngine, EngineQueue, Enqueue, Flush, Identity,
+    InFlightBudget, Keep, NativePoint, Timing, Waker, Watch,
 };
 use syncline::clock::{Clock, Sample, Sampler};
-use syncline::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, Watcher};
+use syncline::{Error, Object, QueueKind, Result, Timeline, Watcher};
 
 use super::bugs::Bug;
 use super::lock;
@@ -27,7 +27,7 @@ const LIMIT: u64 = 3 << 62;
 #[derive(Clone)]
 pub(crate) struct PlantedDevice {
     pub(crate) inner: Device,
-    info: Arc<Info>,
+    identity: Arc<Identity>,
     pub(crate) bug: Bug,
     clock: Clock,
     leaked: Arc<Mutex<Vec<Arc<PlantedStamp>>>>,
@@ -35,13 +35,13 @@ pub(crate) struct PlantedDevice {
 
 impl PlantedDevice {
     pub(crate) fn new(inner: Device, bug: Bug) -> Self {
-        let mut info = backend::Device::info(&inner).clone();
-        info.capabilities.max_value_difference = LIMIT;
-        let info = Arc::new(info);
+        let mut identity = inner.identity().clone();
+        identity.info.capabilities.max_value_difference = LIMIT;
+        let identity = Arc::new(identity);
         let clock = planted_clock(&inner, bug);
         Self {
             inner,
-            info,
+            identity,
             bug,
             clock,
             leaked: Arc::default(),
@@ -49,24 +49,18 @@ impl PlantedDevice {
     }
 }
 
-impl backend::Device for PlantedDevice {
-    type Queue = PlantedQueue;
+impl Backend for PlantedDevice {
+    type Queue = EngineQueue<Self>;
+    type Enqueue = Planted;
+    const QUEUE: &'static str = "planted queue";
 
-    fn id(&self) -> DeviceId {
-        self.inner.id()
-    }
-
-    fn object(&self) -> &Object {
-        self.inner.object()
-    }
-
-    fn info(&self) -> &Info {
-        &self.info
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
         let port = PlantedPort(self.inner.counter(initial), self.bug);
-        let attachment = Attachment::new(self.id(), initial, port)
+        let attachment = Attachment::new(self.identity.id, initial, port)
             .watched_by(Arc::new(PlantedWatch(self.inner.watch(), self.bug)));
         Ok(match self.bug {
             Bug::DifferenceUnlimited => attachment,
@@ -74,32 +68,26 @@ impl backend::Device for PlantedDevice {
         })
     }
 
-    fn queue(&self, _kind: QueueKind, label: &str) -> Result<PlantedQueue> {
-        let object = Object::new("planted queue", label);
-        let own = self.timeline(&format!("{label} (position)"))?;
-        let planted = Planted {
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn enqueue(&self, _: QueueKind, _: &Object, _: &Timeline) -> Result<Planted> {
+        Ok(Planted {
             inner: Channel::new(&self.inner),
             bug: self.bug,
             count: AtomicU64::new(0),
             late: Mutex::default(),
             ticks: self.inner.ticks(),
             leaked: self.leaked.clone(),
-        };
-        Ok(PlantedQueue {
-            device: self.clone(),
-            engine: SubmissionQueue::new(object, self.id(), own, planted),
         })
-    }
-
-    fn check(&self) -> Result<()> {
-        self.inner.check()
     }
 
     fn clock(&self) -> Result<Clock> {
         match self.bug {
             Bug::AnotherClockEachTime => Ok(planted_clock(&self.inner, self.bug)),
             Bug::ClockRefused => Err(Error::Unsupported {
-                object: self.object().clone(),
+                object: self.identity.object.clone(),
                 asked: "read its clock".into(),
                 reason: "it is of no mind to".into(),
             }),
@@ -219,53 +207,8 @@ impl Watch for PlantedWatch {
     }
 }
 
-/// As the clockwork's queue, over [`Planted`].
-#[derive(Clone)]
-pub(crate) struct PlantedQueue {
-    device: PlantedDevice,
-    engine: Arc<SubmissionQueue<Planted>>,
-}
-
-impl backend::Queue for PlantedQueue {
-    type Device = PlantedDevice;
-    type Recorder<'a> = Recorder<'a>;
-
-    fn device(&self) -> PlantedDevice {
-        self.device.clone()
-    }
-
-    fn object(&self) -> &Object {
-        self.engine.object()
-    }
-
-    fn submit<'q, W>(
-        &'q self,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        self.engine.submit(waits, work, signals)
-    }
-
-    fn record(&self, fence: &Fence) -> Result<()> {
-        self.engine.record(fence)
-    }
-
-    fn position(&self) -> Point<'_> {
-        self.engine.position()
-    }
-
-    fn held(&self) -> Held {
-        self.engine.held()
-    }
-
-    fn idle(&self, timeout: Duration) -> Result<()> {
-        self.engine.idle(timeout)
-    }
-}
+/// A queue of such a machine.
+pub(crate) type PlantedQueue = EngineQueue<PlantedDevice>;
 
 /// The clockwork's channel, with a bug in what it hands over, or in how.
 pub(crate) struct Planted {
@@ -306,9 +249,9 @@ impl Enqueue for Planted {
         }
     }
 
-    fn order_domain(&self) -> u64 {
+    fn order_domain(&self) -> Option<u64> {
         match self.bug {
-            Bug::AllQueuesClaimOneOrder => 1,
+            Bug::AllQueuesClaimOneOrder => Some(1),
             _ => self.inner.order_domain(),
         }
     }
@@ -426,9 +369,9 @@ impl Enqueue for Planted {
         }
     }
 
-    fn stamp(&self, timing: Timing) -> Result<Arc<PlantedStamp>> {
+    fn stamp(&self, queue: &Object, timing: Timing) -> Result<Arc<PlantedStamp>> {
         let stamp = Arc::new(PlantedStamp {
-            inner: self.inner.stamp(timing)?,
+            inner: self.inner.stamp(queue, timing)?,
             bug: self.bug,
             early: OnceLock::new(),
             at_the_call: self.ticks.now(),
