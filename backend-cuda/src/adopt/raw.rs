@@ -8,15 +8,15 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Claim, Error, Fence, Object, Point, Result, Timeline};
 
 use crate::device::context::{Context, Owner};
+use crate::device::event::Mark;
 use crate::device::open::Device;
+use crate::device::stream::{Stream, foreign};
+use crate::device::turn::Held;
 use crate::driver::table::{Driver, Raw};
-use crate::queue::stream::{Stream, foreign};
 use crate::queue::submission::Queue;
-use crate::queue::turn::Held;
-use crate::share::external::ExternalPort;
-use crate::share::imported::{Imported, Of};
 use crate::timeline::counter::CounterPort;
-use crate::timeline::event::Mark;
+use crate::timeline::external::ExternalPort;
+use crate::timeline::imported::{Imported, Of};
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::ring::NO_STREAM;
 

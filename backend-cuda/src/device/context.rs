@@ -5,15 +5,14 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{TakingDown, is_letting_go};
+use syncline_core::backend::{Mutex, MutexGuard, TakingDown, is_letting_go};
 use syncline_core::{Error, Object, Result};
 
+use crate::device::deferred_free::PutBy;
 use crate::driver::table::{Code, Driver, Raw};
-use crate::memory::deferred_free::PutBy;
-use crate::timeline::counter::Word;
 
 /// Who owns an adopted driver object; kept as long as it is used here.
 pub(crate) type Owner = Option<Arc<dyn Any + Send + Sync>>;
@@ -31,8 +30,14 @@ pub(crate) struct Context {
     retained: Option<sys::CUdevice>,
     owner: Owner,
     put_by: PutBy,
-    /// What only this device's streams signal, and no driver tells of.
-    counters: Mutex<Vec<Weak<Word>>>,
+    /// What is told once if the device is lost.
+    loss_listeners: Mutex<Vec<Weak<dyn OnLoss>>>,
+}
+
+/// Something that no driver tells of the loss of its device.
+pub(crate) trait OnLoss: Send + Sync {
+    /// The device is lost. Called once, on a thread of its own, with no lock held.
+    fn lose(&self, cause: &Error);
 }
 
 impl Context {
@@ -63,7 +68,7 @@ impl Context {
             retained: Some(device),
             owner: None,
             put_by: PutBy::default(),
-            counters: Mutex::default(),
+            loss_listeners: Mutex::default(),
         })
     }
 
@@ -86,7 +91,7 @@ impl Context {
             retained: None,
             owner,
             put_by: PutBy::default(),
-            counters: Mutex::default(),
+            loss_listeners: Mutex::default(),
         }
     }
 
@@ -155,11 +160,11 @@ impl Context {
         if self.lost.swap(true, Ordering::AcqRel) {
             return;
         }
-        let counters = std::mem::take(&mut *self.counters());
+        let listeners = std::mem::take(&mut *self.loss_listeners());
         let cause = cause.clone();
         let tell = move || {
-            for word in counters.iter().filter_map(Weak::upgrade) {
-                word.lose(&cause);
+            for listener in listeners.iter().filter_map(Weak::upgrade) {
+                listener.lose(&cause);
             }
         };
         let thread = std::thread::Builder::new().name("syncline-lost".into());
@@ -167,15 +172,15 @@ impl Context {
         let _ = thread.spawn(tell);
     }
 
-    /// Has `word` told if the device is lost.
-    pub(crate) fn owes(&self, word: Weak<Word>) {
-        let mut counters = self.counters();
-        counters.retain(|known| known.strong_count() > 0);
-        counters.push(word);
+    /// Has `listener` told if the device is lost.
+    pub(crate) fn tell_loss(&self, listener: Weak<dyn OnLoss>) {
+        let mut listeners = self.loss_listeners();
+        listeners.retain(|known| known.strong_count() > 0);
+        listeners.push(listener);
     }
 
-    fn counters(&self) -> MutexGuard<'_, Vec<Weak<Word>>> {
-        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loss_listeners(&self) -> MutexGuard<'_, Vec<Weak<dyn OnLoss>>> {
+        self.loss_listeners.lock()
     }
 
     /// True once a call in this context has met the loss of the device.

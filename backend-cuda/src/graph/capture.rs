@@ -3,15 +3,16 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use syncline_core::backend::{NativeMark, Queue as _};
+use syncline_core::backend::NativeMark;
 use syncline_core::{Error, Fence, KeptPoint, Object, Result};
 
+use crate::device::event::Mark;
+use crate::device::stream::{Capture, Stream};
+use crate::device::turn::{Held, enter_both};
 use crate::graph::launch::FOR_PROCESSES;
-use crate::queue::stream::{Capture, Stream};
-use crate::queue::submission::{Line, Queue};
-use crate::queue::turn::{Held, enter_both};
-use crate::timeline::event::Mark;
-use crate::timeline::own_event::{KnownTo, OwnEvent};
+use crate::queue::line::Line;
+use crate::queue::submission::Queue;
+use crate::share::own_event::{KnownTo, OwnEvent};
 
 /// What a fence holds that was recorded into a capture. Its event belongs to the graph: to query it would
 /// invalidate the capture, so nobody ever does.
@@ -131,7 +132,8 @@ impl Queue {
                 if point.is_empty() {
                     return Ok(());
                 }
-                self.submit(&[point.point()], |_| Ok(()), &[]).map(|_| ())
+                self.submit_uncaptured(&[point.point()], |_| Ok(()), &[])
+                    .map(|_| ())
             }
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::Active { .. } if fence.is_recorded() => {

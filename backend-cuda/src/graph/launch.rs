@@ -3,19 +3,17 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::Queue as _;
 use syncline_core::{Error, Fence, Result};
 
-use crate::lock;
+use crate::device::event::{LetGo, Mark};
+use crate::device::stream::{Capture, Stream};
+use crate::device::turn::Held;
 use crate::queue::recorder::Recorder;
-use crate::queue::stream::{Capture, Stream};
 use crate::queue::submission::Queue;
-use crate::queue::turn::Held;
-use crate::timeline::event::Mark;
-use crate::timeline::own_event::{KnownTo, OwnEvent};
+use crate::share::own_event::{KnownTo, OwnEvent};
 
 /// The driver need not wait for a destructor.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
@@ -25,22 +23,6 @@ const GRAPH: u64 = 64;
 pub(crate) const FOR_PROCESSES: &str = "several processes have its event, which no graph records or waits for; do that before the capture or after it";
 /// The graph takes the reference over.
 const MOVE: u32 = 1;
-
-/// Events that graphs have let go of. The driver says so in a callback, where nothing may be destroyed.
-#[derive(Default)]
-pub(crate) struct LetGo(Mutex<Vec<Mark>>);
-
-impl LetGo {
-    fn events(&self) -> MutexGuard<'_, Vec<Mark>> {
-        lock(&self.0)
-    }
-
-    /// Gives the events back to their pool.
-    fn reap(&self) {
-        let events = std::mem::take(&mut *self.events());
-        drop(events);
-    }
-}
 
 /// What a graph keeps.
 struct Kept {
@@ -60,7 +42,7 @@ const _: () = {
 unsafe extern "C" fn let_go(kept: *mut c_void) {
     // SAFETY: the caller's promise. The driver may call this on a thread of its own: see below.
     let Kept { event, let_go } = *unsafe { Box::from_raw(kept.cast::<Kept>()) };
-    let_go.events().push(event);
+    let_go.push(event);
     // Without the device nobody reaps, and no event may be destroyed here.
     if let Some(abandoned) = Arc::into_inner(let_go) {
         std::mem::forget(abandoned);
@@ -181,7 +163,7 @@ impl Queue {
             let own = match OwnEvent::of(fence) {
                 Some(own) if own.known() == KnownTo::Graphs => own,
                 Some(_) => return Err(unsupported(FOR_PROCESSES)),
-                None => OwnEvent::made_of(fence, &device)?,
+                None => OwnEvent::made_of(fence, device)?,
             };
             // Until the node is there no other thread ends the capture, or destroys the graph.
             let turn = stream.turn().enter();

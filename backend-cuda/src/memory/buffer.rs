@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
-use syncline_core::backend::Device as _;
 use syncline_core::{DeviceId, Error, Object, Result};
 
+use crate::device::deferred_free::Resource;
 use crate::device::open::{Device, Place};
 use crate::driver::table::{Code, Driver, Raw};
-use crate::memory::deferred_free::Resource;
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PINNED: u32 = 3;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 use syncline_core::{DeviceId, Error, Object, Result};
 
+use crate::device::deferred_free::Resource;
 use crate::device::open::{Device, Place};
 use crate::driver::table::Raw;
-use crate::memory::deferred_free::Resource;
 
 /// Compiled PTX. Cheap to clone.
 #[derive(Clone)]

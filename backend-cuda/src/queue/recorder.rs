@@ -9,17 +9,17 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Device as _, InvariantLifetime, Keep};
+use syncline_core::backend::{InvariantLifetime, Keep};
 use syncline_core::{Error, Object, Result};
 
 use crate::device::context::Bound;
+use crate::device::event::Mark;
 use crate::device::open::Device;
+use crate::device::stream::Stream;
 use crate::driver::table::Code;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::Function;
-use crate::queue::stream::Stream;
-use crate::queue::submission::Line;
-use crate::timeline::event::Mark;
+use crate::queue::line::Line;
 use crate::timing::stamp::Stamp;
 
 /// Records the work of one submission into its stream.

@@ -5,13 +5,12 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 use cudarc::driver::sys;
-use syncline_core::backend::Device as _;
 use syncline_core::{Error, HandleKind, MemoryFd, Rejected, Result};
 
+use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
 use crate::driver::table::{Code, Raw};
 use crate::memory::buffer::DeviceBuffer;
-use crate::memory::deferred_free::Resource;
 
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
 const DEDICATED: u32 = 1;

@@ -8,15 +8,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Device as _, NativeMark};
+use syncline_core::backend::NativeMark;
 use syncline_core::{Error, Fence, KeptPoint, Object, Origin, Process, Result};
 
+use crate::device::event::{Events, Mark};
+use crate::device::limits::EVENTS_LIMIT;
 use crate::device::open::Device;
 use crate::driver::table::{Code, EventHandle};
-use crate::probe::EVENTS_LIMIT;
 use crate::queue::recorder::Recorder;
-use crate::timeline::event::{Events, Mark};
-use crate::timeline::own_event::{KnownTo, OwnEvent};
+use crate::share::own_event::{KnownTo, OwnEvent};
 
 /// What is asked where one is opened.
 const IMPORT: &str = "import an event of another process";

@@ -1,19 +1,19 @@
 //! Timelines in shared memory: counters that streams wait for and write.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Attachment, ByEngine, Counter, Device as _, Port};
+use syncline_core::backend::{Attachment, ByEngine, Counter, Port};
 use syncline_core::{CounterFd, Error, HandleKind, Object, Rejected, Result};
 
-use crate::device::context::Context;
+use crate::device::context::{Context, OnLoss};
+use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
+use crate::device::stream::Stream;
 use crate::driver::memory_ops::{wait_all, write_all};
 use crate::driver::table::Driver;
-use crate::memory::deferred_free::Resource;
-use crate::queue::stream::Stream;
-use crate::share::imported::Imported;
+use crate::timeline::imported::Imported;
 use crate::timeline::visibility::Shown;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
@@ -53,10 +53,10 @@ impl Drop for Word {
     }
 }
 
-impl Word {
+impl OnLoss for Word {
     /// The device is lost: what its streams were to signal never comes, which whoever waits learns from the page. A driver tells nobody: the host's
     /// home of the timeline sees a counter that stands still, and so does another process.
-    pub(crate) fn lose(&self, cause: &Error) {
+    fn lose(&self, cause: &Error) {
         if self.shown.owes() {
             self.counter.fail_as_lost(cause);
         }
@@ -133,8 +133,10 @@ impl Imported for CounterPort {
     ) -> Result<()> {
         let mut ports = ports.peekable();
         let flush = ports.peek().is_some_and(|(port, _)| port.word.flushes);
-        // SAFETY: see `Word`.
-        unsafe { wait_all(stream, count, ports.map(at), flush) }
+        let context = stream.context();
+        // SAFETY: see `Word`; the stream is alive.
+        unsafe { wait_all(context.driver(), stream.raw(), count, ports.map(at), flush) }
+            .map_err(|code| context.error(code))
     }
 
     fn signal_all<'p>(
@@ -142,8 +144,10 @@ impl Imported for CounterPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        // SAFETY: see `Word`.
-        unsafe { write_all(stream, count, ports.map(at)) }
+        let context = stream.context();
+        // SAFETY: see `Word`; the stream is alive.
+        unsafe { write_all(context.driver(), stream.raw(), count, ports.map(at)) }
+            .map_err(|code| context.error(code))
     }
 }
 
@@ -185,7 +189,8 @@ impl Device {
     fn attach_counter(&self, word: Word) -> Attachment {
         word.counter.expect_quiet_signals();
         let word = Arc::new(word);
-        word.context.owes(Arc::downgrade(&word));
+        let lost: Weak<dyn OnLoss> = Arc::downgrade(&word) as _;
+        word.context.tell_loss(lost);
         let port = CounterPort {
             counter: word.counter.clone(),
             word,

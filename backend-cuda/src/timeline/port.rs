@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use syncline_core::backend::{ByEngine, Mutex, MutexGuard, Port};
-use syncline_core::{Error, Object, Result};
+use syncline_core::backend::{Attachment, ByEngine, Mutex, MutexGuard, Port};
+use syncline_core::{Error, Object, Result, Timeline};
 
 use crate::device::context::Context;
-use crate::timeline::event::{Events, Mark};
+use crate::device::event::{Events, Mark};
+use crate::device::open::Device;
 use crate::timeline::ring::{Entry, NO_STREAM, Reached, Row};
 
 /// Signals of which nobody asks are looked through when this many have come together. Mostly they never do: queues ask for
@@ -362,6 +363,26 @@ impl EventPort {
             None => return Err(unseen()),
         }
         Ok(())
+    }
+}
+
+impl Device {
+    /// A ring of events, as the home of a timeline.
+    pub(crate) fn event_port(&self, initial: u64) -> Attachment {
+        let port = EventPort::new(self.context(), self.plain_events(), initial);
+        Attachment::new(self.id(), initial, port)
+            .watched_by(self.watched())
+            .with_max_value_difference(self.info().capabilities.max_value_difference)
+    }
+
+    /// A timeline whose home is a ring of events.
+    ///
+    /// # Errors
+    /// Same errors as [`Timeline::new`].
+    pub(crate) fn event_timeline(&self, label: &str) -> Result<Timeline> {
+        Timeline::new(label, 0, |initial| {
+            Ok([self.event_port(initial)].into_iter().collect())
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use syncline_core::Result;
 
-use crate::timeline::event::Mark;
+use crate::device::event::Mark;
 
 /// One of them.
 #[derive(Clone)]
@@ -136,8 +136,8 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::event::Events;
     use crate::driver::emulated;
-    use crate::timeline::event::Events;
 
     fn passed(events: &Events, count: u64, keeps: bool) -> (Row, Vec<Mark>) {
         let mut row = Row::default();

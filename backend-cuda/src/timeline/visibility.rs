@@ -6,7 +6,7 @@ use syncline_core::Result;
 use syncline_core::backend::{Mutex, MutexGuard};
 
 use crate::device::context::Context;
-use crate::timeline::event::Mark;
+use crate::device::event::Mark;
 
 /// The signals that this device has made of one imported timeline, or is making.
 #[derive(Default)]

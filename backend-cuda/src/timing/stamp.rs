@@ -7,18 +7,17 @@
 use std::any::Any;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
-use syncline_core::backend::Timing;
+use syncline_core::backend::{Mutex, Timing};
 use syncline_core::{Error, Object, Result, backend};
 
+use crate::device::event::{Events, Mark};
 use crate::device::open::{Device, Place};
+use crate::device::stream::Stream;
 use crate::driver::table::{LaunchAttribute, LaunchConfig};
-use crate::lock;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::{Function, Module};
-use crate::queue::stream::Stream;
-use crate::timeline::event::{Events, Mark};
 
 /// A time at a queue position.
 pub(crate) struct Stamp {
@@ -71,12 +70,12 @@ impl Timekeeper {
             free: Mutex::default(),
         };
         let first = keeper.new_slab()?;
-        lock(&keeper.free).push(first);
+        keeper.free.lock().push(first);
         Ok(keeper)
     }
 
     fn word(self: Arc<Self>) -> Result<Word> {
-        let free = lock(&self.free).pop();
+        let free = self.free.lock().pop();
         let (slab, index) = match free {
             Some(free) => free,
             None => self.new_slab()?,
@@ -93,7 +92,7 @@ impl Timekeeper {
         // The driver is asked without the lock; threads that find nothing free at once make a slab each.
         let slab = DeviceBuffer::pinned(&self.place, SLAB as u64 * 8)?;
         let others = (1..SLAB).rev().map(|index| (slab.clone(), index));
-        lock(&self.free).extend(others);
+        self.free.lock().extend(others);
         Ok((slab, 0))
     }
 }
@@ -106,7 +105,10 @@ impl Word {
 
 impl Drop for Word {
     fn drop(&mut self) {
-        lock(&self.keeper.free).push((self.slab.clone(), self.index));
+        self.keeper
+            .free
+            .lock()
+            .push((self.slab.clone(), self.index));
     }
 }
 

@@ -1,9 +1,10 @@
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_core::backend::{Counter, Queue as _, RemainingPeers};
-use syncline_core::{DeviceId, QueueKind, Timeline, host};
+use syncline_core::backend::{ByEngine, Counter, Device as _, Port, Queue as _, RemainingPeers};
+use syncline_core::{DeviceId, Error, QueueKind, Timeline, host};
 
 use super::*;
 use crate::driver::emulated::{

@@ -1,17 +1,16 @@
 //! What a fence holds that has an event of its own, which is recorded again and again: for graphs, or across processes.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
-use syncline_core::backend::{Device as _, NativeMark, Queue as _};
-use syncline_core::{Fence, KeptPoint, Object, QueueKind, Result};
+use syncline_core::backend::{Mutex, MutexGuard, NativeMark};
+use syncline_core::{Fence, KeptPoint, Object, Result};
 
+use crate::device::event::Mark;
 use crate::device::open::Device;
-use crate::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::timeline::event::Mark;
 
 /// An event that stands for its latest record. Whoever waits takes its position at that time, which no later record moves.
 pub(crate) struct OwnEvent {
@@ -101,7 +100,7 @@ impl OwnEvent {
     }
 
     fn last(&self) -> MutexGuard<'_, KeptPoint> {
-        lock(&self.last)
+        self.last.lock()
     }
 
     /// The end of a submission that comes behind `after` and nothing else.
@@ -111,19 +110,19 @@ impl OwnEvent {
         work: impl FnOnce(&mut Recorder<'_>) -> Result<()> + Send + 'static,
     ) -> Result<KeptPoint> {
         // Out of the list while it is in use: nobody else's position gets behind this one.
-        let mut queues = std::mem::take(&mut *lock(&self.queues));
+        let mut queues = std::mem::take(&mut *self.queues.lock());
         let idle = queues
             .iter()
-            .position(|queue| queue.position().is_reached().unwrap_or(false));
+            .position(|queue| queue.engine().position().is_reached().unwrap_or(false));
         let queue = idle.map(|index| queues.swap_remove(index));
-        lock(&self.queues).append(&mut queues);
+        self.queues.lock().append(&mut queues);
         let queue = match queue {
             Some(queue) => queue,
-            None => self.device.queue(QueueKind::Transfer, "positions")?,
+            None => Queue::on_own_stream(&self.device, "positions")?,
         };
-        let taken = queue.submit(&[after.point()], work, &[]);
+        let taken = queue.engine().submit(&[after.point()], work, &[]);
         let taken = taken.map(|sent| sent.end().keep());
-        lock(&self.queues).push(queue);
+        self.queues.lock().push(queue);
         taken
     }
 
@@ -132,7 +131,7 @@ impl OwnEvent {
         queue.engine().record_natively(fence, || {
             let event = self.event.clone();
             let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.record(&event);
-            let end = queue.submit(&[], work, &[])?.end().keep();
+            let end = queue.submit_uncaptured(&[], work, &[])?.end().keep();
             *self.last() = end;
             self.note_recorded();
             Ok(self.clone())

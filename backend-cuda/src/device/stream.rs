@@ -8,10 +8,10 @@ use cudarc::driver::sys;
 use syncline_core::{Error, Object, Result};
 
 use crate::device::context::Context;
+use crate::device::event::Mark;
+use crate::device::raw_stream::RawStream;
+use crate::device::turn::{Held, Turn};
 use crate::driver::table::{Code, Driver, Raw};
-use crate::queue::raw_stream::RawStream;
-use crate::queue::turn::{Held, Turn};
-use crate::timeline::event::Mark;
 
 const NON_BLOCKING: u32 = 1;
 /// `CU_STREAM_LEGACY`; null means the same to the functions that this crate calls.

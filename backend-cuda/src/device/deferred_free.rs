@@ -9,15 +9,14 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, PoisonError};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Counter, is_letting_go};
+use syncline_core::backend::{Counter, Mutex, is_letting_go};
 
 use crate::device::context::Context;
+use crate::device::raw_stream::RawStream;
 use crate::driver::table::{Code, Driver, Raw};
-use crate::lock;
-use crate::queue::raw_stream::RawStream;
 
 /// A resource whose end may wait for all work of its context. It owns what it names.
 #[derive(Debug)]
@@ -81,7 +80,7 @@ pub(crate) struct PutBy {
     /// Whether there are any, to be read without the lock.
     any: AtomicBool,
     /// Taken by who frees: another one then has to wait for what he frees.
-    freeing: Mutex<()>,
+    freeing: std::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +96,7 @@ impl PutBy {
 
     /// Keeps a resource until it may be waited for.
     pub(crate) fn add(&self, resource: Resource, bytes: u64) {
-        let mut due = lock(&self.due);
+        let mut due = self.due.lock();
         due.resources.push(resource);
         due.bytes = due.bytes.saturating_add(bytes);
         self.any.store(true, Ordering::Relaxed);
@@ -113,7 +112,7 @@ impl PutBy {
         if let Ok(_freeing) = self.freeing.try_lock() {
             return self.free(driver);
         }
-        let _freeing = lock(&self.freeing);
+        let _freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
         self.free(driver);
         true
     }
@@ -123,7 +122,7 @@ impl PutBy {
             return false;
         }
         let all = {
-            let mut due = lock(&self.due);
+            let mut due = self.due.lock();
             self.any.store(false, Ordering::Relaxed);
             std::mem::take(&mut *due)
         };
@@ -136,7 +135,7 @@ impl PutBy {
     /// For who is about to make more. The context is current; may wait for all of its work, if many are there.
     pub(crate) fn make_room(&self, driver: &Driver) {
         let is_much = self.is_any() && {
-            let due = lock(&self.due);
+            let due = self.due.lock();
             due.resources.len() > Self::MOST || due.bytes > Self::MOST_BYTES
         };
         if is_much {

@@ -3,16 +3,16 @@
 
 use std::mem::forget;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::Result;
+use syncline_core::backend::Mutex;
 
 use crate::device::context::Context;
+use crate::device::stream::Stream;
 use crate::driver::table::{Code, Driver, EventHandle, Raw};
-use crate::lock;
-use crate::queue::stream::Stream;
 
 /// Plain events cost a seventh of timed ones to record.
 const DISABLE_TIMING: u32 = 2;
@@ -74,7 +74,7 @@ impl Events {
     /// A driver error.
     #[inline]
     pub(crate) fn take(&self) -> Result<Mark> {
-        let free = lock(&self.0.events).free.pop();
+        let free = self.0.events.lock().free.pop();
         match free {
             Some(event) => Ok(self.hand_out(event)),
             None => self.fresh(),
@@ -128,7 +128,7 @@ impl Events {
             state: AtomicU8::new(TAKEN),
             plain: self.0.flags == DISABLE_TIMING,
         })));
-        lock(&self.0.events).all.push(event);
+        self.0.events.lock().all.push(event);
         Ok(self.hand_out(event))
     }
 }
@@ -154,7 +154,7 @@ unsafe impl Send for List {}
 impl Drop for Pool {
     fn drop(&mut self) {
         let _mode = self.context.allow_during_capture();
-        let all = std::mem::take(&mut *lock(&self.events)).all;
+        let all = std::mem::take(&mut *self.events.lock()).all;
         for event in all {
             // SAFETY: leaked from a box where it was made, and in the list once. No reference is
             // left: a mark would keep the pool.
@@ -373,6 +373,22 @@ impl Mark {
         // SAFETY: takes back the reference that `hand_out` forgot for this event, once: only the
         // last of its marks comes here. The event is not used after `pool` is dropped.
         let pool = unsafe { Arc::from_raw(self.event().pool) };
-        lock(&pool.events).free.push(self.0);
+        pool.events.lock().free.push(self.0);
+    }
+}
+
+/// Events that graphs have let go of. The driver says so in a callback, where nothing may be destroyed.
+#[derive(Default)]
+pub(crate) struct LetGo(Mutex<Vec<Mark>>);
+
+impl LetGo {
+    pub(crate) fn push(&self, event: Mark) {
+        self.0.lock().push(event);
+    }
+
+    /// Gives the events back to their pool.
+    pub(crate) fn reap(&self) {
+        let events = std::mem::take(&mut *self.0.lock());
+        drop(events);
     }
 }

@@ -1,11 +1,11 @@
 //! Which thread has a stream to itself: for one submission, or for the application.
 
 use std::marker::PhantomData;
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use crate::lock;
+use syncline_core::backend::Mutex;
 
 /// A lock without a guard, which the engine only ever tries, and which a thread of the application can take again
 /// while it has it.
@@ -50,7 +50,7 @@ impl Turn {
             return held;
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let mut guard = lock(&self.changed.0);
+        let mut guard = self.changed.0.lock();
         // Whoever leaves looks for who waits, but without the barrier that would let one of the two see the other in any
         // case: each submission would pay for that. Who was not seen looks again by himself.
         while !self.try_enter() {
@@ -84,7 +84,7 @@ impl Turn {
     /// Somebody may have it now.
     #[cold]
     fn tell(&self) {
-        drop(lock(&self.changed.0));
+        drop(self.changed.0.lock());
         self.changed.1.notify_all();
     }
 

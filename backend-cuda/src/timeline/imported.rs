@@ -7,10 +7,10 @@ use syncline_core::Result;
 use syncline_core::backend::{NativePoint, Port};
 
 use crate::device::context::Context;
-use crate::queue::stream::Stream;
-use crate::share::external::ExternalPort;
+use crate::device::event::Mark;
+use crate::device::stream::Stream;
 use crate::timeline::counter::CounterPort;
-use crate::timeline::event::Mark;
+use crate::timeline::external::ExternalPort;
 use crate::timeline::port::EventPort;
 use crate::timeline::visibility::Shown;
 

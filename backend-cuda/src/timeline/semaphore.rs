@@ -3,19 +3,19 @@
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
+use syncline_core::backend::Mutex;
 use syncline_core::{Rejected, Result};
 
 use crate::device::context::Context;
+use crate::device::deferred_free::Resource;
+use crate::device::event::Mark;
 use crate::device::open::Device;
+use crate::device::stream::Stream;
 use crate::driver::table::Raw;
-use crate::lock;
-use crate::memory::deferred_free::Resource;
-use crate::queue::stream::Stream;
-use crate::timeline::event::Mark;
 
 /// An imported semaphore. Submissions that use it keep it until they have finished.
 pub(crate) struct Semaphore {
@@ -54,7 +54,7 @@ impl Semaphore {
         announce: impl FnOnce(&Stream),
     ) -> Result<()> {
         let _bound = self.context.bind_apart()?;
-        let mut stream = lock(&self.host_signals);
+        let mut stream = self.host_signals.lock();
         let stream = match &mut *stream {
             Some(stream) => stream,
             none => none.insert(Stream::new(&self.context, "signals of the host")?),
@@ -72,7 +72,7 @@ impl Drop for Semaphore {
         };
         // CUDA destroys no semaphore while a signal of it is outstanding, and this does not wait
         // for one.
-        let signals = lock(&self.host_signals).take();
+        let signals = self.host_signals.lock().take();
         let outstanding = signals.filter(|stream| matches!(stream.is_idle(), Ok(false)));
         if let Some(stream) = outstanding {
             let signalled = Resource::Signalled(Raw(self.raw.0), stream.into_raw_stream());
