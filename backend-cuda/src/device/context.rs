@@ -11,7 +11,7 @@ use cudarc::driver::sys;
 use syncline_core::backend::{Mutex, MutexGuard, TakingDown, is_letting_go};
 use syncline_core::{Error, Object, Result};
 
-use crate::device::deferred_free::PutBy;
+use crate::device::deferred_free::DeferredFrees;
 use crate::driver::table::{Code, Driver, Raw};
 
 /// Who owns an adopted driver object; kept as long as it is used here.
@@ -29,7 +29,7 @@ pub(crate) struct Context {
     /// The device whose primary context this is, if it was retained here.
     retained: Option<sys::CUdevice>,
     owner: Owner,
-    put_by: PutBy,
+    deferred_frees: DeferredFrees,
     /// What is told once if the device is lost.
     loss_listeners: Mutex<Vec<Weak<dyn OnLoss>>>,
 }
@@ -67,7 +67,7 @@ impl Context {
             lost: AtomicBool::new(false),
             retained: Some(device),
             owner: None,
-            put_by: PutBy::default(),
+            deferred_frees: DeferredFrees::default(),
             loss_listeners: Mutex::default(),
         })
     }
@@ -90,7 +90,7 @@ impl Context {
             lost: AtomicBool::new(false),
             retained: None,
             owner,
-            put_by: PutBy::default(),
+            deferred_frees: DeferredFrees::default(),
             loss_listeners: Mutex::default(),
         }
     }
@@ -117,8 +117,8 @@ impl Context {
     }
 
     /// What is to be freed in it later.
-    pub(crate) const fn put_by(&self) -> &PutBy {
-        &self.put_by
+    pub(crate) const fn deferred_frees(&self) -> &DeferredFrees {
+        &self.deferred_frees
     }
 
     /// Has the driver make something, in this context, which is current. Frees what is due if that is much, or if the driver has no more, and
@@ -126,13 +126,17 @@ impl Context {
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn make(&self, mut make: impl FnMut(&Driver) -> Result<(), Code>) -> Result<()> {
+    pub(crate) fn allocate(&self, mut make: impl FnMut(&Driver) -> Result<(), Code>) -> Result<()> {
         let frees = !is_letting_go();
         if frees {
-            self.put_by.make_room(&self.driver);
+            self.deferred_frees.free_if_many(&self.driver);
         }
         let made = match make(&self.driver) {
-            Err(code) if frees && code.is_out_of_memory() && self.put_by.free_all(&self.driver) => {
+            Err(code)
+                if frees
+                    && code.is_out_of_memory()
+                    && self.deferred_frees.free_all(&self.driver) =>
+            {
                 make(&self.driver)
             }
             made => made,
@@ -173,7 +177,7 @@ impl Context {
     }
 
     /// Has `listener` told if the device is lost.
-    pub(crate) fn tell_loss(&self, listener: Weak<dyn OnLoss>) {
+    pub(crate) fn notify_of_loss(&self, listener: Weak<dyn OnLoss>) {
         let mut listeners = self.loss_listeners();
         listeners.retain(|known| known.strong_count() > 0);
         listeners.push(listener);
@@ -214,7 +218,7 @@ impl Context {
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn bind_apart(&self) -> Result<(Bound<'_>, CaptureMode<'_>)> {
+    pub(crate) fn bind_outside_capture(&self) -> Result<(Bound<'_>, CaptureMode<'_>)> {
         Ok((self.bind()?, self.allow_during_capture()))
     }
 
@@ -233,10 +237,10 @@ impl Drop for Context {
             std::mem::forget(self.owner.take());
             return;
         };
-        if self.put_by.is_any()
-            && let Ok(_bound) = self.bind_apart()
+        if self.deferred_frees.is_any()
+            && let Ok(_bound) = self.bind_outside_capture()
         {
-            self.put_by.free_all(&self.driver);
+            self.deferred_frees.free_all(&self.driver);
         }
         if let Some(device) = self.retained {
             let _mode = self.allow_during_capture();

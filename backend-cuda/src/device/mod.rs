@@ -7,4 +7,4 @@ pub(crate) mod limits;
 pub(crate) mod open;
 pub(crate) mod raw_stream;
 pub(crate) mod stream;
-pub(crate) mod turn;
+pub(crate) mod stream_lock;

@@ -10,7 +10,7 @@ use syncline_core::clock::Clock;
 use syncline_core::{DeviceId, Error, Info, Object, Result, Watcher};
 
 use crate::device::context::Context;
-use crate::device::event::{Events, LetGo};
+use crate::device::event::{Events, ReleasedEvents};
 use crate::device::stream::Stream;
 use crate::driver::table::Driver;
 
@@ -42,10 +42,10 @@ pub(crate) struct Inner {
     nudge: Nudge,
     context: Arc<Context>,
     /// Never given work: asked whether the context still answers.
-    probe: Stream,
+    health_stream: Stream,
     plain_events: Events,
     timed_events: Events,
-    let_go: Arc<LetGo>,
+    released_events: Arc<ReleasedEvents>,
     budget: Arc<InFlightBudget>,
     clock: ClockSlot,
 }
@@ -70,11 +70,11 @@ impl Device {
             info,
             watcher: Watcher::default(),
             nudge: Nudge::default(),
-            probe: Stream::new(&context, "health")?,
+            health_stream: Stream::new(&context, "health")?,
             plain_events: Events::plain(&context),
             timed_events: Events::timed(&context),
             context,
-            let_go: Arc::default(),
+            released_events: Arc::default(),
             budget: InFlightBudget::new(COMMANDS),
             clock: Mutex::default(),
         })))
@@ -101,7 +101,7 @@ impl Device {
     /// # Errors
     /// A driver error, a lost device among them.
     pub(crate) fn check_health(&self) -> Result<()> {
-        self.0.probe.check()
+        self.0.health_stream.check()
     }
 
     #[inline]
@@ -119,11 +119,11 @@ impl Device {
     }
 
     /// What belongs to the device keeps this of it.
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn device_ref(&self) -> DeviceRef {
+        DeviceRef {
             context: self.0.context.clone(),
-            device: self.0.id,
-            owner: self.0.object.clone(),
+            id: self.0.id,
+            object: self.0.object.clone(),
         }
     }
 
@@ -134,17 +134,17 @@ impl Device {
     }
 
     /// Where graphs put the events that they have kept.
-    pub(crate) fn let_go(&self) -> &Arc<LetGo> {
-        &self.0.let_go
+    pub(crate) fn released_events(&self) -> &Arc<ReleasedEvents> {
+        &self.0.released_events
     }
 }
 
 /// What belongs to a device has of it: its context, id and name.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct DeviceRef {
     pub(crate) context: Arc<Context>,
-    pub(crate) device: DeviceId,
-    pub(crate) owner: Object,
+    pub(crate) id: DeviceId,
+    pub(crate) object: Object,
 }
 
 impl Device {

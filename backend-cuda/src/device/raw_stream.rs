@@ -11,7 +11,7 @@ use syncline_core::Object;
 use syncline_core::backend::Mutex;
 
 use crate::device::context::{CaptureMode, Context};
-use crate::device::turn::Turn;
+use crate::device::stream_lock::StreamLock;
 use crate::driver::table::{Driver, Raw};
 
 /// A context and a stream's handle: the legacy default stream has the same handle in every context.
@@ -34,7 +34,7 @@ pub(crate) struct RawStream {
     /// The application has the handle, or had it, and may capture the stream.
     lent: AtomicBool,
     /// Taken for each submission, and by the application for its own calls.
-    turn: Turn,
+    stream_lock: StreamLock,
 }
 
 impl RawStream {
@@ -50,7 +50,7 @@ impl RawStream {
             raw: Raw(raw),
             made_by: Some(context.driver().clone()),
             lent: AtomicBool::new(false),
-            turn: Turn::default(),
+            stream_lock: StreamLock::default(),
         });
         // An entry under this key is of a stream that is gone: drivers use handles again.
         IN_USE.lock().insert(made.key, Arc::downgrade(&made));
@@ -70,7 +70,7 @@ impl RawStream {
             raw: Raw(raw),
             made_by: None,
             lent: AtomicBool::new(true),
-            turn: Turn::default(),
+            stream_lock: StreamLock::default(),
         });
         let mut in_use = IN_USE.lock();
         // Another thread may have entered it since the caller looked.
@@ -110,8 +110,8 @@ impl RawStream {
     }
 
     #[inline]
-    pub(crate) const fn turn(&self) -> &Turn {
-        &self.turn
+    pub(crate) const fn stream_lock(&self) -> &StreamLock {
+        &self.stream_lock
     }
 }
 

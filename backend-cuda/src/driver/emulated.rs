@@ -796,13 +796,13 @@ mod devices {
 
     /// How much was put into the queue's stream.
     pub(crate) fn put(queue: &Queue) -> u64 {
-        let stream = unsafe { stream(queue.line().stream.raw()) };
+        let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
         stream.put.load(Ordering::SeqCst)
     }
 
     /// Lets so much finish in the queue's stream.
     pub(crate) fn finish(queue: &Queue, through: u64) {
-        let stream = unsafe { stream(queue.line().stream.raw()) };
+        let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
         stream.finished.fetch_max(through, Ordering::SeqCst);
     }
     /// A device of a driver that has the calls for events of several processes, on a platform that does not.
@@ -816,7 +816,7 @@ mod devices {
 
     /// Makes the writes in the queue's stream, whether or not an event has come so far that the host can see what was before them.
     pub(crate) fn write(queue: &Queue) {
-        let stream = unsafe { stream(queue.line().stream.raw()) };
+        let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
         for op in std::mem::take(&mut *stream.writes.lock().unwrap()) {
             // The device's addresses are the host's.
             let word = std::ptr::with_exposed_provenance_mut::<u64>(op.address as usize);

@@ -1,5 +1,5 @@
 //! Queues: how a submission becomes calls on a stream.
 
-pub(crate) mod line;
+pub(crate) mod queue_stream;
 pub(crate) mod recorder;
 pub(crate) mod submission;

@@ -11,7 +11,7 @@ use syncline_core::{Object, Point, Result, Signal};
 use crate::device::context::Owner;
 use crate::device::open::Device;
 use crate::device::stream::{Capture, Stream};
-use crate::queue::line::Line;
+use crate::queue::queue_stream::QueueStream;
 use crate::queue::recorder::{Left, Put, Recorder};
 use crate::timing::stamp::Stamp;
 
@@ -30,7 +30,7 @@ impl Queue {
     pub(crate) fn new(device: Device, stream: Stream, owner: Owner, label: &str) -> Result<Self> {
         let object = Object::new("cuda queue", label);
         let own = device.event_timeline(&format!("{label} (position)"))?;
-        let feed = Feed(Arc::new(Line::new(&object, stream, owner, &device)));
+        let feed = Feed(Arc::new(QueueStream::new(&object, stream, owner, &device)));
         let engine = SubmissionQueue::new(object, device.id(), own, feed);
         Ok(Self { device, engine })
     }
@@ -59,7 +59,9 @@ impl Queue {
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
         // What meets a capture later than here waits for its end.
-        self.line().stream.refuse_capture("take a submission")?;
+        self.queue_stream()
+            .stream
+            .refuse_capture("take a submission")?;
         self.engine.submit(waits, work, signals)
     }
 
@@ -77,26 +79,26 @@ impl Queue {
     }
 
     #[inline]
-    pub(crate) fn line(&self) -> &Arc<Line> {
+    pub(crate) fn queue_stream(&self) -> &Arc<QueueStream> {
         &self.engine.driver().0
     }
 }
 
 /// The engine's way to a stream.
-pub(crate) struct Feed(Arc<Line>);
+pub(crate) struct Feed(Arc<QueueStream>);
 
 /// Gives the turn up, and returns false, if the stream is being captured.
 #[cold]
-fn stays_if_not_captured(stream: &Stream) -> bool {
-    let turn = stream.turn().taken();
+fn stays_locked_unless_captured(stream: &Stream) -> bool {
+    let locked = stream.stream_lock().assume_locked();
     // If the driver does not say, the record meets the error.
     let captured = matches!(
-        stream.capture_during(&turn),
+        stream.capture_while_locked(&locked),
         Ok(Capture::Active { .. } | Capture::Unusable(_))
     );
     if !captured {
         // The record gives it up.
-        std::mem::forget(turn);
+        std::mem::forget(locked);
     }
     !captured
 }
@@ -123,10 +125,10 @@ impl Enqueue for Feed {
     #[inline]
     fn ready(&self) -> bool {
         let stream = &self.0.stream;
-        if !stream.turn().try_enter() {
+        if !stream.stream_lock().try_lock() {
             return false;
         }
-        stream.is_untouched() || stays_if_not_captured(stream)
+        stream.is_untouched() || stays_locked_unless_captured(stream)
     }
 
     #[inline]
@@ -136,7 +138,7 @@ impl Enqueue for Feed {
     {
         let line = &self.0;
         // Taken by `ready`.
-        let _turn = line.stream.turn().taken();
+        let _locked = line.stream.stream_lock().assume_locked();
         // For the work, and for the legacy default stream, which is the current context's. Events are recorded and waited for with any
         // context current, or none.
         let binds = !batch.is_bare || line.stream.is_legacy();

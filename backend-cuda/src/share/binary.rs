@@ -14,7 +14,7 @@ use syncline_core::{
 };
 
 use crate::device::open::Device;
-use crate::queue::line::EXTERNAL;
+use crate::queue::queue_stream::EXTERNAL;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::timeline::semaphore::{Kind, Semaphore, signal_binary, wait_binary};
@@ -137,7 +137,7 @@ impl BinarySemaphore {
         let consumed = device.event_timeline(label)?;
         let semaphore = self.0.semaphore.clone();
         let work = move |recorder: &mut Recorder<'_>| {
-            let (stream, _bound) = recorder.line_stream()?;
+            let (stream, _bound) = recorder.bound_stream()?;
             wait_binary(stream, &semaphore)?;
             recorder.count(EXTERNAL);
             recorder.keep(semaphore);
@@ -183,7 +183,7 @@ impl Recorder<'_> {
     /// As [`BinarySemaphore::pending`].
     pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
-        let (stream, _bound) = self.line_stream()?;
+        let (stream, _bound) = self.bound_stream()?;
         wait_binary(stream, &semaphore.0.semaphore)?;
         self.count(EXTERNAL);
         self.keep(semaphore.0.semaphore.clone());
@@ -202,7 +202,7 @@ impl Recorder<'_> {
     /// The semaphore is unsignalled, with no signal pending, once the stream gets here.
     pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
-        let (stream, _bound) = self.line_stream()?;
+        let (stream, _bound) = self.bound_stream()?;
         signal_binary(stream, &semaphore.0.semaphore)?;
         self.count(EXTERNAL);
         self.keep(semaphore.0.semaphore.clone());

@@ -16,7 +16,7 @@ use crate::queue::submission::Queue;
 pub(crate) struct OwnEvent {
     device: Device,
     event: Mark,
-    known: KnownTo,
+    shared_with: SharedWith,
     /// The last record by a queue, which may be held: the event knows nothing of it until then.
     last: Mutex<KeptPoint>,
     /// Something records it: a queue has, or a graph does, or another process.
@@ -28,7 +28,7 @@ pub(crate) struct OwnEvent {
 
 /// Who has to do with such an event, besides the queues of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KnownTo {
+pub(crate) enum SharedWith {
     /// Graphs, which record it at each launch, or wait for it.
     Graphs,
     /// Other processes, which wait for it.
@@ -39,13 +39,13 @@ pub(crate) enum KnownTo {
 
 impl OwnEvent {
     /// Of an event that nobody has recorded yet, but perhaps for its exporter.
-    pub(crate) fn new(device: &Device, event: Mark, known: KnownTo) -> Self {
+    pub(crate) fn new(device: &Device, event: Mark, shared_with: SharedWith) -> Self {
         Self {
             device: device.clone(),
             event,
-            known,
+            shared_with,
             last: Mutex::default(),
-            recorded: AtomicBool::new(known == KnownTo::Exporter),
+            recorded: AtomicBool::new(shared_with == SharedWith::Exporter),
             queues: Mutex::default(),
         }
     }
@@ -58,7 +58,7 @@ impl OwnEvent {
     }
 
     /// One for graphs, of the position that `fence` holds now.
-    pub(crate) fn made_of(fence: &Fence, device: &Device) -> Result<Arc<Self>> {
+    pub(crate) fn for_graphs(fence: &Fence, device: &Device) -> Result<Arc<Self>> {
         let recorded = fence.is_recorded();
         // A place in a capture is none; a fresh event is complete, as is a fence never recorded.
         let position = match fence.native_mark() {
@@ -66,11 +66,11 @@ impl OwnEvent {
             None => fence.point()?,
         };
         let event = device.plain_events().fresh()?;
-        let own = Arc::new(Self::new(device, event, KnownTo::Graphs));
+        let own = Arc::new(Self::new(device, event, SharedWith::Graphs));
         own.recorded.store(recorded, Ordering::Release);
         if !position.point().is_reached()? {
             let event = own.event.clone();
-            let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.record(&event);
+            let work = move |r: &mut Recorder<'_>| r.bound_stream()?.0.record(&event);
             *own.last() = own.take_position(&position, work)?;
         }
         Ok(own)
@@ -85,8 +85,8 @@ impl OwnEvent {
         &self.device
     }
 
-    pub(crate) const fn known(&self) -> KnownTo {
-        self.known
+    pub(crate) const fn shared_with(&self) -> SharedWith {
+        self.shared_with
     }
 
     /// Somebody records the event, or will.
@@ -130,7 +130,7 @@ impl OwnEvent {
     pub(crate) fn record(self: Arc<Self>, queue: &Queue, fence: &Fence) -> Result<()> {
         queue.engine().record_natively(fence, || {
             let event = self.event.clone();
-            let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.record(&event);
+            let work = move |r: &mut Recorder<'_>| r.bound_stream()?.0.record(&event);
             let end = queue.submit_uncaptured(&[], work, &[])?.end().keep();
             *self.last() = end;
             self.note_recorded();
@@ -147,13 +147,13 @@ impl NativeMark for OwnEvent {
             return Ok(KeptPoint::default());
         }
         let last = self.last().clone();
-        if self.known == KnownTo::Importers && !last.point().is_pending()? {
+        if self.shared_with == SharedWith::Importers && !last.point().is_pending()? {
             // No graph comes between: it is the latest record there is, and the event has yet to hear of it.
             return Ok(last);
         }
         let event = self.event.clone();
         // The wait captures the event as it is: a later record does not move it.
-        let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.wait(&event);
+        let work = move |r: &mut Recorder<'_>| r.bound_stream()?.0.wait(&event);
         self.take_position(&last, work)
     }
 

@@ -11,14 +11,14 @@ use crate::device::event::Events;
 use crate::device::stream::Stream;
 use crate::timeline::imported::Imported;
 use crate::timeline::semaphore::{Semaphore, signal_all, wait_all};
-use crate::timeline::visibility::Shown;
+use crate::timeline::visibility::Visibility;
 
 /// A timeline semaphore of another API, as this device waits for it and signals it. The host cannot
 /// read it here; the timeline's home is with its exporter.
 pub struct ExternalPort {
     semaphore: Arc<Semaphore>,
     device: Object,
-    shown: Shown,
+    visibility: Visibility,
     /// The events behind the signals that the host has this device make, if nothing but this device
     /// signals the timeline: its events tell the host then how far it is.
     alone: Option<Events>,
@@ -40,7 +40,7 @@ impl ExternalPort {
         Self {
             semaphore: Arc::new(semaphore),
             device: device.clone(),
-            shown: Shown::default(),
+            visibility: Visibility::default(),
             alone: None,
         }
     }
@@ -48,23 +48,25 @@ impl ExternalPort {
     /// For a timeline at `initial` that only this device signals, with events of this pool.
     pub(crate) fn signalling_alone(self, initial: u64, events: &Events) -> Self {
         Self {
-            shown: Shown::from(initial),
+            visibility: Visibility::from(initial),
             alone: Some(events.clone()),
             ..self
         }
     }
 
     /// Signals in a stream of its own, behind nothing.
-    fn signal_by_itself(&self, events: &Events, value: u64) -> Result<()> {
+    fn signal_on_own_stream(&self, events: &Events, value: u64) -> Result<()> {
         let mark = events.take()?;
         let mut crowded = false;
         let signalled = self.semaphore.signal_from_host(value, &mark, |stream| {
-            crowded = self.shown.announce(value, mark.clone(), stream.domain());
+            crowded = self
+                .visibility
+                .announce(value, mark.clone(), stream.domain());
         });
         if signalled.is_err() {
-            self.shown.withdraw(value);
+            self.visibility.withdraw(value);
         } else if crowded {
-            self.shown.trim(self.semaphore.context());
+            self.visibility.trim(self.semaphore.context());
         }
         signalled
     }
@@ -76,7 +78,7 @@ impl Port for ExternalPort {
     }
 
     fn sees_submitted(&self, value: u64) -> Result<()> {
-        if self.alone.is_none() || self.shown.knows(value) {
+        if self.alone.is_none() || self.visibility.knows(value) {
             return Ok(());
         }
         Err(Error::Unsupported {
@@ -89,7 +91,7 @@ impl Port for ExternalPort {
 
     fn poll(&self) -> Result<Option<u64>> {
         match self.alone {
-            Some(_) => self.shown.reached(self.semaphore.context()).map(Some),
+            Some(_) => self.visibility.reached(self.semaphore.context()).map(Some),
             None => Ok(None),
         }
     }
@@ -97,7 +99,7 @@ impl Port for ExternalPort {
     fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         by.check(self, &self.device)?;
         if let Some(events) = &self.alone {
-            return self.signal_by_itself(events, value);
+            return self.signal_on_own_stream(events, value);
         }
         Err(Error::Unsupported {
             object: self.device.clone(),
@@ -108,12 +110,12 @@ impl Port for ExternalPort {
 
     fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
         by.check(self, &self.device)?;
-        self.signal_by_itself(&Events::plain(self.semaphore.context()), value)?;
+        self.signal_on_own_stream(&Events::plain(self.semaphore.context()), value)?;
         Ok(true)
     }
 
     fn visible(&self, reached: u64) -> Result<u64> {
-        self.shown.visible(reached, self.semaphore.context())
+        self.visibility.visible(reached, self.semaphore.context())
     }
 }
 
@@ -130,8 +132,8 @@ impl Imported for ExternalPort {
     }
 
     #[inline]
-    fn shown(&self) -> &Shown {
-        &self.shown
+    fn visibility(&self) -> &Visibility {
+        &self.visibility
     }
 
     #[inline]

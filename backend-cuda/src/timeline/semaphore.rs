@@ -53,7 +53,7 @@ impl Semaphore {
         mark: &Mark,
         announce: impl FnOnce(&Stream),
     ) -> Result<()> {
-        let _bound = self.context.bind_apart()?;
+        let _bound = self.context.bind_outside_capture()?;
         let mut stream = self.host_signals.lock();
         let stream = match &mut *stream {
             Some(stream) => stream,
@@ -67,7 +67,7 @@ impl Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind_apart() else {
+        let Ok(_bound) = self.context.bind_outside_capture() else {
             return;
         };
         // CUDA destroys no semaphore while a signal of it is outstanding, and this does not wait
@@ -76,7 +76,7 @@ impl Drop for Semaphore {
         let outstanding = signals.filter(|stream| matches!(stream.is_idle(), Ok(false)));
         if let Some(stream) = outstanding {
             let signalled = Resource::Signalled(Raw(self.raw.0), stream.into_raw_stream());
-            self.context.put_by().add(signalled, 0);
+            self.context.deferred_frees().add(signalled, 0);
             return;
         }
         // SAFETY: imported once, destroyed once. No signal or wait is outstanding: submissions keep
@@ -209,7 +209,7 @@ impl Device {
             reserved: [0; 16],
         };
         let mut raw = null_mut();
-        let imported = context.bind_apart().and_then(|_bound| {
+        let imported = context.bind_outside_capture().and_then(|_bound| {
             // SAFETY: the handle's type says that the descriptor is such a semaphore's, and the
             // callers have checked that it is of this GPU; it is open. The driver takes it if it
             // succeeds, and writes one handle then.

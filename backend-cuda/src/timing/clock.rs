@@ -26,7 +26,7 @@ use syncline_core::{Error, Object, Result, Uuid};
 
 use crate::device::context::Context;
 use crate::device::limits::CLOCK_LIMIT;
-use crate::device::open::{Device, Place};
+use crate::device::open::{Device, DeviceRef};
 use crate::device::stream::Stream;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::{Function, Module};
@@ -92,20 +92,20 @@ impl Made {
     ///
     /// # Errors
     /// A driver error.
-    fn new(place: Place, object: &Object) -> Result<Self> {
-        let kernels = Module::load(&place, KERNELS)?;
+    fn new(device_ref: DeviceRef, object: &Object) -> Result<Self> {
+        let kernels = Module::load(&device_ref, KERNELS)?;
         Ok(Self {
             rig: Arc::new(Rig {
                 object: object.clone(),
-                stream: Stream::urgent(&place.context, "clock")?,
+                stream: Stream::urgent(&device_ref.context, "clock")?,
                 show: kernels.function(c"show")?,
-                words: DeviceBuffer::pinned(&place, WORDS as u64 * 8)?,
+                words: DeviceBuffer::pinned(&device_ref, WORDS as u64 * 8)?,
                 stepped: AtomicU64::new(0),
                 busy: Mutex::new(false),
                 free: Condvar::new(),
-                context: place.context.clone(),
+                context: device_ref.context.clone(),
             }),
-            keeper: Arc::new(Timekeeper::new(place, &kernels)?),
+            keeper: Arc::new(Timekeeper::new(device_ref, &kernels)?),
         })
     }
 }
@@ -216,10 +216,10 @@ impl Timer {
             news: Condvar::new(),
         });
         // The thread keeps the context, not the device: that is dropped by who has it.
-        let place = device.place();
+        let device_ref = device.device_ref();
         let making = setup.clone();
         let make = move || {
-            let made = Made::new(place, &making.object);
+            let made = Made::new(device_ref, &making.object);
             *making.made.lock() = Some(made);
             making.news.notify_all();
         };
@@ -445,7 +445,7 @@ impl Rig {
     }
 
     fn launch(&self) -> Result<()> {
-        let _bound = self.context.bind_apart()?;
+        let _bound = self.context.bind_outside_capture()?;
         let mut words = self.words.pointer();
         let mut params = [(&raw mut words).cast()];
         // SAFETY: the kernel takes one address of 64 bits, of as many pinned words as it uses, and

@@ -138,7 +138,7 @@ fn a_semaphore_outlives_what_the_host_has_signalled() {
     };
     let (unused, signalled) = (alone(), alone());
     signalled.signal(1).unwrap();
-    assert!(!device.context().put_by().is_any());
+    assert!(!device.context().deferred_frees().is_any());
     drop(unused);
     assert_eq!(semaphores_gone(), 1);
     drop(signalled);

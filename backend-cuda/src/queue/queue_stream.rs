@@ -9,8 +9,8 @@ use crate::device::context::{Bound, Owner};
 use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
-use crate::timeline::counter::Word;
-use crate::timeline::imported::All;
+use crate::timeline::counter::MappedCounter;
+use crate::timeline::imported::Groups;
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::semaphore::Semaphore;
 use crate::timing::stamp::Stamp;
@@ -19,9 +19,9 @@ use crate::timing::stamp::Stamp;
 pub(crate) const EXTERNAL: u64 = 2;
 
 /// The event of another stream that a stream waits for.
-pub(super) type Waited = Option<Mark>;
+pub(super) type AwaitedEvent = Option<Mark>;
 
-pub(crate) struct Line {
+pub(crate) struct QueueStream {
     pub(crate) object: Object,
     pub(crate) stream: Stream,
     owner: Owner,
@@ -31,13 +31,13 @@ pub(crate) struct Line {
     /// Imported timelines.
     pub(super) semaphores: InUse<Semaphore>,
     /// Counters in shared memory.
-    pub(super) words: InUse<Word>,
+    pub(super) words: InUse<MappedCounter>,
     /// Something may stand in the stream behind the last event that the queue's position knows of. Only used in
     /// the stream's turn.
     pub(super) unmarked: AtomicBool,
 }
 
-impl Line {
+impl QueueStream {
     pub(super) fn new(object: &Object, stream: Stream, owner: Owner, device: &Device) -> Self {
         Self {
             object: object.clone(),
@@ -79,12 +79,12 @@ impl Line {
     /// Makes the stream wait for what `batch` waits for. Tells what it waits for of other streams, if
     /// that is all, and one event at the most.
     #[inline(always)]
-    pub(super) fn wait(&self, batch: &Batch<'_>, keep: &mut Keep) -> Result<Option<Waited>> {
+    pub(super) fn wait(&self, batch: &Batch<'_>, keep: &mut Keep) -> Result<Option<AwaitedEvent>> {
         match batch.waits {
             [] => return Ok(Some(None)),
             [point] => {
                 if let Some(port) = point.port::<EventPort>()
-                    && let Some(mark) = port.awaited_alone(point.value(), self.stream.domain())
+                    && let Some(mark) = port.single_event_for(point.value(), self.stream.domain())
                 {
                     if let Some(mark) = &mark {
                         self.stream.wait(mark)?;
@@ -103,7 +103,7 @@ impl Line {
         points: &[NativePoint<'_>],
         end: NativePoint<'_>,
         keep: &mut Keep,
-    ) -> Result<Option<Waited>> {
+    ) -> Result<Option<AwaitedEvent>> {
         let mut external = false;
         let mut marks = Marks::new();
         for point in points {
@@ -178,7 +178,7 @@ impl Line {
                     self.stream.record(&mark)
                 } else {
                     self.external(batch.signals, batch.end, keep)
-                        .and_then(|external| external.make(&self.stream, &mark))
+                        .and_then(|external| external.signal_and_record(&self.stream, &mark))
                 };
                 if let Err(error) = made {
                     own.withdraw(number);
@@ -200,9 +200,10 @@ impl Line {
     /// Ends a submission that has put nothing into the stream but a wait: its position is reached with the
     /// one before and with that, and no event need say so. False if one must.
     #[inline]
-    pub(super) fn follow(&self, batch: &Batch<'_>, waited: Waited) -> bool {
-        self.own(batch.end)
-            .is_ok_and(|own| own.follow(batch.end.value(), waited, self.stream.domain()))
+    pub(super) fn follow(&self, batch: &Batch<'_>, waited: AwaitedEvent) -> bool {
+        self.own(batch.end).is_ok_and(|own| {
+            own.push_without_event(batch.end.value(), waited, self.stream.domain())
+        })
     }
 
     /// The port of the queue's own timeline, as `end` has it.
@@ -241,12 +242,12 @@ impl Line {
         points: &'p [NativePoint<'p>],
         end: NativePoint<'_>,
         keep: &mut Keep,
-    ) -> Result<All<'p>> {
+    ) -> Result<Groups<'p>> {
         let external =
-            All::of(points, self.device.context()).map_err(|point| self.foreign(point))?;
+            Groups::of(points, self.device.context()).map_err(|point| self.foreign(point))?;
         keep.take_in_flight(EXTERNAL * external.count() as u64);
         let (number, reached) = (end.value(), self.own(end)?.reached());
-        let All {
+        let Groups {
             semaphores,
             counters,
         } = &external;
