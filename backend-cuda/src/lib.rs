@@ -22,6 +22,7 @@
 //! See the CUDA driver API: event management, stream management, external resource interoperability.
 
 mod adopt;
+mod api;
 mod device;
 mod driver;
 mod graph;
@@ -41,21 +42,13 @@ pub use probe::Candidate;
 pub use queue::recorder::Recorder;
 pub use queue::submission::Queue;
 pub use share::binary::BinarySemaphore;
-pub use share::external::ExternalPort;
 pub use share::interprocess::{EventIpcHandle, InterprocessEvent};
 pub use timeline::counter::CounterPort;
+pub use timeline::external::ExternalPort;
 pub use timeline::port::EventPort;
 
 /// The raw types that appear in this crate's `unsafe` functions and raw handles.
 pub use cudarc::driver::sys;
-
-/// Locks. No user code runs under the locks of this crate, so what a panic left behind is whole.
-#[inline]
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 const _: () = {
     const fn shared<T: Send + Sync>() {}

@@ -5,6 +5,7 @@ use syncline_core::{
     BackendKind, Capabilities, Error, HandleKind, Info, Object, QueueFamily, QueueKind, Result,
 };
 
+use crate::device::limits::{CLOCK_LIMIT, EVENTS_LIMIT, MEMORY_OPS_LIMIT, SYNC_FILES_LIMIT};
 use crate::device::open::Device;
 use crate::driver::table::{Code, Driver};
 
@@ -18,18 +19,6 @@ const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
 const TIMELINE_SEMAPHORE_INTEROP: u32 = 114;
 const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
 const IPC_EVENT_SUPPORTED: u32 = 125;
-
-/// Under which name a device says why its clock cannot be read.
-pub(crate) const CLOCK_LIMIT: &str = "calibrated clock";
-
-/// Under which name a device says why it knows no sync files.
-pub(crate) const SYNC_FILES_LIMIT: &str = "sync files";
-
-/// Under which name a device says why it takes no counters in shared memory.
-pub(crate) const MEMORY_OPS_LIMIT: &str = "stream memory operations";
-
-/// Under which name a device says why it has no events that other processes can open.
-pub(crate) const EVENTS_LIMIT: &str = "interprocess events";
 
 /// A device that could be opened, or the reason why not.
 #[derive(Debug)]

@@ -8,15 +8,15 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Claim, Error, Fence, Object, Point, Result, Timeline};
 
 use crate::device::context::{Context, Owner};
+use crate::device::event::Mark;
 use crate::device::open::Device;
+use crate::device::stream::{Stream, foreign};
+use crate::device::stream_lock::StreamLockGuard;
 use crate::driver::table::{Driver, Raw};
-use crate::queue::stream::{Stream, foreign};
 use crate::queue::submission::Queue;
-use crate::queue::turn::Held;
-use crate::share::external::ExternalPort;
-use crate::share::imported::{Imported, Of};
 use crate::timeline::counter::CounterPort;
-use crate::timeline::event::Mark;
+use crate::timeline::external::ExternalPort;
+use crate::timeline::imported::{Group, Imported};
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::ring::NO_STREAM;
 
@@ -245,7 +245,7 @@ impl Device {
         let mark = self.plain_events().take()?;
         // From the look for a capture to the signal the stream is this thread's. Given up before
         // what waits for the signal is released, as that may go to the same stream.
-        let turn = stream.turn().enter();
+        let locked = stream.stream_lock().lock();
         stream.refuse_capture("signal a claimed value")?;
         if let Some(port) = own {
             let unseen = || no_event(timeline.object(), before.value());
@@ -262,7 +262,7 @@ impl Device {
         } else if let Some(port) = counter {
             signal_claimed(port, before, claim.value(), &stream, &mark)?;
         }
-        drop(turn);
+        drop(locked);
         claim.submitted()
     }
 
@@ -290,9 +290,9 @@ fn signal_claimed<P: Imported>(
     mark: &Mark,
 ) -> Result<()> {
     if !before.is_reached()? {
-        Of::one(port, before.value()).wait(stream)?;
+        Group::one(port, before.value()).wait(stream)?;
     }
-    Of::one(port, value).make(stream, mark)
+    Group::one(port, value).signal_and_record(stream, mark)
 }
 
 impl Queue {
@@ -315,13 +315,13 @@ impl Queue {
     /// [`Queue::settle`](syncline_core::backend::Queue::settle), before taking the guard, drains them.
     #[must_use]
     pub fn stream(&self) -> StreamGuard<'_> {
-        let stream = &self.line().stream;
-        let turn = stream.turn().enter();
+        let stream = &self.queue_stream().stream;
+        let locked = stream.stream_lock().lock();
         stream.lend();
         StreamGuard {
             raw: stream.raw(),
             held: self.held().count,
-            _turn: turn,
+            _locked: locked,
         }
     }
 }
@@ -330,7 +330,7 @@ impl Queue {
 pub struct StreamGuard<'q> {
     raw: sys::CUstream,
     held: usize,
-    _turn: Held<'q>,
+    _locked: StreamLockGuard<'q>,
 }
 
 impl std::fmt::Debug for StreamGuard<'_> {

@@ -5,15 +5,14 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{TakingDown, is_letting_go};
+use syncline_core::backend::{Mutex, MutexGuard, TakingDown, is_letting_go};
 use syncline_core::{Error, Object, Result};
 
+use crate::device::deferred_free::DeferredFrees;
 use crate::driver::table::{Code, Driver, Raw};
-use crate::memory::deferred_free::PutBy;
-use crate::timeline::counter::Word;
 
 /// Who owns an adopted driver object; kept as long as it is used here.
 pub(crate) type Owner = Option<Arc<dyn Any + Send + Sync>>;
@@ -30,9 +29,15 @@ pub(crate) struct Context {
     /// The device whose primary context this is, if it was retained here.
     retained: Option<sys::CUdevice>,
     owner: Owner,
-    put_by: PutBy,
-    /// What only this device's streams signal, and no driver tells of.
-    counters: Mutex<Vec<Weak<Word>>>,
+    deferred_frees: DeferredFrees,
+    /// What is told once if the device is lost.
+    loss_listeners: Mutex<Vec<Weak<dyn OnLoss>>>,
+}
+
+/// Something that no driver tells of the loss of its device.
+pub(crate) trait OnLoss: Send + Sync {
+    /// The device is lost. Called once, on a thread of its own, with no lock held.
+    fn lose(&self, cause: &Error);
 }
 
 impl Context {
@@ -62,8 +67,8 @@ impl Context {
             lost: AtomicBool::new(false),
             retained: Some(device),
             owner: None,
-            put_by: PutBy::default(),
-            counters: Mutex::default(),
+            deferred_frees: DeferredFrees::default(),
+            loss_listeners: Mutex::default(),
         })
     }
 
@@ -85,8 +90,8 @@ impl Context {
             lost: AtomicBool::new(false),
             retained: None,
             owner,
-            put_by: PutBy::default(),
-            counters: Mutex::default(),
+            deferred_frees: DeferredFrees::default(),
+            loss_listeners: Mutex::default(),
         }
     }
 
@@ -112,8 +117,8 @@ impl Context {
     }
 
     /// What is to be freed in it later.
-    pub(crate) const fn put_by(&self) -> &PutBy {
-        &self.put_by
+    pub(crate) const fn deferred_frees(&self) -> &DeferredFrees {
+        &self.deferred_frees
     }
 
     /// Has the driver make something, in this context, which is current. Frees what is due if that is much, or if the driver has no more, and
@@ -121,13 +126,17 @@ impl Context {
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn make(&self, mut make: impl FnMut(&Driver) -> Result<(), Code>) -> Result<()> {
+    pub(crate) fn allocate(&self, mut make: impl FnMut(&Driver) -> Result<(), Code>) -> Result<()> {
         let frees = !is_letting_go();
         if frees {
-            self.put_by.make_room(&self.driver);
+            self.deferred_frees.free_if_many(&self.driver);
         }
         let made = match make(&self.driver) {
-            Err(code) if frees && code.is_out_of_memory() && self.put_by.free_all(&self.driver) => {
+            Err(code)
+                if frees
+                    && code.is_out_of_memory()
+                    && self.deferred_frees.free_all(&self.driver) =>
+            {
                 make(&self.driver)
             }
             made => made,
@@ -155,11 +164,11 @@ impl Context {
         if self.lost.swap(true, Ordering::AcqRel) {
             return;
         }
-        let counters = std::mem::take(&mut *self.counters());
+        let listeners = std::mem::take(&mut *self.loss_listeners());
         let cause = cause.clone();
         let tell = move || {
-            for word in counters.iter().filter_map(Weak::upgrade) {
-                word.lose(&cause);
+            for listener in listeners.iter().filter_map(Weak::upgrade) {
+                listener.lose(&cause);
             }
         };
         let thread = std::thread::Builder::new().name("syncline-lost".into());
@@ -167,15 +176,15 @@ impl Context {
         let _ = thread.spawn(tell);
     }
 
-    /// Has `word` told if the device is lost.
-    pub(crate) fn owes(&self, word: Weak<Word>) {
-        let mut counters = self.counters();
-        counters.retain(|known| known.strong_count() > 0);
-        counters.push(word);
+    /// Has `listener` told if the device is lost.
+    pub(crate) fn notify_of_loss(&self, listener: Weak<dyn OnLoss>) {
+        let mut listeners = self.loss_listeners();
+        listeners.retain(|known| known.strong_count() > 0);
+        listeners.push(listener);
     }
 
-    fn counters(&self) -> MutexGuard<'_, Vec<Weak<Word>>> {
-        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loss_listeners(&self) -> MutexGuard<'_, Vec<Weak<dyn OnLoss>>> {
+        self.loss_listeners.lock()
     }
 
     /// True once a call in this context has met the loss of the device.
@@ -209,7 +218,7 @@ impl Context {
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn bind_apart(&self) -> Result<(Bound<'_>, CaptureMode<'_>)> {
+    pub(crate) fn bind_outside_capture(&self) -> Result<(Bound<'_>, CaptureMode<'_>)> {
         Ok((self.bind()?, self.allow_during_capture()))
     }
 
@@ -228,10 +237,10 @@ impl Drop for Context {
             std::mem::forget(self.owner.take());
             return;
         };
-        if self.put_by.is_any()
-            && let Ok(_bound) = self.bind_apart()
+        if self.deferred_frees.is_any()
+            && let Ok(_bound) = self.bind_outside_capture()
         {
-            self.put_by.free_all(&self.driver);
+            self.deferred_frees.free_all(&self.driver);
         }
         if let Some(device) = self.retained {
             let _mode = self.allow_during_capture();

@@ -15,13 +15,8 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::LocalKey;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Attachment, Device as _};
-use syncline_core::{Info, Object, Origin, Result, TimelineFd};
 
-use crate::device::context::Context;
-use crate::device::open::Device;
 use crate::driver::table::{Driver, EventHandle, MemOp, Optional, Raw, Symbols};
-use crate::queue::submission::Queue;
 
 /// A stream: how much was put there, and how much of that has finished. An event is put there, and so is a wait, which is
 /// taken for work that ends by itself.
@@ -307,15 +302,6 @@ unsafe extern "system" fn no_event_handle(_: *mut EventHandle, _: sys::CUevent) 
     801
 }
 
-/// A device of a driver that has the calls for events of several processes, on a platform that does not.
-pub(crate) fn device_without_platform() -> Device {
-    device_with(Optional {
-        ipc_get_event_handle: Some(no_event_handle),
-        ipc_open_event_handle: Some(open_event_handle),
-        ..Optional::none()
-    })
-}
-
 unsafe extern "system" fn stream_wait_event(
     on: sys::CUstream,
     raw: sys::CUevent,
@@ -563,16 +549,6 @@ pub(crate) fn refuse_writes(times: u32) {
     UNWRITTEN.set(times);
 }
 
-/// Makes the writes in the queue's stream, whether or not an event has come so far that the host can see what was before them.
-pub(crate) fn write(queue: &Queue) {
-    let stream = unsafe { stream(queue.line().stream.raw()) };
-    for op in std::mem::take(&mut *stream.writes.lock().unwrap()) {
-        // The device's addresses are the host's.
-        let word = std::ptr::with_exposed_provenance_mut::<u64>(op.address as usize);
-        unsafe { AtomicU64::from_ptr(word) }.store(op.value, Ordering::SeqCst);
-    }
-}
-
 unsafe extern "system" fn host_register(at: *mut c_void, bytes: usize, flags: c_uint) -> u32 {
     // The page must be there: a byte of it is.
     let there = unsafe { at.cast::<u64>().read_volatile() } != 0;
@@ -721,98 +697,130 @@ pub(crate) fn freed() -> Vec<sys::CUdeviceptr> {
     FREED.take()
 }
 
-/// A device of such a driver.
-pub(crate) fn device() -> Device {
-    device_with(Optional {
-        stream_wait_value64: Some(wait_value),
-        stream_write_value64: Some(write_value),
-        stream_batch_mem_op: Some(batch),
-        ipc_get_event_handle: Some(get_event_handle),
-        ipc_open_event_handle: Some(open_event_handle),
-        ..Optional::none()
-    })
-}
+pub(crate) use devices::*;
 
-/// A device of a driver with these of the functions that not every driver has.
-pub(crate) fn device_with(optional: Optional) -> Device {
-    static NEXT: AtomicUsize = AtomicUsize::new(1);
-    let context = std::ptr::without_provenance_mut(NEXT.fetch_add(1, Ordering::SeqCst) << 6);
-    device_over(context, optional)
-}
+/// Devices of this driver, and what tests do with their queues.
+#[cfg(test)]
+mod devices {
+    use syncline_core::backend::Attachment;
+    use syncline_core::{Info, Object, Origin, Result, TimelineFd};
 
-/// Another device over the context of one.
-pub(crate) fn another_over(device: &Device) -> Device {
-    device_over(device.raw_context(), Optional::none())
-}
+    use super::*;
+    use crate::device::context::Context;
+    use crate::device::open::Device;
+    use crate::queue::submission::Queue;
 
-fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
-    let symbols = Symbols {
-        stream_create,
-        stream_query,
-        stream_synchronize,
-        stream_destroy,
-        stream_get_ctx,
-        stream_get_capture_info,
-        event_create,
-        event_destroy,
-        event_record,
-        event_record_with_flags,
-        event_query,
-        stream_wait_event,
-        import_external_semaphore: import,
-        destroy_external_semaphore: destroy_semaphore,
-        import_external_memory: import_memory,
-        signal_external_semaphores_async: signal_external,
-        wait_external_semaphores_async: wait_external,
-        mem_alloc,
-        mem_host_alloc,
-        mem_free,
-        device_get_attribute: attribute,
-        ctx_get_current: get_current,
-        ctx_set_current: set_current,
-        ctx_push_current: set_current,
-        ctx_pop_current: pop_current,
-        mem_host_register: host_register,
-        mem_host_unregister: host_unregister,
-        mem_host_get_device_pointer: device_pointer,
-        ..Symbols::idle()
-    };
-    let driver = Driver::of(symbols, optional);
-    let object = Object::new("device", "emulated");
-    let info = driver.info(0).unwrap();
-    let context = unsafe { Context::adopted(&driver, context, &object, None) };
-    Device::new(context, object, info).unwrap()
-}
+    /// A device of such a driver.
+    pub(crate) fn device() -> Device {
+        device_with(Optional {
+            stream_wait_value64: Some(wait_value),
+            stream_write_value64: Some(write_value),
+            stream_batch_mem_op: Some(batch),
+            ipc_get_event_handle: Some(get_event_handle),
+            ipc_open_event_handle: Some(open_event_handle),
+            ..Optional::none()
+        })
+    }
 
-/// The descriptor of what a device like this one exports, which is nothing.
-pub(crate) fn timeline_fd(info: &Info) -> TimelineFd {
-    let (end, _) = std::io::pipe().unwrap();
-    unsafe { TimelineFd::from_fd(end.into(), Origin::of(info)) }
-}
+    /// A device of a driver with these of the functions that not every driver has.
+    pub(crate) fn device_with(optional: Optional) -> Device {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        let context = std::ptr::without_provenance_mut(NEXT.fetch_add(1, Ordering::SeqCst) << 6);
+        device_over(context, optional)
+    }
 
-/// This device's part in a timeline of another API.
-pub(crate) fn import_timeline(device: &Device) -> Result<Attachment> {
-    // SAFETY: this driver has no semaphores.
-    let imported = unsafe { device.import_timeline(timeline_fd(device.info())) };
-    imported.map_err(|rejected| rejected.error)
-}
+    /// Another device over the context of one.
+    pub(crate) fn another_over(device: &Device) -> Device {
+        device_over(device.raw_context(), Optional::none())
+    }
 
-/// The same where this device alone signals.
-pub(crate) fn import_timeline_to_signal(device: &Device, initial: u64) -> Result<Attachment> {
-    let handle = timeline_fd(device.info());
-    // SAFETY: this driver has no semaphores.
-    let imported = unsafe { device.import_timeline_to_signal(handle, initial) };
-    imported.map_err(|rejected| rejected.error)
-}
+    fn device_over(context: sys::CUcontext, optional: Optional) -> Device {
+        let symbols = Symbols {
+            stream_create,
+            stream_query,
+            stream_synchronize,
+            stream_destroy,
+            stream_get_ctx,
+            stream_get_capture_info,
+            event_create,
+            event_destroy,
+            event_record,
+            event_record_with_flags,
+            event_query,
+            stream_wait_event,
+            import_external_semaphore: import,
+            destroy_external_semaphore: destroy_semaphore,
+            import_external_memory: import_memory,
+            signal_external_semaphores_async: signal_external,
+            wait_external_semaphores_async: wait_external,
+            mem_alloc,
+            mem_host_alloc,
+            mem_free,
+            device_get_attribute: attribute,
+            ctx_get_current: get_current,
+            ctx_set_current: set_current,
+            ctx_push_current: set_current,
+            ctx_pop_current: pop_current,
+            mem_host_register: host_register,
+            mem_host_unregister: host_unregister,
+            mem_host_get_device_pointer: device_pointer,
+            ..Symbols::idle()
+        };
+        let driver = Driver::of(symbols, optional);
+        let object = Object::new("device", "emulated");
+        let info = driver.info(0).unwrap();
+        let context = unsafe { Context::adopted(&driver, context, &object, None) };
+        Device::new(context, object, info).unwrap()
+    }
 
-/// How much was put into the queue's stream.
-pub(crate) fn put(queue: &Queue) -> u64 {
-    let stream = unsafe { stream(queue.line().stream.raw()) };
-    stream.put.load(Ordering::SeqCst)
-}
+    /// The descriptor of what a device like this one exports, which is nothing.
+    pub(crate) fn timeline_fd(info: &Info) -> TimelineFd {
+        let (end, _) = std::io::pipe().unwrap();
+        unsafe { TimelineFd::from_fd(end.into(), Origin::of(info)) }
+    }
 
-/// Lets so much finish in the queue's stream.
-pub(crate) fn finish(queue: &Queue, through: u64) {
-    let stream = unsafe { stream(queue.line().stream.raw()) };
-    stream.finished.fetch_max(through, Ordering::SeqCst);
+    /// This device's part in a timeline of another API.
+    pub(crate) fn import_timeline(device: &Device) -> Result<Attachment> {
+        // SAFETY: this driver has no semaphores.
+        let imported = unsafe { device.import_timeline(timeline_fd(device.info())) };
+        imported.map_err(|rejected| rejected.error)
+    }
+
+    /// The same where this device alone signals.
+    pub(crate) fn import_timeline_to_signal(device: &Device, initial: u64) -> Result<Attachment> {
+        let handle = timeline_fd(device.info());
+        // SAFETY: this driver has no semaphores.
+        let imported = unsafe { device.import_timeline_to_signal(handle, initial) };
+        imported.map_err(|rejected| rejected.error)
+    }
+
+    /// How much was put into the queue's stream.
+    pub(crate) fn put(queue: &Queue) -> u64 {
+        let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
+        stream.put.load(Ordering::SeqCst)
+    }
+
+    /// Lets so much finish in the queue's stream.
+    pub(crate) fn finish(queue: &Queue, through: u64) {
+        let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
+        stream.finished.fetch_max(through, Ordering::SeqCst);
+    }
+    /// A device of a driver that has the calls for events of several processes, on a platform that does not.
+    pub(crate) fn device_without_platform() -> Device {
+        device_with(Optional {
+            ipc_get_event_handle: Some(no_event_handle),
+            ipc_open_event_handle: Some(open_event_handle),
+            ..Optional::none()
+        })
+    }
+
+    /// Makes the writes in the queue's stream, whether or not an event has come so far that the host can see what was before them.
+    pub(crate) fn write(queue: &Queue) {
+        let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
+        for op in std::mem::take(&mut *stream.writes.lock().unwrap()) {
+            // The device's addresses are the host's.
+            let word = std::ptr::with_exposed_provenance_mut::<u64>(op.address as usize);
+            unsafe { AtomicU64::from_ptr(word) }.store(op.value, Ordering::SeqCst);
+        }
+    }
 }

@@ -3,10 +3,8 @@
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
-use syncline_core::Result;
 
 use crate::driver::table::{Code, Driver, MemOp};
-use crate::queue::stream::Stream;
 
 /// The driver takes fewer than 256 in a call.
 const MOST: usize = 255;
@@ -26,21 +24,20 @@ pub(crate) type Valued = (sys::CUdeviceptr, u64);
 /// A driver error.
 ///
 /// # Safety
-/// Each address is of 64 bits, aligned, in memory that is registered in the stream's context, and
+/// `stream` is alive. Each address is of 64 bits, aligned, in memory that is registered in the stream's context, and
 /// stays so until the stream has come past this.
 pub(crate) unsafe fn wait_all(
-    stream: &Stream,
+    driver: &Driver,
+    stream: sys::CUstream,
     count: usize,
     mut words: impl Iterator<Item = Valued>,
     flush: bool,
-) -> Result<()> {
+) -> Result<(), Code> {
     let flags = if flush { FLUSH } else { 0 };
-    let context = stream.context();
-    let driver = context.driver();
-    let done = match words.next() {
+    match words.next() {
         Some((address, value)) if count == 1 => {
-            // SAFETY: the caller's promise; the stream is alive.
-            let call = unsafe { driver.stream_wait_value64(stream.raw(), address, value, flags) };
+            // SAFETY: the caller's promise.
+            let call = unsafe { driver.stream_wait_value64(stream, address, value, flags) };
             judge(call, "cuStreamWaitValue64_v2")
         }
         first => {
@@ -48,8 +45,7 @@ pub(crate) unsafe fn wait_all(
             // SAFETY: the caller's promise.
             unsafe { batches(driver, stream, first.into_iter().chain(words).map(op)) }
         }
-    };
-    done.map_err(|code| context.error(code))
+    }
 }
 
 /// Writes each word once what was submitted to `stream` before is finished, and everybody who sees that sees all of that.
@@ -62,16 +58,15 @@ pub(crate) unsafe fn wait_all(
 /// # Safety
 /// As [`wait_all`].
 pub(crate) unsafe fn write_all(
-    stream: &Stream,
+    driver: &Driver,
+    stream: sys::CUstream,
     count: usize,
     mut words: impl Iterator<Item = Valued>,
-) -> Result<()> {
-    let context = stream.context();
-    let driver = context.driver();
-    let done = match words.next() {
+) -> Result<(), Code> {
+    match words.next() {
         Some((address, value)) if count == 1 => {
-            // SAFETY: the caller's promise; the stream is alive.
-            let call = unsafe { driver.stream_write_value64(stream.raw(), address, value, 0) };
+            // SAFETY: the caller's promise.
+            let call = unsafe { driver.stream_write_value64(stream, address, value, 0) };
             judge(call, "cuStreamWriteValue64_v2")
         }
         first => {
@@ -79,8 +74,7 @@ pub(crate) unsafe fn write_all(
             // SAFETY: the caller's promise.
             unsafe { batches(driver, stream, first.into_iter().chain(words).map(op)) }
         }
-    };
-    done.map_err(|code| context.error(code))
+    }
 }
 
 /// As many calls as there must be.
@@ -89,16 +83,15 @@ pub(crate) unsafe fn write_all(
 /// As [`wait_all`].
 unsafe fn batches(
     driver: &Driver,
-    stream: &Stream,
+    stream: sys::CUstream,
     ops: impl Iterator<Item = MemOp>,
 ) -> Result<(), Code> {
     let mut ops: SmallVec<[MemOp; 8]> = ops.collect();
     for ops in ops.chunks_mut(MOST) {
         // SAFETY: the list has that many, fewer than 256, and outlives the call; the rest is the
         // caller's promise.
-        let call = unsafe {
-            driver.stream_batch_mem_op(stream.raw(), ops.len() as u32, ops.as_mut_ptr(), 0)
-        };
+        let call =
+            unsafe { driver.stream_batch_mem_op(stream, ops.len() as u32, ops.as_mut_ptr(), 0) };
         judge(call, "cuStreamBatchMemOp_v2")?;
     }
     Ok(())

@@ -3,15 +3,16 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use syncline_core::backend::{NativeMark, Queue as _};
+use syncline_core::backend::NativeMark;
 use syncline_core::{Error, Fence, KeptPoint, Object, Result};
 
+use crate::device::event::Mark;
+use crate::device::stream::{Capture, Stream};
+use crate::device::stream_lock::{StreamLockGuard, lock_both};
 use crate::graph::launch::FOR_PROCESSES;
-use crate::queue::stream::{Capture, Stream};
-use crate::queue::submission::{Line, Queue};
-use crate::queue::turn::{Held, enter_both};
-use crate::timeline::event::Mark;
-use crate::timeline::own_event::{KnownTo, OwnEvent};
+use crate::queue::queue_stream::QueueStream;
+use crate::queue::submission::Queue;
+use crate::share::own_event::{OwnEvent, SharedWith};
 
 /// What a fence holds that was recorded into a capture. Its event belongs to the graph: to query it would
 /// invalidate the capture, so nobody ever does.
@@ -20,10 +21,10 @@ pub(crate) struct Captured {
     /// The driver's number of the capture.
     capture: u64,
     /// Where it was recorded. That stream is captured for as long as the capture lasts.
-    line: Weak<Line>,
+    queue_stream: Weak<QueueStream>,
     /// The same, where that keeps the stream alive too: the queue may go before the capture ends. An application's stream
     /// that has no owner here may be gone with the queue.
-    _kept: Option<Arc<Line>>,
+    _kept: Option<Arc<QueueStream>>,
 }
 
 impl NativeMark for Captured {
@@ -37,8 +38,8 @@ impl NativeMark for Captured {
 impl Captured {
     /// True while the graph is still being captured: in the turn of the stream where this was
     /// recorded.
-    fn is_open(&self, recorded_on: &Stream, turn: &Held<'_>) -> Result<bool> {
-        let now = recorded_on.capture_during(turn)?;
+    fn is_open(&self, recorded_on: &Stream, locked: &StreamLockGuard<'_>) -> Result<bool> {
+        let now = recorded_on.capture_while_locked(locked)?;
         Ok(matches!(now, Capture::Active { id, .. } if id == self.capture))
     }
 }
@@ -48,7 +49,7 @@ impl Queue {
     #[inline]
     pub(crate) fn record_anywhere(&self, fence: &Fence) -> Result<()> {
         // Nobody else has had the stream, and no graph the fence.
-        if self.line().stream.is_untouched() && fence.native_mark().is_none() {
+        if self.queue_stream().stream.is_untouched() && fence.native_mark().is_none() {
             return self.engine().record(fence);
         }
         self.record_slow(fence)
@@ -56,19 +57,19 @@ impl Queue {
 
     #[cold]
     fn record_slow(&self, fence: &Fence) -> Result<()> {
-        let line = self.line();
+        let queue_stream = self.queue_stream();
         let own = OwnEvent::of(fence);
         // Kept from the question to the record, so that no other thread ends the capture between
         // them. While another thread has the turn, this becomes a submission like any other.
-        let turn = line.stream.turn().try_enter_again();
-        let capture = match &turn {
-            Some(turn) => line.stream.capture_during(turn)?,
+        let locked = queue_stream.stream.stream_lock().try_lock_reentrant();
+        let capture = match &locked {
+            Some(locked) => queue_stream.stream.capture_while_locked(locked)?,
             None => Capture::None,
         };
         match (capture, own) {
             (Capture::None, own) => {
                 // A submission takes the turn by itself, and asks again.
-                drop(turn);
+                drop(locked);
                 match own {
                     None => self.engine().record(fence),
                     Some(own) => own.record(self, fence),
@@ -78,23 +79,26 @@ impl Queue {
                 let make = || {
                     // Given up before the fence lets go of what it held, which may be the
                     // application's.
-                    let _turn = turn;
-                    let _bound = line.device.context().bind()?;
+                    let _locked = locked;
+                    let _bound = queue_stream.device.context().bind()?;
                     Ok(Arc::new(Captured {
-                        mark: line.device.plain_events().record(&line.stream)?,
+                        mark: queue_stream
+                            .device
+                            .plain_events()
+                            .record(&queue_stream.stream)?,
                         capture: id,
-                        line: Arc::downgrade(line),
-                        _kept: line.keeps_stream().then(|| line.clone()),
+                        queue_stream: Arc::downgrade(queue_stream),
+                        _kept: queue_stream.keeps_stream().then(|| queue_stream.clone()),
                     }))
                 };
                 self.engine().record_natively(fence, make).map(|_| ())
             }
             (Capture::Active { .. }, Some(own)) => {
-                let reason = match own.known() {
-                    KnownTo::Graphs => {
+                let reason = match own.shared_with() {
+                    SharedWith::Graphs => {
                         "graphs record or wait for this fence at each launch: use record_external, or another fence"
                     }
-                    KnownTo::Importers | KnownTo::Exporter => FOR_PROCESSES,
+                    SharedWith::Importers | SharedWith::Exporter => FOR_PROCESSES,
                 };
                 let refuse = || Err(self.capturing(&format!("record {}", fence.object()), reason));
                 // Whether it may be recorded here at all comes first.
@@ -114,7 +118,7 @@ impl Queue {
         let captured = mark
             .as_deref()
             .and_then(|mark| (mark as &dyn Any).downcast_ref::<Captured>());
-        if captured.is_some() && self.line().stream.is_legacy() {
+        if captured.is_some() && self.queue_stream().stream.is_legacy() {
             // The driver would invalidate the capture.
             return Err(self.capturing(
                 &format!("wait for {}", fence.object()),
@@ -125,18 +129,19 @@ impl Queue {
             return self.join(fence, captured);
         }
         let asked = || format!("wait for {}", fence.object());
-        match self.line().stream.capture()? {
+        match self.queue_stream().stream.capture()? {
             Capture::None => {
                 let point = fence.point()?;
                 if point.is_empty() {
                     return Ok(());
                 }
-                self.submit(&[point.point()], |_| Ok(()), &[]).map(|_| ())
+                self.submit_uncaptured(&[point.point()], |_| Ok(()), &[])
+                    .map(|_| ())
             }
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::Active { .. } if fence.is_recorded() => {
                 let own = OwnEvent::of(fence);
-                let reason = match own.is_some_and(|own| own.known() != KnownTo::Graphs) {
+                let reason = match own.is_some_and(|own| own.shared_with() != SharedWith::Graphs) {
                     true => FOR_PROCESSES,
                     false => {
                         "it was not recorded in this capture; wait for it before, or with wait_external"
@@ -154,25 +159,28 @@ impl Queue {
             fence: fence.object().clone(),
         };
         // Without its queue the stream may be gone, too.
-        let there = captured.line.upgrade().ok_or_else(ended)?;
-        let line = self.line();
+        let there = captured.queue_stream.upgrade().ok_or_else(ended)?;
+        let queue_stream = self.queue_stream();
         // Of both streams until the wait is made: no submission is in the middle of its record
         // here, and no other thread ends the capture.
-        let (turn, turn_there) = enter_both(line.stream.turn(), there.stream.turn());
-        if !captured.is_open(&there.stream, &turn_there)? {
+        let (locked, locked_there) = lock_both(
+            queue_stream.stream.stream_lock(),
+            there.stream.stream_lock(),
+        );
+        if !captured.is_open(&there.stream, &locked_there)? {
             return Err(ended());
         }
         let asked = || format!("wait for {}", fence.object());
-        match line.stream.capture_during(&turn)? {
+        match queue_stream.stream.capture_while_locked(&locked)? {
             Capture::Active { id, .. } if id != captured.capture => {
                 // The driver would invalidate both.
                 Err(self.capturing(&asked(), "the fence belongs to another capture"))
             }
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::Active { .. } | Capture::None => {
-                let _bound = line.device.context().bind()?;
-                line.stream.lend();
-                line.stream.wait(&captured.mark)
+                let _bound = queue_stream.device.context().bind()?;
+                queue_stream.stream.lend();
+                queue_stream.stream.wait(&captured.mark)
             }
         }
     }

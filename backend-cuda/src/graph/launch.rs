@@ -3,19 +3,17 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::Queue as _;
 use syncline_core::{Error, Fence, Result};
 
-use crate::lock;
+use crate::device::event::{Mark, ReleasedEvents};
+use crate::device::stream::{Capture, Stream};
+use crate::device::stream_lock::StreamLockGuard;
 use crate::queue::recorder::Recorder;
-use crate::queue::stream::{Capture, Stream};
 use crate::queue::submission::Queue;
-use crate::queue::turn::Held;
-use crate::timeline::event::Mark;
-use crate::timeline::own_event::{KnownTo, OwnEvent};
+use crate::share::own_event::{OwnEvent, SharedWith};
 
 /// The driver need not wait for a destructor.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
@@ -26,43 +24,28 @@ pub(crate) const FOR_PROCESSES: &str = "several processes have its event, which 
 /// The graph takes the reference over.
 const MOVE: u32 = 1;
 
-/// Events that graphs have let go of. The driver says so in a callback, where nothing may be destroyed.
-#[derive(Default)]
-pub(crate) struct LetGo(Mutex<Vec<Mark>>);
-
-impl LetGo {
-    fn events(&self) -> MutexGuard<'_, Vec<Mark>> {
-        lock(&self.0)
-    }
-
-    /// Gives the events back to their pool.
-    fn reap(&self) {
-        let events = std::mem::take(&mut *self.events());
-        drop(events);
-    }
-}
-
 /// What a graph keeps.
-struct Kept {
+struct GraphReference {
     event: Mark,
-    let_go: Arc<LetGo>,
+    released: Arc<ReleasedEvents>,
 }
 
 const _: () = {
     const fn sent<T: Send>() {}
-    sent::<Kept>();
+    sent::<GraphReference>();
 };
 
 /// Called by the driver when the last graph that keeps `kept` is gone.
 ///
 /// # Safety
 /// `kept` came from `Box::into_raw`, as a [`Kept`], and this is the only call with it.
-unsafe extern "C" fn let_go(kept: *mut c_void) {
+unsafe extern "C" fn release_event(kept: *mut c_void) {
     // SAFETY: the caller's promise. The driver may call this on a thread of its own: see below.
-    let Kept { event, let_go } = *unsafe { Box::from_raw(kept.cast::<Kept>()) };
-    let_go.events().push(event);
+    let GraphReference { event, released } =
+        *unsafe { Box::from_raw(kept.cast::<GraphReference>()) };
+    released.push(event);
     // Without the device nobody reaps, and no event may be destroyed here.
-    if let Some(abandoned) = Arc::into_inner(let_go) {
+    if let Some(abandoned) = Arc::into_inner(released) {
         std::mem::forget(abandoned);
     }
 }
@@ -74,11 +57,11 @@ impl OwnEvent {
     /// `graph` is a live graph, and no other thread uses it during the call.
     unsafe fn keep_in(&self, graph: sys::CUgraph) -> Result<()> {
         let context = self.device().context();
-        let let_go_list = self.device().let_go();
-        let_go_list.reap();
-        let kept = Box::into_raw(Box::new(Kept {
+        let released = self.device().released_events();
+        released.recycle();
+        let kept = Box::into_raw(Box::new(GraphReference {
             event: self.event().clone(),
-            let_go: let_go_list.clone(),
+            released: released.clone(),
         }));
         let mut object = null_mut();
         // SAFETY: writes one handle. If that succeeds `kept` is the object's, which calls `let_go`
@@ -88,7 +71,7 @@ impl OwnEvent {
             context.driver().user_object_create(
                 &raw mut object,
                 kept.cast(),
-                let_go,
+                release_event,
                 1,
                 NO_DESTRUCTOR_SYNC,
             )
@@ -163,14 +146,14 @@ impl Queue {
             asked: asked(),
             reason: reason.into(),
         };
-        let stream = &self.line().stream;
-        let graph = |turn: &Held<'_>| match stream.capture_during(turn)? {
+        let stream = &self.queue_stream().stream;
+        let graph = |locked: &StreamLockGuard<'_>| match stream.capture_while_locked(locked)? {
             Capture::Active { graph, .. } => Ok(graph),
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::None => Err(unsupported("it is not being captured into a graph")),
         };
         // Before anything is made.
-        graph(&stream.turn().enter())?;
+        graph(&stream.stream_lock().lock())?;
         if fence.is_timed() {
             return Err(unsupported(
                 "it is timed, and what a graph records has no time; use a fence without timing",
@@ -179,15 +162,15 @@ impl Queue {
         let device = self.device();
         let make = || {
             let own = match OwnEvent::of(fence) {
-                Some(own) if own.known() == KnownTo::Graphs => own,
+                Some(own) if own.shared_with() == SharedWith::Graphs => own,
                 Some(_) => return Err(unsupported(FOR_PROCESSES)),
-                None => OwnEvent::made_of(fence, &device)?,
+                None => OwnEvent::for_graphs(fence, device)?,
             };
             // Until the node is there no other thread ends the capture, or destroys the graph.
-            let turn = stream.turn().enter();
+            let locked = stream.stream_lock().lock();
             // SAFETY: the driver has just named the graph that it captures into, and goes on to in
             // this turn.
-            unsafe { own.keep_in(graph(&turn)?) }?;
+            unsafe { own.keep_in(graph(&locked)?) }?;
             put(stream, &own)?;
             Ok(own)
         };
@@ -210,7 +193,7 @@ impl Recorder<'_> {
     /// finished: it and what it uses are [kept](Recorder::keep), or otherwise live until then. What it waits
     /// for by itself is pending with the driver.
     pub unsafe fn launch_graph(&mut self, graph: sys::CUgraphExec) -> Result<()> {
-        let (stream, _bound) = self.line_stream()?;
+        let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
         // SAFETY: the caller's promise; the stream is alive.
         unsafe { driver.graph_launch(graph, stream.raw()) }.map_err(|code| stream.error(code))?;

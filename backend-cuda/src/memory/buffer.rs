@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
-use syncline_core::backend::Device as _;
 use syncline_core::{DeviceId, Error, Object, Result};
 
-use crate::device::open::{Device, Place};
+use crate::device::deferred_free::Resource;
+use crate::device::open::{Device, DeviceRef};
 use crate::driver::table::{Code, Driver, Raw};
-use crate::memory::deferred_free::Resource;
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PINNED: u32 = 3;
@@ -27,7 +26,7 @@ const PINNED: u32 = 3;
 pub struct DeviceBuffer(Arc<Memory>);
 
 struct Memory {
-    place: Place,
+    device_ref: DeviceRef,
     object: Object,
     pointer: sys::CUdeviceptr,
     bytes: u64,
@@ -45,12 +44,19 @@ impl Device {
     pub fn buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
         let size = whole_words(self.object(), bytes)?;
         let context = self.context();
-        let _bound = context.bind_apart()?;
+        let _bound = context.bind_outside_capture()?;
         let mut pointer = 0;
         // SAFETY: writes one address; the context is current.
-        context.make(|driver| unsafe { driver.mem_alloc(&raw mut pointer, size) })?;
+        context.allocate(|driver| unsafe { driver.mem_alloc(&raw mut pointer, size) })?;
         // SAFETY: just allocated, of so many bytes, and given away here.
-        Ok(unsafe { DeviceBuffer::new(&self.place(), pointer, bytes, Resource::Device(pointer)) })
+        Ok(unsafe {
+            DeviceBuffer::new(
+                &self.device_ref(),
+                pointer,
+                bytes,
+                Resource::Device(pointer),
+            )
+        })
     }
 
     /// Pinned memory of the host that the device addresses too, all zeroes. Blocks while the driver
@@ -59,13 +65,15 @@ impl Device {
     /// # Errors
     /// As [`Device::buffer`].
     pub fn host_buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
-        let place = self.place();
-        let size = whole_words(&place.owner, bytes)?;
-        let _bound = place.context.bind_apart()?;
+        let device_ref = self.device_ref();
+        let size = whole_words(&device_ref.object, bytes)?;
+        let _bound = device_ref.context.bind_outside_capture()?;
         let mut host = null_mut();
-        place.context.make(|driver| pin(driver, size, &mut host))?;
+        device_ref
+            .context
+            .allocate(|driver| pin(driver, size, &mut host))?;
         // SAFETY: just pinned, of so many bytes.
-        unsafe { DeviceBuffer::pinned_at(&place, host, bytes, size) }
+        unsafe { DeviceBuffer::pinned_at(&device_ref, host, bytes, size) }
     }
 
     /// Frees the memory, and the modules, that finished submissions had the last handles of. Waits for all work of the context, for
@@ -75,8 +83,8 @@ impl Device {
     /// A driver error, if the context cannot be made current.
     pub fn free_what_is_due(&self) -> Result<()> {
         let context = self.context();
-        let _bound = context.bind_apart()?;
-        context.put_by().free_all(context.driver());
+        let _bound = context.bind_outside_capture()?;
+        context.deferred_frees().free_all(context.driver());
         Ok(())
     }
 }
@@ -104,14 +112,14 @@ impl DeviceBuffer {
     ///
     /// # Errors
     /// As [`Device::host_buffer`].
-    pub(crate) fn pinned(place: &Place, bytes: u64) -> Result<Self> {
-        let size = whole_words(&place.owner, bytes)?;
-        let context = &place.context;
-        let _bound = context.bind_apart()?;
+    pub(crate) fn pinned(device_ref: &DeviceRef, bytes: u64) -> Result<Self> {
+        let size = whole_words(&device_ref.object, bytes)?;
+        let context = &device_ref.context;
+        let _bound = context.bind_outside_capture()?;
         let mut host = null_mut();
         pin(context.driver(), size, &mut host).map_err(|code| context.error(code))?;
         // SAFETY: just pinned, of so many bytes.
-        unsafe { Self::pinned_at(place, host, bytes, size) }
+        unsafe { Self::pinned_at(device_ref, host, bytes, size) }
     }
 
     /// Of memory that was just pinned, which is freed with it; the context is current.
@@ -119,8 +127,13 @@ impl DeviceBuffer {
     /// # Safety
     /// `host` was allocated by [`pin`], of `size` bytes, as many as `bytes`, and is used nowhere
     /// else.
-    unsafe fn pinned_at(place: &Place, host: *mut c_void, bytes: u64, size: usize) -> Result<Self> {
-        let context = &place.context;
+    unsafe fn pinned_at(
+        device_ref: &DeviceRef,
+        host: *mut c_void,
+        bytes: u64,
+        size: usize,
+    ) -> Result<Self> {
+        let context = &device_ref.context;
         // SAFETY: so many bytes that the host may write and that nothing else has seen.
         unsafe { host.cast::<u8>().write_bytes(0, size) };
         let mut pointer = 0;
@@ -134,7 +147,7 @@ impl DeviceBuffer {
         let pinned = Resource::Pinned(Raw(host));
         // SAFETY: the caller's promise; zeroed above. Without an address on the device, the buffer
         // is dropped below.
-        let buffer = unsafe { Self::new(place, pointer, bytes, pinned) };
+        let buffer = unsafe { Self::new(device_ref, pointer, bytes, pinned) };
         mapped.map_err(|code| context.error(code))?;
         Ok(buffer)
     }
@@ -145,7 +158,7 @@ impl DeviceBuffer {
     /// `pointer` is its address on the device of `place`, and it has at least `bytes` bytes. If it
     /// is pinned, the host may read and write as many, and has written them.
     pub(crate) unsafe fn new(
-        place: &Place,
+        device_ref: &DeviceRef,
         pointer: sys::CUdeviceptr,
         bytes: u64,
         resource: Resource,
@@ -156,7 +169,7 @@ impl DeviceBuffer {
             _ => ("device memory", None),
         };
         Self(Arc::new(Memory {
-            place: place.clone(),
+            device_ref: device_ref.clone(),
             object: Object::new("buffer", label),
             pointer,
             bytes,
@@ -227,7 +240,7 @@ impl DeviceBuffer {
             // ends after the copy.
             unsafe {
                 memory
-                    .place
+                    .device_ref
                     .context
                     .driver()
                     .memcpy_dtoh(to, memory.pointer, bytes)
@@ -257,7 +270,7 @@ impl DeviceBuffer {
         }
         self.transfer(|memory| {
             let (from, bytes) = (words.as_ptr().cast(), size_of_val(words));
-            let driver = memory.place.context.driver();
+            let driver = memory.device_ref.context.driver();
             // SAFETY: both sides hold `bytes` bytes (checked above). The call has read `words` when
             // it returns.
             unsafe { driver.memcpy_htod(memory.pointer, from, bytes) }?;
@@ -268,8 +281,8 @@ impl DeviceBuffer {
     }
 
     fn transfer(&self, copy: impl FnOnce(&Memory) -> Result<(), Code>) -> Result<()> {
-        let _bound = self.0.place.context.bind_apart()?;
-        copy(&self.0).map_err(|code| self.0.place.context.error(code))
+        let _bound = self.0.device_ref.context.bind_outside_capture()?;
+        copy(&self.0).map_err(|code| self.0.device_ref.context.error(code))
     }
 
     /// How many words it holds. Imported memory may end within one; the rest is not reached.
@@ -283,12 +296,12 @@ impl DeviceBuffer {
     /// # Errors
     /// [`Error::WrongDevice`].
     pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
-        if self.0.place.device == device {
+        if self.0.device_ref.id == device {
             return Ok(());
         }
         Err(Error::WrongDevice {
             object: self.0.object.clone(),
-            owner: self.0.place.owner.clone(),
+            owner: self.0.device_ref.object.clone(),
             asked: asked.clone(),
         })
     }
@@ -301,7 +314,7 @@ impl DeviceBuffer {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(resource) = self.resource.take() {
-            resource.end(self.bytes, &self.place.context);
+            resource.free_or_defer(self.bytes, &self.device_ref.context);
         }
     }
 }

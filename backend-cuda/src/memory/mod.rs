@@ -1,5 +1,4 @@
-//! Buffers, kernels, and deferred frees.
+//! Buffers and kernels.
 
 pub(crate) mod buffer;
-pub(crate) mod deferred_free;
 pub(crate) mod module;

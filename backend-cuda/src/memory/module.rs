@@ -8,16 +8,16 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 use syncline_core::{DeviceId, Error, Object, Result};
 
-use crate::device::open::{Device, Place};
+use crate::device::deferred_free::Resource;
+use crate::device::open::{Device, DeviceRef};
 use crate::driver::table::Raw;
-use crate::memory::deferred_free::Resource;
 
 /// Compiled PTX. Cheap to clone.
 #[derive(Clone)]
 pub struct Module(Arc<Loaded>);
 
 struct Loaded {
-    place: Place,
+    device_ref: DeviceRef,
     raw: Raw<sys::CUmod_st>,
 }
 
@@ -37,7 +37,7 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`] for text with a zero byte; the driver's own for text it does not accept.
     pub fn module(&self, ptx: &str) -> Result<Module> {
-        Module::load(&self.place(), ptx)
+        Module::load(&self.device_ref(), ptx)
     }
 }
 
@@ -46,22 +46,22 @@ impl Module {
     ///
     /// # Errors
     /// As [`Device::module`].
-    pub(crate) fn load(place: &Place, ptx: &str) -> Result<Self> {
+    pub(crate) fn load(device_ref: &DeviceRef, ptx: &str) -> Result<Self> {
         let image = CString::new(ptx).map_err(|error| Error::Unsupported {
-            object: place.owner.clone(),
+            object: device_ref.object.clone(),
             asked: "load a module".into(),
             reason: error.to_string(),
         })?;
-        let context = &place.context;
-        let _bound = context.bind_apart()?;
+        let context = &device_ref.context;
+        let _bound = context.bind_outside_capture()?;
         let mut raw = null_mut();
         // SAFETY: text that ends with a zero and outlives the call, into the current context;
         // writes one handle.
-        context.make(|driver| unsafe {
+        context.allocate(|driver| unsafe {
             driver.module_load_data(&raw mut raw, image.as_ptr().cast())
         })?;
         Ok(Self(Arc::new(Loaded {
-            place: place.clone(),
+            device_ref: device_ref.clone(),
             raw: Raw(raw),
         })))
     }
@@ -72,9 +72,9 @@ impl Module {
     /// # Errors
     /// A driver error, also for a name that the module does not have.
     pub fn function(&self, name: &CStr) -> Result<Function> {
-        let context = &self.0.place.context;
+        let context = &self.0.device_ref.context;
         let driver = context.driver();
-        let _bound = context.bind_apart()?;
+        let _bound = context.bind_outside_capture()?;
         let mut raw = null_mut();
         // SAFETY: the module is loaded until the last handle goes; the name ends with a zero;
         // writes one handle, which is good for as long as the module, which the result keeps.
@@ -104,13 +104,13 @@ impl Function {
     /// # Errors
     /// [`Error::WrongDevice`].
     pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
-        let place = &self.0.module.0.place;
-        if place.device == device {
+        let device_ref = &self.0.module.0.device_ref;
+        if device_ref.id == device {
             return Ok(());
         }
         Err(Error::WrongDevice {
             object: Object::new("function", &self.0.name),
-            owner: place.owner.clone(),
+            owner: device_ref.object.clone(),
             asked: asked.clone(),
         })
     }
@@ -123,7 +123,7 @@ impl Function {
 impl Drop for Loaded {
     fn drop(&mut self) {
         // Its functions keep it, and launches keep them.
-        Resource::Module(Raw(self.raw.0)).end(0, &self.place.context);
+        Resource::Module(Raw(self.raw.0)).free_or_defer(0, &self.device_ref.context);
     }
 }
 

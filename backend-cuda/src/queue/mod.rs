@@ -1,7 +1,5 @@
-//! Queues: streams, who has them, and how a submission becomes calls on them.
+//! Queues: how a submission becomes calls on a stream.
 
-pub(crate) mod raw_stream;
+pub(crate) mod queue_stream;
 pub(crate) mod recorder;
-pub(crate) mod stream;
 pub(crate) mod submission;
-pub(crate) mod turn;

@@ -9,17 +9,17 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Device as _, InvariantLifetime, Keep};
+use syncline_core::backend::{InvariantLifetime, Keep};
 use syncline_core::{Error, Object, Result};
 
 use crate::device::context::Bound;
+use crate::device::event::Mark;
 use crate::device::open::Device;
+use crate::device::stream::Stream;
 use crate::driver::table::Code;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::Function;
-use crate::queue::stream::Stream;
-use crate::queue::submission::Line;
-use crate::timeline::event::Mark;
+use crate::queue::queue_stream::QueueStream;
 use crate::timing::stamp::Stamp;
 
 /// Records the work of one submission into its stream.
@@ -27,7 +27,7 @@ use crate::timing::stamp::Stamp;
 /// While work runs, the device's context is current on the thread, so that other libraries can launch
 /// into [`Recorder::stream`] too.
 pub struct Recorder<'a> {
-    line: &'a Line,
+    queue: &'a QueueStream,
     keep: &'a mut Keep,
     left: &'a mut Left,
     of_submission: InvariantLifetime<'a>,
@@ -67,9 +67,13 @@ impl Left {
 
 impl<'a> Recorder<'a> {
     #[inline]
-    pub(crate) const fn new(line: &'a Line, keep: &'a mut Keep, left: &'a mut Left) -> Self {
+    pub(crate) const fn new(
+        queue: &'a QueueStream,
+        keep: &'a mut Keep,
+        left: &'a mut Left,
+    ) -> Self {
         Self {
-            line,
+            queue,
             keep,
             left,
             of_submission: PhantomData,
@@ -79,7 +83,7 @@ impl<'a> Recorder<'a> {
     /// A recorder of the same submission by value, for as long as this one is borrowed.
     #[inline]
     pub fn reborrow(&mut self) -> Recorder<'_> {
-        Recorder::new(self.line, self.keep, self.left)
+        Recorder::new(self.queue, self.keep, self.left)
     }
 
     /// Writes the time of `stamp` here: as an event, or by a kernel.
@@ -88,18 +92,18 @@ impl<'a> Recorder<'a> {
     /// The stream is being captured; a driver error.
     #[inline]
     pub(crate) fn write(&mut self, stamp: &Arc<Stamp>) -> Result<()> {
-        let line = self.line;
+        let queue = self.queue;
         // A capture that the work has left open gets no node of ours.
-        line.stream.refuse_capture("write a time")?;
-        if let Some(mark) = stamp.event(line.device.timed_events())? {
-            let _bound = line.bind_legacy()?;
-            line.stream.record(&mark)?;
+        queue.stream.refuse_capture("write a time")?;
+        if let Some(mark) = stamp.event(queue.device.timed_events())? {
+            let _bound = queue.bind_legacy()?;
+            queue.stream.record(&mark)?;
             self.left.put = Put::Event(mark);
         } else {
             // Before the call, which may fail with the kernel in the stream.
             self.keep.push(stamp.clone());
             let early = self.left.lets_a_time_begin_early();
-            let (stream, _bound) = self.line_stream()?;
+            let (stream, _bound) = self.bound_stream()?;
             stamp.launch(stream, early)?;
         }
         self.count(1);
@@ -113,8 +117,8 @@ impl<'a> Recorder<'a> {
     #[must_use]
     pub fn stream(&self) -> sys::CUstream {
         self.left.raw.set(true);
-        self.line.stream.lend();
-        self.line.stream.raw()
+        self.queue.stream.lend();
+        self.queue.stream.raw()
     }
 
     /// Says that the work puts so many commands into the [stream](Recorder::stream) by itself: launches, copies,
@@ -133,20 +137,20 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// A driver error.
     #[inline]
-    pub(crate) fn line_stream(&mut self) -> Result<(&'a Stream, Option<Bound<'a>>)> {
+    pub(crate) fn bound_stream(&mut self) -> Result<(&'a Stream, Option<Bound<'a>>)> {
         self.left.put = Put::Something;
-        let line = self.line;
-        Ok((&line.stream, line.bind_legacy()?))
+        let queue = self.queue;
+        Ok((&queue.stream, queue.bind_legacy()?))
     }
 
     pub(crate) fn queue_object(&self) -> &Object {
-        &self.line.object
+        &self.queue.object
     }
 
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.line.device
+        &self.queue.device
     }
 
     /// Keeps `object` alive until the submission has finished.
@@ -159,9 +163,9 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::WrongDevice`]; a driver error.
     pub fn memset_d32(&mut self, buffer: &DeviceBuffer, value: u32) -> Result<()> {
-        buffer.require_device(self.device().id(), &self.line.object)?;
+        buffer.require_device(self.device().id(), &self.queue.object)?;
         self.keep.push(buffer.keep());
-        let (stream, _bound) = self.line_stream()?;
+        let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
         // SAFETY: the buffer holds that many words, is of this device, and is kept until the
         // submission has finished. The stream is of this device's context, and the queue keeps it:
@@ -178,7 +182,7 @@ impl<'a> Recorder<'a> {
     /// [`Error::Unsupported`] if it does not fit; [`Error::WrongDevice`]; a driver error.
     pub fn copy(&mut self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<()> {
         for buffer in [from, to] {
-            buffer.require_device(self.device().id(), &self.line.object)?;
+            buffer.require_device(self.device().id(), &self.queue.object)?;
         }
         if from.bytes() > to.bytes() {
             return Err(Error::Unsupported {
@@ -189,7 +193,7 @@ impl<'a> Recorder<'a> {
         }
         self.keep.push(from.keep());
         self.keep.push(to.keep());
-        let (stream, _bound) = self.line_stream()?;
+        let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
         // SAFETY: both buffers hold that many bytes, as checked above, are of this device, and are
         // kept until the submission has finished. The stream is of this device's context, and the
@@ -217,9 +221,9 @@ impl<'a> Recorder<'a> {
         block: [u32; 3],
         params: &mut [*mut c_void],
     ) -> Result<()> {
-        function.require_device(self.device().id(), &self.line.object)?;
+        function.require_device(self.device().id(), &self.queue.object)?;
         self.keep.push(function.keep());
-        let (stream, _bound) = self.line_stream()?;
+        let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
         // SAFETY: the caller promises what the parameters are and that what the function does with
         // them is sound. The function is of this device, and its module is kept until the
@@ -246,7 +250,7 @@ impl<'a> Recorder<'a> {
 
     /// One command more, if the driver took it.
     fn done(&mut self, result: Result<(), Code>) -> Result<()> {
-        result.map_err(|code| self.line.stream.error(code))?;
+        result.map_err(|code| self.queue.stream.error(code))?;
         self.count(1);
         Ok(())
     }
@@ -260,7 +264,7 @@ impl<'a> Recorder<'a> {
 
 impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cuda Recorder ({})", self.line.object)
+        write!(f, "cuda Recorder ({})", self.queue.object)
     }
 }
 

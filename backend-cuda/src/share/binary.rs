@@ -5,19 +5,19 @@
 )]
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::backend::Mutex;
 use syncline_core::{
-    BinaryFd, Error, Fence, HandleKind, Object, Payload, QueueKind, Rejected, Result, SyncFd,
+    BinaryFd, Error, Fence, HandleKind, Object, Payload, Rejected, Result, SyncFd,
 };
 
 use crate::device::open::Device;
-use crate::lock;
+use crate::queue::queue_stream::EXTERNAL;
 use crate::queue::recorder::Recorder;
-use crate::queue::submission::{EXTERNAL, Queue};
-use crate::share::semaphore::{Kind, Semaphore, signal_binary, wait_binary};
+use crate::queue::submission::Queue;
+use crate::timeline::semaphore::{Kind, Semaphore, signal_binary, wait_binary};
 
 /// A binary semaphore of another API, which this device waits for and signals. Cheap to clone.
 #[derive(Clone)]
@@ -134,29 +134,29 @@ impl BinarySemaphore {
     pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
         let device = &self.0.device;
         let queue = self.consumer()?;
-        let consumed = device.timeline(label)?;
+        let consumed = device.event_timeline(label)?;
         let semaphore = self.0.semaphore.clone();
         let work = move |recorder: &mut Recorder<'_>| {
-            let (stream, _bound) = recorder.line_stream()?;
+            let (stream, _bound) = recorder.bound_stream()?;
             wait_binary(stream, &semaphore)?;
             recorder.count(EXTERNAL);
             recorder.keep(semaphore);
             Ok(())
         };
-        queue.submit(&[], work, &[consumed.signal_at(1)])?;
+        queue.engine().submit(&[], work, &[consumed.signal_at(1)])?;
         let point = consumed.at(1).keep();
         Ok(Fence::foreign(device.id(), device.object(), label, point))
     }
 
     fn consumer(&self) -> Result<Queue> {
-        let known = lock(&self.0.queue).clone();
+        let known = self.0.queue.lock().clone();
         if let Some(queue) = known {
             return Ok(queue);
         }
         let label = format!("{} (consumer)", self.object().label());
         // Made without the lock: another thread's may be there first, and then ours is dropped.
-        let made = self.0.device.queue(QueueKind::Transfer, &label)?;
-        Ok(lock(&self.0.queue).get_or_insert(made).clone())
+        let made = Queue::on_own_stream(&self.0.device, &label)?;
+        Ok(self.0.queue.lock().get_or_insert(made).clone())
     }
 
     fn require_device(&self, recorder: &Recorder<'_>) -> Result<()> {
@@ -183,7 +183,7 @@ impl Recorder<'_> {
     /// As [`BinarySemaphore::pending`].
     pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
-        let (stream, _bound) = self.line_stream()?;
+        let (stream, _bound) = self.bound_stream()?;
         wait_binary(stream, &semaphore.0.semaphore)?;
         self.count(EXTERNAL);
         self.keep(semaphore.0.semaphore.clone());
@@ -202,7 +202,7 @@ impl Recorder<'_> {
     /// The semaphore is unsignalled, with no signal pending, once the stream gets here.
     pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
-        let (stream, _bound) = self.line_stream()?;
+        let (stream, _bound) = self.bound_stream()?;
         signal_binary(stream, &semaphore.0.semaphore)?;
         self.count(EXTERNAL);
         self.keep(semaphore.0.semaphore.clone());

@@ -2,162 +2,13 @@
 #![allow(unsafe_code, reason = "callers vouch for the values of an import")]
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
-use cudarc::driver::sys;
-use syncline_core::backend::{Attachment, ByEngine, Device as _, Port};
-use syncline_core::{
-    Error, HandleKind, Object, Origin, Rejected, Result, TimelineFd, WindowsHandle,
-};
+use syncline_core::backend::Attachment;
+use syncline_core::{HandleKind, Rejected, Result, TimelineFd, WindowsHandle};
 
-use crate::device::context::Context;
 use crate::device::open::Device;
-use crate::probe::{MEMORY_OPS_LIMIT, SYNC_FILES_LIMIT};
-use crate::queue::stream::Stream;
-use crate::share::imported::Imported;
-use crate::share::semaphore::{Kind, Semaphore, signal_all, wait_all};
-use crate::timeline::event::Events;
-use crate::timeline::visibility::Shown;
-
-/// A timeline semaphore of another API, as this device waits for it and signals it. The host cannot
-/// read it here; the timeline's home is with its exporter.
-pub struct ExternalPort {
-    semaphore: Arc<Semaphore>,
-    device: Object,
-    shown: Shown,
-    /// The events behind the signals that the host has this device make, if nothing but this device
-    /// signals the timeline: its events tell the host then how far it is.
-    alone: Option<Events>,
-}
-
-impl ExternalPort {
-    /// The raw semaphore, for waits that the application submits itself. To signal it, claim the value and use
-    /// [`Device::submit_claimed`]: behind a bare `cuSignalExternalSemaphoresAsync` the host would take a value
-    /// for reached whose memory it cannot see yet.
-    #[must_use]
-    pub fn raw(&self) -> sys::CUexternalSemaphore {
-        self.semaphore.raw()
-    }
-}
-
-impl ExternalPort {
-    /// Signals in a stream of its own, behind nothing.
-    fn signal_by_itself(&self, events: &Events, value: u64) -> Result<()> {
-        let mark = events.take()?;
-        let mut crowded = false;
-        let signalled = self.semaphore.signal_from_host(value, &mark, |stream| {
-            crowded = self.shown.announce(value, mark.clone(), stream.domain());
-        });
-        if signalled.is_err() {
-            self.shown.withdraw(value);
-        } else if crowded {
-            self.shown.trim(self.semaphore.context());
-        }
-        signalled
-    }
-}
-
-impl Port for ExternalPort {
-    fn is_readable(&self) -> bool {
-        self.alone.is_some()
-    }
-
-    fn sees_submitted(&self, value: u64) -> Result<()> {
-        if self.alone.is_none() || self.shown.knows(value) {
-            return Ok(());
-        }
-        Err(Error::Unsupported {
-            object: self.device.clone(),
-            asked: format!("follow a submission to {value} that no event stands for"),
-            reason: "the host cannot read the semaphore: submit claims with Device::submit_claimed"
-                .into(),
-        })
-    }
-
-    fn poll(&self) -> Result<Option<u64>> {
-        match self.alone {
-            Some(_) => self.shown.reached(self.semaphore.context()).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
-        by.check(self, &self.device)?;
-        if let Some(events) = &self.alone {
-            return self.signal_by_itself(events, value);
-        }
-        Err(Error::Unsupported {
-            object: self.device.clone(),
-            asked: format!("signal an imported timeline to {value} from the host"),
-            reason: "CUDA signals it from streams only; its home is with the exporter".into(),
-        })
-    }
-
-    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
-        by.check(self, &self.device)?;
-        self.signal_by_itself(&Events::plain(self.semaphore.context()), value)?;
-        Ok(true)
-    }
-
-    fn visible(&self, reached: u64) -> Result<u64> {
-        self.shown.visible(reached, self.semaphore.context())
-    }
-}
-
-impl Imported for ExternalPort {
-    type Object = Semaphore;
-
-    #[inline]
-    fn object(&self) -> &Arc<Semaphore> {
-        &self.semaphore
-    }
-
-    fn context(&self) -> &Context {
-        self.semaphore.context()
-    }
-
-    #[inline]
-    fn shown(&self) -> &Shown {
-        &self.shown
-    }
-
-    #[inline]
-    fn announce(&self, _value: u64) -> Result<()> {
-        Ok(())
-    }
-
-    #[inline]
-    fn note_pending(&self, _value: u64) {}
-
-    #[inline]
-    fn wait_all<'p>(
-        stream: &Stream,
-        count: usize,
-        ports: impl Iterator<Item = (&'p Self, u64)>,
-    ) -> Result<()> {
-        wait_all(stream, count, ports.map(semaphore))
-    }
-
-    #[inline]
-    fn signal_all<'p>(
-        stream: &Stream,
-        count: usize,
-        ports: impl Iterator<Item = (&'p Self, u64)>,
-    ) -> Result<()> {
-        signal_all(stream, count, ports.map(semaphore))
-    }
-}
-
-#[inline]
-fn semaphore((port, value): (&ExternalPort, u64)) -> (&Semaphore, u64) {
-    (&port.semaphore, value)
-}
-
-impl std::fmt::Debug for ExternalPort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ExternalPort({:p})", self.raw())
-    }
-}
+use crate::timeline::external::ExternalPort;
+use crate::timeline::semaphore::Kind;
 
 impl Device {
     /// This device's part in a timeline whose semaphore `handle` carries.
@@ -201,9 +52,9 @@ impl Device {
         handle: TimelineFd,
         initial: u64,
     ) -> Result<Attachment, Rejected<TimelineFd>> {
-        let mut port = self.import_port(handle)?;
-        port.shown = Shown::from(initial);
-        port.alone = Some(self.plain_events().clone());
+        let port = self
+            .import_port(handle)?
+            .signalling_alone(initial, self.plain_events());
         Ok(Attachment::new(self.id(), initial, port).watched_by(self.watched()))
     }
 
@@ -212,12 +63,8 @@ impl Device {
         if let Err(error) = self.require(handle.origin(), kind, "a timeline semaphore") {
             return Err(Rejected { handle, error });
         }
-        Ok(ExternalPort {
-            semaphore: Arc::new(self.import_semaphore(handle, Kind::Timeline)?),
-            device: self.object().clone(),
-            shown: Shown::default(),
-            alone: None,
-        })
+        let semaphore = self.import_semaphore(handle, Kind::Timeline)?;
+        Ok(ExternalPort::new(semaphore, self.object()))
     }
 
     /// Refuses a handle of Windows, whatever it holds: on this platform the driver knows none.
@@ -226,49 +73,6 @@ impl Device {
     /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
         handle.refuse(self.object())
-    }
-
-    /// Refuses handles of other GPUs, and of kinds that this one does not take. Drivers do not check the first, and
-    /// what comes of it is undefined.
-    pub(crate) fn require(
-        &self,
-        origin: &Origin,
-        kind: HandleKind,
-        what: &'static str,
-    ) -> Result<()> {
-        let info = self.info();
-        let own = Origin::of(info);
-        if own.uuid.is_none() || own.uuid != origin.uuid {
-            return Err(Error::CannotShare {
-                left: origin.to_string(),
-                right: own.to_string(),
-                what,
-                reason: "an opaque handle works only on the GPU that exported it".into(),
-            });
-        }
-        self.require_kind(kind, what)
-    }
-
-    /// Refuses kinds of handles that the device does not take.
-    pub(crate) fn require_kind(&self, kind: HandleKind, what: &'static str) -> Result<()> {
-        let can = &self.info().capabilities;
-        if can.imports.contains(&kind) {
-            return Ok(());
-        }
-        let limit = match kind {
-            HandleKind::CounterMemfd => MEMORY_OPS_LIMIT,
-            HandleKind::SyncFd => SYNC_FILES_LIMIT,
-            _ => "imports",
-        };
-        let reason = can.limits.iter().find(|(known, _)| *known == limit);
-        Err(Error::Unsupported {
-            object: self.object().clone(),
-            asked: format!("import {what}"),
-            reason: reason.map_or_else(
-                || "the driver does not offer it".into(),
-                |(_, reason)| reason.clone(),
-            ),
-        })
     }
 }
 

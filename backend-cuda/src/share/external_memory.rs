@@ -5,13 +5,12 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 use cudarc::driver::sys;
-use syncline_core::backend::Device as _;
 use syncline_core::{Error, HandleKind, MemoryFd, Rejected, Result};
 
+use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
 use crate::driver::table::{Code, Raw};
 use crate::memory::buffer::DeviceBuffer;
-use crate::memory::deferred_free::Resource;
 
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
 const DEDICATED: u32 = 1;
@@ -44,11 +43,11 @@ impl Device {
             )));
         }
         let context = self.context();
-        let _bound = context.bind_apart()?;
+        let _bound = context.bind_outside_capture()?;
         let (mut raw, mut no_duplicate) = (null_mut(), None);
         // Asked again where memory was short: each time with a duplicate of its own, because the
         // driver may have closed the one before.
-        let imported = context.make(|driver| {
+        let imported = context.allocate(|driver| {
             let duplicate = match handle.as_fd().try_clone_to_owned() {
                 Ok(duplicate) => duplicate,
                 Err(error) => {
@@ -106,7 +105,7 @@ impl Device {
         let resource = Resource::External(pointer, Raw(raw));
         // SAFETY: mapped above, of the handle's size, which its length does not exceed (checked
         // above).
-        Ok(unsafe { DeviceBuffer::new(&self.place(), pointer, handle.length(), resource) })
+        Ok(unsafe { DeviceBuffer::new(&self.device_ref(), pointer, handle.length(), resource) })
     }
 }
 
@@ -160,7 +159,10 @@ mod tests {
         let handle =
             unsafe { MemoryFd::from_fd(file.into(), Origin::of(device.info()), 64, 64, true) };
         // Something is due, so that the driver is asked again when it has no memory.
-        device.context().put_by().add(Resource::Device(4_096), 4);
+        device
+            .context()
+            .deferred_frees()
+            .add(Resource::Device(4_096), 4);
         emulated::refuse_memory(1);
         let imported = device.import_memory(handle);
         assert!(imported.is_ok());

@@ -8,15 +8,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Device as _, NativeMark};
+use syncline_core::backend::NativeMark;
 use syncline_core::{Error, Fence, KeptPoint, Object, Origin, Process, Result};
 
+use crate::device::event::{Events, Mark};
+use crate::device::limits::EVENTS_LIMIT;
 use crate::device::open::Device;
 use crate::driver::table::{Code, EventHandle};
-use crate::probe::EVENTS_LIMIT;
 use crate::queue::recorder::Recorder;
-use crate::timeline::event::{Events, Mark};
-use crate::timeline::own_event::{KnownTo, OwnEvent};
+use crate::share::own_event::{OwnEvent, SharedWith};
 
 /// What is asked where one is opened.
 const IMPORT: &str = "import an event of another process";
@@ -127,7 +127,7 @@ impl Device {
         let event = Events::interprocess(context).map_err(|error| self.refused(ASKED, error))?;
         let mut bytes = EventHandle([0; 64]);
         let given = {
-            let _bound = context.bind_apart()?;
+            let _bound = context.bind_outside_capture()?;
             // SAFETY: the event is alive, and made for this; writes 64 bytes.
             unsafe {
                 context
@@ -139,7 +139,7 @@ impl Device {
         given
             .unwrap_or(Err(none))
             .map_err(|code| self.refused(ASKED, context.error_on(&object, code)))?;
-        let own = Arc::new(OwnEvent::new(self, event, KnownTo::Importers));
+        let own = Arc::new(OwnEvent::new(self, event, SharedWith::Importers));
         let fence = Fence::native(self.id(), self.object(), label, own.clone());
         Ok(InterprocessEvent(Arc::new(Inner {
             object,
@@ -205,7 +205,7 @@ impl Device {
     }
 
     fn foreign_fence(&self, event: Mark, label: &str) -> Fence {
-        let own: Arc<dyn NativeMark> = Arc::new(OwnEvent::new(self, event, KnownTo::Exporter));
+        let own: Arc<dyn NativeMark> = Arc::new(OwnEvent::new(self, event, SharedWith::Exporter));
         Fence::foreign_native(self.id(), self.object(), label, own)
     }
 
@@ -303,7 +303,7 @@ impl Recorder<'_> {
                 asked: self.queue_object().clone(),
             });
         }
-        let (stream, _bound) = self.line_stream()?;
+        let (stream, _bound) = self.bound_stream()?;
         stream.refuse_capture("record an event for other processes")?;
         stream.record(own.event())?;
         own.note_recorded();

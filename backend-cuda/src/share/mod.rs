@@ -3,6 +3,5 @@
 pub(crate) mod binary;
 pub(crate) mod external;
 pub(crate) mod external_memory;
-pub(crate) mod imported;
 pub(crate) mod interprocess;
-pub(crate) mod semaphore;
+pub(crate) mod own_event;

@@ -1,20 +1,20 @@
 //! Timelines in shared memory: counters that streams wait for and write.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Attachment, ByEngine, Counter, Device as _, Port};
+use syncline_core::backend::{Attachment, ByEngine, Counter, Port};
 use syncline_core::{CounterFd, Error, HandleKind, Object, Rejected, Result};
 
-use crate::device::context::Context;
+use crate::device::context::{Context, OnLoss};
+use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
+use crate::device::stream::Stream;
 use crate::driver::memory_ops::{wait_all, write_all};
 use crate::driver::table::Driver;
-use crate::memory::deferred_free::Resource;
-use crate::queue::stream::Stream;
-use crate::share::imported::Imported;
-use crate::timeline::visibility::Shown;
+use crate::timeline::imported::Imported;
+use crate::timeline::visibility::Visibility;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const REGISTERED: u32 = 3;
@@ -24,7 +24,7 @@ const LARGEST_DIFFERENCE: u64 = i64::MAX as u64;
 
 /// A counter in shared memory, as this device's streams wait for it and signal it. The host reads it through the port that is the timeline's home.
 pub struct CounterPort {
-    word: Arc<Word>,
+    mapped: Arc<MappedCounter>,
     counter: Arc<Counter>,
     device: Object,
 }
@@ -34,30 +34,30 @@ pub struct CounterPort {
 ///
 /// A submission keeps this until it has finished (`Line::external`). An application that signals a
 /// claim keeps the timeline, and that has it (see `Device::submit_claimed`).
-pub(crate) struct Word {
+pub(crate) struct MappedCounter {
     context: Arc<Context>,
     counter: Arc<Counter>,
     /// Of the counter itself, within the page.
     address: sys::CUdeviceptr,
     /// What streams of this device signal.
-    shown: Shown,
+    visibility: Visibility,
     /// Waits flush remote writes.
     flushes: bool,
 }
 
-impl Drop for Word {
+impl Drop for MappedCounter {
     fn drop(&mut self) {
         // May wait for all work of the context, and takes the page with it.
         let page = Resource::Registered(self.counter.clone());
-        page.end(Counter::BYTES as u64, &self.context);
+        page.free_or_defer(Counter::BYTES as u64, &self.context);
     }
 }
 
-impl Word {
+impl OnLoss for MappedCounter {
     /// The device is lost: what its streams were to signal never comes, which whoever waits learns from the page. A driver tells nobody: the host's
     /// home of the timeline sees a counter that stands still, and so does another process.
-    pub(crate) fn lose(&self, cause: &Error) {
-        if self.shown.owes() {
+    fn lose(&self, cause: &Error) {
+        if self.visibility.owes() {
             self.counter.fail_as_lost(cause);
         }
     }
@@ -75,7 +75,7 @@ impl CounterPort {
     /// announced fails the timeline.
     #[must_use]
     pub fn raw(&self) -> sys::CUdeviceptr {
-        self.word.address
+        self.mapped.address
     }
 }
 
@@ -97,25 +97,27 @@ impl Port for CounterPort {
     }
 
     fn visible(&self, reached: u64) -> Result<u64> {
-        self.word.shown.visible(reached, &self.word.context)
+        self.mapped
+            .visibility
+            .visible(reached, &self.mapped.context)
     }
 }
 
 impl Imported for CounterPort {
-    type Object = Word;
+    type Object = MappedCounter;
 
     #[inline]
-    fn object(&self) -> &Arc<Word> {
-        &self.word
+    fn object(&self) -> &Arc<MappedCounter> {
+        &self.mapped
     }
 
     fn context(&self) -> &Context {
-        &self.word.context
+        &self.mapped.context
     }
 
     #[inline]
-    fn shown(&self) -> &Shown {
-        &self.word.shown
+    fn visibility(&self) -> &Visibility {
+        &self.mapped.visibility
     }
 
     fn announce(&self, value: u64) -> Result<()> {
@@ -132,9 +134,11 @@ impl Imported for CounterPort {
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
         let mut ports = ports.peekable();
-        let flush = ports.peek().is_some_and(|(port, _)| port.word.flushes);
-        // SAFETY: see `Word`.
-        unsafe { wait_all(stream, count, ports.map(at), flush) }
+        let flush = ports.peek().is_some_and(|(port, _)| port.mapped.flushes);
+        let context = stream.context();
+        // SAFETY: see `Word`; the stream is alive.
+        unsafe { wait_all(context.driver(), stream.raw(), count, ports.map(at), flush) }
+            .map_err(|code| context.error(code))
     }
 
     fn signal_all<'p>(
@@ -142,8 +146,10 @@ impl Imported for CounterPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        // SAFETY: see `Word`.
-        unsafe { write_all(stream, count, ports.map(at)) }
+        let context = stream.context();
+        // SAFETY: see `Word`; the stream is alive.
+        unsafe { write_all(context.driver(), stream.raw(), count, ports.map(at)) }
+            .map_err(|code| context.error(code))
     }
 }
 
@@ -172,45 +178,46 @@ impl Device {
     /// asked; [`Error::Import`] if somebody has written over the page's head; a driver error. The handle comes back with it, still open.
     pub fn import_counter(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
         let kind = HandleKind::CounterMemfd;
-        let word = self
+        let mapped = self
             .require_kind(kind, "a counter in shared memory")
             .and_then(|()| Counter::open(&handle, self.object()))
             .and_then(|counter| self.register(counter));
-        match word {
-            Ok(word) => Ok(self.attach_counter(word)),
+        match mapped {
+            Ok(mapped) => Ok(self.attach_counter(mapped)),
             Err(error) => Err(Rejected { handle, error }),
         }
     }
 
-    fn attach_counter(&self, word: Word) -> Attachment {
-        word.counter.expect_quiet_signals();
-        let word = Arc::new(word);
-        word.context.owes(Arc::downgrade(&word));
+    fn attach_counter(&self, mapped: MappedCounter) -> Attachment {
+        mapped.counter.expect_quiet_signals();
+        let mapped = Arc::new(mapped);
+        let lost: Weak<dyn OnLoss> = Arc::downgrade(&mapped) as _;
+        mapped.context.notify_of_loss(lost);
         let port = CounterPort {
-            counter: word.counter.clone(),
-            word,
+            counter: mapped.counter.clone(),
+            mapped,
             device: self.object().clone(),
         };
         Attachment::imported(self.id(), port).with_max_value_difference(LARGEST_DIFFERENCE)
     }
 
     /// Lets the device reach the counter's page.
-    fn register(&self, counter: Counter) -> Result<Word> {
+    fn register(&self, counter: Counter) -> Result<MappedCounter> {
         let context = self.context();
-        let _bound = context.bind_apart()?;
+        let _bound = context.bind_outside_capture()?;
         let page = counter.address();
         let register = |driver: &Driver| {
             // SAFETY: a page that is mapped for as long as the counter lives. The word below keeps
             // that until the page is not registered any more.
             unsafe { driver.mem_host_register(page, Counter::BYTES, REGISTERED) }
         };
-        context.make(register)?;
+        context.allocate(register)?;
         // From here on this takes it back.
-        let mut word = Word {
+        let mut mapped = MappedCounter {
             context: context.clone(),
             counter: Arc::new(counter),
             address: 0,
-            shown: Shown::default(),
+            visibility: Visibility::default(),
             flushes: self.info().capabilities.stream_memory_flush,
         };
         let mut address = 0;
@@ -220,8 +227,8 @@ impl Device {
             driver.mem_host_get_device_pointer(&raw mut address, page, 0)
         };
         found.map_err(|code| context.error(code))?;
-        word.address = address + Counter::REACHED as sys::CUdeviceptr;
-        Ok(word)
+        mapped.address = address + Counter::REACHED as sys::CUdeviceptr;
+        Ok(mapped)
     }
 }
 

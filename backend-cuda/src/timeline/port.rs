@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use syncline_core::backend::{ByEngine, Mutex, MutexGuard, Port};
-use syncline_core::{Error, Object, Result};
+use syncline_core::backend::{Attachment, ByEngine, Mutex, MutexGuard, Port};
+use syncline_core::{Error, Object, Result, Timeline};
 
 use crate::device::context::Context;
-use crate::timeline::event::{Events, Mark};
-use crate::timeline::ring::{Entry, NO_STREAM, Reached, Row};
+use crate::device::event::{Events, Mark};
+use crate::device::open::Device;
+use crate::timeline::ring::{Entry, NO_STREAM, Reached, Ring};
 
 /// Signals of which nobody asks are looked through when this many have come together. Mostly they never do: queues ask for
 /// their positions now and then, and what is found complete then leaves every ring at its next signal.
 const TRIM: usize = 256;
 
 /// So many entries of a ring at the most have no event of their own behind each other, as each is asked for alone.
-const RUN: u32 = 4;
+const MAX_RUN: u32 = 4;
 
 /// A ring is looked through for what is known to be complete at each of so many signals.
-const PATIENCE: u32 = 8;
+const LOOK_INTERVAL: u32 = 8;
 
 /// The signals of one timeline that are with the driver: values in rising order, each with what
 /// tells when it is reached. They complete in that order (T3).
@@ -27,30 +28,30 @@ pub struct EventPort {
     context: Arc<Context>,
     /// The highest value known to be reached. Only written under the ring's lock; grows.
     reached: AtomicU64,
-    ring: Mutex<Ring>,
+    state: Mutex<RingState>,
     /// Keeps the device's pool of events: marks are dropped under the ring's lock, where none may destroy the pool.
     _events: Events,
 }
 
-struct Ring {
-    entries: Row,
+struct RingState {
+    ring: Ring,
     /// It [takes](EventPort::begin) events, and keeps those of entries that have come for others.
-    takes: bool,
+    recycles: bool,
     /// How many at the back have no event of their own.
     run: u32,
     /// So many more signals until one looks for what is known to be complete.
-    patience: u32,
+    until_look: u32,
     /// The length at which it asks besides; twice what the last look left, and [`TRIM`] at least.
     trim_at: usize,
 }
 
-impl Default for Ring {
+impl Default for RingState {
     fn default() -> Self {
         Self {
-            entries: Row::default(),
-            takes: false,
+            ring: Ring::default(),
+            recycles: false,
             run: 0,
-            patience: PATIENCE,
+            until_look: LOOK_INTERVAL,
             trim_at: TRIM,
         }
     }
@@ -59,53 +60,53 @@ impl Default for Ring {
 /// What to wait for, so that one value is reached.
 pub(crate) type Marks = SmallVec<[Mark; 6]>;
 
-impl Ring {
+impl RingState {
     /// Where the first entry stands that lies at or above `value`: mostly the last one, or there is none.
     #[inline]
     fn at(&self, value: u64) -> usize {
-        let length = self.entries.len();
+        let length = self.ring.len();
         let below = |back: usize| {
             let at = length.checked_sub(back)?;
-            Some(self.entries.get(at)?.value < value)
+            Some(self.ring.get(at)?.value < value)
         };
         match (below(1), below(2)) {
             (None | Some(true), _) => length,
             (_, None | Some(true)) => length - 1,
-            _ => self.entries.through(value.saturating_sub(1)),
+            _ => self.ring.through(value.saturating_sub(1)),
         }
     }
 
     /// The last entry up to `at` that says all.
     fn at_or_before(&self, at: usize) -> Option<&Entry> {
-        let mut entries = (0..=at).rev().filter_map(|at| self.entries.get(at));
-        entries.find(|entry| entry.reached.says_all())
+        let mut entries = (0..=at).rev().filter_map(|at| self.ring.get(at));
+        entries.find(|entry| entry.reached.covers_all_before())
     }
 
     /// An entry that says all, of those above `low` and below `high`: the one after `step` others or the one in the
     /// middle, whichever comes first, or nearly that.
     fn between(&self, low: u64, high: u64, step: usize) -> Option<Entry> {
-        let from = self.entries.through(low);
-        let to = self.entries.through(high.saturating_sub(1));
+        let from = self.ring.through(low);
+        let to = self.ring.through(high.saturating_sub(1));
         if from >= to {
             return None;
         }
         let middle = from.midpoint(to).min(from.saturating_add(step));
         let before = self.at_or_before(middle).filter(|entry| entry.value > low);
-        let mut after = (middle..to).filter_map(|at| self.entries.get(at));
-        let found = before.or_else(|| after.find(|entry| entry.reached.says_all()));
+        let mut after = (middle..to).filter_map(|at| self.ring.get(at));
+        let found = before.or_else(|| after.find(|entry| entry.reached.covers_all_before()));
         found.cloned()
     }
 
     /// The entry behind `value`, if that can be reached before anything says all again.
     fn following(&self, value: u64) -> Option<Entry> {
-        let entry = self.entries.get(self.entries.through(value))?;
-        (!entry.reached.says_all()).then(|| entry.clone())
+        let entry = self.ring.get(self.ring.through(value))?;
+        (!entry.reached.covers_all_before()).then(|| entry.clone())
     }
 
     /// Takes out the first entries, for as long as they `have_come`.
     #[inline]
-    fn pass_while(&mut self, have_come: impl FnMut(&Entry) -> bool) {
-        self.entries.pass_while(self.takes, have_come);
+    fn retire_while(&mut self, is_reached: impl FnMut(&Entry) -> bool) {
+        self.ring.retire_while(self.recycles, is_reached);
     }
 }
 
@@ -114,14 +115,14 @@ impl EventPort {
         Self {
             context: context.clone(),
             reached: AtomicU64::new(initial),
-            ring: Mutex::default(),
+            state: Mutex::default(),
             _events: events.clone(),
         }
     }
 
     #[inline]
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock()
+    fn state(&self) -> MutexGuard<'_, RingState> {
+        self.state.lock()
     }
 
     /// What is known to be reached, without asking the driver.
@@ -133,9 +134,9 @@ impl EventPort {
     /// Adds a signal: `value` is reached with `mark`, in the stream of `domain`, after every value before.
     #[inline]
     pub(crate) fn push(&self, value: u64, mark: Mark, domain: u64) {
-        let mut ring = self.ring();
-        ring.run = 0;
-        self.add(ring, value, domain, Reached::With(mark));
+        let mut state = self.state();
+        state.run = 0;
+        self.add(state, value, domain, Reached::With(mark));
     }
 
     /// As [`EventPort::push`], before there is an event: gives one, to be recorded next in the stream of `domain`, or
@@ -145,30 +146,30 @@ impl EventPort {
     /// A driver error.
     #[inline]
     pub(crate) fn begin(&self, value: u64, domain: u64, events: &Events) -> Result<Mark> {
-        let mut ring = self.ring();
-        ring.takes = true;
-        let mut mark = match ring.entries.unused() {
+        let mut state = self.state();
+        state.recycles = true;
+        let mut mark = match state.ring.unused() {
             Some(mark) => mark,
             None => {
                 // The driver may be asked: not under the lock.
-                drop(ring);
+                drop(state);
                 let mark = events.take()?;
-                ring = self.ring();
+                state = self.state();
                 mark
             }
         };
-        ring.run = 0;
-        self.add(ring, value, domain, Reached::With(mark.twin()));
+        state.run = 0;
+        self.add(state, value, domain, Reached::With(mark.clone_cheaply()));
         Ok(mark)
     }
 
     /// The event that was given for `value`, the last one, was not recorded.
     #[cold]
     pub(crate) fn withdraw(&self, value: u64) {
-        let mut ring = self.ring();
-        if ring.entries.last().is_some_and(|last| last.value == value) {
-            let taken = ring.entries.pop();
-            drop(ring);
+        let mut state = self.state();
+        if state.ring.last().is_some_and(|last| last.value == value) {
+            let taken = state.ring.pop();
+            drop(state);
             drop(taken);
         }
     }
@@ -176,13 +177,13 @@ impl EventPort {
     /// Adds a signal for which nothing was recorded: `value` is reached after every value before, which the stream of
     /// `domain` signals too, and with `mark`. False if it is time for one with an event of its own.
     #[inline]
-    pub(crate) fn follow(&self, value: u64, mark: Option<Mark>, domain: u64) -> bool {
-        let mut ring = self.ring();
-        if ring.run >= RUN {
+    pub(crate) fn push_without_event(&self, value: u64, mark: Option<Mark>, domain: u64) -> bool {
+        let mut state = self.state();
+        if state.run >= MAX_RUN {
             return false;
         }
-        ring.run += 1;
-        self.add(ring, value, domain, Reached::After(mark));
+        state.run += 1;
+        self.add(state, value, domain, Reached::After(mark));
         true
     }
 
@@ -195,27 +196,27 @@ impl EventPort {
     }
 
     #[inline(always)]
-    fn add(&self, mut ring: MutexGuard<'_, Ring>, value: u64, domain: u64, reached: Reached) {
-        ring.entries.push(value, domain, reached);
-        ring.patience -= 1;
-        if ring.patience == 0 {
-            self.look_through(ring);
+    fn add(&self, mut state: MutexGuard<'_, RingState>, value: u64, domain: u64, reached: Reached) {
+        state.ring.push(value, domain, reached);
+        state.until_look -= 1;
+        if state.until_look == 0 {
+            self.retire_known(state);
         }
     }
 
     /// Takes out what other timelines' queries have found out, which costs nothing to know; and asks where that is not enough.
     #[inline(never)]
-    fn look_through(&self, mut ring: MutexGuard<'_, Ring>) {
-        ring.patience = PATIENCE;
-        ring.pass_while(|entry| {
-            let known = entry.reached.is_known();
+    fn retire_known(&self, mut state: MutexGuard<'_, RingState>) {
+        state.until_look = LOOK_INTERVAL;
+        state.retire_while(|entry| {
+            let known = entry.reached.is_known_reached();
             if known {
                 self.note_reached(entry.value);
             }
             known
         });
-        let crowded = ring.entries.len() >= ring.trim_at;
-        drop(ring);
+        let crowded = state.ring.len() >= state.trim_at;
+        drop(state);
         if crowded {
             self.trim();
         }
@@ -225,15 +226,15 @@ impl EventPort {
     fn trim(&self) {
         // Whoever asks for the value next gets the error too.
         let _ = self.poll();
-        let mut ring = self.ring();
-        ring.trim_at = TRIM.max(2 * ring.entries.len());
+        let mut state = self.state();
+        state.trim_at = TRIM.max(2 * state.ring.len());
     }
 
     /// Takes out what lies at or below `low`, which is reached.
     #[inline]
-    fn retire(&self, ring: &mut Ring, low: u64) {
+    fn retire(&self, state: &mut RingState, low: u64) {
         self.note_reached(low);
-        ring.pass_while(|entry| {
+        state.retire_while(|entry| {
             let reached = entry.value <= low;
             // Other rings that have it need not ask.
             if let Some(mark) = entry.reached.mark().filter(|_| reached) {
@@ -244,16 +245,16 @@ impl EventPort {
     }
 
     /// `value`, of the first entry some time ago, is reached; tells how far it goes from there.
-    fn go_on_from(&self, ring: MutexGuard<'_, Ring>, value: u64) -> Result<Option<u64>> {
-        let more = ring.entries.last().is_some_and(|last| last.value > value);
-        let (mut ring, low) = if more {
-            drop(ring);
+    fn advance_from(&self, state: MutexGuard<'_, RingState>, value: u64) -> Result<Option<u64>> {
+        let more = state.ring.last().is_some_and(|last| last.value > value);
+        let (mut state, low) = if more {
+            drop(state);
             let low = self.furthest(value)?;
-            (self.ring(), low)
+            (self.state(), low)
         } else {
-            (ring, value)
+            (state, value)
         };
-        self.retire(&mut ring, low);
+        self.retire(&mut state, low);
         Ok(Some(self.reached.load(Ordering::Relaxed)))
     }
 
@@ -261,18 +262,18 @@ impl EventPort {
     /// [allowed](Context::allow_during_capture) queries.
     fn furthest(&self, mut low: u64) -> Result<u64> {
         let (last, end) = {
-            let ring = self.ring();
-            let end = ring.entries.len();
-            let last = end.checked_sub(1).and_then(|at| ring.at_or_before(at));
-            let beyond = ring
-                .entries
+            let state = self.state();
+            let end = state.ring.len();
+            let last = end.checked_sub(1).and_then(|at| state.at_or_before(at));
+            let beyond = state
+                .ring
                 .last()
                 .map_or(0, |last| last.value.saturating_add(1));
             (last.cloned(), beyond)
         };
         let mut high = end;
         if let Some(last) = last.filter(|last| last.value > low) {
-            if last.reached.is_now()? {
+            if last.reached.is_reached_now()? {
                 low = last.value;
             } else {
                 high = last.value;
@@ -281,18 +282,18 @@ impl EventPort {
         // Mostly it is the next one or two, so the steps begin small.
         let mut step = 0;
         loop {
-            let next = self.ring().between(low, high, step);
+            let next = self.state().between(low, high, step);
             match next {
-                Some(entry) if entry.reached.is_now()? => low = entry.value,
+                Some(entry) if entry.reached.is_reached_now()? => low = entry.value,
                 Some(entry) => high = entry.value,
                 None => break,
             }
             step = 2 * step + 1;
         }
         loop {
-            let next = self.ring().following(low);
+            let next = self.state().following(low);
             match next {
-                Some(entry) if entry.reached.is_now()? => low = entry.value,
+                Some(entry) if entry.reached.is_reached_now()? => low = entry.value,
                 _ => return Ok(low),
             }
         }
@@ -301,22 +302,22 @@ impl EventPort {
     /// What a stream of `domain` must wait for so that `value` is reached, if that is one event, or nothing, as it is with the
     /// last signals. Otherwise [`EventPort::awaited`] tells.
     #[inline]
-    pub(crate) fn awaited_alone(&self, value: u64, domain: u64) -> Option<Option<Mark>> {
+    pub(crate) fn single_event_for(&self, value: u64, domain: u64) -> Option<Option<Mark>> {
         let reached = || self.reached.load(Ordering::Acquire) >= value;
         if reached() {
             return Some(None);
         }
-        let ring = self.ring();
+        let state = self.state();
         // Under the lock: who has found it reached meanwhile has taken its entry out, and the next one's event is another.
         if reached() {
             return Some(None);
         }
-        let entry = ring.entries.get(ring.at(value))?;
+        let entry = state.ring.get(state.at(value))?;
         if entry.domain == domain {
             return Some(None);
         }
         match &entry.reached {
-            Reached::With(mark) => Some((!mark.known_done()).then(|| mark.clone())),
+            Reached::With(mark) => Some((!mark.is_known_done()).then(|| mark.clone())),
             Reached::After(_) => None,
         }
     }
@@ -337,23 +338,23 @@ impl EventPort {
         if self.reached() >= value {
             return Ok(());
         }
-        let ring = self.ring();
+        let state = self.state();
         // Under the lock: who has found it reached meanwhile has taken its entry out, and the next one's event is another.
         if self.reached() >= value {
             return Ok(());
         }
-        let mut at = ring.at(value);
-        match ring.entries.get(at) {
+        let mut at = state.at(value);
+        match state.ring.get(at) {
             Some(entry) if domain != NO_STREAM && entry.domain == domain => {}
             Some(_) => {
-                while let Some(entry) = ring.entries.get(at) {
+                while let Some(entry) = state.ring.get(at) {
                     if let Some(mark) = entry.reached.mark()
-                        && !mark.known_done()
+                        && !mark.is_known_done()
                         && !marks.iter().any(|known| known.is(mark))
                     {
                         marks.push(mark.clone());
                     }
-                    if entry.reached.says_all() || at == 0 {
+                    if entry.reached.covers_all_before() || at == 0 {
                         break;
                     }
                     at -= 1;
@@ -362,6 +363,26 @@ impl EventPort {
             None => return Err(unseen()),
         }
         Ok(())
+    }
+}
+
+impl Device {
+    /// A ring of events, as the home of a timeline.
+    pub(crate) fn event_port(&self, initial: u64) -> Attachment {
+        let port = EventPort::new(self.context(), self.plain_events(), initial);
+        Attachment::new(self.id(), initial, port)
+            .watched_by(self.watched())
+            .with_max_value_difference(self.info().capabilities.max_value_difference)
+    }
+
+    /// A timeline whose home is a ring of events.
+    ///
+    /// # Errors
+    /// Same errors as [`Timeline::new`].
+    pub(crate) fn event_timeline(&self, label: &str) -> Result<Timeline> {
+        Timeline::new(label, 0, |initial| {
+            Ok([self.event_port(initial)].into_iter().collect())
+        })
     }
 }
 
@@ -379,22 +400,20 @@ impl Port for EventPort {
     fn poll(&self) -> Result<Option<u64>> {
         let _mode = self.context.allow_during_capture();
         // A clone, because the driver is asked without the lock: no other signal gets the event meanwhile.
-        let Some(first) = self.ring().entries.first().cloned() else {
+        let Some(first) = self.state().ring.first().cloned() else {
             return Ok(Some(self.reached()));
         };
-        if !first.reached.is_now()? {
+        if !first.reached.is_reached_now()? {
             return Ok(Some(self.reached()));
         }
-        self.go_on_from(self.ring(), first.value)
+        self.advance_from(self.state(), first.value)
     }
 
     fn sees_submitted(&self, value: u64) -> Result<()> {
         let stands = {
-            let ring = self.ring();
-            let at = ring.at(value);
-            ring.entries
-                .get(at)
-                .is_some_and(|entry| entry.value == value)
+            let state = self.state();
+            let at = state.at(value);
+            state.ring.get(at).is_some_and(|entry| entry.value == value)
         };
         if stands || self.reached() >= value {
             return Ok(());
@@ -410,7 +429,7 @@ impl Port for EventPort {
     /// The engine knows the value from the call itself; queues that wait for it later need nothing.
     fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         by.check(self, self.context.object())?;
-        let _ring = self.ring();
+        let _ring = self.state();
         self.note_reached(value);
         Ok(())
     }
@@ -418,7 +437,7 @@ impl Port for EventPort {
 
 impl std::fmt::Debug for EventPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let outstanding = self.ring().entries.len();
+        let outstanding = self.state().ring.len();
         write!(
             f,
             "EventPort({} reached, {outstanding} outstanding)",

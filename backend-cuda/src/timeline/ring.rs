@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use syncline_core::Result;
 
-use crate::timeline::event::Mark;
+use crate::device::event::Mark;
 
 /// One of them.
 #[derive(Clone)]
@@ -37,21 +37,21 @@ impl Reached {
     }
 
     #[inline]
-    pub(crate) const fn says_all(&self) -> bool {
+    pub(crate) const fn covers_all_before(&self) -> bool {
         matches!(self, Self::With(_))
     }
 
     /// For a value with none before it.
     #[inline]
-    pub(crate) fn is_known(&self) -> bool {
-        self.mark().is_none_or(Mark::known_done)
+    pub(crate) fn is_known_reached(&self) -> bool {
+        self.mark().is_none_or(Mark::is_known_done)
     }
 
     /// As [`Reached::is_known`], but asks the driver.
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn is_now(&self) -> Result<bool> {
+    pub(crate) fn is_reached_now(&self) -> Result<bool> {
         self.mark().map_or(Ok(true), Mark::is_done)
     }
 }
@@ -61,13 +61,13 @@ const SPARE: usize = 128;
 
 /// Signals in the order of their values. Events of signals that have come are kept for the next ones.
 #[derive(Default)]
-pub(crate) struct Row {
+pub(crate) struct Ring {
     outstanding: VecDeque<Entry>,
     /// Events of entries that have come, oldest first.
     spare: VecDeque<Mark>,
 }
 
-impl Row {
+impl Ring {
     /// The number of outstanding signals.
     pub(crate) fn len(&self) -> usize {
         self.outstanding.len()
@@ -108,8 +108,8 @@ impl Row {
     }
 
     /// Takes out the first signals for as long as they `have_come`. With `keeps`, their events are kept for other signals.
-    pub(crate) fn pass_while(&mut self, keeps: bool, mut have_come: impl FnMut(&Entry) -> bool) {
-        while self.outstanding.front().is_some_and(&mut have_come)
+    pub(crate) fn retire_while(&mut self, keeps: bool, mut is_reached: impl FnMut(&Entry) -> bool) {
+        while self.outstanding.front().is_some_and(&mut is_reached)
             && let Some(entry) = self.outstanding.pop_front()
         {
             if let Reached::With(mark) = entry.reached
@@ -126,7 +126,7 @@ impl Row {
 
     /// The oldest kept event, if nothing else holds a mark of it.
     pub(crate) fn unused(&mut self) -> Option<Mark> {
-        self.spare.front().filter(|mark| mark.is_alone())?;
+        self.spare.front().filter(|mark| mark.is_unshared())?;
         let mark = self.spare.pop_front()?;
         mark.renew();
         Some(mark)
@@ -136,37 +136,37 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::event::Events;
     use crate::driver::emulated;
-    use crate::timeline::event::Events;
 
-    fn passed(events: &Events, count: u64, keeps: bool) -> (Row, Vec<Mark>) {
-        let mut row = Row::default();
+    fn passed(events: &Events, count: u64, keeps: bool) -> (Ring, Vec<Mark>) {
+        let mut ring = Ring::default();
         let marks: Vec<_> = (0..count).map(|_| events.take().unwrap()).collect();
         for (mark, value) in marks.iter().zip(1..) {
-            row.push(value, 7, Reached::With(mark.clone()));
+            ring.push(value, 7, Reached::With(mark.clone()));
         }
-        row.pass_while(keeps, |_| true);
-        (row, marks)
+        ring.retire_while(keeps, |_| true);
+        (ring, marks)
     }
 
     #[test]
     fn events_that_have_come_are_used_again_and_no_more_are_kept() {
         let device = emulated::device();
         let events = device.plain_events();
-        let (mut row, marks) = passed(events, 300, true);
-        assert!(row.unused().is_none(), "they are in use");
+        let (mut ring, marks) = passed(events, 300, true);
+        assert!(ring.unused().is_none(), "they are in use");
         drop(marks);
-        let again: Vec<_> = std::iter::from_fn(|| row.unused()).collect();
+        let again: Vec<_> = std::iter::from_fn(|| ring.unused()).collect();
         assert_eq!(again.len(), SPARE);
         assert!(again.iter().all(|mark| !mark.is_recorded()));
-        let (mut row, marks) = passed(events, 300, false);
+        let (mut ring, marks) = passed(events, 300, false);
         drop(marks);
-        assert!(row.unused().is_none());
+        assert!(ring.unused().is_none());
         // One that was kept until then goes, too.
-        let (mut row, marks) = passed(events, 5, true);
-        row.push(6, 7, Reached::After(None));
-        row.pass_while(false, |_| true);
-        assert!(marks.iter().all(Mark::is_alone));
-        assert!(row.unused().is_none());
+        let (mut ring, marks) = passed(events, 5, true);
+        ring.push(6, 7, Reached::After(None));
+        ring.retire_while(false, |_| true);
+        assert!(marks.iter().all(Mark::is_unshared));
+        assert!(ring.unused().is_none());
     }
 }

@@ -6,18 +6,18 @@ use syncline_core::Result;
 use syncline_core::backend::{Mutex, MutexGuard};
 
 use crate::device::context::Context;
-use crate::timeline::event::Mark;
+use crate::device::event::Mark;
 
 /// The signals that this device has made of one imported timeline, or is making.
 #[derive(Default)]
-pub(crate) struct Shown(Mutex<Signals>);
+pub(crate) struct Visibility(Mutex<Signals>);
 
 /// Values in rising order.
 #[derive(Default)]
 struct Signals {
     entries: VecDeque<Signalled>,
     /// The highest of the values that have left the ring, their events being complete.
-    shown: u64,
+    visible: u64,
     /// The length at which the next signal looks for completed ones.
     trim_at: usize,
 }
@@ -44,11 +44,11 @@ impl Signals {
 /// Signals of which nobody asks are looked through when this many have come together, as in the rings of events.
 const TRIM: usize = 256;
 
-impl Shown {
+impl Visibility {
     /// For a timeline at `initial`.
     pub(crate) fn from(initial: u64) -> Self {
         Self(Mutex::new(Signals {
-            shown: initial,
+            visible: initial,
             ..Signals::default()
         }))
     }
@@ -59,7 +59,7 @@ impl Shown {
     /// As for [`Shown::visible`].
     pub(crate) fn reached(&self, context: &Context) -> Result<u64> {
         self.visible(u64::MAX, context)?;
-        Ok(self.signals().shown)
+        Ok(self.signals().visible)
     }
 
     /// True if a signal has been announced that is not known to be made.
@@ -68,13 +68,13 @@ impl Shown {
         signals
             .entries
             .iter()
-            .any(|entry| !entry.behind.known_done())
+            .any(|entry| !entry.behind.is_known_done())
     }
 
     /// True if a signal of `value` has been announced, or is reached.
     pub(crate) fn knows(&self, value: u64) -> bool {
         let signals = self.signals();
-        signals.shown >= value || signals.entries.iter().any(|entry| entry.value == value)
+        signals.visible >= value || signals.entries.iter().any(|entry| entry.value == value)
     }
 
     #[inline]
@@ -88,9 +88,9 @@ impl Shown {
         let mut signals = self.signals();
         // What queues have found out about their own positions costs nothing to know.
         while let Some(front) = signals.entries.front()
-            && front.behind.known_done()
+            && front.behind.is_known_done()
         {
-            signals.shown = signals.shown.max(front.value);
+            signals.visible = signals.visible.max(front.value);
             signals.entries.pop_front();
         }
         signals.entries.push_back(Signalled {
@@ -155,7 +155,7 @@ impl Shown {
             let mut signals = self.signals();
             match asked {
                 Some((_, entry)) if done => {
-                    signals.shown = signals.shown.max(entry.value);
+                    signals.visible = signals.visible.max(entry.value);
                     let through = |earlier: &Signalled| earlier.value <= entry.value;
                     let count = signals.entries.partition_point(through);
                     for passed in signals.entries.drain(..count) {
@@ -170,7 +170,7 @@ impl Shown {
                     first = false;
                 }
                 Some((last, _)) if last > 0 => within = last.div_ceil(2),
-                _ => return Ok(signals.shown),
+                _ => return Ok(signals.visible),
             }
         }
     }

@@ -11,24 +11,25 @@
 //! that. Meanwhile nothing else is launched, so one command at most stands with the driver.
 #![allow(unsafe_code, reason = "launches a kernel")]
 
+use std::any::Any;
 use std::io;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::Device as _;
-use syncline_core::clock::{HostClock, Sample, Sampler};
+use syncline_core::backend::Mutex;
+use syncline_core::clock::{Clock, HostClock, Sample, Sampler};
 use syncline_core::{Error, Object, Result, Uuid};
 
 use crate::device::context::Context;
-use crate::device::open::{Device, Place};
-use crate::lock;
+use crate::device::limits::CLOCK_LIMIT;
+use crate::device::open::{Device, DeviceRef};
+use crate::device::stream::Stream;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::{Function, Module};
-use crate::queue::stream::Stream;
 use crate::timing::stamp::Timekeeper;
 
 /// What reads the clock.
@@ -91,20 +92,20 @@ impl Made {
     ///
     /// # Errors
     /// A driver error.
-    fn new(place: Place, object: &Object) -> Result<Self> {
-        let kernels = Module::load(&place, KERNELS)?;
+    fn new(device_ref: DeviceRef, object: &Object) -> Result<Self> {
+        let kernels = Module::load(&device_ref, KERNELS)?;
         Ok(Self {
             rig: Arc::new(Rig {
                 object: object.clone(),
-                stream: Stream::urgent(&place.context, "clock")?,
+                stream: Stream::urgent(&device_ref.context, "clock")?,
                 show: kernels.function(c"show")?,
-                words: DeviceBuffer::pinned(&place, WORDS as u64 * 8)?,
+                words: DeviceBuffer::pinned(&device_ref, WORDS as u64 * 8)?,
                 stepped: AtomicU64::new(0),
                 busy: Mutex::new(false),
                 free: Condvar::new(),
-                context: place.context.clone(),
+                context: device_ref.context.clone(),
             }),
-            keeper: Arc::new(Timekeeper::new(place, &kernels)?),
+            keeper: Arc::new(Timekeeper::new(device_ref, &kernels)?),
         })
     }
 }
@@ -142,7 +143,7 @@ impl Setup {
         let left = until.saturating_duration_since(Instant::now());
         let (made, _) = self
             .news
-            .wait_timeout_while(lock(&self.made), left, |made| made.is_none())
+            .wait_timeout_while(self.made.lock(), left, |made| made.is_none())
             .unwrap_or_else(PoisonError::into_inner);
         made.clone()
     }
@@ -165,12 +166,12 @@ impl Drop for Timer {
         let made = self
             .0
             .news
-            .wait_while(lock(&self.0.made), |made| made.is_none())
+            .wait_while(self.0.made.lock(), |made| made.is_none())
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         alone(&self.0);
         if let Some(Ok(Made { rig, .. })) = made {
-            let busy = rig.free.wait_while(lock(&rig.busy), |busy| *busy);
+            let busy = rig.free.wait_while(rig.busy.lock(), |busy| *busy);
             drop(busy);
             alone(&rig);
         }
@@ -215,11 +216,11 @@ impl Timer {
             news: Condvar::new(),
         });
         // The thread keeps the context, not the device: that is dropped by who has it.
-        let place = device.place();
+        let device_ref = device.device_ref();
         let making = setup.clone();
         let make = move || {
-            let made = Made::new(place, &making.object);
-            *lock(&making.made) = Some(made);
+            let made = Made::new(device_ref, &making.object);
+            *making.made.lock() = Some(made);
             making.news.notify_all();
         };
         spawn(make).map_err(|error| setup.silent(started, &no_thread(&error)))?;
@@ -227,9 +228,65 @@ impl Timer {
     }
 
     /// What it is made of, which it keeps.
-    pub(crate) fn setup(&self) -> Weak<Setup> {
-        Arc::downgrade(&self.0)
+    fn setup(&self) -> Weak<dyn Any + Send + Sync> {
+        let setup: Weak<Setup> = Arc::downgrade(&self.0);
+        setup
     }
+}
+
+impl Device {
+    /// What writes times of the clock, once that was asked for, or why there is nothing. Does not block.
+    pub(crate) fn timekeeper(&self) -> Option<Result<Arc<Timekeeper>>> {
+        // The device has the clock, and that has it.
+        let setup = setup_of(&self.clock_slot().lock().as_ref()?.1)?;
+        Some(setup.keeper())
+    }
+
+    /// The clock, once its kernels are there or the time for that is over.
+    ///
+    /// # Errors
+    /// As [`Device::clock_and_setup`]; a driver error.
+    pub(crate) fn ready_clock(&self) -> Result<Clock> {
+        let (clock, setup) = self.clock_and_setup()?;
+        let Some(Err(error)) = setup_of(&setup).map(|setup| setup.wait()) else {
+            return Ok(clock);
+        };
+        // Whoever asks next may have more luck.
+        let mut made = self.clock_slot().lock();
+        let failed = made.take_if(|(made, _)| made.is_same(&clock));
+        drop(made);
+        drop(failed);
+        Err(error)
+    }
+
+    /// The clock that is there, or another one.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where there is none; [`Error::ClockSilent`] if the system has no thread.
+    fn clock_and_setup(&self) -> Result<(Clock, Weak<dyn Any + Send + Sync>)> {
+        let mut clock = self.clock_slot().lock();
+        if let Some(clock) = &*clock {
+            return Ok(clock.clone());
+        }
+        let can = &self.info().capabilities;
+        if !can.calibrated_clock {
+            let limit = can.limits.iter().find(|(what, _)| *what == CLOCK_LIMIT);
+            return Err(Error::Unsupported {
+                object: self.object().clone(),
+                asked: "read its clock".into(),
+                reason: limit.map_or_else(String::new, |(_, reason)| reason.clone()),
+            });
+        }
+        let object = Object::new("clock", &format!("cuda {}", self.info().name));
+        let timer = Timer::new(self, &object)?;
+        let setup = timer.setup();
+        Ok(clock.insert((Clock::new(object, timer), setup)).clone())
+    }
+}
+
+/// What the device remembers of its clock.
+fn setup_of(remembered: &Weak<dyn Any + Send + Sync>) -> Option<Arc<Setup>> {
+    remembered.upgrade()?.downcast().ok()
 }
 
 /// Starts a thread that nobody joins.
@@ -295,7 +352,7 @@ impl Attempt {
         let left = until.saturating_duration_since(Instant::now());
         let (mut busy, _) = rig
             .free
-            .wait_timeout_while(lock(&rig.busy), left, |busy| *busy)
+            .wait_timeout_while(rig.busy.lock(), left, |busy| *busy)
             .unwrap_or_else(PoisonError::into_inner);
         (!std::mem::replace(&mut *busy, true)).then(|| Self(rig.clone()))
     }
@@ -309,7 +366,7 @@ impl Drop for Attempt {
             thread::sleep(nap);
             nap = (nap * 2).clamp(Duration::from_micros(1), Duration::from_millis(5));
         }
-        *lock(&self.0.busy) = false;
+        *self.0.busy.lock() = false;
         self.0.free.notify_one();
     }
 }
@@ -388,7 +445,7 @@ impl Rig {
     }
 
     fn launch(&self) -> Result<()> {
-        let _bound = self.context.bind_apart()?;
+        let _bound = self.context.bind_outside_capture()?;
         let mut words = self.words.pointer();
         let mut params = [(&raw mut words).cast()];
         // SAFETY: the kernel takes one address of 64 bits, of as many pinned words as it uses, and

@@ -7,18 +7,17 @@
 use std::any::Any;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
-use syncline_core::backend::Timing;
+use syncline_core::backend::{Mutex, Timing};
 use syncline_core::{Error, Object, Result, backend};
 
-use crate::device::open::{Device, Place};
+use crate::device::event::{Events, Mark};
+use crate::device::open::{Device, DeviceRef};
+use crate::device::stream::Stream;
 use crate::driver::table::{LaunchAttribute, LaunchConfig};
-use crate::lock;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::{Function, Module};
-use crate::queue::stream::Stream;
-use crate::timeline::event::{Events, Mark};
 
 /// A time at a queue position.
 pub(crate) struct Stamp {
@@ -31,11 +30,11 @@ enum Kind {
     /// A timed event, once it is recorded. Stays from one use to the next where nobody else has it then.
     Event(OnceLock<Mark>),
     /// A word that a kernel writes.
-    Word(Word),
+    TimeWord(TimeWord),
 }
 
 /// A word of pinned memory: the time, or 0. Goes back to the others when it is dropped.
-struct Word {
+struct TimeWord {
     keeper: Arc<Timekeeper>,
     slab: DeviceBuffer,
     index: usize,
@@ -46,7 +45,7 @@ pub(crate) struct Timekeeper {
     kernel: Function,
     /// The same as one that is launched before what it waits for has ended, where GPU and driver have that.
     early: Option<Function>,
-    place: Place,
+    device_ref: DeviceRef,
     free: Mutex<Vec<(DeviceBuffer, usize)>>,
 }
 
@@ -61,27 +60,27 @@ impl Timekeeper {
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn new(place: Place, kernels: &Module) -> Result<Self> {
+    pub(crate) fn new(device_ref: DeviceRef, kernels: &Module) -> Result<Self> {
         // An older GPU, or driver, refuses it.
-        let early = Module::load(&place, BEHIND).and_then(|behind| behind.function(c"stamp"));
+        let early = Module::load(&device_ref, BEHIND).and_then(|behind| behind.function(c"stamp"));
         let keeper = Self {
             kernel: kernels.function(c"stamp")?,
             early: early.ok(),
-            place,
+            device_ref,
             free: Mutex::default(),
         };
         let first = keeper.new_slab()?;
-        lock(&keeper.free).push(first);
+        keeper.free.lock().push(first);
         Ok(keeper)
     }
 
-    fn word(self: Arc<Self>) -> Result<Word> {
-        let free = lock(&self.free).pop();
+    fn word(self: Arc<Self>) -> Result<TimeWord> {
+        let free = self.free.lock().pop();
         let (slab, index) = match free {
             Some(free) => free,
             None => self.new_slab()?,
         };
-        Ok(Word {
+        Ok(TimeWord {
             keeper: self,
             slab,
             index,
@@ -91,22 +90,25 @@ impl Timekeeper {
     /// One of its words; the others are free.
     fn new_slab(&self) -> Result<(DeviceBuffer, usize)> {
         // The driver is asked without the lock; threads that find nothing free at once make a slab each.
-        let slab = DeviceBuffer::pinned(&self.place, SLAB as u64 * 8)?;
+        let slab = DeviceBuffer::pinned(&self.device_ref, SLAB as u64 * 8)?;
         let others = (1..SLAB).rev().map(|index| (slab.clone(), index));
-        lock(&self.free).extend(others);
+        self.free.lock().extend(others);
         Ok((slab, 0))
     }
 }
 
-impl Word {
+impl TimeWord {
     fn get(&self) -> Option<&AtomicU64> {
         self.slab.as_long_words()?.get(self.index)
     }
 }
 
-impl Drop for Word {
+impl Drop for TimeWord {
     fn drop(&mut self) {
-        lock(&self.keeper.free).push((self.slab.clone(), self.index));
+        self.keeper
+            .free
+            .lock()
+            .push((self.slab.clone(), self.index));
     }
 }
 
@@ -126,7 +128,7 @@ impl Stamp {
                         reason: "the device was not asked for the clock yet".into(),
                     })
                 })?;
-                Kind::Word(keeper.word()?)
+                Kind::TimeWord(keeper.word()?)
             }
             _ => Kind::Event(OnceLock::new()),
         };
@@ -141,13 +143,13 @@ impl Stamp {
     pub(crate) fn renew(&self) -> bool {
         match &self.kind {
             Kind::Event(event) => event.get().is_none_or(|mark| {
-                let alone = mark.is_alone();
+                let alone = mark.is_unshared();
                 if alone {
                     mark.renew();
                 }
                 alone
             }),
-            Kind::Word(word) => {
+            Kind::TimeWord(word) => {
                 if let Some(word) = word.get() {
                     word.store(0, Ordering::Relaxed);
                 }
@@ -182,7 +184,7 @@ impl Stamp {
     /// # Errors
     /// A driver error.
     pub(crate) fn launch(&self, stream: &Stream, early: bool) -> Result<()> {
-        let Kind::Word(word) = &self.kind else {
+        let Kind::TimeWord(word) = &self.kind else {
             return Ok(());
         };
         // A record that goes at once makes it not current, and a kernel needs it.
@@ -240,21 +242,21 @@ impl Stamp {
     fn mark(&self) -> Result<&Mark> {
         let recorded = match &self.kind {
             Kind::Event(event) => event.get().filter(|mark| mark.is_recorded()),
-            Kind::Word(_) => None,
+            Kind::TimeWord(_) => None,
         };
         recorded.ok_or_else(|| self.not_ready())
     }
 
     /// What the kernel wrote.
-    fn shown(&self) -> Result<i64> {
-        let shown = match &self.kind {
-            Kind::Word(word) => word.get().map_or(0, |word| word.load(Ordering::Acquire)),
+    fn written_time(&self) -> Result<i64> {
+        let time = match &self.kind {
+            Kind::TimeWord(word) => word.get().map_or(0, |word| word.load(Ordering::Acquire)),
             Kind::Event(_) => 0,
         };
-        if shown == 0 {
+        if time == 0 {
             return Err(self.not_ready());
         }
-        Ok(shown.cast_signed())
+        Ok(time.cast_signed())
     }
 
     fn not_ready(&self) -> Error {
@@ -274,8 +276,8 @@ impl backend::Stamp for Stamp {
                 asked: "tell the time since a stamp of another backend".into(),
                 reason: "CUDA tells times between its own events only".into(),
             })?;
-        if let (Kind::Word(_), Kind::Word(_)) = (&start.kind, &self.kind) {
-            return Ok(self.shown()?.saturating_sub(start.shown()?));
+        if let (Kind::TimeWord(_), Kind::TimeWord(_)) = (&start.kind, &self.kind) {
+            return Ok(self.written_time()?.saturating_sub(start.written_time()?));
         }
         let milliseconds = self
             .mark()?
@@ -286,10 +288,10 @@ impl backend::Stamp for Stamp {
     }
 
     fn time(&self) -> Result<Option<i64>> {
-        self.shown().map(Some)
+        self.written_time().map(Some)
     }
 
     fn time_if_written(&self) -> Option<i64> {
-        self.shown().ok()
+        self.written_time().ok()
     }
 }

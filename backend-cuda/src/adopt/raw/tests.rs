@@ -60,8 +60,8 @@ fn meanwhile<T: Send + 'static>(
             is_through.store(true, Ordering::SeqCst);
             done
         });
-        let turn = queue.line().stream.turn();
-        wait_until(|| through.load(Ordering::SeqCst) || turn.is_waited_for());
+        let lock = queue.queue_stream().stream.stream_lock();
+        wait_until(|| through.load(Ordering::SeqCst) || lock.has_waiters());
         tell.send(thread).unwrap();
     });
     told
@@ -81,8 +81,8 @@ fn a_raw_stream_has_one_turn() {
     let (twin, there) = (adopted(&device, raw), adopted(&other_device, raw));
     for other in [&twin, &there] {
         assert!(std::ptr::eq(
-            made.line().stream.turn(),
-            other.line().stream.turn()
+            made.queue_stream().stream.stream_lock(),
+            other.queue_stream().stream.stream_lock()
         ));
     }
     let guard = there.stream();
@@ -117,7 +117,9 @@ fn an_error_names_the_queue_that_meets_it() {
     let labels = ["made", "adopted", "adopted again"];
     let done = device.timeline("done").unwrap();
     // What errors are called does not change what keeps its order by itself.
-    let domains = queues.each_ref().map(|queue| queue.line().stream.domain());
+    let domains = queues
+        .each_ref()
+        .map(|queue| queue.queue_stream().stream.domain());
     assert_eq!(domains, [domains[0]; 3]);
     begin_capture(raw);
     for (queue, label) in queues.iter().zip(labels) {
@@ -142,9 +144,9 @@ fn legacy_default_streams_of_two_contexts_are_two() {
     let legacy = without_provenance_mut(1);
     let (null, named) = (adopted(&device, null_mut()), adopted(&device, legacy));
     let another = adopted(&elsewhere, null_mut());
-    let turn = |queue: &Queue| std::ptr::from_ref(queue.line().stream.turn()).addr();
-    assert_eq!(turn(&null), turn(&named));
-    assert_ne!(turn(&null), turn(&another));
+    let lock = |queue: &Queue| std::ptr::from_ref(queue.queue_stream().stream.stream_lock()).addr();
+    assert_eq!(lock(&null), lock(&named));
+    assert_ne!(lock(&null), lock(&another));
     let done = device.timeline("done").unwrap();
     let guard = another.stream();
     signal_claimed_in(&device, &done, null_mut()).unwrap();
@@ -276,8 +278,8 @@ fn a_stream_that_another_thread_has_is_not_asked_for_its_capture() {
         let guard = first.stream();
         let asked = capture_questions(raw);
         let joined = scope.spawn(|| second.wait(&place));
-        let turn = first.line().stream.turn();
-        wait_until(|| capture_questions(raw) > asked || turn.is_waited_for());
+        let lock = first.queue_stream().stream.stream_lock();
+        wait_until(|| capture_questions(raw) > asked || lock.has_waiters());
         assert_eq!(capture_questions(raw), asked, "asked meanwhile");
         end_capture(raw);
         drop(guard);
@@ -296,7 +298,7 @@ fn a_handle_that_is_used_again_is_another_stream() {
     let first = Stream::new(device.context(), "first").unwrap();
     let (raw, domain) = (first.raw(), first.domain());
     // Never given back.
-    std::mem::forget(first.turn().enter());
+    std::mem::forget(first.stream_lock().lock());
     // Another thread gets the handle at once: before the first stream is through with its end.
     let (tell, told) = channel();
     let (again, handle) = (device.clone(), Raw(raw));
@@ -309,12 +311,15 @@ fn a_handle_that_is_used_again_is_another_stream() {
     });
     drop(first);
     let second: Queue = told.try_recv().unwrap();
-    let stream = &second.line().stream;
+    let stream = &second.queue_stream().stream;
     assert_eq!(stream.raw(), raw);
     assert_ne!(stream.domain(), domain);
     assert!(!second.submit(&[], |_| Ok(()), &[]).unwrap().is_held());
     let twin = adopted(&device, raw);
-    assert!(std::ptr::eq(stream.turn(), twin.line().stream.turn()));
+    assert!(std::ptr::eq(
+        stream.stream_lock(),
+        twin.queue_stream().stream.stream_lock()
+    ));
 }
 
 /// Q8. On whichever queue of the stream it is held.

@@ -1,9 +1,10 @@
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_core::backend::{Counter, Queue as _, RemainingPeers};
-use syncline_core::{DeviceId, QueueKind, Timeline, host};
+use syncline_core::backend::{ByEngine, Counter, Device as _, Port, Queue as _, RemainingPeers};
+use syncline_core::{DeviceId, Error, QueueKind, Timeline, host};
 
 use super::*;
 use crate::driver::emulated::{
@@ -137,7 +138,7 @@ fn a_semaphore_outlives_what_the_host_has_signalled() {
     };
     let (unused, signalled) = (alone(), alone());
     signalled.signal(1).unwrap();
-    assert!(!device.context().put_by().is_any());
+    assert!(!device.context().deferred_frees().is_any());
     drop(unused);
     assert_eq!(semaphores_gone(), 1);
     drop(signalled);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use syncline_core::backend::Queue as _;
+use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{QueueKind, Uuid, host};
 
 use super::*;

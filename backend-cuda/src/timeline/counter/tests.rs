@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_core::backend::Queue as _;
+use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{QueueKind, Timeline, host};
 
 use super::*;

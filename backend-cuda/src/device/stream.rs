@@ -8,10 +8,10 @@ use cudarc::driver::sys;
 use syncline_core::{Error, Object, Result};
 
 use crate::device::context::Context;
+use crate::device::event::Mark;
+use crate::device::raw_stream::RawStream;
+use crate::device::stream_lock::{StreamLock, StreamLockGuard};
 use crate::driver::table::{Code, Driver, Raw};
-use crate::queue::raw_stream::RawStream;
-use crate::queue::turn::{Held, Turn};
-use crate::timeline::event::Mark;
 
 const NON_BLOCKING: u32 = 1;
 /// `CU_STREAM_LEGACY`; null means the same to the functions that this crate calls.
@@ -80,7 +80,7 @@ impl Stream {
         label: &str,
         make: impl FnOnce(&Driver, *mut sys::CUstream) -> Result<(), Code>,
     ) -> Result<Self> {
-        let _bound = context.bind_apart()?;
+        let _bound = context.bind_outside_capture()?;
         let mut raw = null_mut();
         make(context.driver(), &raw mut raw).map_err(|code| context.error(code))?;
         let object = Object::new("stream", label);
@@ -177,8 +177,8 @@ impl Stream {
 
     /// The turn of the raw stream, which all who use that have in common.
     #[inline]
-    pub(crate) fn turn(&self) -> &Turn {
-        self.of.turn()
+    pub(crate) fn stream_lock(&self) -> &StreamLock {
+        self.of.stream_lock()
     }
 
     /// True for the legacy default stream, which cannot be captured, and which streams that synchronize with it
@@ -298,8 +298,8 @@ impl Stream {
         if self.is_untouched() {
             return Ok(Capture::None);
         }
-        match self.turn().try_enter_again() {
-            Some(turn) => self.capture_during(&turn),
+        match self.stream_lock().try_lock_reentrant() {
+            Some(locked) => self.capture_while_locked(&locked),
             None => Ok(Capture::None),
         }
     }
@@ -312,8 +312,11 @@ impl Stream {
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn capture_during(&self, turn: &Held<'_>) -> Result<Capture> {
-        debug_assert!(turn.is_of(self.turn()), "the turn of another stream");
+    pub(crate) fn capture_while_locked(&self, locked: &StreamLockGuard<'_>) -> Result<Capture> {
+        debug_assert!(
+            locked.is_for(self.stream_lock()),
+            "the turn of another stream"
+        );
         if self.is_untouched() {
             return Ok(Capture::None);
         }

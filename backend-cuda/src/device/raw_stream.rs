@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::Object;
+use syncline_core::backend::Mutex;
 
 use crate::device::context::{CaptureMode, Context};
+use crate::device::stream_lock::StreamLock;
 use crate::driver::table::{Driver, Raw};
-use crate::lock;
-use crate::queue::turn::Turn;
 
 /// A context and a stream's handle: the legacy default stream has the same handle in every context.
 type Key = (usize, usize);
@@ -34,7 +34,7 @@ pub(crate) struct RawStream {
     /// The application has the handle, or had it, and may capture the stream.
     lent: AtomicBool,
     /// Taken for each submission, and by the application for its own calls.
-    turn: Turn,
+    stream_lock: StreamLock,
 }
 
 impl RawStream {
@@ -50,16 +50,16 @@ impl RawStream {
             raw: Raw(raw),
             made_by: Some(context.driver().clone()),
             lent: AtomicBool::new(false),
-            turn: Turn::default(),
+            stream_lock: StreamLock::default(),
         });
         // An entry under this key is of a stream that is gone: drivers use handles again.
-        lock(&IN_USE).insert(made.key, Arc::downgrade(&made));
+        IN_USE.lock().insert(made.key, Arc::downgrade(&made));
         made
     }
 
     /// The entry of a stream, if it is in use already.
     pub(crate) fn known(context: &Context, raw: sys::CUstream) -> Option<Arc<Self>> {
-        lock(&IN_USE).get(&key(context, raw))?.upgrade()
+        IN_USE.lock().get(&key(context, raw))?.upgrade()
     }
 
     /// The entry of an application's stream, which is made unless the stream is in use already.
@@ -70,9 +70,9 @@ impl RawStream {
             raw: Raw(raw),
             made_by: None,
             lent: AtomicBool::new(true),
-            turn: Turn::default(),
+            stream_lock: StreamLock::default(),
         });
-        let mut in_use = lock(&IN_USE);
+        let mut in_use = IN_USE.lock();
         // Another thread may have entered it since the caller looked.
         let known = in_use.get(&new.key).and_then(Weak::upgrade);
         if known.is_none() {
@@ -110,15 +110,15 @@ impl RawStream {
     }
 
     #[inline]
-    pub(crate) const fn turn(&self) -> &Turn {
-        &self.turn
+    pub(crate) const fn stream_lock(&self) -> &StreamLock {
+        &self.stream_lock
     }
 }
 
 impl Drop for RawStream {
     fn drop(&mut self) {
         // Before the handle goes, which the driver may give to another thread at once.
-        let mut in_use = lock(&IN_USE);
+        let mut in_use = IN_USE.lock();
         let own = in_use
             .get(&self.key)
             .is_some_and(|entry| std::ptr::eq(entry.as_ptr(), self));

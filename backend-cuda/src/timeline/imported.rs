@@ -7,12 +7,12 @@ use syncline_core::Result;
 use syncline_core::backend::{NativePoint, Port};
 
 use crate::device::context::Context;
-use crate::queue::stream::Stream;
-use crate::share::external::ExternalPort;
+use crate::device::event::Mark;
+use crate::device::stream::Stream;
 use crate::timeline::counter::CounterPort;
-use crate::timeline::event::Mark;
+use crate::timeline::external::ExternalPort;
 use crate::timeline::port::EventPort;
-use crate::timeline::visibility::Shown;
+use crate::timeline::visibility::Visibility;
 
 /// A port of a timeline whose home is elsewhere: how its values are waited for and signalled in a stream.
 pub(crate) trait Imported: Port {
@@ -23,7 +23,7 @@ pub(crate) trait Imported: Port {
 
     fn context(&self) -> &Context;
 
-    fn shown(&self) -> &Shown;
+    fn visibility(&self) -> &Visibility;
 
     /// A signal is about to be given to the driver.
     ///
@@ -61,24 +61,24 @@ pub(crate) trait Imported: Port {
 
 /// Waits or signals of one mechanism.
 #[derive(Clone)]
-pub(crate) struct Of<I> {
+pub(crate) struct Group<I> {
     ports: I,
     count: usize,
 }
 
 /// Those of a submission, by their mechanisms.
-pub(crate) struct All<'p> {
-    pub(crate) semaphores: Of<Each<'p, ExternalPort>>,
-    pub(crate) counters: Of<Each<'p, CounterPort>>,
+pub(crate) struct Groups<'p> {
+    pub(crate) semaphores: Group<PortsOf<'p, ExternalPort>>,
+    pub(crate) counters: Group<PortsOf<'p, CounterPort>>,
 }
 
 /// Those of the points that have a port of one type.
-pub(crate) struct Each<'p, P> {
+pub(crate) struct PortsOf<'p, P> {
     points: std::slice::Iter<'p, NativePoint<'p>>,
     of: PhantomData<P>,
 }
 
-impl<P> Clone for Each<'_, P> {
+impl<P> Clone for PortsOf<'_, P> {
     #[inline]
     fn clone(&self) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl<P> Clone for Each<'_, P> {
     }
 }
 
-impl<'p, P: Port> Iterator for Each<'p, P> {
+impl<'p, P: Port> Iterator for PortsOf<'p, P> {
     type Item = (&'p P, u64);
 
     #[inline]
@@ -105,7 +105,7 @@ fn is_here<P: Imported>(point: &NativePoint<'_>, context: &Context) -> bool {
     port.is_some_and(|port| std::ptr::eq(port.context(), context))
 }
 
-impl<'p> All<'p> {
+impl<'p> Groups<'p> {
     /// Those of `points` that are imported, by `context`.
     ///
     /// # Errors
@@ -130,16 +130,16 @@ impl<'p> All<'p> {
             }
         }
         Ok(Self {
-            semaphores: Of::among(points, semaphores),
-            counters: Of::among(points, counters),
+            semaphores: Group::among(points, semaphores),
+            counters: Group::among(points, counters),
         })
     }
 }
 
-impl<'p, P> Of<Each<'p, P>> {
+impl<'p, P> Group<PortsOf<'p, P>> {
     #[inline]
     fn among(points: &'p [NativePoint<'p>], count: usize) -> Self {
-        let ports = Each {
+        let ports = PortsOf {
             points: points.iter(),
             of: PhantomData,
         };
@@ -147,7 +147,7 @@ impl<'p, P> Of<Each<'p, P>> {
     }
 }
 
-impl<'p, P: Imported> Of<std::iter::Once<(&'p P, u64)>> {
+impl<'p, P: Imported> Group<std::iter::Once<(&'p P, u64)>> {
     /// A single one.
     pub(crate) fn one(port: &'p P, value: u64) -> Self {
         Self {
@@ -157,7 +157,7 @@ impl<'p, P: Imported> Of<std::iter::Once<(&'p P, u64)>> {
     }
 }
 
-impl<I> Of<I> {
+impl<I> Group<I> {
     /// How many there are.
     #[inline]
     pub(crate) const fn count(&self) -> usize {
@@ -165,7 +165,7 @@ impl<I> Of<I> {
     }
 }
 
-impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Of<I> {
+impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
     #[inline]
     fn each(&self) -> I {
         self.ports.clone()
@@ -193,7 +193,7 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Of<I> {
     ///
     /// # Errors
     /// As for [`All::make`].
-    pub(crate) fn make(&self, stream: &Stream, mark: &Mark) -> Result<()> {
+    pub(crate) fn signal_and_record(&self, stream: &Stream, mark: &Mark) -> Result<()> {
         let crowded = self.announce(stream, mark)?;
         let made = self.signal(stream).and_then(|()| stream.record(mark));
         self.settle(made.is_ok(), crowded);
@@ -210,7 +210,9 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Of<I> {
                 self.each().take(count).for_each(withdraw);
                 return Err(error);
             }
-            crowded |= port.shown().announce(value, mark.clone(), stream.domain());
+            crowded |= port
+                .visibility()
+                .announce(value, mark.clone(), stream.domain());
         }
         Ok(crowded)
     }
@@ -233,7 +235,7 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Of<I> {
         for (port, value) in self.each() {
             port.note_pending(value);
             if crowded {
-                port.shown().trim(port.context());
+                port.visibility().trim(port.context());
             }
         }
     }
@@ -241,10 +243,10 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Of<I> {
 
 #[cold]
 fn withdraw<P: Imported>((port, value): (&P, u64)) {
-    port.shown().withdraw(value);
+    port.visibility().withdraw(value);
 }
 
-impl All<'_> {
+impl Groups<'_> {
     /// How many there are.
     pub(crate) const fn count(&self) -> usize {
         self.semaphores.count() + self.counters.count()
@@ -265,13 +267,13 @@ impl All<'_> {
     /// # Errors
     /// A timeline that must not be signalled any more, or a driver error; no signal has been made then, unless it is the stream
     /// itself that has failed between them, or between them and the mark.
-    pub(crate) fn make(&self, stream: &Stream, mark: &Mark) -> Result<()> {
+    pub(crate) fn signal_and_record(&self, stream: &Stream, mark: &Mark) -> Result<()> {
         let Self {
             semaphores,
             counters,
         } = self;
         if counters.count == 0 {
-            return semaphores.make(stream, mark);
+            return semaphores.signal_and_record(stream, mark);
         }
         // These can refuse.
         let crowded = counters.announce(stream, mark)?;

@@ -3,19 +3,19 @@
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
+use syncline_core::backend::Mutex;
 use syncline_core::{Rejected, Result};
 
 use crate::device::context::Context;
+use crate::device::deferred_free::Resource;
+use crate::device::event::Mark;
 use crate::device::open::Device;
+use crate::device::stream::Stream;
 use crate::driver::table::Raw;
-use crate::lock;
-use crate::memory::deferred_free::Resource;
-use crate::queue::stream::Stream;
-use crate::timeline::event::Mark;
 
 /// An imported semaphore. Submissions that use it keep it until they have finished.
 pub(crate) struct Semaphore {
@@ -53,8 +53,8 @@ impl Semaphore {
         mark: &Mark,
         announce: impl FnOnce(&Stream),
     ) -> Result<()> {
-        let _bound = self.context.bind_apart()?;
-        let mut stream = lock(&self.host_signals);
+        let _bound = self.context.bind_outside_capture()?;
+        let mut stream = self.host_signals.lock();
         let stream = match &mut *stream {
             Some(stream) => stream,
             none => none.insert(Stream::new(&self.context, "signals of the host")?),
@@ -67,16 +67,16 @@ impl Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind_apart() else {
+        let Ok(_bound) = self.context.bind_outside_capture() else {
             return;
         };
         // CUDA destroys no semaphore while a signal of it is outstanding, and this does not wait
         // for one.
-        let signals = lock(&self.host_signals).take();
+        let signals = self.host_signals.lock().take();
         let outstanding = signals.filter(|stream| matches!(stream.is_idle(), Ok(false)));
         if let Some(stream) = outstanding {
             let signalled = Resource::Signalled(Raw(self.raw.0), stream.into_raw_stream());
-            self.context.put_by().add(signalled, 0);
+            self.context.deferred_frees().add(signalled, 0);
             return;
         }
         // SAFETY: imported once, destroyed once. No signal or wait is outstanding: submissions keep
@@ -209,7 +209,7 @@ impl Device {
             reserved: [0; 16],
         };
         let mut raw = null_mut();
-        let imported = context.bind_apart().and_then(|_bound| {
+        let imported = context.bind_outside_capture().and_then(|_bound| {
             // SAFETY: the handle's type says that the descriptor is such a semaphore's, and the
             // callers have checked that it is of this GPU; it is open. The driver takes it if it
             // succeeds, and writes one handle then.

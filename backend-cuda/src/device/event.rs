@@ -3,16 +3,16 @@
 
 use std::mem::forget;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 use syncline_core::Result;
+use syncline_core::backend::Mutex;
 
 use crate::device::context::Context;
+use crate::device::stream::Stream;
 use crate::driver::table::{Code, Driver, EventHandle, Raw};
-use crate::lock;
-use crate::queue::stream::Stream;
 
 /// Plain events cost a seventh of timed ones to record.
 const DISABLE_TIMING: u32 = 2;
@@ -53,7 +53,7 @@ impl Events {
     /// that the driver was given waits for it.
     pub(crate) unsafe fn opened(context: &Arc<Context>, handle: EventHandle) -> Result<Mark> {
         let none = Code::not_supported("cuIpcOpenEventHandle");
-        Self::new(context, DISABLE_TIMING | INTERPROCESS).made(|driver, raw, _| {
+        Self::new(context, DISABLE_TIMING | INTERPROCESS).create(|driver, raw, _| {
             // SAFETY: writes one handle, which the pool destroys. That the exporter keeps the event
             // is the caller's promise.
             unsafe { driver.ipc_open_event_handle(raw, handle) }.unwrap_or(Err(none))
@@ -74,7 +74,7 @@ impl Events {
     /// A driver error.
     #[inline]
     pub(crate) fn take(&self) -> Result<Mark> {
-        let free = lock(&self.0.events).free.pop();
+        let free = self.0.events.lock().free.pop();
         match free {
             Some(event) => Ok(self.hand_out(event)),
             None => self.fresh(),
@@ -110,15 +110,15 @@ impl Events {
     #[cold]
     pub(crate) fn fresh(&self) -> Result<Mark> {
         // SAFETY: writes one handle, of an event of the current context, which the pool destroys.
-        self.made(|driver, raw, flags| unsafe { driver.event_create(raw, flags) })
+        self.create(|driver, raw, flags| unsafe { driver.event_create(raw, flags) })
     }
 
-    fn made(
+    fn create(
         &self,
         make: impl FnOnce(&Driver, *mut sys::CUevent, u32) -> Result<(), Code>,
     ) -> Result<Mark> {
         let context = &self.0.context;
-        let _bound = context.bind_apart()?;
+        let _bound = context.bind_outside_capture()?;
         let mut raw = null_mut();
         make(context.driver(), &raw mut raw, self.0.flags).map_err(|code| context.error(code))?;
         let event = NonNull::from(Box::leak(Box::new(Event {
@@ -128,7 +128,7 @@ impl Events {
             state: AtomicU8::new(TAKEN),
             plain: self.0.flags == DISABLE_TIMING,
         })));
-        lock(&self.0.events).all.push(event);
+        self.0.events.lock().all.push(event);
         Ok(self.hand_out(event))
     }
 }
@@ -154,7 +154,7 @@ unsafe impl Send for List {}
 impl Drop for Pool {
     fn drop(&mut self) {
         let _mode = self.context.allow_during_capture();
-        let all = std::mem::take(&mut *lock(&self.events)).all;
+        let all = std::mem::take(&mut *self.events.lock()).all;
         for event in all {
             // SAFETY: leaked from a box where it was made, and in the list once. No reference is
             // left: a mark would keep the pool.
@@ -199,7 +199,7 @@ impl Event {
 
     /// What the driver says of its last record.
     #[inline]
-    fn ask(&self) -> Result<bool, Code> {
+    fn query(&self) -> Result<bool, Code> {
         // SAFETY: the pool destroys the driver's event together with this.
         match unsafe { self.context().driver().event_query(self.raw.0) } {
             Ok(()) => Ok(true),
@@ -282,14 +282,14 @@ impl Mark {
 
     /// True if it was found complete before. Asks no driver.
     #[inline]
-    pub(crate) fn known_done(&self) -> bool {
+    pub(crate) fn is_known_done(&self) -> bool {
         self.event().state.load(Ordering::Acquire) == DONE
     }
 
     /// True if nobody has a clone. What others did with the event before they let go of theirs comes before what is
     /// done with it now.
     #[inline]
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(crate) fn is_unshared(&self) -> bool {
         let alone = self.event().users.load(Ordering::Relaxed) == 1;
         if alone {
             fence(Ordering::Acquire);
@@ -299,7 +299,7 @@ impl Mark {
 
     /// A clone, which costs less while there is none yet: no other thread counts then.
     #[inline]
-    pub(crate) fn twin(&mut self) -> Self {
+    pub(crate) fn clone_cheaply(&mut self) -> Self {
         if self.event().users.load(Ordering::Relaxed) != 1 {
             return self.clone();
         }
@@ -331,7 +331,7 @@ impl Mark {
     /// As there.
     pub(crate) fn is_done_now(&self) -> Result<bool> {
         let event = self.event();
-        event.ask().map_err(|code| event.context().error(code))
+        event.query().map_err(|code| event.context().error(code))
     }
 
     /// Milliseconds from `start` to this mark, both timed; `None` if one is not complete.
@@ -340,7 +340,7 @@ impl Mark {
     /// A driver error, a lost device among them.
     pub(crate) fn milliseconds_since(&self, start: &Self) -> Result<Option<f32>> {
         let context = self.event().context();
-        let _bound = context.bind_apart()?;
+        let _bound = context.bind_outside_capture()?;
         let mut milliseconds = 0.0;
         // SAFETY: both marks keep their events; writes one number.
         let asked: Result<(), Code> = unsafe {
@@ -360,19 +360,35 @@ impl Drop for Mark {
     #[inline]
     fn drop(&mut self) {
         if self.event().users.fetch_sub(1, Ordering::Release) == 1 {
-            self.give_back();
+            self.return_to_pool();
         }
     }
 }
 
 impl Mark {
     /// The last clone lets its event go.
-    fn give_back(&self) {
+    fn return_to_pool(&self) {
         // What others did with the event comes before what is done with it from here on.
         fence(Ordering::Acquire);
         // SAFETY: takes back the reference that `hand_out` forgot for this event, once: only the
         // last of its marks comes here. The event is not used after `pool` is dropped.
         let pool = unsafe { Arc::from_raw(self.event().pool) };
-        lock(&pool.events).free.push(self.0);
+        pool.events.lock().free.push(self.0);
+    }
+}
+
+/// Events that graphs have let go of. The driver says so in a callback, where nothing may be destroyed.
+#[derive(Default)]
+pub(crate) struct ReleasedEvents(Mutex<Vec<Mark>>);
+
+impl ReleasedEvents {
+    pub(crate) fn push(&self, event: Mark) {
+        self.0.lock().push(event);
+    }
+
+    /// Gives the events back to their pool.
+    pub(crate) fn recycle(&self) {
+        let events = std::mem::take(&mut *self.0.lock());
+        drop(events);
     }
 }

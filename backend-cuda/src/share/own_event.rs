@@ -1,23 +1,22 @@
 //! What a fence holds that has an event of its own, which is recorded again and again: for graphs, or across processes.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
-use syncline_core::backend::{Device as _, NativeMark, Queue as _};
-use syncline_core::{Fence, KeptPoint, Object, QueueKind, Result};
+use syncline_core::backend::{Mutex, MutexGuard, NativeMark};
+use syncline_core::{Fence, KeptPoint, Object, Result};
 
+use crate::device::event::Mark;
 use crate::device::open::Device;
-use crate::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::timeline::event::Mark;
 
 /// An event that stands for its latest record. Whoever waits takes its position at that time, which no later record moves.
 pub(crate) struct OwnEvent {
     device: Device,
     event: Mark,
-    known: KnownTo,
+    shared_with: SharedWith,
     /// The last record by a queue, which may be held: the event knows nothing of it until then.
     last: Mutex<KeptPoint>,
     /// Something records it: a queue has, or a graph does, or another process.
@@ -29,7 +28,7 @@ pub(crate) struct OwnEvent {
 
 /// Who has to do with such an event, besides the queues of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KnownTo {
+pub(crate) enum SharedWith {
     /// Graphs, which record it at each launch, or wait for it.
     Graphs,
     /// Other processes, which wait for it.
@@ -40,13 +39,13 @@ pub(crate) enum KnownTo {
 
 impl OwnEvent {
     /// Of an event that nobody has recorded yet, but perhaps for its exporter.
-    pub(crate) fn new(device: &Device, event: Mark, known: KnownTo) -> Self {
+    pub(crate) fn new(device: &Device, event: Mark, shared_with: SharedWith) -> Self {
         Self {
             device: device.clone(),
             event,
-            known,
+            shared_with,
             last: Mutex::default(),
-            recorded: AtomicBool::new(known == KnownTo::Exporter),
+            recorded: AtomicBool::new(shared_with == SharedWith::Exporter),
             queues: Mutex::default(),
         }
     }
@@ -59,7 +58,7 @@ impl OwnEvent {
     }
 
     /// One for graphs, of the position that `fence` holds now.
-    pub(crate) fn made_of(fence: &Fence, device: &Device) -> Result<Arc<Self>> {
+    pub(crate) fn for_graphs(fence: &Fence, device: &Device) -> Result<Arc<Self>> {
         let recorded = fence.is_recorded();
         // A place in a capture is none; a fresh event is complete, as is a fence never recorded.
         let position = match fence.native_mark() {
@@ -67,11 +66,11 @@ impl OwnEvent {
             None => fence.point()?,
         };
         let event = device.plain_events().fresh()?;
-        let own = Arc::new(Self::new(device, event, KnownTo::Graphs));
+        let own = Arc::new(Self::new(device, event, SharedWith::Graphs));
         own.recorded.store(recorded, Ordering::Release);
         if !position.point().is_reached()? {
             let event = own.event.clone();
-            let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.record(&event);
+            let work = move |r: &mut Recorder<'_>| r.bound_stream()?.0.record(&event);
             *own.last() = own.take_position(&position, work)?;
         }
         Ok(own)
@@ -86,8 +85,8 @@ impl OwnEvent {
         &self.device
     }
 
-    pub(crate) const fn known(&self) -> KnownTo {
-        self.known
+    pub(crate) const fn shared_with(&self) -> SharedWith {
+        self.shared_with
     }
 
     /// Somebody records the event, or will.
@@ -101,7 +100,7 @@ impl OwnEvent {
     }
 
     fn last(&self) -> MutexGuard<'_, KeptPoint> {
-        lock(&self.last)
+        self.last.lock()
     }
 
     /// The end of a submission that comes behind `after` and nothing else.
@@ -111,19 +110,19 @@ impl OwnEvent {
         work: impl FnOnce(&mut Recorder<'_>) -> Result<()> + Send + 'static,
     ) -> Result<KeptPoint> {
         // Out of the list while it is in use: nobody else's position gets behind this one.
-        let mut queues = std::mem::take(&mut *lock(&self.queues));
+        let mut queues = std::mem::take(&mut *self.queues.lock());
         let idle = queues
             .iter()
-            .position(|queue| queue.position().is_reached().unwrap_or(false));
+            .position(|queue| queue.engine().position().is_reached().unwrap_or(false));
         let queue = idle.map(|index| queues.swap_remove(index));
-        lock(&self.queues).append(&mut queues);
+        self.queues.lock().append(&mut queues);
         let queue = match queue {
             Some(queue) => queue,
-            None => self.device.queue(QueueKind::Transfer, "positions")?,
+            None => Queue::on_own_stream(&self.device, "positions")?,
         };
-        let taken = queue.submit(&[after.point()], work, &[]);
+        let taken = queue.engine().submit(&[after.point()], work, &[]);
         let taken = taken.map(|sent| sent.end().keep());
-        lock(&self.queues).push(queue);
+        self.queues.lock().push(queue);
         taken
     }
 
@@ -131,8 +130,8 @@ impl OwnEvent {
     pub(crate) fn record(self: Arc<Self>, queue: &Queue, fence: &Fence) -> Result<()> {
         queue.engine().record_natively(fence, || {
             let event = self.event.clone();
-            let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.record(&event);
-            let end = queue.submit(&[], work, &[])?.end().keep();
+            let work = move |r: &mut Recorder<'_>| r.bound_stream()?.0.record(&event);
+            let end = queue.submit_uncaptured(&[], work, &[])?.end().keep();
             *self.last() = end;
             self.note_recorded();
             Ok(self.clone())
@@ -148,13 +147,13 @@ impl NativeMark for OwnEvent {
             return Ok(KeptPoint::default());
         }
         let last = self.last().clone();
-        if self.known == KnownTo::Importers && !last.point().is_pending()? {
+        if self.shared_with == SharedWith::Importers && !last.point().is_pending()? {
             // No graph comes between: it is the latest record there is, and the event has yet to hear of it.
             return Ok(last);
         }
         let event = self.event.clone();
         // The wait captures the event as it is: a later record does not move it.
-        let work = move |r: &mut Recorder<'_>| r.line_stream()?.0.wait(&event);
+        let work = move |r: &mut Recorder<'_>| r.bound_stream()?.0.wait(&event);
         self.take_position(&last, work)
     }
 

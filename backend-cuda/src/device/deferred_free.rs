@@ -9,15 +9,14 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, PoisonError};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Counter, is_letting_go};
+use syncline_core::backend::{Counter, Mutex, is_letting_go};
 
 use crate::device::context::Context;
+use crate::device::raw_stream::RawStream;
 use crate::driver::table::{Code, Driver, Raw};
-use crate::lock;
-use crate::queue::raw_stream::RawStream;
 
 /// A resource whose end may wait for all work of its context. It owns what it names.
 #[derive(Debug)]
@@ -35,17 +34,17 @@ pub(crate) enum Resource {
 
 impl Resource {
     /// Frees it, which is so large, now or when somebody asks for that.
-    pub(crate) fn end(self, bytes: u64, context: &Context) {
+    pub(crate) fn free_or_defer(self, bytes: u64, context: &Context) {
         if is_letting_go() {
-            context.put_by().add(self, bytes);
+            context.deferred_frees().add(self, bytes);
             return;
         }
-        let Ok(_bound) = context.bind_apart() else {
+        let Ok(_bound) = context.bind_outside_capture() else {
             return;
         };
         let driver = context.driver();
         self.free(driver);
-        context.put_by().free_all(driver);
+        context.deferred_frees().free_all(driver);
     }
 
     /// Frees it. Its context is current.
@@ -76,30 +75,30 @@ impl Resource {
 
 /// Those of one context.
 #[derive(Debug, Default)]
-pub(crate) struct PutBy {
-    due: Mutex<Due>,
+pub(crate) struct DeferredFrees {
+    list: Mutex<List>,
     /// Whether there are any, to be read without the lock.
     any: AtomicBool,
     /// Taken by who frees: another one then has to wait for what he frees.
-    freeing: Mutex<()>,
+    freeing: std::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Due {
+struct List {
     resources: Vec<Resource>,
     bytes: u64,
 }
 
-impl PutBy {
+impl DeferredFrees {
     /// So many, and so many bytes, stay without anybody being made to wait for their end.
-    const MOST: usize = 64;
-    const MOST_BYTES: u64 = 64 << 20;
+    const MAX_RESOURCES: usize = 64;
+    const MAX_BYTES: u64 = 64 << 20;
 
     /// Keeps a resource until it may be waited for.
     pub(crate) fn add(&self, resource: Resource, bytes: u64) {
-        let mut due = lock(&self.due);
-        due.resources.push(resource);
-        due.bytes = due.bytes.saturating_add(bytes);
+        let mut list = self.list.lock();
+        list.resources.push(resource);
+        list.bytes = list.bytes.saturating_add(bytes);
         self.any.store(true, Ordering::Relaxed);
     }
 
@@ -113,7 +112,7 @@ impl PutBy {
         if let Ok(_freeing) = self.freeing.try_lock() {
             return self.free(driver);
         }
-        let _freeing = lock(&self.freeing);
+        let _freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
         self.free(driver);
         true
     }
@@ -123,9 +122,9 @@ impl PutBy {
             return false;
         }
         let all = {
-            let mut due = lock(&self.due);
+            let mut list = self.list.lock();
             self.any.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *due)
+            std::mem::take(&mut *list)
         };
         for resource in all.resources {
             resource.free(driver);
@@ -134,12 +133,12 @@ impl PutBy {
     }
 
     /// For who is about to make more. The context is current; may wait for all of its work, if many are there.
-    pub(crate) fn make_room(&self, driver: &Driver) {
-        let is_much = self.is_any() && {
-            let due = lock(&self.due);
-            due.resources.len() > Self::MOST || due.bytes > Self::MOST_BYTES
+    pub(crate) fn free_if_many(&self, driver: &Driver) {
+        let is_many = self.is_any() && {
+            let list = self.list.lock();
+            list.resources.len() > Self::MAX_RESOURCES || list.bytes > Self::MAX_BYTES
         };
-        if is_much {
+        if is_many {
             self.free_all(driver);
         }
     }
@@ -179,7 +178,7 @@ mod tests {
         left_with(&queue, first);
         // One that goes at once lets go of it, and so does one that is held.
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
-        assert!(device.context().put_by().is_any() && freed().is_empty());
+        assert!(device.context().deferred_frees().is_any() && freed().is_empty());
         left_with(&queue, second);
         queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
@@ -189,7 +188,7 @@ mod tests {
         assert_eq!(freed(), []);
         drop(third);
         assert_eq!(freed(), [last, expected[0], expected[1]]);
-        assert!(!device.context().put_by().is_any());
+        assert!(!device.context().deferred_frees().is_any());
         gate.signal(1).unwrap();
     }
 
@@ -197,13 +196,13 @@ mod tests {
     fn many_are_freed_when_one_more_is_made() {
         let device = emulated::device();
         let queue = queue(&device);
-        for _ in 0..=PutBy::MOST {
+        for _ in 0..=DeferredFrees::MAX_RESOURCES {
             left_with(&queue, device.buffer(4).unwrap());
             queue.submit(&[], |_| Ok(()), &[]).unwrap();
             assert_eq!(freed(), []);
         }
         let one = device.buffer(4).unwrap();
-        assert_eq!(freed().len(), PutBy::MOST + 1);
+        assert_eq!(freed().len(), DeferredFrees::MAX_RESOURCES + 1);
         drop(one);
         assert_eq!(freed().len(), 1);
     }
@@ -212,7 +211,7 @@ mod tests {
     fn much_memory_is_freed_when_more_is_made() {
         let device = emulated::device();
         let queue = queue(&device);
-        left_with(&queue, device.buffer(PutBy::MOST_BYTES).unwrap());
+        left_with(&queue, device.buffer(DeferredFrees::MAX_BYTES).unwrap());
         left_with(&queue, device.buffer(4).unwrap());
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
         assert_eq!(freed(), []);
@@ -251,7 +250,7 @@ mod tests {
         held.submit(&[gate.at(1)], work, &[]).unwrap();
         {
             let queue = queue(&device);
-            for _ in 0..PutBy::MOST {
+            for _ in 0..DeferredFrees::MAX_RESOURCES {
                 left_with(&queue, device.buffer(4).unwrap());
                 queue.submit(&[], |_| Ok(()), &[]).unwrap();
             }
@@ -263,7 +262,7 @@ mod tests {
         assert_eq!(freed(), []);
         finish(&held, put(&held));
         drop(device.buffer(4).unwrap());
-        assert_eq!(freed().len(), PutBy::MOST + 3);
+        assert_eq!(freed().len(), DeferredFrees::MAX_RESOURCES + 3);
     }
 
     #[test]

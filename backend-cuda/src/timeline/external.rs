@@ -1,0 +1,175 @@
+//! Timeline semaphores of other APIs as ports: how streams wait for them and signal them.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use syncline_core::backend::{ByEngine, Port};
+use syncline_core::{Error, Object, Result};
+
+use crate::device::context::Context;
+use crate::device::event::Events;
+use crate::device::stream::Stream;
+use crate::timeline::imported::Imported;
+use crate::timeline::semaphore::{Semaphore, signal_all, wait_all};
+use crate::timeline::visibility::Visibility;
+
+/// A timeline semaphore of another API, as this device waits for it and signals it. The host cannot
+/// read it here; the timeline's home is with its exporter.
+pub struct ExternalPort {
+    semaphore: Arc<Semaphore>,
+    device: Object,
+    visibility: Visibility,
+    /// The events behind the signals that the host has this device make, if nothing but this device
+    /// signals the timeline: its events tell the host then how far it is.
+    alone: Option<Events>,
+}
+
+impl ExternalPort {
+    /// The raw semaphore, for waits that the application submits itself. To signal it, claim the value and use
+    /// [`Device::submit_claimed`]: behind a bare `cuSignalExternalSemaphoresAsync` the host would take a value
+    /// for reached whose memory it cannot see yet.
+    #[must_use]
+    pub fn raw(&self) -> sys::CUexternalSemaphore {
+        self.semaphore.raw()
+    }
+}
+
+impl ExternalPort {
+    /// For a timeline that other devices signal, too.
+    pub(crate) fn new(semaphore: Semaphore, device: &Object) -> Self {
+        Self {
+            semaphore: Arc::new(semaphore),
+            device: device.clone(),
+            visibility: Visibility::default(),
+            alone: None,
+        }
+    }
+
+    /// For a timeline at `initial` that only this device signals, with events of this pool.
+    pub(crate) fn signalling_alone(self, initial: u64, events: &Events) -> Self {
+        Self {
+            visibility: Visibility::from(initial),
+            alone: Some(events.clone()),
+            ..self
+        }
+    }
+
+    /// Signals in a stream of its own, behind nothing.
+    fn signal_on_own_stream(&self, events: &Events, value: u64) -> Result<()> {
+        let mark = events.take()?;
+        let mut crowded = false;
+        let signalled = self.semaphore.signal_from_host(value, &mark, |stream| {
+            crowded = self
+                .visibility
+                .announce(value, mark.clone(), stream.domain());
+        });
+        if signalled.is_err() {
+            self.visibility.withdraw(value);
+        } else if crowded {
+            self.visibility.trim(self.semaphore.context());
+        }
+        signalled
+    }
+}
+
+impl Port for ExternalPort {
+    fn is_readable(&self) -> bool {
+        self.alone.is_some()
+    }
+
+    fn sees_submitted(&self, value: u64) -> Result<()> {
+        if self.alone.is_none() || self.visibility.knows(value) {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            object: self.device.clone(),
+            asked: format!("follow a submission to {value} that no event stands for"),
+            reason: "the host cannot read the semaphore: submit claims with Device::submit_claimed"
+                .into(),
+        })
+    }
+
+    fn poll(&self) -> Result<Option<u64>> {
+        match self.alone {
+            Some(_) => self.visibility.reached(self.semaphore.context()).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        by.check(self, &self.device)?;
+        if let Some(events) = &self.alone {
+            return self.signal_on_own_stream(events, value);
+        }
+        Err(Error::Unsupported {
+            object: self.device.clone(),
+            asked: format!("signal an imported timeline to {value} from the host"),
+            reason: "CUDA signals it from streams only; its home is with the exporter".into(),
+        })
+    }
+
+    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+        by.check(self, &self.device)?;
+        self.signal_on_own_stream(&Events::plain(self.semaphore.context()), value)?;
+        Ok(true)
+    }
+
+    fn visible(&self, reached: u64) -> Result<u64> {
+        self.visibility.visible(reached, self.semaphore.context())
+    }
+}
+
+impl Imported for ExternalPort {
+    type Object = Semaphore;
+
+    #[inline]
+    fn object(&self) -> &Arc<Semaphore> {
+        &self.semaphore
+    }
+
+    fn context(&self) -> &Context {
+        self.semaphore.context()
+    }
+
+    #[inline]
+    fn visibility(&self) -> &Visibility {
+        &self.visibility
+    }
+
+    #[inline]
+    fn announce(&self, _value: u64) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn note_pending(&self, _value: u64) {}
+
+    #[inline]
+    fn wait_all<'p>(
+        stream: &Stream,
+        count: usize,
+        ports: impl Iterator<Item = (&'p Self, u64)>,
+    ) -> Result<()> {
+        wait_all(stream, count, ports.map(semaphore))
+    }
+
+    #[inline]
+    fn signal_all<'p>(
+        stream: &Stream,
+        count: usize,
+        ports: impl Iterator<Item = (&'p Self, u64)>,
+    ) -> Result<()> {
+        signal_all(stream, count, ports.map(semaphore))
+    }
+}
+
+#[inline]
+fn semaphore((port, value): (&ExternalPort, u64)) -> (&Semaphore, u64) {
+    (&port.semaphore, value)
+}
+
+impl std::fmt::Debug for ExternalPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ExternalPort({:p})", self.raw())
+    }
+}
