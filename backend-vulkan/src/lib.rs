@@ -33,6 +33,7 @@
 //! ```
 
 mod adopt;
+mod api;
 mod device;
 mod driver;
 mod memory;
@@ -46,10 +47,11 @@ pub use adopt::offer::{Handles, Offer};
 pub use adopt::raw::AdoptInfo;
 pub use ash;
 pub use device::open::Device;
+pub use device::physical::Enabled;
 pub use driver::instance::{Instance, InstanceOptions};
 pub use memory::buffer::Buffer;
-pub use probe::{Candidate, Enabled};
-pub use queue::driver_queue::QueueGuard;
+pub use probe::Candidate;
+pub use queue::guard::QueueGuard;
 pub use queue::recorder::Recorder;
 pub use queue::submission::Queue;
 pub use share::binary::BinarySemaphore;

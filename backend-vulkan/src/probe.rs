@@ -5,19 +5,16 @@ use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 
 use ash::{ext, khr, vk};
-use syncline_core::clock::HostClock;
 use syncline_core::{
     BackendKind, Capabilities, Error, HandleKind, Info, QueueFamily, QueueKind, Result, Uuid,
 };
 
 use crate::device::open::Device;
-use crate::driver::error::unavailable;
+use crate::device::physical::{Enabled, Family, PhysicalDevice, SYNC_FILES_LIMIT};
+use crate::driver::error::{name, unavailable};
 use crate::driver::instance::Instance;
 use crate::driver::validation::driver_text;
 use crate::timing::clock;
-
-/// Under which name a device says why it knows no sync files.
-pub(crate) const SYNC_FILES_LIMIT: &str = "sync files";
 
 /// A physical device: what it is, and whether it can be used.
 #[derive(Clone)]
@@ -27,18 +24,19 @@ pub struct Candidate {
     /// Why it cannot be used, if it cannot.
     pub rejected: Option<Error>,
     instance: Instance,
-    probe: Probe,
+    device: PhysicalDevice,
 }
 
 impl Candidate {
     pub(crate) fn new(instance: &Instance, physical: vk::PhysicalDevice) -> Self {
         // SAFETY: `physical` was just listed by this instance.
-        let probe = unsafe { Probe::new(instance.entry(), instance.raw(), physical, None) };
+        let device =
+            unsafe { PhysicalDevice::probe(instance.entry(), instance.raw(), physical, None) };
         Self {
-            info: probe.info.clone(),
-            rejected: probe.rejected.clone(),
+            info: device.info.clone(),
+            rejected: device.rejected.clone(),
             instance: instance.clone(),
-            probe,
+            device,
         }
     }
 
@@ -48,16 +46,53 @@ impl Candidate {
     /// The reason that [`Candidate::rejected`] was made with; a driver error.
     pub fn open(&self) -> Result<Device> {
         // The application may have changed the public fields: a device is opened by what the driver said.
-        match &self.probe.rejected {
+        match &self.device.rejected {
             Some(reason) => Err(reason.clone()),
-            None => Device::open(&self.instance, &self.probe),
+            None => Device::open(&self.instance, &self.device),
         }
     }
 
     /// The raw handle, valid while the instance lives.
     #[must_use]
     pub const fn physical(&self) -> vk::PhysicalDevice {
-        self.probe.physical
+        self.device.raw
+    }
+}
+
+impl Instance {
+    /// Every physical device, those that cannot be used with the reason. May be empty.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the drivers cannot be asked.
+    pub fn devices(&self) -> Result<Vec<Candidate>> {
+        // SAFETY: the instance is valid.
+        let physical = unsafe { self.raw().enumerate_physical_devices() }
+            .map_err(|code| unavailable(format!("listing the devices failed: {}", name(code))))?;
+        Ok(physical
+            .into_iter()
+            .map(|physical| Candidate::new(self, physical))
+            .collect())
+    }
+
+    /// Opens the first device that can be used.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], naming every device and why it was passed over; what
+    /// [`Candidate::open`] returns.
+    pub fn open_first(&self) -> Result<Device> {
+        let mut reasons = Vec::new();
+        for candidate in self.devices()? {
+            match &candidate.rejected {
+                None => return candidate.open(),
+                Some(Error::Unavailable { reason, .. }) => reasons.push(reason.clone()),
+                Some(other) => reasons.push(other.to_string()),
+            }
+        }
+        Err(unavailable(if reasons.is_empty() {
+            "the loader works, but no driver offers a device".to_owned()
+        } else {
+            format!("no device can be used: {}", reasons.join("; "))
+        }))
     }
 }
 
@@ -70,59 +105,12 @@ impl std::fmt::Debug for Candidate {
     }
 }
 
-/// What a `VkDevice` was made with, beyond Vulkan 1.2 and its feature `timelineSemaphore`. What is
-/// not enabled is not used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Enabled {
-    /// The feature `hostQueryReset`. Without it, queues of transfer-only families take no timestamps.
-    pub host_query_reset: bool,
-    /// `VK_KHR_external_semaphore_fd`, to share timelines.
-    pub external_semaphore_fd: bool,
-    /// `VK_KHR_external_memory_fd`, to share buffers.
-    pub external_memory_fd: bool,
-    /// `VK_KHR_calibrated_timestamps` or `VK_EXT_calibrated_timestamps`, to read the device's clock together with the host's.
-    pub calibrated_timestamps: bool,
-}
-
-/// A queue family that can run submissions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Family {
-    pub(crate) index: u32,
-    pub(crate) kind: QueueKind,
-    pub(crate) count: u32,
-    pub(crate) timestamp_bits: u32,
-}
-
-/// Everything asked of a physical device.
-#[derive(Clone)]
-pub(crate) struct Probe {
-    pub(crate) physical: vk::PhysicalDevice,
-    pub(crate) info: Info,
-    pub(crate) rejected: Option<Error>,
-    pub(crate) families: Vec<Family>,
-    pub(crate) enabled: Enabled,
-    /// Which clock of the host the driver calibrates together with the device's, if it does.
-    pub(crate) host_clock: Option<HostClock>,
-    /// Its `vkWaitSemaphores` with `VK_SEMAPHORE_WAIT_ANY` burns a core for as long as it lasts: Mesa's
-    /// common code does so where timelines are emulated, which of its drivers today only lavapipe does.
-    pub(crate) spins_on_any: bool,
-    /// Its `vkGetQueryPoolResults` waits for all work of the device, whatever the flags: lavapipe's does.
-    pub(crate) waits_to_read: bool,
-    /// See [`Late`](crate::memory::deferred_destroy::Late).
-    pub(crate) lets_go_late: bool,
-    /// As which handles a binary semaphore can be made to leave: opaque descriptors if there are such, and sync files if there are, and
-    /// the driver combines them.
-    pub(crate) binary_exports: vk::ExternalSemaphoreHandleTypeFlags,
-    /// The device extensions to enable.
-    pub(crate) extensions: Vec<&'static CStr>,
-}
-
-impl Probe {
+impl PhysicalDevice {
     /// Asks everything. `made_with`: what an existing device has enabled; else all that is offered counts.
     ///
     /// # Safety
     /// `physical` belongs to `instance`, which is valid, of the loader `entry`, and was made for Vulkan 1.2 or later.
-    pub(crate) unsafe fn new(
+    pub(crate) unsafe fn probe(
         entry: &ash::Entry,
         instance: &ash::Instance,
         physical: vk::PhysicalDevice,
@@ -131,8 +119,8 @@ impl Probe {
         // SAFETY: by this function's contract; so for all calls below. ash passes valid pointers.
         let base = unsafe { instance.get_physical_device_properties(physical) };
         let name = driver_text(base.device_name_as_c_str()).into_owned();
-        let mut probe = Self {
-            physical,
+        let mut device = Self {
+            raw: physical,
             info: Info {
                 backend: BackendKind::Vulkan,
                 vendor: vendor(base.vendor_id),
@@ -149,38 +137,38 @@ impl Probe {
             families: Vec::new(),
             enabled: Enabled::default(),
             host_clock: None,
-            spins_on_any: false,
-            waits_to_read: false,
-            lets_go_late: false,
+            wait_any_spins: false,
+            query_read_blocks: false,
+            needs_deferred_destroy: false,
             binary_exports: vk::ExternalSemaphoreHandleTypeFlags::empty(),
             extensions: Vec::new(),
         };
         if base.api_version < vk::API_VERSION_1_2 {
             // Nothing newer may be asked of it.
-            probe.reject(&format!(
+            device.reject(&format!(
                 "it speaks Vulkan {}.{}, but timeline semaphores need 1.2; update its driver",
                 vk::api_version_major(base.api_version),
                 vk::api_version_minor(base.api_version),
             ));
-            return probe;
+            return device;
         }
         // SAFETY: as above; the device speaks 1.2.
         unsafe {
-            probe.ask_identity(instance);
-            probe.ask_features(entry, instance, made_with);
-            probe.ask_families(instance);
+            device.ask_identity(instance);
+            device.ask_features(entry, instance, made_with);
+            device.ask_families(instance);
         }
-        let bits = probe.families.iter().map(|family| family.timestamp_bits);
-        let capabilities = &mut probe.info.capabilities;
+        let bits = device.families.iter().map(|family| family.timestamp_bits);
+        let capabilities = &mut device.info.capabilities;
         capabilities.timestamp_bits = bits.filter(|&bits| bits > 0).min().unwrap_or(0);
         capabilities.timestamp_period_ns = f64::from(base.limits.timestamp_period);
-        capabilities.calibrated_clock = probe.enabled.calibrated_timestamps
-            && probe.host_clock.is_some()
+        capabilities.calibrated_clock = device.enabled.calibrated_timestamps
+            && device.host_clock.is_some()
             && capabilities.timestamp_bits > 0;
         // SAFETY: as above.
-        unsafe { probe.ask_sharing(instance) };
-        probe.explain_limits();
-        probe
+        unsafe { device.ask_sharing(instance) };
+        device.explain_limits();
+        device
     }
 
     fn reject(&mut self, why: &str) {
@@ -190,7 +178,7 @@ impl Probe {
     /// `VkPhysicalDeviceIDProperties`, `…DriverProperties` and `…TimelineSemaphoreProperties`.
     ///
     /// # Safety
-    /// As [`Probe::new`], for a device of Vulkan 1.2 or later.
+    /// As [`PhysicalDevice::probe`], for a device of Vulkan 1.2 or later.
     unsafe fn ask_identity(&mut self, instance: &ash::Instance) {
         let mut id = vk::PhysicalDeviceIDProperties::default();
         let mut driver = vk::PhysicalDeviceDriverProperties::default();
@@ -200,13 +188,13 @@ impl Probe {
             .push_next(&mut driver)
             .push_next(&mut timelines);
         // SAFETY: by this function's contract.
-        unsafe { instance.get_physical_device_properties2(self.physical, &mut all) };
+        unsafe { instance.get_physical_device_properties2(self.raw, &mut all) };
         self.info.uuid = Some(Uuid(id.device_uuid));
         self.info.driver_uuid = Some(Uuid(id.driver_uuid));
         self.info.luid = (id.device_luid_valid == vk::TRUE).then_some(id.device_luid);
-        self.spins_on_any = driver.driver_id == vk::DriverId::MESA_LLVMPIPE;
-        self.lets_go_late = self.spins_on_any;
-        self.waits_to_read = self.spins_on_any;
+        self.wait_any_spins = driver.driver_id == vk::DriverId::MESA_LLVMPIPE;
+        self.needs_deferred_destroy = self.wait_any_spins;
+        self.query_read_blocks = self.wait_any_spins;
         let words = [
             driver_text(driver.driver_name_as_c_str()),
             driver_text(driver.driver_info_as_c_str()),
@@ -217,7 +205,7 @@ impl Probe {
     }
 
     /// # Safety
-    /// As [`Probe::ask_identity`].
+    /// As [`PhysicalDevice::ask_identity`].
     unsafe fn ask_features(
         &mut self,
         entry: &ash::Entry,
@@ -231,8 +219,8 @@ impl Probe {
             .push_next(&mut reset);
         // SAFETY: by this function's contract.
         let offered = unsafe {
-            instance.get_physical_device_features2(self.physical, &mut all);
-            instance.enumerate_device_extension_properties(self.physical)
+            instance.get_physical_device_features2(self.raw, &mut all);
+            instance.enumerate_device_extension_properties(self.raw)
         };
         let (timelines, reset) = (timelines.timeline_semaphore, reset.host_query_reset);
         let (offered, untold) = match offered {
@@ -250,9 +238,8 @@ impl Probe {
         .into_iter()
         .find(|name| offered.contains(*name));
         // SAFETY: by this function's contract; the extension is offered.
-        self.host_clock = calibration.and_then(|name| unsafe {
-            clock::calibrated_with(entry, instance, self.physical, name)
-        });
+        self.host_clock = calibration
+            .and_then(|name| unsafe { clock::calibrated_with(entry, instance, self.raw, name) });
         // Of no use with other clocks than these.
         let calibration = calibration.filter(|_| self.host_clock.is_some());
         let mut enable = |name: &'static CStr| {
@@ -286,10 +273,10 @@ impl Probe {
     }
 
     /// # Safety
-    /// As [`Probe::ask_identity`].
+    /// As [`PhysicalDevice::ask_identity`].
     unsafe fn ask_families(&mut self, instance: &ash::Instance) {
         // SAFETY: by this function's contract.
-        let all = unsafe { instance.get_physical_device_queue_family_properties(self.physical) };
+        let all = unsafe { instance.get_physical_device_queue_family_properties(self.raw) };
         self.families = (0..)
             .zip(&all)
             .filter_map(|(index, family)| {
@@ -319,7 +306,7 @@ impl Probe {
     /// `vkGetPhysicalDeviceExternalSemaphoreProperties` and `…ExternalBufferProperties`.
     ///
     /// # Safety
-    /// As [`Probe::ask_identity`].
+    /// As [`PhysicalDevice::ask_identity`].
     unsafe fn ask_sharing(&mut self, instance: &ash::Instance) {
         let mut note = |kind, (exports, imports)| {
             let capabilities = &mut self.info.capabilities;
@@ -344,7 +331,7 @@ impl Probe {
                 // SAFETY: by this function's contract.
                 unsafe {
                     instance.get_physical_device_external_semaphore_properties(
-                        self.physical,
+                        self.raw,
                         &question,
                         &mut answer,
                     );
@@ -369,7 +356,7 @@ impl Probe {
             // SAFETY: by this function's contract.
             unsafe {
                 instance.get_physical_device_external_buffer_properties(
-                    self.physical,
+                    self.raw,
                     &question,
                     &mut answer,
                 );

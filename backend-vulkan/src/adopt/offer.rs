@@ -8,8 +8,8 @@ use ash::{Device, Entry, Instance, vk};
 use syncline_core::{Info, Result};
 
 use crate::adopt::raw::AdoptInfo;
+use crate::device::physical::{Enabled, PhysicalDevice};
 use crate::driver::error::unavailable;
-use crate::probe::{Enabled, Probe};
 
 /// What a physical device offers of all that Syncline can use, for an application that makes its `VkDevice` itself and has
 /// it [adopted](crate::Device::adopt): made with these extensions and the features of [`Offer::enabled`], it can do whatever
@@ -43,13 +43,13 @@ impl Offer {
         physical: vk::PhysicalDevice,
     ) -> Result<Self> {
         // SAFETY: by this function's contract.
-        let probe = unsafe { Probe::new(entry, instance, physical, None) };
-        match probe.rejected {
+        let device = unsafe { PhysicalDevice::probe(entry, instance, physical, None) };
+        match device.rejected {
             Some(reason) => Err(reason),
             None => Ok(Self {
-                info: probe.info,
-                extensions: probe.extensions,
-                enabled: probe.enabled,
+                info: device.info,
+                extensions: device.extensions,
+                enabled: device.enabled,
             }),
         }
     }

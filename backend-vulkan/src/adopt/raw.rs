@@ -5,65 +5,14 @@ use std::any::Any;
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::{Attachment, Device as _, TakingDown};
+use syncline_core::backend::Attachment;
 use syncline_core::{Object, Point, Result, Timeline};
 
+use crate::device::native::Native;
 use crate::device::open::Device;
+use crate::device::physical::{Enabled, PhysicalDevice};
 use crate::driver::error::unsupported;
-use crate::driver::instance::Instance;
-use crate::probe::{Enabled, Probe};
 use crate::timeline::port::{Port, Semaphore};
-
-/// What lies under a device, and whose it is.
-pub(crate) struct Native {
-    pub(crate) entry: ash::Entry,
-    pub(crate) instance: ash::Instance,
-    pub(crate) physical: vk::PhysicalDevice,
-    pub(crate) device: ash::Device,
-    ownership: Ownership,
-}
-
-enum Ownership {
-    /// The device is destroyed here, and then the instance with its last handle.
-    Ours(#[allow(dead_code, reason = "kept alive")] Instance),
-    /// Nothing is destroyed here; the owner, if given, is let go.
-    Theirs(Option<Arc<dyn Any + Send + Sync>>),
-}
-
-impl Native {
-    pub(crate) fn opened(
-        instance: &Instance,
-        physical: vk::PhysicalDevice,
-        device: ash::Device,
-    ) -> Self {
-        TakingDown::prepare();
-        Self {
-            entry: instance.entry().clone(),
-            instance: instance.raw().clone(),
-            physical,
-            device,
-            ownership: Ownership::Ours(instance.clone()),
-        }
-    }
-}
-
-impl Drop for Native {
-    fn drop(&mut self) {
-        match &mut self.ownership {
-            Ownership::Ours(_) => {
-                if let Some(_going) = TakingDown::begin() {
-                    // SAFETY: ours, and everything made from it held it and is gone. No queue runs any more.
-                    unsafe { self.device.destroy_device(None) };
-                }
-            }
-            Ownership::Theirs(owner) => {
-                if let Some(owner) = owner.take() {
-                    TakingDown::let_go(owner);
-                }
-            }
-        }
-    }
-}
 
 /// A `VkDevice` that an engine already has, for [`Device::adopt`]. [`Offer`](crate::Offer) tells what to make one with,
 /// and [`AdoptInfo::from_handles`] begins with bare handles.
@@ -116,27 +65,26 @@ impl Device {
     ///   that queue's [`QueueGuard`](crate::QueueGuard).
     pub unsafe fn adopt(info: AdoptInfo) -> Result<Self> {
         // SAFETY: by this function's contract.
-        let probe = unsafe {
-            Probe::new(
+        let physical = unsafe {
+            PhysicalDevice::probe(
                 &info.entry,
                 &info.instance,
                 info.physical,
                 Some(info.enabled),
             )
         };
-        if let Some(reason) = probe.rejected {
+        if let Some(reason) = physical.rejected {
             return Err(reason);
         }
-        TakingDown::prepare();
-        let object = Object::new("device", &probe.info.marked_name());
-        let native = Native {
-            entry: info.entry,
-            instance: info.instance,
-            physical: info.physical,
-            device: info.device,
-            ownership: Ownership::Theirs(info.owner),
-        };
-        Self::assemble(native, probe, object, &info.queues)
+        let object = Object::new("device", &physical.info.marked_name());
+        let native = Native::adopted(
+            info.entry,
+            info.instance,
+            info.physical,
+            info.device,
+            info.owner,
+        );
+        Self::assemble(native, physical, object, &info.queues)
     }
 
     /// A port over an existing timeline semaphore, and the value it has, to start a timeline from.
@@ -158,36 +106,6 @@ impl Device {
         let semaphore = unsafe { Semaphore::adopt(&self.0, semaphore, owned) };
         let value = semaphore.value()?;
         Ok((semaphore.attach(value), value))
-    }
-
-    /// The loader's functions.
-    #[must_use]
-    pub fn entry(&self) -> &ash::Entry {
-        &self.0.native.entry
-    }
-
-    /// The instance's functions and its raw handle.
-    #[must_use]
-    pub fn instance(&self) -> &ash::Instance {
-        &self.0.native.instance
-    }
-
-    /// The physical device.
-    #[must_use]
-    pub fn physical(&self) -> vk::PhysicalDevice {
-        self.0.native.physical
-    }
-
-    /// The device's functions and its raw handle, valid while a handle of this device lives.
-    #[must_use]
-    pub fn raw(&self) -> &ash::Device {
-        &self.0.native.device
-    }
-
-    /// What it was made with.
-    #[must_use]
-    pub fn enabled(&self) -> Enabled {
-        self.0.enabled
     }
 
     /// The semaphore to wait for `point` with, in a submission that the application makes itself: wait

@@ -1,6 +1,4 @@
-//! Driver codes as typed errors, and locks that survive a panic.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! Results of driver calls as typed errors.
 
 use ash::vk;
 use syncline_core::{BackendKind, Error, Object};
@@ -49,11 +47,6 @@ pub(crate) fn unsupported(
         asked: asked.into(),
         reason: reason.into(),
     }
-}
-
-/// Locks. No user code runs under the locks of this crate, so what a panic left behind is whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Refuses an object of another device.

@@ -8,10 +8,8 @@ use ash::{ext, vk};
 use syncline_core::backend::TakingDown;
 use syncline_core::{Error, Result};
 
-use crate::device::open::Device;
 use crate::driver::error::{name, unavailable};
 use crate::driver::validation::{self, Messages};
-use crate::probe::Candidate;
 
 /// How to make an [`Instance`].
 #[derive(Debug, Clone, Default)]
@@ -122,41 +120,6 @@ impl Instance {
             });
         }
         Ok(Self(Arc::new(inner)))
-    }
-
-    /// Every physical device, those that cannot be used with the reason. May be empty.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if the drivers cannot be asked.
-    pub fn devices(&self) -> Result<Vec<Candidate>> {
-        // SAFETY: the instance is valid.
-        let physical = unsafe { self.0.raw.enumerate_physical_devices() }
-            .map_err(|code| unavailable(format!("listing the devices failed: {}", name(code))))?;
-        Ok(physical
-            .into_iter()
-            .map(|physical| Candidate::new(self, physical))
-            .collect())
-    }
-
-    /// Opens the first device that can be used.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`], naming every device and why it was passed over; what
-    /// [`Candidate::open`] returns.
-    pub fn open_first(&self) -> Result<Device> {
-        let mut reasons = Vec::new();
-        for candidate in self.devices()? {
-            match &candidate.rejected {
-                None => return candidate.open(),
-                Some(Error::Unavailable { reason, .. }) => reasons.push(reason.clone()),
-                Some(other) => reasons.push(other.to_string()),
-            }
-        }
-        Err(unavailable(if reasons.is_empty() {
-            "the loader works, but no driver offers a device".to_owned()
-        } else {
-            format!("no device can be used: {}", reasons.join("; "))
-        }))
     }
 
     /// What the validation layer has reported since the instance was made, without its known false

@@ -2,4 +2,5 @@
 
 pub(crate) mod error;
 pub(crate) mod instance;
+pub(crate) mod lock;
 pub(crate) mod validation;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use ash::{ext, vk};
 use syncline_core::Result;
 
-use crate::driver::error::{lock, name, unavailable};
+use crate::driver::error::{name, unavailable};
+use crate::driver::lock::lock;
 
 /// The layer's name.
 pub(crate) const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";

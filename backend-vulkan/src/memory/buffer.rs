@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
-use syncline_core::backend::Device as _;
 use syncline_core::{Error, MemoryFd, Object, Result};
 
 use crate::device::open::{Device, Inner};
@@ -366,7 +365,7 @@ impl Device {
         made.memory = allocated.map_err(|code| match place {
             Place::Imported(handle) => {
                 let what = || format!("memory of {} bytes", handle.size());
-                self.refused("vkAllocateMemory", code, &what)
+                self.import_error("vkAllocateMemory", code, &what)
             }
             _ => failed("vkAllocateMemory")(code),
         })?;

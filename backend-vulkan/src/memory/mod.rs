@@ -1,4 +1,3 @@
-//! Buffers, and deferred destroys.
+//! Buffers.
 
 pub(crate) mod buffer;
-pub(crate) mod deferred_destroy;

@@ -12,7 +12,7 @@ use syncline_core::backend::InUse;
 use syncline_core::{Object, Result};
 
 use crate::device::open::Inner;
-use crate::driver::error::lock;
+use crate::driver::lock::lock;
 use crate::timeline::port::Semaphore;
 
 /// How long a dropped queue waits for work that its engine has given up on.
@@ -57,7 +57,7 @@ const LOOK: usize = 32;
 #[derive(Default)]
 pub(crate) struct InFlight {
     pub(crate) number: u64,
-    /// The driver's queue's number for it, see [`Late::count`](crate::memory::deferred_destroy::Late::count).
+    /// The driver's queue's number for it, see [`DeferredDestroy::count_submission`](crate::device::deferred_destroy::DeferredDestroy::count_submission).
     pub(crate) submission: u64,
     pub(crate) buffers: SmallVec<[vk::CommandBuffer; 2]>,
     /// Those that it uses, if `submission` is of interest.
@@ -112,7 +112,7 @@ impl Commands {
             self.semaphores
                 .add(semaphores.clone(), used.number, finished);
         }
-        if self.device.late.applies() {
+        if self.device.deferred_destroy.is_needed() {
             used.semaphores.extend(semaphores.cloned());
         }
     }
@@ -193,11 +193,14 @@ impl Commands {
         self.crowded.store(crowded, Ordering::Relaxed);
     }
 
-    /// Those that wait in [`Late`](crate::memory::deferred_destroy::Late) for these submissions can go.
+    /// Those that wait in [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy) for these submissions can go.
     fn note_finished<'u>(&self, done: impl Iterator<Item = &'u InFlight>) {
         let last = done.map(|used| used.submission).max();
-        let late = self.device.late.finished(last.unwrap_or(0));
-        self.device.destroy_semaphores(late);
+        let unused = self
+            .device
+            .deferred_destroy
+            .note_finished(last.unwrap_or(0));
+        self.device.destroy_semaphores(unused);
     }
 
     /// A buffer that is begun, for one submission.
@@ -253,7 +256,7 @@ impl Commands {
     /// Notes what a submission that the driver now has uses.
     #[inline]
     pub(crate) fn submitted(&self, used: &mut InFlight) {
-        used.submission = self.device.late.count();
+        used.submission = self.device.deferred_destroy.count_submission();
         if used.submission > 0 {
             for semaphore in &used.semaphores {
                 semaphore.note_use(used.submission);

@@ -1,6 +1,7 @@
-//! Queues: a `VkQueue`, command buffers, and how a submission becomes a call.
+//! Queues: recording and submitting to a `VkQueue`, and command buffers.
 
+pub(crate) mod choose;
 pub(crate) mod commands;
-pub(crate) mod driver_queue;
+pub(crate) mod guard;
 pub(crate) mod recorder;
 pub(crate) mod submission;

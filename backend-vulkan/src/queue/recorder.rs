@@ -13,7 +13,7 @@ use syncline_core::{Object, Result};
 use crate::driver::error::{unsupported, wrong_device};
 use crate::memory::buffer::Buffer;
 use crate::queue::commands::{Commands, InFlight};
-use crate::share::payload::Using;
+use crate::timeline::binary::RecordedUse;
 use crate::timeline::port::Semaphore;
 use crate::timing::stamp::Stamp;
 
@@ -47,7 +47,7 @@ pub(crate) struct Recorded {
     pub(crate) binary_waits: Vec<(vk::Semaphore, vk::PipelineStageFlags)>,
     pub(crate) binary_signals: Vec<vk::Semaphore>,
     /// The binary semaphores among these whose payloads are looked after.
-    pub(crate) binaries: Vec<Using>,
+    pub(crate) binaries: Vec<RecordedUse>,
     pub(crate) fence: vk::Fence,
     pub(crate) keep: Keep,
     /// Exported buffers that this submission has taken from the other API, to be given back at its end.

@@ -4,23 +4,23 @@
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::{
-    self, Batch, Device as _, Enqueue, Flush, Held, InFlightBudget, Keep, NativePoint, Recycled,
-    SubmissionQueue, Submitted, Timing, Traceable, Waker,
+    Batch, Enqueue, Flush, InFlightBudget, Keep, NativePoint, Recycled, SubmissionQueue, Timing,
+    Waker,
 };
-use syncline_core::{Fence, Object, Point, Result, Signal};
+use syncline_core::{Object, Result};
 
+use crate::device::driver_queue::{DriverQueue, SUBMISSION};
 use crate::device::open::Device;
 use crate::driver::error::unsupported;
 use crate::queue::commands::Commands;
-use crate::queue::driver_queue::{DriverQueue, QueueGuard, SUBMISSION};
+use crate::queue::guard::QueueGuard;
 use crate::queue::recorder::{Recorded, Recorder, Split};
 use crate::timeline::port::{Port, Semaphore};
-use crate::timing::stamp::{self, Stamp};
+use crate::timing::stamp::Stamp;
 
 /// Runs submissions in order on a `VkQueue`, which it may share with others. Cheap to clone.
 ///
@@ -36,7 +36,7 @@ pub struct Queue {
 impl Queue {
     pub(crate) fn new(device: &Device, driver: &Arc<DriverQueue>, label: &str) -> Result<Self> {
         let object = Object::new("Vulkan queue", label);
-        let own = device.timeline(&format!("{label} (position)"))?;
+        let own = device.new_timeline(&format!("{label} (position)"))?;
         let semaphore = own
             .port::<Port>(device.id())
             .and_then(|port| port.on(&device.0))
@@ -69,61 +69,17 @@ impl Queue {
         self.engine.driver().driver.index
     }
 
-    /// The engine's way to its `VkQueue`.
-    pub(crate) fn submitter(&self) -> &Submitter {
-        self.engine.driver()
+    pub(crate) fn own_device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<SubmissionQueue<Submitter>> {
+        &self.engine
     }
 
     /// Locks the `VkQueue` under it for the application's own use; see [`Device::lock_queue`].
     pub fn lock(&self) -> QueueGuard {
         self.device.guard(&self.engine.driver().driver)
-    }
-}
-
-impl backend::Queue for Queue {
-    type Device = Device;
-    type Recorder<'a> = Recorder<'a>;
-
-    fn device(&self) -> Device {
-        self.device.clone()
-    }
-
-    fn object(&self) -> &Object {
-        self.engine.object()
-    }
-
-    fn submit<'q, W>(
-        &'q self,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        self.engine.submit(waits, work, signals)
-    }
-
-    fn record(&self, fence: &Fence) -> Result<()> {
-        self.engine.record(fence)
-    }
-
-    fn position(&self) -> Point<'_> {
-        self.engine.position()
-    }
-
-    fn held(&self) -> Held {
-        self.engine.held()
-    }
-
-    fn idle(&self, timeout: Duration) -> Result<()> {
-        self.engine.idle(timeout)
-    }
-
-    fn traceable(&self) -> Result<Traceable> {
-        Ok(self
-            .engine
-            .traceable(self.device.info(), self.device.clock()))
     }
 }
 
@@ -373,8 +329,8 @@ impl Enqueue for Submitter {
         let flushed = match submitted {
             Ok(()) => {
                 let end = recorded.used.number;
-                for using in recorded.binaries.drain(..) {
-                    using.submitted(end);
+                for recorded_use in recorded.binaries.drain(..) {
+                    recorded_use.submitted(end);
                 }
                 self.commands.submitted(&mut recorded.used);
                 Flush::Done
@@ -401,7 +357,8 @@ impl Enqueue for Submitter {
 
     fn stamp(&self, _: &Object, _timing: Timing) -> Result<Arc<Stamp>> {
         self.stamps.take_fit(Stamp::renew, || {
-            stamp::new_stamp(&self.commands, self.driver.family)
+            let commands = &self.commands;
+            Stamp::new(&commands.device, &commands.object, self.driver.family)
         })
     }
 

@@ -10,15 +10,16 @@ use std::sync::{Arc, Mutex};
 use ash::vk;
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{BinaryFd, Fence, HandleKind, Object, Origin, QueueKind, Rejected, Result};
 
-use crate::device::open::{Device, Inner as DeviceInner};
-use crate::driver::error::{lock, unsupported, wrong_device};
+use crate::device::open::Device;
+use crate::driver::error::{unsupported, wrong_device};
+use crate::driver::lock::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::share::external::{semaphore_functions, take};
-use crate::share::payload::{Needs, Payloads, Role, Using};
+use crate::share::payload::Needs;
+use crate::timeline::binary::{RawBinary, RecordedUse, Role};
 use crate::timeline::port::{Port, Semaphore};
 
 /// A binary `VkSemaphore`. Cheap to clone; destroyed when the last handle is gone and no submission uses it.
@@ -27,31 +28,11 @@ pub struct BinarySemaphore(Arc<Inner>);
 
 struct Inner {
     device: Device,
-    semaphore: Arc<Raw>,
+    semaphore: Arc<RawBinary>,
     /// Where its signals are consumed, one after the other; made when first needed.
     queue: Mutex<Option<Queue>>,
     /// As which handles it can leave.
     exports: vk::ExternalSemaphoreHandleTypeFlags,
-}
-
-/// What a submission in flight keeps.
-pub(crate) struct Raw {
-    device: Arc<DeviceInner>,
-    object: Object,
-    raw: vk::Semaphore,
-    /// False if the application destroys it.
-    owned: bool,
-    pub(crate) payloads: Payloads,
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        if self.owned {
-            // SAFETY: made here on this device, or adopted with the right to destroy it, and destroyed here alone. No
-            // submission in flight uses it: each keeps an `Arc` until it has finished.
-            unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
-        }
-    }
 }
 
 impl Device {
@@ -98,25 +79,24 @@ impl Device {
         // SAFETY: `info` is valid, and asks for handles only if the device exports them.
         let raw = unsafe { self.raw().create_semaphore(&info, None) }
             .map_err(|code| self.0.failed(self.object(), "vkCreateSemaphore", code))?;
-        Ok(self.wrap_binary(raw, true, exports, label))
+        // SAFETY: just made on this device, and nothing else has the handle.
+        Ok(unsafe { self.wrap_binary(raw, true, exports, label) })
     }
 
-    fn wrap_binary(
+    /// # Safety
+    /// As [`RawBinary::new`].
+    unsafe fn wrap_binary(
         &self,
         raw: vk::Semaphore,
         owned: bool,
         exports: vk::ExternalSemaphoreHandleTypeFlags,
         label: &str,
     ) -> BinarySemaphore {
+        let object = Object::new("binary semaphore", label);
         BinarySemaphore(Arc::new(Inner {
             device: self.clone(),
-            semaphore: Arc::new(Raw {
-                device: self.0.clone(),
-                object: Object::new("binary semaphore", label),
-                raw,
-                owned,
-                payloads: Payloads::default(),
-            }),
+            // SAFETY: by this function's contract.
+            semaphore: unsafe { RawBinary::new(&self.0, object, raw, owned) },
             queue: Mutex::new(None),
             exports,
         }))
@@ -135,7 +115,8 @@ impl Device {
         label: &str,
     ) -> BinarySemaphore {
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
-        self.wrap_binary(semaphore, owned, no_handle, label)
+        // SAFETY: by this function's contract.
+        unsafe { self.wrap_binary(semaphore, owned, no_handle, label) }
     }
 
     /// The binary semaphore behind a handle: `vkImportSemaphoreFdKHR`.
@@ -168,7 +149,7 @@ impl Device {
                     HandleKind::BinaryOpaqueFd,
                 );
                 self.require(imports, kind, "import a binary semaphore")?;
-                self.require_nature(handle.as_fd(), kind, &what)?;
+                self.require_file_kind(handle.as_fd(), kind, &what)?;
                 self.make_binary(label, vk::ExternalSemaphoreHandleTypeFlags::empty())
             })
             .and_then(|semaphore| {
@@ -179,7 +160,7 @@ impl Device {
                 let functions = semaphore_functions(&self.0, "import a binary semaphore")?;
                 // SAFETY: an unused binary semaphore, and by its type a handle of one of the same driver.
                 unsafe { functions.import_semaphore_fd(&info) }
-                    .map_err(|code| self.refused("vkImportSemaphoreFdKHR", code, &what))?;
+                    .map_err(|code| self.import_error("vkImportSemaphoreFdKHR", code, &what))?;
                 Ok(semaphore)
             });
         match semaphore {
@@ -197,21 +178,21 @@ impl BinarySemaphore {
     /// Its name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
-        &self.0.semaphore.object
+        self.0.semaphore.object()
     }
 
     /// The raw semaphore, alive as long as this is. What an application submits with it itself, it alone knows of: until that has finished,
     /// it imports no payload and exports no sync file here.
     #[must_use]
     pub fn raw(&self) -> vk::Semaphore {
-        self.0.semaphore.raw
+        self.0.semaphore.raw()
     }
 
     pub(crate) fn device(&self) -> &Device {
         &self.0.device
     }
 
-    pub(crate) fn inner(&self) -> &Raw {
+    pub(crate) fn inner(&self) -> &RawBinary {
         &self.0.semaphore
     }
 
@@ -266,7 +247,7 @@ impl BinarySemaphore {
     pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
         let device = &self.0.device;
         let queue = self.consumer()?;
-        let consumed = device.timeline(label)?;
+        let consumed = device.new_timeline(label)?;
         let semaphore = self.0.semaphore.clone();
         let also = consumed
             .port::<Port>(device.id())
@@ -277,7 +258,7 @@ impl BinarySemaphore {
             unsafe { recorder.wait_for(semaphore, also) };
             Ok(())
         };
-        queue.submit(&[], work, &[consumed.signal_at(1)])?;
+        queue.engine().submit(&[], work, &[consumed.signal_at(1)])?;
         let point = consumed.at(1).keep();
         Ok(Fence::foreign(device.id(), device.object(), label, point))
     }
@@ -289,7 +270,7 @@ impl BinarySemaphore {
         }
         let label = format!("{} (consumer)", self.object().label());
         // Made without the lock: another thread's may be there first, and then ours is dropped.
-        let made = self.0.device.queue(QueueKind::Transfer, &label)?;
+        let made = self.0.device.queue_of_kind(QueueKind::Transfer, &label)?;
         Ok(lock(&self.0.queue).get_or_insert(made).clone())
     }
 }
@@ -307,8 +288,8 @@ impl Recorder<'_> {
         self.require_semaphore(semaphore)?;
         let semaphore = semaphore.0.semaphore.clone();
         // SAFETY: by this function's contract; kept just below.
-        unsafe { self.signal_binary(semaphore.raw) };
-        self.uses(&semaphore, Role::Signal, None);
+        unsafe { self.signal_binary(semaphore.raw()) };
+        self.note_use(&semaphore, Role::Signal, None);
         self.keep(semaphore);
         Ok(())
     }
@@ -332,23 +313,28 @@ impl Recorder<'_> {
     ///
     /// # Safety
     /// As [`Recorder::wait_semaphore`], for a semaphore of this device.
-    unsafe fn wait_for(&mut self, semaphore: Arc<Raw>, also: Option<(Arc<Semaphore>, u64)>) {
+    unsafe fn wait_for(&mut self, semaphore: Arc<RawBinary>, also: Option<(Arc<Semaphore>, u64)>) {
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
         // SAFETY: by this function's contract; kept just below, and every family supports these stages.
-        unsafe { self.wait_binary(semaphore.raw, stages) };
-        self.uses(&semaphore, Role::Wait, also);
+        unsafe { self.wait_binary(semaphore.raw(), stages) };
+        self.note_use(&semaphore, Role::Wait, also);
         self.keep(semaphore);
     }
 
-    fn uses(&mut self, semaphore: &Arc<Raw>, role: Role, also: Option<(Arc<Semaphore>, u64)>) {
-        let using = Using::new(
+    fn note_use(
+        &mut self,
+        semaphore: &Arc<RawBinary>,
+        role: Role,
+        also: Option<(Arc<Semaphore>, u64)>,
+    ) {
+        let recorded_use = RecordedUse::new(
             semaphore,
             role,
             self.recorded.object(),
             self.recorded.own(),
             also,
         );
-        self.recorded.binaries.push(using);
+        self.recorded.binaries.push(recorded_use);
     }
 
     fn require_semaphore(&self, semaphore: &BinarySemaphore) -> Result<()> {

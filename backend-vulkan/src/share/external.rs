@@ -10,16 +10,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::sync::Arc;
 
 use ash::{khr, vk};
-use rustix::fs::FileType;
-use syncline_core::backend::{Attachment, Device as _};
+use syncline_core::backend::Attachment;
 use syncline_core::{
     Error, HandleKind, MemoryFd, Object, Origin, Rejected, Result, TimelineFd, WindowsHandle,
 };
 
+use crate::device::file_kind::FileKind;
 use crate::device::open::{Device, Inner};
+use crate::device::physical::SYNC_FILES_LIMIT;
 use crate::driver::error::unsupported;
 use crate::memory::buffer::{Buffer, Place};
-use crate::probe::SYNC_FILES_LIMIT;
 use crate::timeline::port::Semaphore;
 
 /// Makes handles of an exportable timeline, as many as there are importers.
@@ -105,7 +105,7 @@ impl Device {
                 let imports = &self.info().capabilities.imports;
                 self.require(imports, HandleKind::TimelineOpaqueFd, "import a timeline")?;
                 let what = || format!("a timeline from {}", handle.origin());
-                self.require_nature(handle.as_fd(), HandleKind::TimelineOpaqueFd, &what)?;
+                self.require_file_kind(handle.as_fd(), HandleKind::TimelineOpaqueFd, &what)?;
                 Semaphore::new(&self.0, 0, vk::ExternalSemaphoreHandleTypeFlags::empty())
             });
         let semaphore = match semaphore {
@@ -120,7 +120,7 @@ impl Device {
             // SAFETY: an unused timeline semaphore, and by its type a handle of a timeline of the same driver.
             unsafe { functions.import_semaphore_fd(&info) }.map_err(|code| {
                 let what = || format!("a timeline from {}", handle.origin());
-                self.refused("vkImportSemaphoreFdKHR", code, &what)
+                self.import_error("vkImportSemaphoreFdKHR", code, &what)
             })
         });
         match imported {
@@ -191,7 +191,7 @@ impl Device {
     }
 
     /// Refuses a descriptor of another kind of file than the memory that this driver exports, as
-    /// [`Device::require_nature`] does. Files of memory are as large as the allocation, or larger.
+    /// [`Device::require_file_kind`] does. Files of memory are as large as the allocation, or larger.
     fn require_memory(&self, handle: &MemoryFd) -> Result<()> {
         let refuse = |reason: String| Error::Import {
             object: self.object().clone(),
@@ -204,8 +204,8 @@ impl Device {
                 "it is said to hold a buffer of {length} bytes"
             )));
         }
-        let offered = Nature::of(handle.as_fd()).map_err(|error| refuse(error.to_string()))?;
-        let own = match self.0.memory_nature.get() {
+        let offered = FileKind::of(handle.as_fd()).map_err(|error| refuse(error.to_string()))?;
+        let own = match self.0.memory_file_kind.get() {
             Some(own) => *own,
             None if self
                 .info()
@@ -214,21 +214,19 @@ impl Device {
                 .contains(&HandleKind::MemoryOpaqueFd) =>
             {
                 let (_, own) = self.export_buffer(1, vk::BufferUsageFlags::empty())?;
-                let own = Nature::of(own.as_fd()).map_err(|error| refuse(error.to_string()))?;
-                *self.0.memory_nature.get_or_init(|| own)
+                let own = FileKind::of(own.as_fd()).map_err(|error| refuse(error.to_string()))?;
+                *self.0.memory_file_kind.get_or_init(|| own)
             }
             // Nothing to compare with.
             None => return Ok(()),
         };
-        if !offered.is_like(&own) {
+        if !offered.matches(&own) {
             return Err(refuse(format!(
                 "it is {offered}, and this driver's memory is {own}"
             )));
         }
-        match offered.file {
-            Some((_, bytes)) if u64::try_from(bytes).unwrap_or(0) < handle.size() => {
-                Err(refuse(format!("it is {offered}")))
-            }
+        match offered.size() {
+            Some(bytes) if bytes < handle.size() => Err(refuse(format!("it is {offered}"))),
             _ => Ok(()),
         }
     }
@@ -239,23 +237,6 @@ impl Device {
     /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
         handle.refuse(self.object())
-    }
-
-    /// What the driver said to an import.
-    pub(crate) fn refused(
-        &self,
-        call: &'static str,
-        code: vk::Result,
-        what: &dyn Fn() -> String,
-    ) -> Error {
-        match self.0.failed(self.object(), call, code) {
-            lost @ Error::DeviceLost { .. } => lost,
-            refused => Error::Import {
-                object: self.object().clone(),
-                what: what(),
-                reason: refused.to_string(),
-            },
-        }
     }
 
     pub(crate) fn require(&self, has: &[HandleKind], kind: HandleKind, asked: &str) -> Result<()> {
@@ -279,7 +260,7 @@ impl Device {
     /// Refuses descriptors of another kind of file than this driver's own exports, without asking the
     /// driver: NVIDIA's (580.159) answers a pipe or a socket with an error, but no exportable semaphore
     /// can be made on the device after that. What a right kind of file holds, nobody can tell.
-    pub(crate) fn require_nature(
+    pub(crate) fn require_file_kind(
         &self,
         handle: BorrowedFd<'_>,
         kind: HandleKind,
@@ -290,24 +271,24 @@ impl Device {
             what: what(),
             reason,
         };
-        let offered = Nature::of(handle).map_err(|error| {
+        let offered = FileKind::of(handle).map_err(|error| {
             refuse(format!(
                 "descriptor {} cannot be used: {error}",
                 handle.as_raw_fd()
             ))
         })?;
         let known = match kind {
-            HandleKind::BinaryOpaqueFd => &self.0.binary_nature,
-            _ => &self.0.nature,
+            HandleKind::BinaryOpaqueFd => &self.0.binary_file_kind,
+            _ => &self.0.timeline_file_kind,
         };
         let own = match known.get() {
             Some(own) => own,
             None if self.info().capabilities.exports.contains(&kind) => {
                 let own = match kind {
                     HandleKind::BinaryOpaqueFd => {
-                        Nature::of(self.binary_semaphore("")?.export()?.as_fd())
+                        FileKind::of(self.binary_semaphore("")?.export()?.as_fd())
                     }
-                    _ => Nature::of(self.export_timeline(0)?.1.as_fd()),
+                    _ => FileKind::of(self.export_timeline(0)?.1.as_fd()),
                 };
                 let own = own.map_err(|error| refuse(error.to_string()))?;
                 known.get_or_init(|| own)
@@ -340,59 +321,6 @@ impl Device {
             what,
             reason: reason.to_owned(),
         })
-    }
-}
-
-/// The kind of file that a descriptor stands for: all handles of one driver are of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Nature {
-    kind: FileType,
-    /// Which device, for the files that are one.
-    device: u64,
-    /// Where it lies and how large it is, for memory that looks like a file (as SwiftShader's handles do, which
-    /// takes even those that it refuses).
-    file: Option<(u64, i64)>,
-}
-
-impl Nature {
-    fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
-        let stat = rustix::fs::fstat(fd)?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        Ok(Self {
-            kind,
-            device: stat.st_rdev,
-            file: (kind == FileType::RegularFile).then_some((stat.st_dev, stat.st_size)),
-        })
-    }
-}
-
-impl Nature {
-    /// True if both are of one kind, whatever their sizes.
-    fn is_like(&self, other: &Self) -> bool {
-        let place = |nature: &Self| nature.file.map(|(place, _)| place);
-        (self.kind, self.device, place(self)) == (other.kind, other.device, place(other))
-    }
-}
-
-impl std::fmt::Display for Nature {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some((place, size)) = self.file {
-            let (major, minor) = (rustix::fs::major(place), rustix::fs::minor(place));
-            return write!(f, "a file of {size} bytes on {major}:{minor}");
-        }
-        match self.kind {
-            FileType::Fifo => f.write_str("a pipe"),
-            FileType::Socket => f.write_str("a socket"),
-            FileType::Directory => f.write_str("a directory"),
-            FileType::CharacterDevice | FileType::BlockDevice => {
-                let (major, minor) = (
-                    rustix::fs::major(self.device),
-                    rustix::fs::minor(self.device),
-                );
-                write!(f, "device file {major}:{minor}")
-            }
-            _ => f.write_str("an anonymous kernel object"),
-        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Timelines as ports of the engine: timeline semaphores, and the watch over them.
+//! Timeline semaphores as ports of the engine, binary semaphores, and watching ports.
 
+pub(crate) mod binary;
 pub(crate) mod port;
 pub(crate) mod watch;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk;
 use syncline_core::backend::{self, Attachment, ByEngine};
-use syncline_core::{Object, Result};
+use syncline_core::{Object, Result, Timeline};
 
-use crate::device::open::Inner;
+use crate::device::open::{Device, Inner};
 
 /// A timeline `VkSemaphore`. Whatever uses it, a submission in flight too, holds an `Arc` of it.
 pub(crate) struct Semaphore {
@@ -17,7 +17,7 @@ pub(crate) struct Semaphore {
     object: Object,
     /// False if the application destroys it.
     owned: bool,
-    /// The last submission that used it, as [`Late`](crate::memory::deferred_destroy::Late) counts them.
+    /// The last submission that used it, as [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy) counts them.
     used: AtomicU64,
 }
 
@@ -77,14 +77,14 @@ impl Semaphore {
     /// The semaphore, which stands at `initial`, as a part of a timeline whose home is its device.
     pub(crate) fn attach(self: Arc<Self>, initial: u64) -> Attachment {
         let device = self.device.clone();
-        device.watch(Attachment::new(device.id, initial, Port(self)))
+        device.watched(Attachment::new(device.id, initial, Port(self)))
     }
 
     /// The semaphore behind a handle, which others signal too.
     pub(crate) fn attach_imported(self: Arc<Self>) -> Attachment {
         let device = self.device.clone();
         device
-            .watch(Attachment::imported(device.id, Port(self)))
+            .watched(Attachment::imported(device.id, Port(self)))
             .signalled_elsewhere(true)
     }
 }
@@ -92,11 +92,22 @@ impl Semaphore {
 impl Drop for Semaphore {
     fn drop(&mut self) {
         let used = self.used.load(Ordering::Relaxed);
-        if self.owned && !self.device.late.keep(used, self.raw) {
+        if self.owned && !self.device.deferred_destroy.defer(used, self.raw) {
             // SAFETY: made here on this device, and destroyed here alone. No submission in flight uses it: each keeps an
             // `Arc` until it has finished.
             unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
         }
+    }
+}
+
+impl Device {
+    /// A timeline with its home on this device, starting at 0.
+    pub(crate) fn new_timeline(&self, label: &str) -> Result<Timeline> {
+        let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
+        Timeline::new(label, 0, |initial| {
+            let port = Semaphore::new(&self.0, initial, no_handle)?.attach(initial);
+            Ok([port].into_iter().collect())
+        })
     }
 }
 
@@ -148,7 +159,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test's")]
 
     use syncline_core::backend::{Device as _, Queue as _};
-    use syncline_core::{Error, QueueKind, Timeline};
+    use syncline_core::{Error, QueueKind};
 
     use super::*;
     use crate::driver::instance::Instance;

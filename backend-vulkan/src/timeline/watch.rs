@@ -1,46 +1,20 @@
 //! Watching the semaphores of a device while somebody waits for them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::{self, Watch};
+use syncline_core::backend::{self, Attachment, Watch};
 use syncline_core::{Result, Watcher};
 
 use crate::device::open::Inner;
-use crate::driver::error::lock;
+use crate::driver::lock::lock;
 use crate::timeline::port::Port;
 
 /// How long a look lasts, at least and at most, where looks must be repeated.
 const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
-
-/// Ends a watch from another thread: a timeline semaphore that the watch waits for as well.
-pub(crate) struct Nudges {
-    pub(crate) semaphore: vk::Semaphore,
-    counts: Mutex<Counts>,
-    /// In the semaphore's place where looks are repeated.
-    nudged: Condvar,
-}
-
-#[derive(Default)]
-struct Counts {
-    signalled: u64,
-    /// Up to here the watch has seen them.
-    seen: u64,
-}
-
-impl Nudges {
-    /// Over a timeline semaphore at 0.
-    pub(crate) fn new(semaphore: vk::Semaphore) -> Self {
-        Self {
-            semaphore,
-            counts: Mutex::default(),
-            nudged: Condvar::new(),
-        }
-    }
-}
 
 type Semaphores = SmallVec<[vk::Semaphore; 16]>;
 type Values = SmallVec<[u64; 16]>;
@@ -60,15 +34,15 @@ impl Watch for Inner {
                 values.push(value);
             }
         }
-        semaphores.push(self.nudges.semaphore);
-        values.push(lock(&self.nudges.counts).seen + 1);
-        if self.spins_on_any {
+        semaphores.push(self.wake.raw);
+        values.push(lock(&self.wake.counts).seen + 1);
+        if self.wait_any_spins {
             self.look_repeatedly(&semaphores, &values, until)?;
         } else {
             self.wait_semaphores(vk::SemaphoreWaitFlags::ANY, &semaphores, &values, until)?;
         }
         // Whoever nudges first changes what is to be watched, so one look serves all nudges so far.
-        let mut counts = lock(&self.nudges.counts);
+        let mut counts = lock(&self.wake.counts);
         counts.seen = counts.signalled;
         Ok(())
     }
@@ -78,17 +52,17 @@ impl Watch for Inner {
     }
 
     fn nudge(&self) {
-        let mut counts = lock(&self.nudges.counts);
+        let mut counts = lock(&self.wake.counts);
         if counts.signalled > counts.seen {
             return;
         }
-        if self.spins_on_any {
+        if self.wait_any_spins {
             counts.signalled += 1;
-            self.nudges.nudged.notify_one();
+            self.wake.polling.notify_one();
             return;
         }
         let info = vk::SemaphoreSignalInfo::default()
-            .semaphore(self.nudges.semaphore)
+            .semaphore(self.wake.raw)
             .value(counts.signalled + 1);
         // SAFETY: the semaphore is the device's own, and its value grows under the lock.
         match unsafe { self.raw().signal_semaphore(&info) } {
@@ -100,6 +74,13 @@ impl Watch for Inner {
 }
 
 impl Inner {
+    /// Lets this device watch `attachment`, and sets the limits of its semaphores.
+    pub(crate) fn watched(self: &Arc<Self>, attachment: Attachment) -> Attachment {
+        attachment
+            .watched_by(self.clone())
+            .with_max_value_difference(self.info.capabilities.max_value_difference)
+    }
+
     /// Waits for any of them with a driver whose own wait for any is a busy loop: looks at all, then
     /// sleeps for a time in proportion to the time spent so far.
     fn look_repeatedly(
@@ -115,13 +96,13 @@ impl Inner {
                 return Ok(());
             }
             let pause = ((now - start) / 4).clamp(LOOK.0, LOOK.1);
-            let counts = lock(&self.nudges.counts);
+            let counts = lock(&self.wake.counts);
             if counts.signalled > counts.seen || now >= until {
                 return Ok(());
             }
             drop(
-                self.nudges
-                    .nudged
+                self.wake
+                    .polling
                     .wait_timeout(counts, pause.min(until - now))
                     .unwrap_or_else(PoisonError::into_inner),
             );

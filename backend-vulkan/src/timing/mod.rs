@@ -1,4 +1,4 @@
-//! Timestamp queries, and the clock of the device.
+//! Timestamp queries, and reading the device's clock through the driver.
 
 pub(crate) mod clock;
 pub(crate) mod stamp;

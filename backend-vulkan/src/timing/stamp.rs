@@ -1,63 +1,17 @@
 //! Timestamp queries.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use ash::vk;
 use syncline_core::backend;
 use syncline_core::clock::Counter;
 use syncline_core::{Error, Object, QueueKind, Result};
 
-use crate::device::open::{Device, Inner};
-use crate::driver::error::{lock, unsupported, wrong_device};
-use crate::probe::Family;
-use crate::queue::commands::Commands;
-
-/// Queries in one `VkQueryPool`.
-const POOL_SIZE: u32 = 64;
-
-/// The queries of a device; they grow, and are used again once their stamps are dropped.
-#[derive(Default)]
-pub(crate) struct QueryPools(Mutex<Pools>);
-
-#[derive(Default)]
-struct Pools {
-    pools: Vec<vk::QueryPool>,
-    free: Vec<(vk::QueryPool, u32)>,
-}
-
-impl QueryPools {
-    fn take(&self, device: &Inner) -> Result<(vk::QueryPool, u32)> {
-        let free = lock(&self.0).free.pop();
-        if let Some(free) = free {
-            return Ok(free);
-        }
-        // The driver is asked without the lock; threads that find nothing at once make a pool each.
-        let info = vk::QueryPoolCreateInfo::default()
-            .query_type(vk::QueryType::TIMESTAMP)
-            .query_count(POOL_SIZE);
-        // SAFETY: `info` is valid: timestamps need no feature, and there is at least one query.
-        let pool = unsafe { device.raw().create_query_pool(&info, None) }
-            .map_err(|code| device.failed(&device.object, "vkCreateQueryPool", code))?;
-        let mut pools = lock(&self.0);
-        pools.pools.push(pool);
-        pools
-            .free
-            .extend((1..POOL_SIZE).rev().map(|slot| (pool, slot)));
-        Ok((pool, 0))
-    }
-
-    /// Destroys them all, at the device's end.
-    pub(crate) fn destroy(&self, device: &ash::Device) {
-        let pools = std::mem::take(&mut *lock(&self.0));
-        for pool in pools.pools {
-            // SAFETY: made on this device, each once. No stamp and no submission in flight uses one: all of them keep the
-            // device, whose last reference goes now.
-            unsafe { device.destroy_query_pool(pool, None) };
-        }
-    }
-}
+use crate::device::open::Inner;
+use crate::device::physical::Family;
+use crate::driver::error::{unsupported, wrong_device};
 
 /// Its writing was not recorded yet.
 const NEVER: i64 = i64::MIN;
@@ -80,31 +34,34 @@ pub(crate) struct Stamp {
     was_read: AtomicBool,
 }
 
-/// A place for a time on the queue of `commands`, which is of `family`.
-pub(crate) fn new_stamp(commands: &Commands, family: Family) -> Result<Stamp> {
-    let refuse = |reason| unsupported(&commands.object, "write a timestamp", reason);
-    if family.timestamp_bits == 0 {
-        return Err(refuse("its queue family has no valid timestamp bits"));
-    }
-    if !commands.device.enabled.host_query_reset && family.kind == QueueKind::Transfer {
-        return Err(refuse(
-            "the device was made without hostQueryReset, and transfer-only queues cannot reset queries",
-        ));
-    }
-    let (pool, slot) = commands.device.query_pools.take(&commands.device)?;
-    Ok(Stamp {
-        device: commands.device.clone(),
-        queue: commands.object.clone(),
-        pool,
-        slot,
-        bits: family.timestamp_bits,
-        recorded: AtomicI64::new(NEVER),
-        read: AtomicU64::new(0),
-        was_read: AtomicBool::new(false),
-    })
-}
-
 impl Stamp {
+    /// A stamp for a queue of `family`, whose name is `queue`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if queues of the family write no timestamps; a driver error.
+    pub(crate) fn new(device: &Arc<Inner>, queue: &Object, family: Family) -> Result<Self> {
+        let refuse = |reason| unsupported(queue, "write a timestamp", reason);
+        if family.timestamp_bits == 0 {
+            return Err(refuse("its queue family has no valid timestamp bits"));
+        }
+        if !device.enabled.host_query_reset && family.kind == QueueKind::Transfer {
+            return Err(refuse(
+                "the device was made without hostQueryReset, and transfer-only queues cannot reset queries",
+            ));
+        }
+        let (pool, slot) = device.query_pools.take(device)?;
+        Ok(Self {
+            device: device.clone(),
+            queue: queue.clone(),
+            pool,
+            slot,
+            bits: family.timestamp_bits,
+            recorded: AtomicI64::new(NEVER),
+            read: AtomicU64::new(0),
+            was_read: AtomicBool::new(false),
+        })
+    }
+
     /// `vkCmdWriteTimestamp` into a command buffer that is begun, outside any render pass, and of the family that the stamp was made for. Who
     /// submits it keeps the stamp, so that the query is not used again before it is written.
     pub(crate) fn write(&self, commands: vk::CommandBuffer) {
@@ -122,7 +79,7 @@ impl Stamp {
         }
         // As its time will be told: the device's clock has the fewest bits of all its families.
         let now = if self.device.info.capabilities.timestamp_bits < 64 {
-            self.device.clocks.host_clock().now()
+            self.device.clock.host_clock().now()
         } else {
             0
         };
@@ -202,21 +159,18 @@ impl backend::Stamp for Stamp {
     fn time(&self) -> Result<Option<i64>> {
         let ticks = self.ticks()?;
         let recorded = self.recorded.load(Ordering::Acquire);
-        let device = Device(self.device.clone());
-        device.time_written(ticks, recorded).map(Some)
+        self.device.time_written(ticks, recorded).map(Some)
     }
 
     fn time_if_written(&self) -> Option<i64> {
         // One that the device resets may still show what was written before.
-        let can_be_asked = self.device.enabled.host_query_reset && !self.device.waits_to_read;
+        let can_be_asked = self.device.enabled.host_query_reset && !self.device.query_read_blocks;
         can_be_asked.then(|| self.time().ok().flatten())?
     }
 }
 
 impl Drop for Stamp {
     fn drop(&mut self) {
-        lock(&self.device.query_pools.0)
-            .free
-            .push((self.pool, self.slot));
+        self.device.query_pools.give_back(self.pool, self.slot);
     }
 }

@@ -1,0 +1,145 @@
+//! A `VkQueue` behind a gate that the application can lock too.
+//!
+//! Several logical queues may share one `VkQueue`, and an application that owns it submits to it
+//! too. Vulkan requires such calls to be externally synchronized. The engine must never block, so it
+//! only tries the gate. A logical queue that finds the gate locked leaves its waker there, and the
+//! unlocking thread wakes it.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use ash::vk;
+use syncline_core::backend::{Enqueue, Gate, InFlightBudget, SubmissionQueue, Waker};
+use syncline_core::{Error, Object, Result};
+
+use crate::device::open::Device;
+use crate::device::physical::Family;
+use crate::driver::error::unsupported;
+use crate::driver::lock::lock;
+
+/// In-flight budget of one driver queue, in units. Further submissions are held on the host.
+///
+/// NVIDIA's driver (580.159) accepts 32755 of these units for each queue. Then it blocks the calling
+/// thread until some work has finished. It counts [`SUBMISSION`] units for a submission, and one for
+/// each wait, command buffer and signal of it. The other half is left for the application's own
+/// submissions, and for drivers that count differently.
+const UNITS: u64 = 16_384;
+
+/// Units of a submission, without its waits, command buffers and signals.
+pub(crate) const SUBMISSION: u64 = 4;
+
+/// One `VkQueue`.
+pub(crate) struct DriverQueue {
+    pub(crate) raw: vk::Queue,
+    pub(crate) family: Family,
+    pub(crate) index: u32,
+    /// See [`Enqueue::order_domain`].
+    pub(crate) domain: u64,
+    gate: Gate,
+    /// The logical queues that use it.
+    queues: Mutex<Vec<Weak<dyn LogicalQueue>>>,
+    /// What all its logical queues may have in flight together.
+    pub(crate) budget: Arc<InFlightBudget>,
+}
+
+/// What a driver queue needs to know of a logical queue.
+trait LogicalQueue: Send + Sync {
+    /// The number of held submissions.
+    fn held(&self) -> usize;
+}
+
+impl<E: Enqueue> LogicalQueue for SubmissionQueue<E> {
+    fn held(&self) -> usize {
+        Self::held(self).count
+    }
+}
+
+impl DriverQueue {
+    pub(crate) fn new(raw: vk::Queue, family: Family, index: u32) -> Self {
+        Self {
+            raw,
+            family,
+            index,
+            domain: Object::new("driver queue", "").id(),
+            gate: Gate::default(),
+            queues: Mutex::default(),
+            budget: InFlightBudget::new(UNITS),
+        }
+    }
+
+    /// Locks the gate, or leaves the waker there if it is locked.
+    pub(crate) fn try_lock(&self, waker: &dyn Fn() -> Waker) -> Option<Locked<'_>> {
+        self.gate.try_lock(waker).then(|| Locked(self))
+    }
+
+    /// The gate, to lock it for the application.
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Adds a logical queue that uses this driver queue.
+    pub(crate) fn join<E: Enqueue>(&self, engine: &Arc<SubmissionQueue<E>>) {
+        let engine: Arc<dyn LogicalQueue> = engine.clone();
+        let mut queues = lock(&self.queues);
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(&engine));
+    }
+
+    /// The number of logical queues that use it.
+    pub(crate) fn users(&self) -> usize {
+        let queues = lock(&self.queues);
+        queues
+            .iter()
+            .filter(|queue| queue.strong_count() > 0)
+            .count()
+    }
+
+    /// The number of held submissions of all its logical queues.
+    pub(crate) fn held(&self) -> usize {
+        // Dropping the last handle of a queue under the lock is not allowed, so upgraded handles
+        // leave the lock first.
+        let queues: Vec<_> = lock(&self.queues)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        queues.iter().map(|queue| queue.held()).sum()
+    }
+}
+
+/// The gate, locked by the engine for one submission.
+pub(crate) struct Locked<'q>(&'q DriverQueue);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.gate.unlock();
+    }
+}
+
+impl Device {
+    /// The driver queue with this index in its family.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device was not made with it.
+    pub(crate) fn driver_queue(&self, family: u32, index: u32) -> Result<&Arc<DriverQueue>> {
+        self.0
+            .queues
+            .iter()
+            .find(|queue| (queue.family.index, queue.index) == (family, index))
+            .ok_or_else(|| self.no_queue(&format!("use queue {index} of family {family}")))
+    }
+
+    /// The error for a queue that the device does not have.
+    pub(crate) fn no_queue(&self, asked: &str) -> Error {
+        let have: Vec<String> = self
+            .0
+            .queues
+            .iter()
+            .map(|queue| format!("{}.{}", queue.family.index, queue.index))
+            .collect();
+        let reason = if have.is_empty() {
+            "it was adopted without queues".to_owned()
+        } else {
+            format!("its queues, by family and index, are {}", have.join(", "))
+        };
+        unsupported(&self.0.object, asked, reason)
+    }
+}

@@ -1,0 +1,115 @@
+//! The raw handles under a device, and their ownership.
+#![allow(unsafe_code, reason = "destroys the device")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ash::vk;
+use syncline_core::backend::TakingDown;
+
+use crate::device::open::Device;
+use crate::device::physical::Enabled;
+use crate::driver::instance::Instance;
+
+/// The raw handles under a device. Destroys the `VkDevice` when dropped, if it was opened here.
+pub(crate) struct Native {
+    pub(crate) entry: ash::Entry,
+    pub(crate) instance: ash::Instance,
+    pub(crate) physical: vk::PhysicalDevice,
+    pub(crate) device: ash::Device,
+    ownership: Ownership,
+}
+
+enum Ownership {
+    /// The device is destroyed here. The instance is destroyed with its last handle.
+    Ours(#[allow(dead_code, reason = "kept alive")] Instance),
+    /// The application destroys the device. The owner, if there is one, is dropped here.
+    Theirs(Option<Arc<dyn Any + Send + Sync>>),
+}
+
+impl Native {
+    /// A device that this crate has created.
+    pub(crate) fn opened(
+        instance: &Instance,
+        physical: vk::PhysicalDevice,
+        device: ash::Device,
+    ) -> Self {
+        TakingDown::prepare();
+        Self {
+            entry: instance.entry().clone(),
+            instance: instance.raw().clone(),
+            physical,
+            device,
+            ownership: Ownership::Ours(instance.clone()),
+        }
+    }
+
+    /// A device of the application, with the object that keeps it alive.
+    pub(crate) fn adopted(
+        entry: ash::Entry,
+        instance: ash::Instance,
+        physical: vk::PhysicalDevice,
+        device: ash::Device,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Self {
+        TakingDown::prepare();
+        Self {
+            entry,
+            instance,
+            physical,
+            device,
+            ownership: Ownership::Theirs(owner),
+        }
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        match &mut self.ownership {
+            Ownership::Ours(_) => {
+                if let Some(_going) = TakingDown::begin() {
+                    // SAFETY: this crate made the device. Everything made from it kept it, and is
+                    // gone. No queue executes work any more.
+                    unsafe { self.device.destroy_device(None) };
+                }
+            }
+            Ownership::Theirs(owner) => {
+                if let Some(owner) = owner.take() {
+                    TakingDown::let_go(owner);
+                }
+            }
+        }
+    }
+}
+
+impl Device {
+    /// The loader's functions.
+    #[must_use]
+    pub fn entry(&self) -> &ash::Entry {
+        &self.0.native.entry
+    }
+
+    /// The instance's functions and its raw handle.
+    #[must_use]
+    pub fn instance(&self) -> &ash::Instance {
+        &self.0.native.instance
+    }
+
+    /// The physical device.
+    #[must_use]
+    pub fn physical(&self) -> vk::PhysicalDevice {
+        self.0.native.physical
+    }
+
+    /// The device's functions and its raw handle, valid while a handle of this device lives.
+    #[must_use]
+    pub fn raw(&self) -> &ash::Device {
+        &self.0.native.device
+    }
+
+    /// The extensions and features that the device was made with.
+    #[must_use]
+    pub fn enabled(&self) -> Enabled {
+        self.0.enabled
+    }
+}

@@ -1,0 +1,62 @@
+//! Timestamp queries of a device.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::sync::Mutex;
+
+use ash::vk;
+use syncline_core::Result;
+
+use crate::device::open::Inner;
+use crate::driver::lock::lock;
+
+/// Queries in one `VkQueryPool`.
+const POOL_SIZE: u32 = 64;
+
+/// The timestamp queries of a device. A query is reused after its stamp is dropped.
+#[derive(Default)]
+pub(crate) struct QueryPools(Mutex<Pools>);
+
+#[derive(Default)]
+struct Pools {
+    pools: Vec<vk::QueryPool>,
+    free: Vec<(vk::QueryPool, u32)>,
+}
+
+impl QueryPools {
+    /// Returns a free query: its pool and its index. Makes another pool if no query is free.
+    pub(crate) fn take(&self, device: &Inner) -> Result<(vk::QueryPool, u32)> {
+        let free = lock(&self.0).free.pop();
+        if let Some(free) = free {
+            return Ok(free);
+        }
+        // The driver is called without the lock. Threads that find no free query at the same time
+        // make one pool each.
+        let info = vk::QueryPoolCreateInfo::default()
+            .query_type(vk::QueryType::TIMESTAMP)
+            .query_count(POOL_SIZE);
+        // SAFETY: `info` is valid: timestamps need no feature, and there is at least one query.
+        let pool = unsafe { device.raw().create_query_pool(&info, None) }
+            .map_err(|code| device.failed(&device.object, "vkCreateQueryPool", code))?;
+        let mut pools = lock(&self.0);
+        pools.pools.push(pool);
+        pools
+            .free
+            .extend((1..POOL_SIZE).rev().map(|query| (pool, query)));
+        Ok((pool, 0))
+    }
+
+    /// Makes a query free again.
+    pub(crate) fn give_back(&self, pool: vk::QueryPool, query: u32) {
+        lock(&self.0).free.push((pool, query));
+    }
+
+    /// Destroys all pools. Called when the device is dropped.
+    pub(crate) fn destroy(&self, device: &ash::Device) {
+        let pools = std::mem::take(&mut *lock(&self.0));
+        for pool in pools.pools {
+            // SAFETY: each pool was made on this device and is destroyed once. No stamp and no
+            // submission in flight uses one: each keeps the device, whose last reference is gone.
+            unsafe { device.destroy_query_pool(pool, None) };
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Binary semaphores, and the submissions that use their payload.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use ash::vk;
+use syncline_core::{HandleKind, Object, PayloadUse, Result};
+
+use crate::device::open::Inner;
+use crate::driver::lock::lock;
+use crate::timeline::port::Semaphore;
+
+/// A binary `VkSemaphore`. Each submission in flight that uses it keeps an `Arc` of it.
+pub(crate) struct RawBinary {
+    device: Arc<Inner>,
+    object: Object,
+    raw: vk::Semaphore,
+    /// False if the application destroys it.
+    owned: bool,
+    payload: Mutex<PayloadState>,
+}
+
+impl RawBinary {
+    /// # Safety
+    /// `raw` is a binary semaphore of `device`. If `owned`, nothing else destroys it. If not, it
+    /// outlives the returned value.
+    pub(crate) unsafe fn new(
+        device: &Arc<Inner>,
+        object: Object,
+        raw: vk::Semaphore,
+        owned: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            device: device.clone(),
+            object,
+            raw,
+            owned,
+            payload: Mutex::default(),
+        })
+    }
+
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    pub(crate) const fn raw(&self) -> vk::Semaphore {
+        self.raw
+    }
+
+    /// Locks the state of its payload.
+    pub(crate) fn payload(&self) -> MutexGuard<'_, PayloadState> {
+        lock(&self.payload)
+    }
+}
+
+impl Drop for RawBinary {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: made on this device, or adopted with the right to destroy it, and destroyed
+            // only here. No submission in flight uses it, because each keeps an `Arc` of it until
+            // it has finished.
+            unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
+        }
+    }
+}
+
+/// What a submission does with a binary semaphore.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Signal,
+    Wait,
+}
+
+/// The kind of payload that a semaphore has, and the submissions that use it.
+#[derive(Default)]
+pub(crate) struct PayloadState {
+    /// The handle kind of the temporary payload, if there is one.
+    pub(crate) temporary: Option<HandleKind>,
+    /// The submissions in flight, and some that have finished since the last check.
+    uses: Vec<Use>,
+    /// The length of `uses` at which finished submissions are removed. It doubles with the number
+    /// in flight, so that a check costs little for each use.
+    check_at: usize,
+    last_id: u64,
+}
+
+/// The length of [`PayloadState::uses`] up to which no check is made.
+const FEW: usize = 4;
+
+/// A submission that signals or waits for the semaphore.
+struct Use {
+    id: u64,
+    role: Role,
+    queue: Object,
+    /// The queue's own timeline.
+    own: Arc<Semaphore>,
+    /// The value of `own` at which the submission has finished. `None` until the driver has it.
+    end: Option<u64>,
+    /// Another timeline semaphore that the submission signals to this value, if a fence stands for
+    /// that value. The device writes both semaphores at different moments. A thread that has seen
+    /// the fence complete need not wait for `own`.
+    fence: Option<(Arc<Semaphore>, u64)>,
+}
+
+impl Use {
+    fn has_finished(&self) -> Result<bool> {
+        match self.end {
+            // The counter of a lost device reads `u64::MAX`. A lost device uses nothing any more.
+            Some(end) if self.own.value()? >= end => Ok(true),
+            Some(_) => match &self.fence {
+                Some((semaphore, value)) => Ok(semaphore.value()? >= *value),
+                None => Ok(false),
+            },
+            None => Ok(false),
+        }
+    }
+}
+
+impl PayloadState {
+    /// A submission that uses the semaphore in one of these roles, as far as this crate knows.
+    pub(crate) fn in_use(&self, matches: impl Fn(Role) -> bool) -> Result<Option<PayloadUse>> {
+        for used in self.uses.iter().filter(|used| matches(used.role)) {
+            if !used.has_finished()? {
+                let queue = used.queue.clone();
+                return Ok(Some(match used.role {
+                    Role::Signal => PayloadUse::Signal(queue),
+                    Role::Wait => PayloadUse::Wait(queue),
+                }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A binary semaphore that a recording uses. Dropping it before the submission withdraws the use.
+pub(crate) struct RecordedUse {
+    semaphore: Arc<RawBinary>,
+    id: u64,
+}
+
+impl RecordedUse {
+    /// Notes that the submission being recorded on `queue` will use the semaphore.
+    ///
+    /// `own` is the timeline of `queue`. If `fence` is given, the same submission signals that
+    /// semaphore to that value after the use.
+    pub(crate) fn new(
+        semaphore: &Arc<RawBinary>,
+        role: Role,
+        queue: &Object,
+        own: &Arc<Semaphore>,
+        fence: Option<(Arc<Semaphore>, u64)>,
+    ) -> Self {
+        let mut state = semaphore.payload();
+        if state.uses.len() >= state.check_at.max(FEW) {
+            // A use that cannot be checked stays. A later call reports the error.
+            state
+                .uses
+                .retain(|used| !used.has_finished().unwrap_or(false));
+            state.check_at = 2 * state.uses.len();
+        }
+        state.last_id += 1;
+        let id = state.last_id;
+        state.uses.push(Use {
+            id,
+            role,
+            queue: queue.clone(),
+            own: own.clone(),
+            end: None,
+            fence,
+        });
+        drop(state);
+        Self {
+            semaphore: semaphore.clone(),
+            id,
+        }
+    }
+
+    /// Notes that the driver has the submission, which ends at `end` of the queue's own timeline.
+    ///
+    /// A wait consumes a temporary payload. From here on the semaphore has its permanent one.
+    pub(crate) fn submitted(self, end: u64) {
+        let mut guard = self.semaphore.payload();
+        let state = &mut *guard;
+        let used = state.uses.iter_mut().find(|used| used.id == self.id);
+        let Some(used) = used else { return };
+        used.end = Some(end);
+        if used.role == Role::Wait {
+            state.temporary = None;
+        }
+    }
+}
+
+impl Drop for RecordedUse {
+    fn drop(&mut self) {
+        let mut state = self.semaphore.payload();
+        let is_withdrawn = |used: &Use| used.id == self.id && used.end.is_none();
+        state.uses.retain(|used| !is_withdrawn(used));
+    }
+}
