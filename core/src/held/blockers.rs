@@ -1,4 +1,4 @@
-//! Finding out who waits for whom.
+//! Search for the blockers of a point: the signals that are missing and what they wait for.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -8,18 +8,19 @@ use crate::held;
 use crate::timeline::point::Point;
 use crate::timeline::state::{Shared, Standing};
 
-/// How many steps an answer has behind those that it leaves out.
+/// The number of steps in an answer after those that it leaves out.
 const LAST: usize = 16;
 
-/// How many steps are looked at one by one. From then on only the first submission that a queue
-/// holds is looked at: the others of that queue wait for it.
-const ONE_BY_ONE: usize = 4096;
+/// The number of steps that are searched one by one.
+///
+/// After that only the first held submission of each queue is searched. The others wait for it.
+const DETAILED: usize = 4096;
 
 impl Point<'_> {
-    /// What is to signal the value, and what that waits for itself: empty once it is reached.
+    /// The missing signals of this point and what they wait for. Empty once the point is reached.
     ///
-    /// A snapshot, for diagnosis: it takes locks and allocates. It asks drivers how far they are, and may
-    /// release held submissions as [`Point::is_reached`] does.
+    /// A snapshot for diagnosis: it takes locks, allocates and polls drivers. It may release held
+    /// submissions, as [`Point::is_reached`] does.
     #[must_use]
     pub fn blockers(self) -> Blockers {
         self.of.map_or_else(Blockers::default, |of| {
@@ -39,38 +40,40 @@ pub(crate) fn step(of: &Shared, value: u64, by: Signaller) -> Step {
     }
 }
 
-/// Why the points have not come yet. The caller has just looked at the points themselves.
+/// The blockers of `points`. The caller has just polled the points themselves.
 ///
-/// What they wait for is brought up to date first: that may release held submissions, which run on
-/// this thread. So no lock may be held.
+/// Refreshes the timelines that the answer depends on. That may release held submissions on the
+/// calling thread, so no lock may be held.
 pub(crate) fn blockers<'p>(
     points: impl Iterator<Item = (&'p Arc<Shared>, u64)> + Clone,
 ) -> Blockers {
-    let mut asked: BTreeSet<u64> = points.clone().map(|(of, _)| of.object.id()).collect();
+    let mut refreshed: BTreeSet<u64> = points.clone().map(|(of, _)| of.object.id()).collect();
     loop {
-        let (answer, news) = walk(points.clone(), &mut asked);
-        // News may have released what stands in this answer. Each timeline is asked once, so this ends.
+        let (answer, news) = walk(points.clone(), &mut refreshed);
+        // A refresh may have released what the answer names. Each timeline is refreshed once, so
+        // this ends.
         if !news {
             return answer;
         }
     }
 }
 
-/// The answer, breadth first: every point in question, then what its signaller waits for. True if a
-/// timeline that was not `asked` before had news.
+/// The answer, breadth first: each point, then what its signaller waits for.
+///
+/// True if a timeline that was not yet in `refreshed` had news.
 fn walk<'p>(
     points: impl Iterator<Item = (&'p Arc<Shared>, u64)>,
-    asked: &mut BTreeSet<u64>,
+    refreshed: &mut BTreeSet<u64>,
 ) -> (Blockers, bool) {
     let mut found = Found::default();
     let mut news = false;
     let mut next: VecDeque<_> = points.map(|(of, value)| (of.clone(), value)).collect();
-    let mut told: BTreeSet<(u64, u64)> = BTreeSet::new();
+    let mut seen: BTreeSet<(u64, u64)> = BTreeSet::new();
     while let Some((of, value)) = next.pop_front() {
-        if !told.insert((of.object.id(), value)) {
+        if !seen.insert((of.object.id(), value)) {
             continue;
         }
-        if asked.insert(of.object.id()) {
+        if refreshed.insert(of.object.id()) {
             let before = (of.reached(), of.pending(), of.is_failed());
             of.refresh();
             news |= before != (of.reached(), of.pending(), of.is_failed());
@@ -86,7 +89,7 @@ fn walk<'p>(
             Standing::Cancelled => Signaller::Never {
                 cause: of.cancelled(value).to_string(),
             },
-            Standing::Open => match held::signaller(&of, value, found.count > ONE_BY_ONE) {
+            Standing::Open => match held::signaller(&of, value, found.count > DETAILED) {
                 Some((by, waits)) => {
                     next.extend(waits);
                     by
@@ -101,7 +104,7 @@ fn walk<'p>(
     (found.into_answer(), news)
 }
 
-/// The steps found so far, without those in between.
+/// The steps found so far, without those in the middle.
 #[derive(Default)]
 struct Found {
     first: Vec<Step>,

@@ -1,8 +1,9 @@
-//! The held submissions of one queue, in order: what each waits for and claims, and its rank.
+//! The held submissions of one queue, in order: the waits, claims and rank of each.
 //!
-//! There may be very many, so nothing stands here that follows from something else. Their numbers follow from their
-//! places, and so does whom each waits for on its own queue. What they wait for and claim lies one behind the other in two
-//! lists, and ranks that grow by the same from one submission to the next are one [`Run`].
+//! A queue may hold very many, so nothing is stored that follows from something else. A
+//! submission's number follows from its index, and so does its wait for the submission before it.
+//! Waits and claims of all submissions are in two lists. Ranks that grow by the same amount from
+//! one submission to the next are one [`RankRun`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,18 +17,20 @@ use crate::timeline::state::Interval;
 
 #[derive(Default)]
 pub(super) struct QueueEntries {
-    /// The number of the first.
+    /// The number of the first submission.
     first: u64,
-    /// For each, where its part of the lists ends.
+    /// For each submission, the end of its part of the two lists.
     ends: VecDeque<Ends>,
-    /// Where the first one's part begins.
+    /// The beginning of the first submission's part.
     begin: Ends,
     waits: VecDeque<KeptPoint>,
     claims: VecDeque<OwnedClaim>,
-    runs: VecDeque<Run>,
+    runs: VecDeque<RankRun>,
 }
 
-/// Places in the two lists, counted from the first that there ever was. They wrap around: only their distances count.
+/// Positions in the two lists, counted from the first element ever.
+///
+/// They wrap around; only distances matter.
 #[derive(Clone, Copy, Default)]
 struct Ends {
     waits: u32,
@@ -35,7 +38,7 @@ struct Ends {
 }
 
 impl Ends {
-    // That many are not held by one queue: they do not fit into any memory.
+    // No overflow: a queue that holds 2^32 waits or claims does not fit into memory.
     fn after(self, lists: &Lists) -> Self {
         Self {
             waits: self.waits.wrapping_add(lists.waits.len() as u32),
@@ -60,24 +63,24 @@ impl Ends {
 
 /// The ranks of submissions from number `from` up to the next run.
 #[derive(Clone, Copy)]
-struct Run {
+struct RankRun {
     from: u64,
     rank: i128,
-    /// By how much each is above the one before it; of no meaning while there is only one.
+    /// The difference of successive ranks. Without meaning while the run has one element.
     slope: i128,
 }
 
-impl Run {
+impl RankRun {
     fn rank(&self, number: u64) -> i128 {
         self.rank + i128::from(number - self.from) * self.slope
     }
 }
 
-/// What a claim that was taken out leaves.
-const NOTHING: Interval = Interval { above: 0, upto: 0 };
+/// What remains of a claim that was taken out.
+const EMPTY_CLAIM: Interval = Interval { above: 0, upto: 0 };
 
-/// Adds the rank of `number`, which comes behind all that are there.
-fn extend(runs: &mut VecDeque<Run>, number: u64, rank: i128) {
+/// Adds the rank of `number`, which is above all numbers in `runs`.
+fn extend(runs: &mut VecDeque<RankRun>, number: u64, rank: i128) {
     if let Some(last) = runs.back_mut() {
         if last.from + 1 == number {
             last.slope = rank - last.rank;
@@ -87,26 +90,26 @@ fn extend(runs: &mut VecDeque<Run>, number: u64, rank: i128) {
             return;
         }
     }
-    runs.push_back(Run {
+    runs.push_back(RankRun {
         from: number,
         rank,
         slope: 0,
     });
 }
 
-/// Adds the part of an `old` run that goes on as it was.
-fn go_on(runs: &mut VecDeque<Run>, old: Run, numbers: Range<u64>) {
+/// Adds the part of an `old` run with these numbers.
+fn extend_from(runs: &mut VecDeque<RankRun>, old: RankRun, numbers: Range<u64>) {
     let (from, rank) = (numbers.start, old.rank(numbers.start));
     match numbers.end.saturating_sub(from) {
         0 => {}
         1 => extend(runs, from, rank),
-        _ => runs.push_back(Run { from, rank, ..old }),
+        _ => runs.push_back(RankRun { from, rank, ..old }),
     }
 }
 
-/// Moves all of `from` behind `to`, which has the room.
+/// Moves all of `from` to the end of `to`.
 fn push_all<T, const N: usize>(to: &mut VecDeque<T>, from: &mut SmallVec<[T; N]>) {
-    // Mostly it is one or two, which to drain costs several times as much.
+    // Usually there are one or two, for which `drain` costs several times as much.
     if from.len() > 2 {
         to.extend(from.drain(..));
         return;
@@ -120,10 +123,10 @@ fn push_all<T, const N: usize>(to: &mut VecDeque<T>, from: &mut SmallVec<[T; N]>
     }
 }
 
-/// Two parts of a list, one behind the other.
+/// A part of a ring buffer, as two slices.
 pub(crate) type Parts<'n, T> = [&'n [T]; 2];
 
-/// A part of `list`.
+/// The elements `part` of `list`.
 fn slices<T>(list: &VecDeque<T>, part: Range<usize>) -> Parts<'_, T> {
     let (front, back) = list.as_slices();
     let middle = front.len();
@@ -144,17 +147,17 @@ impl QueueEntries {
         number >= self.first && number - self.first < self.ends.len() as u64
     }
 
-    /// The number of the first, if there is one.
+    /// The number of the first submission, if there is one.
     pub(super) const fn first(&self) -> u64 {
         self.first
     }
 
-    /// The numbers from `least` on.
+    /// The numbers of the submissions from `least` on.
     pub(super) fn numbers_from(&self, least: u64) -> Range<u64> {
         least.max(self.first)..self.first + self.ends.len() as u64
     }
 
-    /// The number whose lower half is this.
+    /// The number with this lower half.
     pub(super) const fn number(&self, low: u32) -> u64 {
         self.first + low.wrapping_sub(self.first as u32) as u64
     }
@@ -167,7 +170,7 @@ impl QueueEntries {
         Some(self.runs.get(behind.checked_sub(1)?)?.rank(number))
     }
 
-    /// Where the parts of a submission begin and end.
+    /// Where the lists of a submission begin and end.
     fn part(&self, number: u64) -> Option<(Ends, Ends)> {
         if !self.contains(number) {
             return None;
@@ -178,7 +181,7 @@ impl QueueEntries {
         Some((begin, self.ends.get(index)?.since(self.begin)))
     }
 
-    /// What a submission waits for and claims: of what was [taken out](Self::take) nothing is left.
+    /// The waits and claims of a submission. Empty after [`take`](Self::take).
     pub(super) fn lists(&self, number: u64) -> (Parts<'_, KeptPoint>, Parts<'_, OwnedClaim>) {
         self.part(number)
             .map_or_else(Default::default, |(from, upto)| {
@@ -188,13 +191,14 @@ impl QueueEntries {
             })
     }
 
-    /// Adds a submission behind the last, or before the first, and empties `lists` into it.
+    /// Adds a submission after the last or before the first, and moves `lists` into it.
     pub(super) fn add(&mut self, number: u64, rank: i128, lists: &mut Lists) {
         if self.is_empty() {
             self.first = number;
         }
         if number < self.first {
-            // What the last of a run would be is now a number that has gone.
+            // The first run may have been cut at its front, so its origin moves to the present
+            // first number.
             if let Some(run) = self.runs.front_mut() {
                 run.rank = run.rank(self.first);
                 run.from = self.first;
@@ -209,7 +213,7 @@ impl QueueEntries {
             for claim in lists.claims.drain(..).rev() {
                 self.claims.push_front(claim);
             }
-            self.runs.push_front(Run {
+            self.runs.push_front(RankRun {
                 from: number,
                 rank,
                 slope: 0,
@@ -223,7 +227,7 @@ impl QueueEntries {
         }
     }
 
-    /// Moves what a submission waits for and claims to `to`; only its turn is left.
+    /// Moves the waits and claims of a submission to `to`. The submission keeps its position.
     pub(super) fn take(&mut self, number: u64, to: &mut Lists) {
         let Some((from, upto)) = self.part(number) else {
             return;
@@ -236,15 +240,17 @@ impl QueueEntries {
             .claims
             .range_mut(from.claims as usize..upto.claims as usize);
         to.claims
-            .extend(claims.map(|claim| std::mem::replace(claim, (None, NOTHING))));
+            .extend(claims.map(|claim| std::mem::replace(claim, (None, EMPTY_CLAIM))));
     }
 
-    /// True if this is the first.
+    /// True if the submission is the first.
     pub(super) fn is_first(&self, number: u64) -> bool {
         number == self.first && !self.is_empty()
     }
 
-    /// Takes the first away. What it waits for and claims goes to `to`, or nowhere: then somebody has it in hand.
+    /// Removes the first submission.
+    ///
+    /// Its waits and claims are moved to `to`, or dropped if a caller has copies.
     pub(super) fn leave_first(&mut self, mut to: Option<&mut Lists>) {
         let Some(end) = self.ends.pop_front() else {
             return;
@@ -273,7 +279,7 @@ impl QueueEntries {
         }
     }
 
-    /// Takes the first or the last away.
+    /// Removes the first or the last submission.
     pub(super) fn leave(&mut self, number: u64) {
         if !self.contains(number) {
             return;
@@ -281,7 +287,7 @@ impl QueueEntries {
         if number == self.first {
             self.leave_first(None);
         } else {
-            // Refused before anybody came after it.
+            // It was refused before another submission was added.
             debug_assert_eq!(number + 1, self.numbers_from(0).end);
             self.ends.pop_back();
             let last = self.ends.back().copied().unwrap_or(self.begin);
@@ -297,7 +303,8 @@ impl QueueEntries {
         }
     }
 
-    /// Gives some of them new ranks; they come in order. Looks at no others, but for the runs in which they are.
+    /// Changes the ranks of some submissions, given in order. Rewrites only the runs that contain
+    /// them.
     pub(super) fn set_ranks(&mut self, new: &[(u64, i128)]) {
         let (Some(&(first, _)), Some(&(last, _))) = (new.first(), new.last()) else {
             return;
@@ -315,11 +322,11 @@ impl QueueEntries {
             let end = self.runs.get(at + 1).map_or(end, |next| next.from);
             let mut at = old.from.max(self.first);
             while let Some((number, rank)) = changed.next_if(|&(number, _)| number < end) {
-                go_on(&mut runs, old, at..number);
+                extend_from(&mut runs, old, at..number);
                 extend(&mut runs, number, rank);
                 at = number + 1;
             }
-            go_on(&mut runs, old, at..end);
+            extend_from(&mut runs, old, at..end);
         }
         let behind = self.runs.split_off(upto);
         steps::count(runs.len() + behind.len());
@@ -333,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_in_a_row_are_one_run_and_any_can_be_changed() {
+    fn equally_spaced_ranks_are_one_run() {
         let mut entries = QueueEntries::default();
         let mut none = Lists::default();
         for number in 10..1010 {

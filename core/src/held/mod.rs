@@ -1,21 +1,24 @@
-//! Who waits for whom among the submissions that are held on the host.
+//! The graph of held submissions: which of them wait for each other.
 //!
-//! A node is a submission that a queue holds, or a signal that the host has yet to make for one, which waits for
-//! the submission's end. It depends on the node that has claimed what it waits for, and on the node that has
-//! claimed the predecessor of what it signals itself. A queue's own timeline is a timeline like any other here
-//! (submission `n` claims `n` of it), so the order within a queue needs no edges of its own. Nor does that claim need a
-//! record: what a queue holds stands in order (`entries`).
+//! A node is a submission that a queue holds, or a signal that the host will make for one. Such a
+//! signal waits for the submission's end. A node depends on the nodes that have claimed the points
+//! that it waits for. It also depends on the nodes that have claimed the predecessors of its
+//! signals.
 //!
-//! A wait that no node has claimed has no edge: a signal may still come. Hence a circle of edges is one
-//! that no legal signal can break, and the submission that would close it is refused.
+//! A queue's position is a timeline like any other here: submission `n` claims `n` of it. So the
+//! order within a queue needs no edges of its own. That claim is not recorded, because the
+//! submissions of a queue are stored in order (`entries`).
 //!
-//! Every node has a rank above those of the nodes it depends on. A new node mostly fits between its
-//! dependencies and its dependents; only if it does not are the dependents searched, and only those
-//! whose rank is in the way (as in Pearce and Kelly's dynamic topological sort), so a chain costs the
-//! same per link however long it is.
+//! A wait that no node has claimed has no edge, because a signal may still come. So no legal signal
+//! can break a circle of edges, and the submission that would close one is refused (Q4).
 //!
-//! There is one graph in a process, since a circle may lead through any devices. What two users of the
-//! library hold is never connected in it. Its lock is the innermost of all.
+//! Every node has a rank above the ranks of the nodes that it depends on. A new node usually fits
+//! between its dependencies and its dependents. If it does not, the search visits only the
+//! dependents whose rank is in the way, as in Pearce and Kelly's dynamic topological sort. So the
+//! cost per link does not depend on the length of a chain.
+//!
+//! There is one graph in a process, because a circle may lead through any devices. Independent
+//! users of the library are never connected in it. Its lock is the innermost one.
 
 pub(crate) mod blockers;
 mod entries;
@@ -43,16 +46,16 @@ pub(crate) use slot::{QueueEntry, QueueSlot, RelayEntry};
 
 per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }
 
-/// Points that are waited for.
+/// Points to wait for.
 pub(crate) type Points = Vec<(Arc<Shared>, u64)>;
 
-/// What the graph knows of a queue.
+/// A queue and its held submissions.
 struct HeldQueue {
     origin: Arc<Origin>,
     entries: QueueEntries,
 }
 
-/// A signal that the host makes for a submission.
+/// A signal that the host will make for a submission.
 struct Relayed {
     origin: Arc<Origin>,
     number: u64,
@@ -61,20 +64,22 @@ struct Relayed {
     rank: i128,
 }
 
-/// Tells every queue that holds a submission which waits for `of`, or signals it, to look at it again. For the
-/// run-queue: no lock may be held when they are woken.
+/// Wakers of every queue that holds a submission which waits for `of` or signals it.
+///
+/// Each makes its queue check the submission again. No lock may be held when they are called.
 pub(crate) fn waiting_for(of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
     GRAPH.lock().waiting_for(of)
 }
 
-/// What will bring `of` to `value`, if that is a submission in the graph, and the points that it waits for itself.
-/// `at_once`: of all that is held before it on its queue, only the first is to be told.
+/// The node that will signal `value` of `of`, and the points that it waits for.
+///
+/// If `first_only` is true, the first held submission of its queue stands for all before it.
 pub(crate) fn signaller(
     of: &Arc<Shared>,
     value: u64,
-    at_once: bool,
+    first_only: bool,
 ) -> Option<(Signaller, Points)> {
-    GRAPH.lock().signaller(of, value, at_once)
+    GRAPH.lock().signaller(of, value, first_only)
 }
 
 struct Graph {
@@ -102,13 +107,13 @@ impl Graph {
             return slot;
         }
         self.slots.push(held_queue);
-        // That many do not fit into any memory.
+        // No overflow: 2^32 slots do not fit into memory.
         (self.slots.len() - 1) as u32
     }
 
     fn free_slot(&mut self, slot: u32) -> Option<HeldQueue> {
         let held_queue = self.slots.get_mut(slot as usize)?.take()?;
-        // Nothing is held, as a rule.
+        // Usually the queue holds nothing any more.
         for number in held_queue.entries.numbers_from(0) {
             let (waits, claims) = held_queue.entries.lists(number);
             let node = node_of(&held_queue, number, waits, claims);
@@ -148,7 +153,7 @@ impl Graph {
         rank.unwrap_or(i128::MIN)
     }
 
-    /// The node whose claim brings `of` to `value`.
+    /// The node whose claim covers `value` of `of`.
     fn claimant(&self, of: &Shared, value: u64) -> Option<NodeId> {
         match of.held_index.slot() {
             Some(slot) => {
@@ -160,7 +165,7 @@ impl Graph {
         }
     }
 
-    /// What `node` depends on, and through which point.
+    /// The nodes that `node` depends on, each with the point through which it does.
     fn dependencies<'n>(
         &self,
         node: Node<'n>,
@@ -169,7 +174,7 @@ impl Graph {
             .filter_map(|(of, value)| Some((self.claimant(of, value)?, of, value)))
     }
 
-    /// The submission that `node` is a signal of, if it is one that the host makes and the submission is held.
+    /// The held submission for which the host makes the signal `node`. `None` for another node.
     fn held_part(&self, node: Node<'_>) -> Option<Node<'_>> {
         if !node.by_host {
             return None;
@@ -178,7 +183,8 @@ impl Graph {
         parts.find(|part| part.is_of_the_same_submission(node))
     }
 
-    /// Who it is, in an answer. A signal of a held submission is made by that, whoever makes it in the end.
+    /// How an answer names the node. A host signal for a held submission is named as the
+    /// submission.
     fn name(&self, node: Node<'_>) -> Signaller {
         let (queue, submission) = (node.origin.queue.clone(), node.number);
         if node.by_host && self.held_part(node).is_none() {
@@ -188,19 +194,19 @@ impl Graph {
         }
     }
 
-    /// What depends on `node`.
+    /// The nodes that depend on `node`.
     fn dependents(&self, node: Node<'_>) -> SmallVec<[NodeId; 8]> {
         let mut found = SmallVec::new();
         for (of, claim) in node.claims().filter(|(of, _)| of.is_in_the_graph()) {
             of.held_index.dependents(claim, &mut found);
         }
-        if let Some((own, turn)) = node.own_claim() {
-            found.extend(self.claimant(own, turn.upto + 1));
+        if let Some((own, position)) = node.own_claim() {
+            found.extend(self.claimant(own, position.upto + 1));
         }
         found
     }
 
-    /// Enters submission `number` of the queue that is `origin` and has this slot.
+    /// Enters submission `number` of the queue `origin`, which has this slot.
     fn enter(
         &mut self,
         slot: u32,
@@ -226,7 +232,7 @@ impl Graph {
     fn enter_relayed(&mut self, signal: &mut Option<Relayed>) -> Result<u32, Blockers> {
         let at = self.free.pop().unwrap_or_else(|| {
             self.relayed.push(None);
-            // That many do not fit into any memory.
+            // No overflow: 2^32 signals do not fit into memory.
             (self.relayed.len() - 1) as u32
         });
         if let Some(new) = signal {
@@ -300,14 +306,14 @@ impl Graph {
             let numbers = self.queue(slot)?.entries.numbers_from(open);
             Some(numbers.map(move |number| id(slot, number)))
         });
-        let told = waiting.into_iter().chain(queued.into_iter().flatten());
-        let told = told.filter_map(|id| {
+        let nodes = waiting.into_iter().chain(queued.into_iter().flatten());
+        let wakers = nodes.filter_map(|id| {
             let node = self.node(id)?;
             let holder = node.origin.holder.upgrade()?;
             let number = node.number;
             Some(Arc::new(Reconsider { holder, number }) as Arc<dyn Wake>)
         });
-        told.collect()
+        wakers.collect()
     }
 
     /// See [`signaller`].
@@ -315,12 +321,12 @@ impl Graph {
         &self,
         of: &Arc<Shared>,
         value: u64,
-        at_once: bool,
+        first_only: bool,
     ) -> Option<(Signaller, Points)> {
         let id = self.claimant(of, value)?;
         let node = self.node(id)?;
         let first = self.queue(id.slot).map(|queue| queue.entries.first());
-        if let Some(first) = first.filter(|&first| at_once && first < node.number) {
+        if let Some(first) = first.filter(|&first| first_only && first < node.number) {
             let first = (node.origin.own.clone(), first);
             return Some((self.name(node), vec![first]));
         }
@@ -335,7 +341,7 @@ impl Graph {
     }
 }
 
-/// The node of submission `number` of the queue in `slot`.
+/// The id of submission `number` of the queue in `slot`.
 const fn id(slot: u32, number: u64) -> NodeId {
     let at = number as u32;
     NodeId { slot, at }

@@ -1,4 +1,4 @@
-//! What is held, as the graph sees it: where it comes from, what it waits for and what it has claimed.
+//! The nodes of the graph: where a submission comes from, what it waits for and what it claims.
 
 use std::sync::{Arc, Weak};
 
@@ -10,25 +10,25 @@ use crate::base::info::DeviceId;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared};
 
-/// In the place of a slot.
+/// The slot number of signals by the host.
 pub(super) const RELAYED: u32 = u32::MAX;
 
-/// A queue with held submissions, to be told that one of them may have become hopeless.
+/// A queue with held submissions. It is called if a wait of one of them may never be reached.
 pub(crate) trait Holder: Send + Sync {
-    /// Looks again at what submission `number` waits for. Called with no lock held.
+    /// Checks again what submission `number` waits for. Called with no lock held.
     fn reconsider(self: Arc<Self>, number: u64);
 }
 
-/// Where submissions come from.
+/// The queue of a submission.
 pub(crate) struct Origin {
     pub(crate) queue: Object,
     pub(crate) device: DeviceId,
     pub(crate) holder: Weak<dyn Holder>,
-    /// The queue's own timeline.
+    /// The queue's position.
     pub(crate) own: Arc<Shared>,
 }
 
-/// What a submission waits for and claims, on its way between its queue and the graph.
+/// The waits and claims of a submission, while they move between its queue and the graph.
 #[derive(Default)]
 pub(crate) struct Lists {
     pub(crate) waits: SmallVec<[KeptPoint; 2]>,
@@ -36,23 +36,24 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// What they hold goes; the room that they have had stays.
+    /// Drops the contents and keeps the capacity.
     pub(crate) fn clear(&mut self) {
         self.waits.clear();
         self.claims.clear();
     }
 }
 
-/// A claim that a submission holds for as long as it is held. None: it has been given up.
+/// A claim of a held submission. The timeline is `None` once the claim has been moved out.
 pub(crate) type OwnedClaim = (Option<Arc<Shared>>, Interval);
 
-/// What a submission, or a signal that the host makes for it, is to the graph.
+/// A submission, or a signal that the host will make for it, as a node of the graph.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'n> {
     pub(super) origin: &'n Arc<Origin>,
     pub(super) number: u64,
-    /// The host makes its claims, once the submission has finished. If not, it also claims its number of the
-    /// queue's own timeline.
+    /// True for a signal that the host will make.
+    ///
+    /// Otherwise the node also claims its number of the queue's position.
     pub(super) by_host: bool,
     pub(super) waits: Parts<'n, KeptPoint>,
     pub(super) claims: Parts<'n, OwnedClaim>,
@@ -64,43 +65,46 @@ impl<'n> Node<'n> {
         waits.filter_map(|wait| Some((wait.of.as_ref()?, wait.value)))
     }
 
-    /// What it has claimed, but for its turn. Signals that the host makes for a submission are not the submission's.
+    /// Its claims without the position.
+    ///
+    /// A submission's claims without a port on its device belong to host signals.
     pub(super) fn signals(self) -> impl Iterator<Item = (&'n Arc<Shared>, Interval)> {
         let claims = self.claims.into_iter().flatten();
         let claims = claims.filter_map(|(of, claim)| Some((of.as_ref()?, *claim)));
         claims.filter(move |(of, _)| self.by_host || of.port_on(self.origin.device).is_some())
     }
 
-    /// Its turn on its queue: a claim of the queue's own timeline.
+    /// The submission's claim of the queue's position.
     pub(super) fn own_claim(self) -> Option<(&'n Arc<Shared>, Interval)> {
-        let turn = Interval {
+        let position = Interval {
             above: self.number - 1,
             upto: self.number,
         };
-        (!self.by_host).then_some((&self.origin.own, turn))
+        (!self.by_host).then_some((&self.origin.own, position))
     }
 
     pub(super) fn claims(self) -> impl Iterator<Item = (&'n Arc<Shared>, Interval)> {
         self.signals().chain(self.own_claim())
     }
 
-    /// What it waits for: its points, and the signals before its own.
+    /// Everything that it waits for: its points, and the predecessors of its signals.
     pub(super) fn points(self) -> impl Iterator<Item = (&'n Arc<Shared>, u64)> {
         let order = self.claims().map(|(of, claim)| (of, claim.above));
         self.waits().chain(order)
     }
 
-    /// As [`Node::points`], for what each submission does as it comes: plain loops, as the iterators in one another cost several
-    /// times as much.
+    /// As [`Node::points`], for the path of each submission.
+    ///
+    /// Plain loops, because nested iterators cost several times as much.
     #[inline]
     pub(super) fn for_each_point(self, mut action: impl FnMut(&Arc<Shared>, u64)) {
         self.for_each_part(&mut action, |action, of, claim| action(of, claim.above));
-        if let Some((own, turn)) = self.own_claim() {
-            action(own, turn.above);
+        if let Some((own, position)) = self.own_claim() {
+            action(own, position.above);
         }
     }
 
-    /// Calls `waits` for what it waits for, and `claims` for its [signals](Node::signals).
+    /// Calls `waits` for its waits and `claims` for its [signals](Node::signals).
     #[inline]
     pub(super) fn for_each_part<W: FnMut(&Arc<Shared>, u64)>(
         self,

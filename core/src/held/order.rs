@@ -1,4 +1,4 @@
-//! The order of the nodes: each has a rank above those that it depends on, or closes a circle, which is spelled out.
+//! The ranks of the nodes, and the circle that a refused node would close.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -9,14 +9,15 @@ use crate::base::blockers::Blockers;
 use crate::held::blockers::step;
 use crate::timeline::state::Shared;
 
-/// The distance between ranks that nothing forces closer together.
+/// The distance between ranks without another constraint.
 const STEP: i128 = 1 << 64;
 
-/// By how much a rank in the way is pushed beyond the one before it.
+/// The distance by which a rank in the way is pushed above the one before it.
 const PUSH: i128 = 1 << 32;
 
 impl Graph {
-    /// A rank above what `node` depends on and below what depends on it; it is not in the graph yet.
+    /// A rank for `node`, which is not in the graph yet: above its dependencies and below its
+    /// dependents.
     ///
     /// # Errors
     /// The circle that it would close.
@@ -43,10 +44,12 @@ impl Graph {
         })
     }
 
-    /// Pushes what depends on the new node, and stands in its way, to higher ranks. Returns the new node's rank.
+    /// Raises the ranks of dependents that are in the way of a new node. Returns the new node's
+    /// rank.
     ///
     /// # Errors
-    /// The path from a dependent of the new node to one of its dependencies, each depending on the one before.
+    /// The path from a dependent of the new node to one of its dependencies. Each node depends on
+    /// the one before.
     fn make_room(
         &mut self,
         node: Node<'_>,
@@ -60,7 +63,7 @@ impl Graph {
         let own = highest + PUSH;
         let targets: BTreeSet<NodeId> = self.dependencies(node).map(|(id, ..)| id).collect();
         let mut moved: HashMap<NodeId, Moved> = HashMap::new();
-        // Lowest old rank first: when a node's turn comes, all that pushes it is known.
+        // Lowest old rank first: all nodes that push a node come before it.
         let mut queue = BinaryHeap::new();
         let push = |graph: &Self,
                     moved: &mut HashMap<NodeId, Moved>,
@@ -126,8 +129,10 @@ impl Graph {
         }
     }
 
-    /// Spells out a circle: `node` waits for the last of `path`, each of which waits for the one before,
-    /// the first for `node`.
+    /// The circle of `node` and `path`.
+    ///
+    /// `node` waits for the last of `path`, each of which waits for the one before, and the first
+    /// for `node`.
     fn circle(&self, node: Node<'_>, path: &[NodeId]) -> Blockers {
         let mut steps = Vec::with_capacity(path.len() + 1);
         let mut waiting = node;
@@ -136,7 +141,7 @@ impl Graph {
                 continue;
             };
             let through = self.dependencies(waiting).find(|&(other, ..)| other == id);
-            // From a submission to its own signals is no step.
+            // Between a submission and its own host signals there is no step.
             let through = through.filter(|_| !signaller.is_of_the_same_submission(waiting));
             let name = || self.name(signaller);
             steps.extend(through.map(|(_, of, value)| step(of, value, name())));

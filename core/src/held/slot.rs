@@ -1,4 +1,5 @@
-//! Places in the graph, each given up where it is dropped: a queue's, a held submission's, a signal's that the host makes.
+//! Handles of graph entries, each removed on drop: a queue's slot, a held submission, a host
+//! signal.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::timeline::held_index::set_waiting_for;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared};
 
-/// A queue's slot in the graph, for as long as there is the queue.
+/// A queue's slot in the graph. Freed with the queue.
 pub(crate) struct QueueSlot {
     number: u32,
     origin: Arc<Origin>,
@@ -25,24 +26,29 @@ impl QueueSlot {
         Self { number, origin }
     }
 
-    /// Enters submission `number`, which comes behind all others that the queue holds or before them: `lists` goes
-    /// there, or stays if it is refused.
+    /// Enters submission `number`, after all that the queue holds or before them.
+    ///
+    /// Moves `lists` into the graph, or leaves it unchanged if the submission is refused.
     ///
     /// # Errors
-    /// The circle that it would close; the graph is unchanged then.
+    /// The circle that the submission would close. The graph is unchanged then.
     pub(crate) fn enter(&self, number: u64, lists: &mut Lists) -> Result<QueueEntry<'_>, Blockers> {
         let mut graph = GRAPH.lock();
         graph.enter(self.number, &self.origin, number, lists)?;
         Ok(self.entry(number))
     }
 
-    /// The place of a submission that [stayed](QueueEntry::stay), or of one that has none.
+    /// The entry of a submission that [stayed](QueueEntry::stay) in the graph, or that has none.
     pub(crate) const fn entry(&self, number: u64) -> QueueEntry<'_> {
         QueueEntry { slot: self, number }
     }
 
-    /// A submission leaves if `is_ready` says so of what it waits for and has claimed, which goes to the empty `lists`.
-    /// That is asked under the graph's lock: it may take none. Only the first may leave so.
+    /// Removes a submission if `is_ready` returns true.
+    ///
+    /// Moves its waits and claims to the empty `lists`.
+    ///
+    /// Only the first submission can be removed. `is_ready` runs under the graph's lock and must
+    /// take no lock.
     pub(crate) fn leave_if(
         &self,
         number: u64,
@@ -68,8 +74,8 @@ impl QueueSlot {
         true
     }
 
-    /// Adds copies of what a submission waits for and claims to `lists`.
-    pub(crate) fn look(&self, number: u64, lists: &mut Lists) {
+    /// Adds copies of a submission's waits and claims to `lists`.
+    pub(crate) fn copy_lists(&self, number: u64, lists: &mut Lists) {
         let graph = GRAPH.lock();
         if let Some(queue) = graph.queue(self.number) {
             let (waits, claims) = queue.entries.lists(number);
@@ -78,7 +84,9 @@ impl QueueSlot {
         }
     }
 
-    /// A submission waits for nothing any more, and keeps only its turn: the rest goes to `lists`.
+    /// Moves a submission's waits and claims to `lists`, because it waits for nothing any more.
+    ///
+    /// It keeps its position.
     pub(crate) fn reduce(&self, number: u64, lists: &mut Lists) {
         GRAPH.lock().reduce(self.number, number, lists);
     }
@@ -91,8 +99,10 @@ impl Drop for QueueSlot {
     }
 }
 
-/// A held submission's place in the graph, given up on drop. Whoever does so has in hand what it waits for and has claimed: so
-/// nothing is dropped for good under the lock.
+/// The entry of a held submission, removed on drop.
+///
+/// The caller that drops it has its own references to the waits and claims. So nothing is freed
+/// under the graph's lock.
 #[must_use]
 pub(crate) struct QueueEntry<'s> {
     slot: &'s QueueSlot,
@@ -100,7 +110,7 @@ pub(crate) struct QueueEntry<'s> {
 }
 
 impl QueueEntry<'_> {
-    /// The submission goes on being held; see [`QueueSlot::entry`].
+    /// Keeps the entry in the graph. [`QueueSlot::entry`] returns it again.
     pub(crate) fn stay(self) {
         std::mem::forget(self);
     }
@@ -118,14 +128,14 @@ impl Drop for QueueEntry<'_> {
     }
 }
 
-/// The place of a signal that the host makes for a submission, given up on drop.
+/// The entry of a signal that the host will make for a submission, removed on drop.
 pub(crate) struct RelayEntry(u32);
 
 impl RelayEntry {
-    /// Takes the place of a signal for submission `number`, which it waits for.
+    /// Enters a host signal for submission `number`, for whose end it waits.
     ///
     /// # Errors
-    /// The circle that it would close; the graph is unchanged then.
+    /// The circle that the signal would close. The graph is unchanged then.
     pub(crate) fn take(
         origin: Arc<Origin>,
         number: u64,
@@ -143,7 +153,7 @@ impl RelayEntry {
             number,
             rank: 0,
         });
-        // What is refused is dropped here, without the lock.
+        // A refused signal is dropped after the lock is released.
         GRAPH.lock().enter_relayed(&mut signal).map(Self)
     }
 }

@@ -1,4 +1,4 @@
-//! The graph against a full search.
+//! The graph compared with a full search.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -8,8 +8,8 @@ use crate::api::Device as _;
 use crate::base::error::Object;
 use crate::timeline::state::Interval;
 
-struct Nobody;
-impl Holder for Nobody {
+struct NoHolder;
+impl Holder for NoHolder {
     fn reconsider(self: Arc<Self>, _: u64) {}
 }
 
@@ -32,12 +32,12 @@ fn origin(device: &crate::host::Device) -> Arc<Origin> {
     Arc::new(Origin {
         queue: Object::new("queue", "q"),
         device: own.shared().devices().next().unwrap(),
-        holder: Weak::<Nobody>::new(),
+        holder: Weak::<NoHolder>::new(),
         own: own.shared().clone(),
     })
 }
 
-/// A queue's slot in `graph`, as [`QueueSlot::take`] gives one in that of the process.
+/// A queue's slot in `graph`. [`QueueSlot::take`] makes one in the process's graph.
 fn slot(graph: &mut Graph, device: &crate::host::Device) -> u32 {
     let origin = origin(device);
     let own = origin.own.clone();
@@ -46,7 +46,7 @@ fn slot(graph: &mut Graph, device: &crate::host::Device) -> u32 {
     slot
 }
 
-/// Small numbers that look random, the same in every run.
+/// Small pseudo-random numbers, the same in every run.
 struct Dice(u64);
 impl Dice {
     fn throw(&mut self, sides: u64) -> u64 {
@@ -58,7 +58,7 @@ impl Dice {
     }
 }
 
-/// True if the node depends on itself, found by walking everything.
+/// True if the node depends on itself, by a full search.
 fn circular(graph: &Graph, node: Node<'_>) -> bool {
     let wanted = graph.dependents(node);
     let mut seen = BTreeSet::new();
@@ -75,7 +75,7 @@ fn circular(graph: &Graph, node: Node<'_>) -> bool {
 }
 
 #[test]
-fn random_graphs_are_judged_as_a_full_search_judges_them() {
+fn random_graphs_agree_with_a_full_search() {
     let device = crate::host::Device::new();
     let timelines: Vec<_> = (0..24)
         .map(|n| device.timeline(&format!("{n}")).unwrap())
@@ -85,7 +85,7 @@ fn random_graphs_are_judged_as_a_full_search_judges_them() {
     for seed in 0..300 {
         let mut dice = Dice(seed);
         let mut graph = Graph::new();
-        // From queues with one submission each to few with many.
+        // From many queues with one submission each to few queues with many.
         let many = 1 + dice.throw(30);
         let mut queues: Vec<_> = (0..many)
             .map(|_| (slot(&mut graph, &device), 1_u64, 1_u64))
@@ -98,7 +98,7 @@ fn random_graphs_are_judged_as_a_full_search_judges_them() {
                 *first += 1;
                 continue;
             }
-            // Claims are single values, so that they never overlap: (value - 1, value].
+            // Claims are single values, (value - 1, value], and never overlap.
             let pick = |dice: &mut Dice| (lines[dice.throw(24) as usize], 1 + dice.throw(3));
             let (line, value) = pick(&mut dice);
             if graph.claimant(line, value).is_some() {
@@ -159,7 +159,7 @@ fn random_graphs_are_judged_as_a_full_search_judges_them() {
     );
 }
 
-/// Steps of holding and of letting go so many on two queues, each of which waits for the one before it and signals.
+/// The steps to enter and to remove `many` submissions, each of which waits for the one before it.
 fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
     let device = crate::host::Device::new();
     let (gate, chain) = (
@@ -168,7 +168,7 @@ fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
     );
     let mut graph = Graph::new();
     let slots = [(); 2].map(|()| slot(&mut graph, &device));
-    let place = |n: u64| match crosswise {
+    let position = |n: u64| match crosswise {
         true => (slots[(n % 2) as usize], n / 2 + 1),
         false => (slots[0], n + 1),
     };
@@ -179,25 +179,25 @@ fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
             _ => (gate.shared(), 1),
         };
         let mut lists = lists(&[wait], &[(chain.shared(), n, n + 1)]);
-        let (slot, number) = place(n);
+        let (slot, number) = position(n);
         let origin = graph.queue(slot).unwrap().origin.clone();
         assert!(graph.enter(slot, &origin, number, &mut lists).is_ok());
     }
     let held = steps::take();
     for n in 0..many {
-        let (slot, number) = place(n);
+        let (slot, number) = position(n);
         graph.leave(slot, number);
     }
     (held, steps::take())
 }
 
 #[test]
-fn holding_and_letting_go_are_linear() {
+fn entering_and_leaving_are_linear() {
     for crosswise in [false, true] {
         let few = steps_of(1_000, crosswise);
         let many = steps_of(100_000, crosswise);
         assert!(few.0 > 1_000 && few.1 >= 1_000, "{few:?}");
-        // A hundred times as many; the logarithm of that is allowed for.
+        // A hundred times as many, with an allowance for the logarithm of that.
         let least = |steps: usize| 200 * steps;
         assert!(
             many.0 < least(few.0) && many.1 < least(few.1),

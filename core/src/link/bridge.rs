@@ -117,7 +117,7 @@ impl Bridge for Sides {
         }
         let others = self.sides.iter().map(|side| &side.of);
         for other in others.filter(|other| !std::ptr::eq(&raw const ***other, of)) {
-            other.tell_ahead_from_now_on();
+            other.start_telling_ahead();
         }
         Ok(())
     }
@@ -353,7 +353,7 @@ impl Timeline {
         });
         for side in &sides.sides {
             let bridge: Weak<dyn Bridge> = Arc::<Sides>::downgrade(&sides);
-            side.of.join(bridge);
+            side.of.set_bridge(bridge);
         }
         let joined: Arc<dyn timeline::Joined> = Arc::new(Joined(sides.clone()));
         let made: Vec<_> = made.into_iter().map(|line| line.joined(&joined)).collect();

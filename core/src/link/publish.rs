@@ -12,7 +12,7 @@ use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::memory::counter::Counter;
 use crate::timeline::Timeline;
 use crate::timeline::point::{KeptPoint, Point, Signal};
-use crate::timeline::state::{RemainingPeers, Shared, Tell};
+use crate::timeline::state::{Publish, RemainingPeers, Shared};
 
 /// What a page is to a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,10 +103,10 @@ impl Wake for Publisher {
     }
 }
 
-impl Tell for Publisher {
+impl Publish for Publisher {
     fn tell_ahead(&self, of: &Shared, value: u64) {
         if self.page == Page::Beside {
-            of.tell_times(value);
+            of.publish_times(value);
             self.counter.tell(of.pending().max(value), value);
         }
     }
@@ -165,7 +165,7 @@ impl Publisher {
     fn look(self: &Arc<Self>, of: &Arc<Shared>) -> Found {
         let (reached, pending) = (of.reached(), of.pending());
         // When it was reached, before that it is.
-        of.tell_times(reached);
+        of.publish_times(reached);
         if pending > reached {
             of.prepare_times();
         }
@@ -175,7 +175,7 @@ impl Publisher {
         if let Some(cause) = of.failure() {
             // Where it froze: it may have come further since.
             let frozen = of.reached();
-            of.tell_times(frozen);
+            of.publish_times(frozen);
             if self.page == Page::Beside {
                 self.counter.tell(of.pending(), frozen);
             }
@@ -186,7 +186,7 @@ impl Publisher {
         let mut next = pending.saturating_add(1);
         if closed {
             // Claims that are not pending yet may still become so.
-            match of.still_to_come(pending) {
+            match of.lowest_outstanding(pending) {
                 Some(claimed) => next = claimed,
                 // A claim that has left the list since the first look is pending by now.
                 None if of.pending() > pending => return Found::LookAgain,
@@ -257,7 +257,7 @@ impl Timeline {
     /// For a timeline that another process signals: the last handle here is not the last, so that it closes nothing. `kept` is let go with the timeline, which points and
     /// submissions in flight keep.
     pub fn follow(&self, kept: Arc<dyn Any + Send + Sync>) {
-        self.shared().follow(kept);
+        self.shared().set_remote_signaller(kept);
     }
 
     /// The same without keeping it.
@@ -314,7 +314,7 @@ impl WeakTimeline {
                     break;
                 }
             }
-            of.lose(&cause);
+            of.fail_with_dependents(&cause);
         }
         counter.note_lost();
         let reached = of.as_ref().map_or_else(

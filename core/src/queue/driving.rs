@@ -2,12 +2,14 @@
 
 use crate::base::sync::ThreadId;
 
-/// The thread that drives a queue, and whether it has to look again. A field of the queue's state, under its lock.
+/// Which thread drives a queue, and whether it must check again.
+///
+/// Part of the queue's state, under its lock.
 #[derive(Debug, Default)]
 pub(super) struct Driving {
     thread: Option<ThreadId>,
-    /// Another thread has changed something that the driving thread may not have seen.
-    look_again: bool,
+    /// Another thread has made a change that the driving thread may not have seen.
+    must_check: bool,
 }
 
 impl Driving {
@@ -21,27 +23,27 @@ impl Driving {
         self.thread.is_none()
     }
 
-    /// `thread` begins to drive, or goes on with it and is about to look at everything again.
+    /// Makes `thread` the driving thread, or clears its request to check again.
     pub(super) const fn take(&mut self, thread: ThreadId) {
         self.thread = Some(thread);
-        self.look_again = false;
+        self.must_check = false;
     }
 
-    /// Asks the driving thread to look again. False if no thread drives.
-    pub(super) const fn ask_to_look_again(&mut self) -> bool {
-        self.look_again = self.thread.is_some();
-        self.look_again
+    /// Asks the driving thread to check again. False if no thread drives.
+    pub(super) const fn request_check(&mut self) -> bool {
+        self.must_check = self.thread.is_some();
+        self.must_check
     }
 
-    /// The driving thread stops.
+    /// Stops driving.
     pub(super) const fn stop(&mut self) {
         self.thread = None;
-        self.look_again = false;
+        self.must_check = false;
     }
 
-    /// The driving thread stops, unless it has to look again: then this is false.
+    /// Stops driving, unless the thread must check again. Returns false then.
     pub(super) const fn try_stop(&mut self) -> bool {
-        if self.look_again {
+        if self.must_check {
             return false;
         }
         self.stop();

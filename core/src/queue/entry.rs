@@ -1,4 +1,5 @@
-//! One held submission. There may be very many, so only what most of them have stands in a row.
+//! Held submissions and the storage of their work. A queue may hold very many, so an entry is
+//! small.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,17 +16,17 @@ use crate::fence::Fence;
 use crate::held::{Lists, OwnedClaim, QueueSlot};
 use crate::timeline::point::KeptPoint;
 
-/// A held submission in the hands of who judges it or lets it go.
+/// A held submission while it is judged or released.
 pub(super) struct Entry<'l, E: Enqueue> {
     pub(super) number: u64,
-    /// The graph has copies if it has the submission still. None if they are empty.
+    /// The graph has copies if the submission is still in it. `None` if both lists are empty.
     pub(super) lists: Option<Box<Lists>>,
     pub(super) job: Job<E>,
     pub(super) entries: GraphEntries<'l>,
 }
 
 impl<E: Enqueue> Entry<'_, E> {
-    /// The number of a skipped submission is all that is left of it.
+    /// A skipped submission, of which only the number is left.
     pub(super) const fn pass(
         number: u64,
         keep: Option<Box<Keep>>,
@@ -40,7 +41,7 @@ impl<E: Enqueue> Entry<'_, E> {
     }
 }
 
-/// What a submission waits for, and what it has claimed.
+/// The waits and claims of a submission.
 pub(super) fn parts(lists: &Option<Box<Lists>>) -> (&[KeptPoint], &[OwnedClaim]) {
     lists
         .as_ref()
@@ -49,17 +50,20 @@ pub(super) fn parts(lists: &Option<Box<Lists>>) -> (&[KeptPoint], &[OwnedClaim])
 
 /// Work that is recorded later, once.
 pub(super) trait Work<E: Enqueue>: Send {
-    /// Records it, or does nothing if that is done. Errors are boxed: what has none is returned in a register.
+    /// Records the work, or does nothing if it has been recorded.
+    ///
+    /// The error is boxed to return it in a register.
     fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<(), Box<Error>>;
 
-    /// Moves it into the row of what is held. To be used at once: see [`State::in_row`].
-    fn put_in_row(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>>;
+    /// Moves the work into the queue's storage. The result must be added next: see
+    /// [`State::store_inline`].
+    fn store(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>>;
 
-    /// Drops what has not been recorded.
+    /// Drops the work if it has not been recorded.
     fn discard(&mut self) {}
 
-    /// If this only stands for work: where that is.
-    fn apart(&self) -> Option<Apart> {
+    /// The location of the work, if this only stands for it.
+    fn out_of_line(&self) -> Option<OutOfLine> {
         None
     }
 }
@@ -75,8 +79,8 @@ where
         }
     }
 
-    fn put_in_row(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>> {
-        state.in_row(self.take())
+    fn store(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>> {
+        state.store_inline(self.take())
     }
 
     fn discard(&mut self) {
@@ -84,37 +88,37 @@ where
     }
 }
 
-impl<E: Enqueue> Work<E> for Apart {
+impl<E: Enqueue> Work<E> for OutOfLine {
     fn record(&mut self, _: &mut E::Recorder<'_>) -> Result<(), Box<Error>> {
         Ok(())
     }
 
-    fn put_in_row(&mut self, _: &mut State<E>) -> Tiny<dyn Work<E>> {
+    fn store(&mut self, _: &mut State<E>) -> Tiny<dyn Work<E>> {
         smallbox!(*self)
     }
 
-    fn apart(&self) -> Option<Apart> {
+    fn out_of_line(&self) -> Option<OutOfLine> {
         Some(*self)
     }
 }
 
-/// Writes a fence's time. What is held has references of its own, what goes at once needs none.
+/// Writes a fence's time. A held record has references of its own; other records borrow.
 pub(super) struct Write<'f, E: Enqueue> {
     pub(super) stamp: &'f Arc<E::Stamp>,
     pub(super) fence: &'f Fence,
 }
 
 impl<E: Enqueue> Write<'_, E> {
-    /// The same for later. If the record is held, nobody is left to take an error but who asks the fence for its time.
+    /// The same work with its own references. An error of a held record is stored in the fence.
     pub(super) fn kept(
         &self,
     ) -> impl for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static + use<E>
     {
-        let (written, told) = (self.stamp.clone(), self.fence.clone());
+        let (written, fence) = (self.stamp.clone(), self.fence.clone());
         move |recorder| {
             let result = E::write_stamp(recorder, &written);
             if let Err(error) = &result {
-                told.lose(written, error.clone());
+                fence.lose(written, error.clone());
             }
             result
         }
@@ -126,41 +130,42 @@ impl<E: Enqueue> Work<E> for Write<'_, E> {
         E::write_stamp(recorder, self.stamp).map_err(Box::new)
     }
 
-    fn put_in_row(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>> {
-        state.in_row(Some(self.kept()))
+    fn store(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>> {
+        state.store_inline(Some(self.kept()))
     }
 }
 
-/// Where the work is that captures more than its place in the row has budget for.
+/// The location of work that is too large for [`InlineWork`], in the queue's [`Works`].
 #[derive(Clone, Copy)]
-pub(super) enum Apart {
+pub(super) enum OutOfLine {
     Medium(u64),
     Large(u64),
 }
 
-/// What the row has of a submission: its work, or none where it is skipped, or where it is the first and the state's
-/// `front` says what to do.
-pub(super) type InRow<E> = Option<Tiny<dyn Work<E>>>;
+/// The work of a held submission.
+///
+/// `None` if it is skipped, or if it is the first one and [`Front`] has its job.
+pub(super) type InlineWork<E> = Option<Tiny<dyn Work<E>>>;
 
-/// Work that has been taken out.
+/// Work that has been taken out of the storage.
 pub(super) type LargeWork<E> = Small<dyn Work<E>>;
 
 pub(super) enum Job<E: Enqueue> {
-    /// Not recorded yet, and captures little.
+    /// Not recorded yet, with few captures.
     Tiny(Tiny<dyn Work<E>>),
-    /// Not recorded yet: its place in the state's `apart`.
-    Apart(Apart),
-    /// Recorded; the driver's queue was locked.
+    /// Not recorded yet, stored in the state's `out_of_line`.
+    OutOfLine(OutOfLine),
+    /// Recorded, but the driver's queue was locked.
     Prepared(Box<(E::Prepared, Keep)>),
-    /// Skipped; its number goes to the driver once there is budget, with what the driver may use of it.
+    /// Skipped. Its number goes to the driver with the objects that the driver may use of it.
     Pass(Option<Box<Keep>>),
 }
 
 impl<E: Enqueue> Job<E> {
-    pub(super) fn from_row(in_row: InRow<E>) -> Self {
-        match in_row {
-            Some(work) => match work.apart() {
-                Some(apart) => Self::Apart(apart),
+    pub(super) fn from_inline(inline: InlineWork<E>) -> Self {
+        match inline {
+            Some(work) => match work.out_of_line() {
+                Some(at) => Self::OutOfLine(at),
                 None => Self::Tiny(work),
             },
             None => Self::Pass(None),
@@ -168,18 +173,18 @@ impl<E: Enqueue> Job<E> {
     }
 }
 
-/// What a skipped submission takes with it.
+/// What a skipped submission keeps, if anything.
 pub(super) fn kept(keep: Keep) -> Option<Box<Keep>> {
     let something = !keep.is_empty() || keep.units() > 0;
     something.then(|| Box::new(keep))
 }
 
-/// What is known of the first in the row, once it has been looked at or put back.
+/// The state of the first held submission, once it has been checked or put back.
 pub(super) struct Front<E: Enqueue> {
-    /// The submission's number; 0 if nothing is known.
+    /// The submission's number; 0 if there is no such state.
     number: u64,
     pub(super) lists: Option<Box<Lists>>,
-    /// Where it is not in the row.
+    /// The job, if it is not in the list of held submissions.
     job: Option<Job<E>>,
 }
 
@@ -193,16 +198,17 @@ impl<E: Enqueue> Default for Front<E> {
     }
 }
 
-/// The work that is too large for the row, in the row's order.
+/// The work that is too large for the list of held submissions, in the same order.
 pub(super) struct Works<E: Enqueue> {
     medium: InOrder<Medium<dyn Work<E>>>,
     large: InOrder<LargeWork<E>>,
 }
 
 struct InOrder<T> {
-    /// The place of the first.
+    /// The number of the first element.
     first: u64,
-    /// Taken out, but for what is in front of it, where one is skipped before its turn.
+    /// An element is `None` if it was taken out before those in front of it, by a skipped
+    /// submission.
     works: VecDeque<Option<T>>,
 }
 
@@ -242,17 +248,17 @@ impl<E: Enqueue> Default for Works<E> {
 }
 
 impl<E: Enqueue> Works<E> {
-    /// Takes out what stands at a place. The caller drops it without the lock.
-    pub(super) fn take(&mut self, at: Apart) -> Option<LargeWork<E>> {
+    /// Takes out work. The caller drops it without the lock.
+    pub(super) fn take(&mut self, at: OutOfLine) -> Option<LargeWork<E>> {
         match at {
-            Apart::Medium(at) => self.medium.take(at).map(SmallBox::resize),
-            Apart::Large(at) => self.large.take(at),
+            OutOfLine::Medium(at) => self.medium.take(at).map(SmallBox::resize),
+            OutOfLine::Large(at) => self.large.take(at),
         }
     }
 }
 
 impl<E: Enqueue> State<E> {
-    /// Fills the empty `lists` with what a submission waits for and has claimed.
+    /// Fills the empty `lists` with the waits and claims of a submission.
     pub(super) fn fill(lists: &mut Lists, waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
         for wait in waits {
             lists.waits.push(wait.keep());
@@ -266,27 +272,29 @@ impl<E: Enqueue> State<E> {
         }
     }
 
-    /// What stands for `work` in the row. To be used at once: larger work stands in the row's order.
-    fn in_row<W: Work<E> + 'static>(&mut self, work: W) -> Tiny<dyn Work<E>> {
+    /// Stores `work` inline or out of line.
+    ///
+    /// Out-of-line work is in submission order, so add the result next.
+    fn store_inline<W: Work<E> + 'static>(&mut self, work: W) -> Tiny<dyn Work<E>> {
         let size = size_of::<W>();
         if size <= TINY {
             return smallbox!(work);
         }
         smallbox!(if size <= MEDIUM {
-            Apart::Medium(self.apart.medium.add(smallbox!(work)))
+            OutOfLine::Medium(self.out_of_line.medium.add(smallbox!(work)))
         } else {
-            Apart::Large(self.apart.large.add(smallbox!(work)))
+            OutOfLine::Large(self.out_of_line.large.add(smallbox!(work)))
         })
     }
 
-    /// Keeps a submission behind all others.
+    /// Adds a submission after all others.
     pub(super) fn push_back(
         &mut self,
         number: u64,
         work: &mut dyn Work<E>,
         entries: GraphEntries<'_>,
     ) {
-        let work = work.put_in_row(self);
+        let work = work.store(self);
         if self.held.is_empty() {
             self.first = number;
         }
@@ -294,7 +302,7 @@ impl<E: Enqueue> State<E> {
         self.stay(number, entries);
     }
 
-    /// Puts a submission before all others.
+    /// Puts a submission back before all others.
     pub(super) fn push_front(&mut self, entry: Entry<'_, E>) {
         let Entry {
             number,
@@ -302,64 +310,64 @@ impl<E: Enqueue> State<E> {
             job,
             entries,
         } = entry;
-        let (in_row, job) = match job {
+        let (inline, job) = match job {
             Job::Tiny(work) => (Some(work), None),
-            Job::Apart(apart) => {
-                let work: Tiny<dyn Work<E>> = smallbox!(apart);
+            Job::OutOfLine(at) => {
+                let work: Tiny<dyn Work<E>> = smallbox!(at);
                 (Some(work), None)
             }
             job => (None, Some(job)),
         };
         self.first = number;
-        self.held.push_front(in_row);
+        self.held.push_front(inline);
         self.front = Front { number, lists, job };
         self.stay(number, entries);
     }
 
-    /// The places of a submission that goes on being held.
+    /// Keeps the graph entries of a submission that stays held.
     fn stay(&mut self, number: u64, entries: GraphEntries<'_>) {
         if let Some(entry) = entries.entry {
             entry.stay();
         }
-        // After those of all that came before: mostly all others.
+        // After the entries of all earlier submissions, which are usually all others.
         if entries.relayed.is_empty() {
             return;
         }
-        let behind = self.relayed.partition_point(|&(other, _)| other <= number);
-        for (relay, at) in entries.relayed.into_iter().zip(behind..) {
+        let after = self.relayed.partition_point(|&(other, _)| other <= number);
+        for (relay, at) in entries.relayed.into_iter().zip(after..) {
             self.relayed.insert(at, (number, relay));
         }
     }
 
-    /// The number of the first, if anything is held.
+    /// The number of the first held submission.
     pub(super) fn first(&self) -> Option<u64> {
         (!self.held.is_empty()).then_some(self.first)
     }
 
-    /// Learns what the first waits for and claims, if that is not known: see the state's `front`.
-    pub(super) fn look_at_front(&mut self, slot: &QueueSlot) {
+    /// Copies the lists of the first submission from the graph to `front`, unless they are there.
+    pub(super) fn copy_front_lists(&mut self, slot: &QueueSlot) {
         if self.front.number != self.first {
             self.front.number = self.first;
             let mut lists = self.spare.take().unwrap_or_default();
-            slot.look(self.first, &mut lists);
+            slot.copy_lists(self.first, &mut lists);
             self.front.lists = Some(lists);
         }
     }
 
-    /// True if the first has not been skipped, and nothing is known of it but what stands in the row and the graph.
-    pub(super) fn is_front_in_row(&self) -> bool {
+    /// True if the first submission was neither skipped, nor checked, nor put back.
+    pub(super) fn is_front_untouched(&self) -> bool {
         self.front.number != self.first && matches!(self.held.front(), Some(Some(_)))
     }
 
-    /// True if the first has been recorded.
+    /// True if the first submission has been recorded.
     pub(super) fn is_front_prepared(&self) -> bool {
         let known = self.first() == Some(self.front.number);
         known && matches!(self.front.job, Some(Job::Prepared(_)))
     }
 
-    /// Takes out the first, which has been looked at or put back.
+    /// Removes the first submission. It must have been checked or put back.
     pub(super) fn pop_front<'l>(&mut self, slot: &'l QueueSlot) -> Option<Entry<'l, E>> {
-        let in_row = self.held.pop_front()?;
+        let inline = self.held.pop_front()?;
         let number = self.first;
         self.first += 1;
         let Front { lists, job, .. } = std::mem::take(&mut self.front);
@@ -372,7 +380,7 @@ impl<E: Enqueue> State<E> {
         Some(Entry {
             number,
             lists,
-            job: job.unwrap_or_else(|| Job::from_row(in_row)),
+            job: job.unwrap_or_else(|| Job::from_inline(inline)),
             entries: GraphEntries {
                 entry: Some(slot.entry(number)),
                 relayed,

@@ -1,6 +1,9 @@
-//! The way of nearly every submission: what it waits for is pending, nobody is in the way of what it signals, nothing is held
-//! before it, and the driver has budget. One pass over waits and signals finds that out, and makes of them what the driver is
-//! given, on the stack. Where it finds anything else nothing has changed, and the submission goes the long way.
+//! The path of nearly every submission.
+//!
+//! One pass over waits and signals checks that every wait is pending and that no other claim is in
+//! the way of a signal. It also checks that nothing is held and that the driver has room. The pass
+//! builds the driver's arguments on the stack. If a check fails, nothing has changed, and the
+//! submission takes the slow path.
 
 use std::sync::Arc;
 
@@ -20,16 +23,16 @@ use crate::driver::keep::Keep;
 use crate::timeline::point::{NativePoint, Point, Signal};
 use crate::timeline::state::{Interval, Shared};
 
-/// So many waits, and so many signals, need no allocation.
+/// The number of waits, and of signals, that need no allocation.
 const INLINE: usize = 8;
 
-/// A submission on its way.
+/// A submission on the fast path.
 struct FastPath<'s> {
     waits: SmallVec<[NativePoint<'s>; INLINE]>,
     signals: SmallVec<[NativePoint<'s>; INLINE]>,
-    /// Where the claims of these begin, as far as they are claimed.
+    /// The lower ends of the claims of `signals`, as far as they have been claimed.
     above: SmallVec<[u64; INLINE]>,
-    /// The budget that others before it had taken, and which have finished: to be given back without the lock.
+    /// Budget of finished submissions, to be returned without the lock.
     budget: u64,
 }
 
@@ -44,7 +47,7 @@ impl<'s> FastPath<'s> {
         }
     }
 
-    /// What it waits for, as the long way has that.
+    /// The waits in the form of the slow path.
     fn awaited(&self) -> AllAwaited<'s> {
         let waits = self.waits.iter();
         let awaited = |&NativePoint { of, port, value }: &NativePoint<'s>| Awaited {
@@ -55,7 +58,7 @@ impl<'s> FastPath<'s> {
         waits.map(awaited).collect()
     }
 
-    /// What it has claimed, as the long way has that.
+    /// The claims in the form of the slow path.
     fn taken(&self) -> AllTaken<'s> {
         let signals = self.signals.iter().zip(&*self.above);
         let taken = |(
@@ -74,7 +77,7 @@ impl<'s> FastPath<'s> {
     }
 }
 
-/// The position of a queue as its driver signals it.
+/// The queue's position as its driver signals it.
 #[inline]
 pub(super) fn own_point(own: &Arc<Shared>, number: u64) -> NativePoint<'_> {
     NativePoint {
@@ -85,12 +88,13 @@ pub(super) fn own_point(own: &Arc<Shared>, number: u64) -> NativePoint<'_> {
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// As [`SubmissionQueue::submit`], for work of any kind, which nobody traces. See [`Batch::is_bare`].
+    /// As [`SubmissionQueue::submit`], for work of any type and without a trace. See
+    /// [`Batch::is_bare`].
     ///
-    /// Knows the work by its functions alone: so this is compiled once for a backend, in one piece.
+    /// Takes the work as a trait object, so that this is compiled once per backend.
     ///
     /// # Errors
-    /// As there, in a box: so that what mostly is returned is small.
+    /// Same errors as [`SubmissionQueue::submit`], in a box to keep the result small.
     #[inline(never)]
     pub(super) fn submit_work<'q>(
         self: &'q Arc<Self>,
@@ -101,19 +105,22 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<Submitted<'q>, Box<Error>> {
         let me = this_thread();
         let mut fast = FastPath::new();
-        let Some(number) = self.set_out(me, waits, signals, &mut fast) else {
-            self.take_back(fast.budget);
+        let Some(number) = self.try_start(me, waits, signals, &mut fast) else {
+            self.return_budget(fast.budget);
             return self.submit_slow(waits, work, signals);
         };
-        // What this submission releases may submit to this queue too: only once it is not driven here.
+        // Queues that this submission releases may submit to this queue, so they run after it is no
+        // longer driven.
         let _put_off = PutOff::new();
-        self.take_back(fast.budget);
+        self.return_budget(fast.budget);
         self.send_fast(me, number, &fast, work, is_bare)
     }
 
-    /// Gives a submission its number and its claims, and has this thread drive. If not, nothing has changed.
+    /// Takes the number and the claims of a submission and makes this thread drive.
+    ///
+    /// `None` without any change otherwise.
     #[inline]
-    fn set_out<'s>(
+    fn try_start<'s>(
         &self,
         me: ThreadId,
         waits: &[Point<'s>],
@@ -125,8 +132,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 continue;
             };
             let port = of.port_on(self.device)?;
-            let plain = of.has_plainly_come(Stage::Pending, value) && !of.depends_on_others();
-            if !plain {
+            let is_plain = of.has_plainly_come(Stage::Pending, value) && !of.depends_on_others();
+            if !is_plain {
                 return None;
             }
             fast.waits.push(NativePoint { of, port, value });
@@ -135,7 +142,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let port = of.port_on(self.device)?;
             fast.signals.push(NativePoint { of, port, value });
         }
-        self.look_if_due();
+        self.check_finished_if_due();
         let mut finished = None;
         let mut state = self.state.lock();
         self.take_finished(&mut state, &mut finished);
@@ -143,23 +150,23 @@ impl<E: Enqueue> SubmissionQueue<E> {
             fast.budget = finished.take_in_flight();
             if !finished.is_empty() {
                 drop(state);
-                // Before it goes: what is dropped may take its time, or wait for a device, and this one may stand there until the host
-                // does something. And before it has its turn: what is dropped is the application's, and may wait for this queue, or
-                // submit to it.
-                finished.let_go(None);
+                // Before the submission is accepted, for two reasons. A dropped object may take
+                // long or wait for a device, which may need a later action of the caller. And it
+                // may wait for this queue or submit to it.
+                finished.drop_all(None);
                 state = self.state.lock();
             }
         }
         let number = state.last + 1;
-        // Claims are decided in the queue's order: under its lock.
-        let fine = state.held.is_empty()
+        // Claims are decided in the queue's order, so under its lock.
+        let starts = state.held.is_empty()
             && state.driving.is_free()
             && self.is_plainly_within_bounds(number)
             && self.claim_fast(fast);
-        if !fine {
+        if !starts {
             let put_off = PutOff::new();
-            self.stay_behind(fast);
-            // Bridges are told without the queue's lock.
+            self.withdraw_fast(fast);
+            // Bridges are woken without the queue's lock.
             drop(state);
             drop(put_off);
             return None;
@@ -169,14 +176,15 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Some(number)
     }
 
-    /// Takes the claims back.
+    /// Withdraws the claims that were made.
     #[cold]
-    fn stay_behind(&self, fast: &FastPath<'_>) {
+    fn withdraw_fast(&self, fast: &FastPath<'_>) {
         withdraw_all(&fast.taken());
     }
 
-    /// Claims the signals, each of which comes after the one before it by itself, or as that is waited for. If not, some may
-    /// be claimed.
+    /// Claims the signals. The predecessor of each must need no wait, or be among the waits.
+    ///
+    /// If this is false, some signals may be claimed.
     #[inline]
     fn claim_fast(&self, fast: &mut FastPath<'_>) -> bool {
         let FastPath {
@@ -190,16 +198,17 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 return false;
             };
             let before = claim.above;
-            let waited = |wait: &NativePoint<'_>| wait.value >= before && Arc::ptr_eq(wait.of, of);
+            let is_waited =
+                |wait: &NativePoint<'_>| wait.value >= before && Arc::ptr_eq(wait.of, of);
             above.push(before);
-            of.reached() >= before || of.is_from(before, self.domain) || waits.iter().any(waited)
+            of.reached() >= before || of.is_from(before, self.domain) || waits.iter().any(is_waited)
         })
     }
 
-    /// Sends a submission that has [set out](SubmissionQueue::set_out).
+    /// Sends a submission for which [`SubmissionQueue::try_start`] succeeded.
     ///
     /// # Errors
-    /// If it is refused, with its claims withdrawn.
+    /// The reason if it is refused. Its claims are withdrawn then.
     #[inline]
     fn send_fast<'q>(
         self: &'q Arc<Self>,
@@ -235,7 +244,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             return ended.map(|()| self.submitted(number));
         }
         let units = self.keep(number, &mut keep);
-        // No object is left in it, and nobody has to find that out again.
+        // It is empty, so its destructor has nothing to do.
         std::mem::forget(keep);
         let signalled = signals.iter().map(|signal| (signal.of, signal.value));
         self.promote(number, units, signalled);

@@ -1,4 +1,4 @@
-//! Traced queues: what a trace gives to a queue, and what it gets from it.
+//! The interface between queues and traces.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +11,11 @@ use crate::port::Stamp;
 use crate::timeline::point::{Point, Signal};
 use crate::timeline::state::Shared;
 
-/// Follows the submissions of one queue. A trace implements it.
+/// Observes the submissions of one queue. A trace implements it.
 pub(crate) trait Follow: Send + Sync {
-    /// A submission is about to be made. Returns `None` if the follower does not record it.
+    /// Called before a submission is made. `None` if the follower does not record it.
     ///
-    /// `stamps` makes the stamps of its beginning and its end.
+    /// `stamps` makes the stamps for its beginning and its end.
     fn begin(
         self: Arc<Self>,
         waits: &[Point<'_>],
@@ -24,12 +24,12 @@ pub(crate) trait Follow: Send + Sync {
     ) -> Option<Arc<dyn FollowSubmission>>;
 }
 
-/// Follows one submission.
+/// Observes one submission.
 pub(crate) trait FollowSubmission: Send + Sync {
     /// The queue has accepted the submission.
     fn accepted(self: Arc<Self>, number: u64, is_held: bool);
 
-    /// The work is recorded now.
+    /// The work is about to be recorded.
     fn released(&self);
 
     /// All of the work has been recorded.
@@ -39,10 +39,10 @@ pub(crate) trait FollowSubmission: Send + Sync {
     fn failed(&self, cause: &dyn Display);
 }
 
-/// The follower of a queue. Most queues have none, which costs one load to find out.
+/// The follower of a queue. Usually there is none; that check is one load.
 #[derive(Default)]
 pub(super) struct Follower {
-    /// A standard atomic, because it orders nothing.
+    /// Not modelled by loom, because it orders nothing.
     is_set: AtomicBool,
     follower: Mutex<Option<Arc<dyn Follow>>>,
 }
@@ -52,7 +52,7 @@ impl Follower {
         self.follower.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the follower that `make` returns. Returns `None`, and calls nothing, if there is one.
+    /// Sets the follower that `make` returns. `None` without calling `make` if there is a follower.
     fn set<F: Follow + 'static>(&self, make: impl FnOnce() -> Arc<F>) -> Option<Arc<F>> {
         let mut follower = self.lock();
         if follower.is_some() {
@@ -67,7 +67,7 @@ impl Follower {
     fn remove(&self) {
         self.is_set.store(false, Ordering::Relaxed);
         let before = self.lock().take();
-        // Without the lock: this may be the last handle of a timeline.
+        // Without the lock, because this may drop the last handle of a timeline.
         drop(before);
     }
 
@@ -81,7 +81,7 @@ impl Follower {
     }
 }
 
-/// A queue's place for a follower.
+/// A queue that can have a follower.
 pub(super) trait Traced: Send + Sync {
     fn follower(&self) -> &Follower;
 }
@@ -94,7 +94,7 @@ pub struct Traceable {
     pub(crate) object: Object,
     pub(crate) device: Info,
     pub(crate) own: Arc<Shared>,
-    /// The device's clock, or why there is none.
+    /// The device's clock, or the reason why there is none.
     pub(crate) clock: std::result::Result<Clock, String>,
 }
 
@@ -115,10 +115,10 @@ impl Traceable {
         }
     }
 
-    /// Lets the follower that `make` returns follow the queue.
+    /// Makes the follower that `make` returns observe the queue.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the queue has one. `make` is not called then.
+    /// [`Error::Unsupported`] if the queue has a follower. `make` is not called then.
     pub(crate) fn follow<F: Follow + 'static>(
         self,
         make: impl FnOnce(Self) -> Arc<F>,

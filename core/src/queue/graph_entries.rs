@@ -1,4 +1,4 @@
-//! A held submission's places in the graph of who waits for whom.
+//! The entries of a held submission in the graph of held submissions.
 
 use super::SubmissionQueue;
 use super::hold::Taken;
@@ -7,17 +7,19 @@ use crate::base::error::{Error, Result};
 use crate::driver::enqueue::Enqueue;
 use crate::held::{Lists, QueueEntry, RelayEntry};
 
-/// One for the submission while it is held, and one for each signal that the host will make for it: such a
-/// signal waits for the submission and for its predecessor, but the submission waits for no predecessor of it.
+/// The entry of a held submission, and one entry for each of its host signals.
+///
+/// A host signal waits for the submission and for its own predecessor. The submission does not wait
+/// for that predecessor.
 #[derive(Default)]
 pub(super) struct GraphEntries<'l> {
     pub(super) entry: Option<QueueEntry<'l>>,
-    /// In the order of the submission's claims. Mostly empty.
+    /// In the order of the submission's claims. Usually empty.
     pub(super) relayed: Vec<RelayEntry>,
 }
 
 impl GraphEntries<'_> {
-    /// The submission will be skipped: what is left of it for others to wait for is its turn on its queue.
+    /// Reduces the entries of a submission that will be skipped to its position in the queue.
     pub(super) fn keep_only_entry(&mut self) {
         self.relayed.clear();
         if let Some(entry) = &self.entry {
@@ -27,11 +29,12 @@ impl GraphEntries<'_> {
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Takes the places of a submission that is about to be held, with what is in `lists`, or only of the signals that
-    /// the host makes.
+    /// Enters a submission that is about to be held into the graph, with its `lists`.
+    ///
+    /// Without `lists` only the host signals are entered.
     ///
     /// # Errors
-    /// [`Error::Circular`]; nothing has changed then.
+    /// [`Error::Circular`]. Nothing has changed then.
     pub(super) fn take_entries(
         &self,
         number: u64,
@@ -53,10 +56,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Ok(GraphEntries { entry, relayed })
     }
 
-    /// Takes the place of the submission itself.
+    /// Enters the submission itself into the graph.
     ///
     /// # Errors
-    /// [`Error::Circular`]; nothing has changed then.
+    /// [`Error::Circular`]. Nothing has changed then.
     pub(super) fn take_entry(&self, number: u64, lists: &mut Lists) -> Result<QueueEntry<'_>> {
         let entry = self.slot.enter(number, lists);
         entry.map_err(|circle| self.circular(number, circle))

@@ -1,4 +1,4 @@
-//! The hold: submissions that cannot go yet, and letting them go.
+//! The hold: submissions that cannot go to the driver yet, and their release.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::driving::Driving;
-use super::entry::{Entry, Front, InRow, Job, Works, parts};
+use super::entry::{Entry, Front, InlineWork, Job, Works, parts};
 use super::graph_entries::GraphEntries;
-use super::relay::Relayed;
+use super::relay::OutstandingRelay;
 use super::send::Handed;
 use super::{SubmissionQueue, fail_all};
 use crate::base::error::Failure;
@@ -24,32 +24,34 @@ use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Registered, Shared, Standing};
 
 pub(super) struct State<E: Enqueue> {
-    /// The number of the last submission accepted.
+    /// The number of the last accepted submission.
     pub(super) last: u64,
     pub(super) driving: Driving,
-    /// What is held, in order.
-    pub(super) held: VecDeque<InRow<E>>,
-    /// The number of the first.
+    /// The held submissions, in order.
+    pub(super) held: VecDeque<InlineWork<E>>,
+    /// The number of the first held submission.
     pub(super) first: u64,
     pub(super) front: Front<E>,
-    /// The work of those whose closures are not small.
-    pub(super) apart: Works<E>,
-    /// The places of signals that the host will make for what is held, by the submissions' numbers.
+    /// The work of held submissions whose closures are not small.
+    pub(super) out_of_line: Works<E>,
+    /// The graph entries of host signals for held submissions, by submission number.
     pub(super) relayed: VecDeque<(u64, RelayEntry)>,
-    /// Empty, with the budget that it has had: for what a submission on its way into the graph waits for, and for what the first
-    /// does that comes out.
+    /// Empty lists with capacity.
+    ///
+    /// `scratch` is for a submission that enters the graph, `spare` for one that leaves it.
     pub(super) scratch: Option<Box<Lists>>,
     pub(super) spare: Option<Box<Lists>>,
-    /// Where the queue is registered for the submission at the front, while nobody drives it.
+    /// The registrations for what the first held submission missing, while no thread drives.
     pub(super) registered: Registered,
-    /// What finished submissions will let go, in order.
+    /// The objects that submitted work keeps, in order.
     pub(super) kept: VecDeque<(u64, Keep)>,
     /// The budget that submissions in flight have taken.
     pub(super) taken: VecDeque<(u64, u64)>,
-    /// Signals that the host makes for submissions, in order. Those that have come are forgotten once there are as many as
-    /// `look_at_relays`.
-    pub(super) relays: VecDeque<Relayed>,
-    pub(super) look_at_relays: usize,
+    /// The host signals for submissions, in order.
+    ///
+    /// Settled ones are removed when there are `prune_relays_at`.
+    pub(super) relays: VecDeque<OutstandingRelay>,
+    pub(super) prune_relays_at: usize,
 }
 
 impl<E: Enqueue> Default for State<E> {
@@ -60,7 +62,7 @@ impl<E: Enqueue> Default for State<E> {
             held: VecDeque::new(),
             first: 0,
             front: Front::default(),
-            apart: Works::default(),
+            out_of_line: Works::default(),
             relayed: VecDeque::new(),
             scratch: None,
             spare: None,
@@ -68,19 +70,22 @@ impl<E: Enqueue> Default for State<E> {
             kept: VecDeque::new(),
             taken: VecDeque::new(),
             relays: VecDeque::new(),
-            look_at_relays: 0,
+            prune_relays_at: 0,
         }
     }
 }
 
 impl<E: Enqueue> State<E> {
-    /// The budget that everything in flight has taken, which is given back without waiting for it.
+    /// Takes the budget of all submissions, finished or not.
     pub(super) fn take_all_units(&mut self) -> u64 {
         self.taken.drain(..).map(|(_, units)| units).sum()
     }
 
-    /// Takes out what submissions up to `reached` kept, to be [let go](Finished::let_go) without the lock: a few objects at
-    /// a time, as many as need no allocation. Goes where it stays, as it is large and mostly nothing.
+    /// Takes out what submissions up to `reached` kept, for [`Finished::drop_all`] without the
+    /// lock.
+    ///
+    /// Takes a few objects at a time, so that it does not allocate. `finished` is an out parameter
+    /// because it is large and usually stays empty.
     #[inline]
     pub(super) fn take_finished(&mut self, reached: u64, finished: &mut Option<Finished>) {
         let (taken, kept) = (self.taken.front(), self.kept.front());
@@ -91,7 +96,7 @@ impl<E: Enqueue> State<E> {
         }
     }
 
-    /// Takes out the budget that submissions up to `reached` have taken.
+    /// Takes the budget of submissions up to `reached`.
     pub(super) fn take_finished_units(&mut self, reached: u64) -> u64 {
         let mut all = 0;
         while let Some(&(number, units)) = self.taken.front()
@@ -119,7 +124,7 @@ impl<E: Enqueue> State<E> {
     }
 }
 
-/// What finished submissions kept.
+/// The budget and the objects of finished submissions.
 #[derive(Default)]
 pub(super) struct Finished {
     units: u64,
@@ -127,9 +132,10 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Gives the budget back, and drops the objects: the application's own, so with no lock held.
+    /// Returns the budget and drops the objects. These are the application's, so no lock may be
+    /// held.
     #[inline(never)]
-    pub(super) fn let_go(&mut self, budget: Option<&Arc<InFlightBudget>>) {
+    pub(super) fn drop_all(&mut self, budget: Option<&Arc<InFlightBudget>>) {
         if let Some(budget) = budget {
             budget.take_back(std::mem::take(&mut self.units));
         }
@@ -139,36 +145,36 @@ impl Finished {
         }
     }
 
-    /// The budget that they had taken, for who gives it back himself.
+    /// Takes the budget, for a caller that returns it.
     pub(super) const fn take_in_flight(&mut self) -> u64 {
         std::mem::replace(&mut self.units, 0)
     }
 
-    /// True if they kept nothing.
+    /// True if there are no objects.
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// There may be more.
+    /// True if more objects may be left.
     pub(super) fn is_full(&self) -> bool {
         self.objects.len() == self.objects.inline_size()
     }
 }
 
-/// A point that a submission waits for, on the caller's stack.
+/// A point that a submission waits for.
 #[derive(Clone, Copy)]
 pub(super) struct Awaited<'s> {
     pub(super) of: &'s Arc<Shared>,
     pub(super) value: u64,
-    /// Of the queue's device. None: the wait is for the host.
+    /// The port on the queue's device. `None`: the wait is made on the host.
     pub(super) port: Option<&'s dyn Port>,
 }
 
-/// What a submission waits for, without what is reached; as many as most have, in place.
+/// The waits of a submission that are not reached.
 pub(super) type AllAwaited<'s> = SmallVec<[Awaited<'s>; 8]>;
 
 impl Awaited<'_> {
-    /// How far it has to have come before a submission can go.
+    /// The stage that the value must have come to before the submission can go.
     #[inline]
     pub(super) const fn needed(&self) -> Stage {
         match self.port {
@@ -177,7 +183,7 @@ impl Awaited<'_> {
         }
     }
 
-    /// True if it has come so far, and that shows without a lock.
+    /// True if the value is known to have come to that stage. Takes no lock.
     #[inline]
     pub(super) fn has_plainly_come(&self) -> bool {
         self.of.has_plainly_come(self.needed(), self.value)
@@ -191,16 +197,16 @@ impl Awaited<'_> {
     }
 }
 
-/// A claim that a submission holds while it is on the caller's stack.
+/// A claim of a submission.
 #[derive(Clone, Copy)]
 pub(super) struct Taken<'s> {
     pub(super) of: &'s Arc<Shared>,
     pub(super) claim: Interval,
-    /// Of the queue's device. None: the host makes the signal.
+    /// The port on the queue's device. `None`: the host makes the signal.
     pub(super) port: Option<&'s dyn Port>,
 }
 
-/// What a submission has claimed; as much as most do, in place.
+/// The claims of a submission.
 pub(super) type AllTaken<'s> = SmallVec<[Taken<'s>; 8]>;
 
 impl Taken<'_> {
@@ -209,46 +215,47 @@ impl Taken<'_> {
     }
 }
 
-/// What a submission lacks, in the order of its waits; never empty.
-pub(super) type Lacks = SmallVec<[(KeptPoint, Stage); 2]>;
+/// What a submission missing, in the order of its waits. Never empty in a verdict.
+pub(super) type Missing = SmallVec<[(KeptPoint, Stage); 2]>;
 
-/// Whether a submission can go.
+/// Whether a submission can go to the driver.
 pub(super) enum Verdict {
     Ready,
-    /// It could, but the driver has no budget for it.
+    /// It could, but the shared budget is used up.
     Full,
-    /// It lacks something. The queue registers for all of that: the failure of any one decides.
-    Blocked(Lacks),
-    /// It never can: a timeline that it waits for has failed.
+    /// It missing something. The queue registers for all of it, because the failure of any one
+    /// decides.
+    Blocked(Missing),
+    /// It never can, because a timeline that it waits for has failed.
     Skip(Failure),
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// What a submission to this queue waits for.
+    /// A wait of a submission to this queue.
     #[inline]
     pub(super) fn awaited<'s>(&self, of: &'s Arc<Shared>, value: u64) -> Awaited<'s> {
         let port = of.port_on(self.device);
         Awaited { of, value, port }
     }
 
-    /// What a submission to this queue has claimed.
+    /// A claim of a submission to this queue.
     #[inline]
     pub(super) fn taken<'s>(&self, of: &'s Arc<Shared>, claim: Interval) -> Taken<'s> {
         let port = of.port_on(self.device);
         Taken { of, claim, port }
     }
 
-    /// Decides whether a submission can go. Asks no driver and wakes nobody.
+    /// Decides whether a submission can go to the driver. Makes no driver call and wakes nothing.
     pub(super) fn judge(
         &self,
         number: u64,
         waits: &[Awaited<'_>],
         claims: &[Taken<'_>],
     ) -> Verdict {
-        let mut lacks = Lacks::new();
+        let mut missing = Missing::new();
         let mut block = |of: &Arc<Shared>, value, stage| {
             let of = Some(of.clone());
-            lacks.push((KeptPoint { of, value }, stage));
+            missing.push((KeptPoint { of, value }, stage));
         };
         for &Awaited { of, value, port } in waits {
             let native = port.is_some();
@@ -263,14 +270,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
         }
         for &Taken { of, claim, port } in claims {
-            // A signal that the host will make waits for its predecessor then, not now.
+            // A host signal waits for its predecessor later.
             if port.is_none() {
                 continue;
             }
             match of.standing(claim.above) {
                 Standing::Reached | Standing::Pending => {}
                 Standing::Failed(cause) => return Verdict::Skip(cause),
-                // Nobody may have claimed it yet, or its claim was withdrawn: both can still come.
+                // It may not be claimed yet, or its claim was withdrawn. Both can still come.
                 Standing::Open => block(of, claim.above, Stage::Pending),
                 Standing::Cancelled => {
                     return Verdict::Skip(of.cancelled(claim.above).into_cause());
@@ -281,12 +288,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let budget = number.saturating_sub(E::MAX_IN_FLIGHT);
         match own.standing(budget) {
             Standing::Reached => {}
-            // The queue itself is gone: there never will be budget.
+            // The queue itself has failed, so there will never be room.
             Standing::Failed(cause) => return Verdict::Skip(cause),
             _ => block(own, budget, Stage::Reached),
         }
-        if !lacks.is_empty() {
-            Verdict::Blocked(lacks)
+        if !missing.is_empty() {
+            Verdict::Blocked(missing)
         } else if self.is_full() {
             Verdict::Full
         } else {
@@ -294,20 +301,21 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// True if the budget that it shares with others is.
+    /// True if the budget shared with other queues is used up.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.budget.as_ref().is_some_and(|budget| budget.is_full())
     }
 
-    /// True if the driver has budget for a submission, and that shows without any lock.
+    /// True if the driver is known to have room for a submission. Takes no lock.
     #[inline]
     pub(super) fn has_budget(&self, number: u64) -> bool {
         self.own_shared().reached() >= number.saturating_sub(E::MAX_IN_FLIGHT) && !self.is_full()
     }
 
-    /// True if a submission can go and that shows without any lock. Asks no driver and wakes nobody, as
-    /// [`SubmissionQueue::judge`], which decides if this is false.
+    /// True if a submission is known to be able to go. Takes no lock.
+    ///
+    /// Makes no driver call and wakes nothing. If it is false, [`SubmissionQueue::judge`] decides.
     fn is_plainly_ready(
         &self,
         number: u64,
@@ -322,7 +330,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         for (of, claim) in claims.into_iter().flatten() {
             let Some(of) = of else { continue };
-            // A signal that the host will make waits for its predecessor then, not now.
+            // A host signal waits for its predecessor later.
             if of.port_on(self.device).is_some()
                 && !of.has_plainly_come(Stage::Pending, claim.above)
             {
@@ -332,7 +340,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.has_budget(number)
     }
 
-    /// What a held submission waits for, on the stack. Pushed: mostly it is one, and collecting costs more than that.
+    /// The waits of a held submission. A loop, because collecting usually costs more than the one
+    /// element.
     fn all_awaited<'s>(&self, points: &'s [KeptPoint]) -> AllAwaited<'s> {
         let mut all = AllAwaited::new();
         for point in points {
@@ -344,7 +353,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         all
     }
 
-    /// What a held submission has claimed, on the stack.
+    /// The claims of a held submission.
     fn all_taken<'s>(&self, claims: &'s [OwnedClaim]) -> AllTaken<'s> {
         let mut all = AllTaken::new();
         for (of, claim) in claims {
@@ -355,7 +364,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         all
     }
 
-    /// Keeps a recorded submission at the front until the driver's queue is unlocked.
+    /// Puts a recorded submission back to the front until the driver's queue is unlocked.
     pub(super) fn put_back(
         &self,
         number: u64,
@@ -374,15 +383,15 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.state.lock().push_front(entry);
     }
 
-    /// Lets held submissions go until one cannot. The caller has made this thread the driving one.
+    /// Releases held submissions until one cannot go. The calling thread must be the driving one.
     pub(super) fn drive(self: &Arc<Self>, me: ThreadId) {
         self.drive_with(me, self.state.lock());
     }
 
-    /// As [`SubmissionQueue::drive`], for a caller who has the lock.
+    /// As [`SubmissionQueue::drive`], for a caller that holds the lock.
     fn drive_with<'l>(self: &'l Arc<Self>, me: ThreadId, state: MutexGuard<'l, State<E>>) {
         let mut locked = Some(state);
-        // What the last one of those let go leaves for the next that is held.
+        // The lists of the last released submission, to be reused.
         let mut spare = None;
         loop {
             let mut state = locked.take().unwrap_or_else(|| self.state.lock());
@@ -407,20 +416,20 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let verdict = if state.is_front_prepared() {
                 Verdict::Ready
             } else {
-                state.look_at_front(&self.slot);
+                state.copy_front_lists(&self.slot);
                 let (waits, claims) = parts(&state.front.lists);
                 self.judge(first, &self.all_awaited(waits), &self.all_taken(claims))
             };
-            if let Verdict::Blocked(lacks) = verdict {
+            if let Verdict::Blocked(missing) = verdict {
                 drop(state);
-                if self.park(lacks) {
+                if self.park(missing) {
                     return;
                 }
                 continue;
             }
             if matches!(verdict, Verdict::Full) {
                 drop(state);
-                // Still driven by this thread, as above.
+                // This thread still drives, see `park`.
                 let this: Arc<dyn Wake> = self.clone();
                 let budget = self.budget.as_ref();
                 let waits = budget.is_some_and(|budget| budget.wait_for(&this));
@@ -433,7 +442,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 continue;
             };
             drop(state);
-            // What is recorded already was asked for then.
+            // For a recorded submission `ready` was called before it was recorded.
             let to_record = !matches!(entry.job, Job::Prepared(_));
             if matches!(verdict, Verdict::Ready) && to_record && !self.driver.ready() {
                 return self.put_off(entry);
@@ -451,11 +460,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// Takes the first out of the row and the graph if it can plainly go: what it waits for and has claimed comes out of
-    /// the graph itself, so that nothing is copied. Until it is with the driver it is what a submission is that
-    /// was never held: nobody's place, with claims.
+    /// Removes the first submission from the list and from the graph if it is known to be able to
+    /// go.
+    ///
+    /// Its waits and claims are moved out of the graph and not copied. Until the driver has it, it
+    /// is like a submission that was never held: without a graph entry, but with claims.
     fn pop_ready<'l>(&'l self, state: &mut State<E>, first: u64) -> Option<Entry<'l, E>> {
-        if !state.is_front_in_row() {
+        if !state.is_front_untouched() {
             return None;
         }
         let mut lists = state.spare.take().unwrap_or_default();
@@ -467,7 +478,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             return None;
         }
         let mut entry = state.pop_front(&self.slot)?;
-        // It has left.
+        // `leave_if` has removed the entry already.
         if let Some(entry) = entry.entries.entry.take() {
             entry.stay();
         }
@@ -475,8 +486,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Some(entry)
     }
 
-    /// Enters a submission again that has left the graph, as it stays after all. It could go, so it closes no circle; but
-    /// whoever asks must find it.
+    /// Enters a submission into the graph again, because it stays held after all.
+    ///
+    /// It could go, so it closes no circle. It is entered because a search for blockers must find
+    /// it.
     fn enter_again(&self, number: u64, lists: &Option<Box<Lists>>) -> Option<QueueEntry<'_>> {
         let (waits, claims) = parts(lists);
         let mut entered = Lists::default();
@@ -485,10 +498,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.take_entry(number, &mut entered).ok()
     }
 
-    /// Registers for what the first lacks, and stops driving. False if it has to be judged again. Still driven by this
-    /// thread until then: who comes in between only leaves a note.
-    pub(super) fn park(self: &Arc<Self>, lacks: Lacks) -> bool {
-        let Some(registered) = self.register(lacks) else {
+    /// Registers for what the first submission missing, and stops driving.
+    ///
+    /// False if it must be judged again.
+    ///
+    /// This thread drives until it has registered. Until then other threads only ask it to check
+    /// again.
+    pub(super) fn park(self: &Arc<Self>, missing: Missing) -> bool {
+        let Some(registered) = self.register(missing) else {
             return false;
         };
         let mut state = self.state.lock();
@@ -496,13 +513,15 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if parks {
             state.registered = registered;
         } else {
-            // Taken back without the lock.
+            // The registrations are dropped without the lock.
             drop(state);
         }
         parks
     }
 
-    /// Puts a submission back to the front while its driver takes none; the device's watcher tries again.
+    /// Puts a submission back to the front while the driver accepts none.
+    ///
+    /// The device's watching thread retries.
     pub(super) fn put_off<'l>(self: &'l Arc<Self>, mut entry: Entry<'l, E>) {
         if entry.entries.entry.is_none() {
             entry.entries.entry = self.enter_again(entry.number, &entry.lists);
@@ -517,8 +536,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// Fails what a submission would have signalled, and leaves its number at the front: what is behind
-    /// a closed gate is bounded for skipped submissions too.
+    /// Fails the signals of a submission, and leaves its number at the front.
+    ///
+    /// So a skipped submission counts for the bound on what is behind a closed gate.
     pub(super) fn skip(&self, entry: Entry<'_, E>, cause: &Failure) {
         let Entry {
             number,
@@ -526,7 +546,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             job,
             mut entries,
         } = entry;
-        // A pass that fails is of a queue that has failed, whose numbers go on no more.
+        // If a pass fails, the whole queue has failed, and its position does not advance any more.
         let is_work = !matches!(job, Job::Pass(_));
         if is_work {
             self.skipped.add(number, cause);
@@ -537,23 +557,23 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let pass = Entry::pass(number, None, entries);
             self.state.lock().push_front(pass);
         }
-        let apart = self.take_apart(&job);
-        quietly(|| drop(apart));
+        let out_of_line = self.take_out_of_line(&job);
+        quietly(|| drop(out_of_line));
         quietly(|| drop(job));
     }
 
-    /// The work of a submission, if it stands apart.
-    fn take_apart(&self, job: &Job<E>) -> Option<super::entry::LargeWork<E>> {
+    /// The work of a submission, if it is stored out of line.
+    fn take_out_of_line(&self, job: &Job<E>) -> Option<super::entry::LargeWork<E>> {
         match job {
-            Job::Apart(at) => self.state.lock().apart.take(*at),
+            Job::OutOfLine(at) => self.state.lock().out_of_line.take(*at),
             _ => None,
         }
     }
 
-    /// Registers the queue for all of `lacks`, or for none if one need not be waited for any more.
-    fn register(self: &Arc<Self>, lacks: Lacks) -> Option<Registered> {
+    /// Registers the queue for all of `missing`, or for none if one of them is settled.
+    fn register(self: &Arc<Self>, missing: Missing) -> Option<Registered> {
         let mut registered = Registered::default();
-        for (point, stage) in lacks {
+        for (point, stage) in missing {
             if !registered.add(point.of?, point.value, stage, self.clone()) {
                 return None;
             }
@@ -561,16 +581,19 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Some(registered)
     }
 
-    /// Sends a held submission. True if the driver's queue is locked and it stays at the front; otherwise its lists
-    /// go to `spare`.
+    /// Sends a held submission.
+    ///
+    /// True if the driver's queue is locked, so that the submission stays at the front.
+    ///
+    /// Otherwise its cleared lists go to `spare`.
     pub(super) fn release<'l>(
         self: &'l Arc<Self>,
         entry: Entry<'l, E>,
         spare: &mut Option<Box<Lists>>,
     ) -> bool {
-        // Whoever releases it may have nothing to do with it.
+        // The releasing thread may be in a call that has nothing to do with this submission.
         let _for_others = ForOthers::new();
-        let mut work = self.take_apart(&entry.job);
+        let mut work = self.take_out_of_line(&entry.job);
         let Entry {
             number,
             lists,
@@ -586,7 +609,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 let (prepared, kept) = *recorded;
                 keep = kept;
                 let handed = self.hand_over_prepared(prepared);
-                self.take_in(number, handed, &taken, &mut entries, &mut keep)
+                self.complete(number, handed, &taken, &mut entries, &mut keep)
             }
             Job::Pass(keep) => {
                 self.pass(
@@ -596,7 +619,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 );
                 return self.front_is_prepared();
             }
-            Job::Tiny(_) | Job::Apart(_) => {
+            Job::Tiny(_) | Job::OutOfLine(_) => {
                 if let Job::Tiny(tiny) = job {
                     work = Some(tiny.resize());
                 }
@@ -617,7 +640,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 return true;
             }
             Handed::Refused(error) => {
-                // Nobody is left to take an error, so those who wait get it.
+                // No caller is left to take the error, so the waiters get it.
                 let cause = error.into_cause();
                 self.skipped.add(number, &cause);
                 fail_all(claims, &cause);
@@ -626,7 +649,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
         }
         drop((taken, waits));
-        // Let go of without the lock.
+        // The timelines are dropped without the lock.
         *spare = lists.map(|mut lists| {
             lists.clear();
             lists
@@ -640,13 +663,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
 }
 
 impl<E: Enqueue> Holder for SubmissionQueue<E> {
-    /// Fails what a held submission would have signalled as soon as it can never run, although its turn
-    /// to be skipped has not come. The one at the front is judged as a whole.
+    /// Fails the signals of a held submission as soon as it can never run (E2).
+    ///
+    /// That may be before the submissions in front of it are released.
+    ///
+    /// The first submission is left to the driving thread.
     fn reconsider(self: Arc<Self>, number: u64) {
-        // Let go without the lock.
+        // Dropped without the lock.
         let mut lists = Lists::default();
         let mut taken = Lists::default();
-        let (cause, in_row, apart, relayed);
+        let (cause, inline, out_of_line, relayed);
         {
             let mut state = self.state.lock();
             let first = state.first();
@@ -661,42 +687,42 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
                 }
                 return;
             }
-            self.slot.look(number, &mut lists);
+            self.slot.copy_lists(number, &mut lists);
             let waits = lists.waits.iter().find_map(|wait| {
                 let of = wait.of.as_ref()?;
-                of.hopeless(wait.value)
+                of.unreachable_cause(wait.value)
             });
-            // A signal waits for the one before it, unless the host makes it.
+            // A signal waits for its predecessor, unless the host makes it.
             let order = || {
                 let mut claims = lists.claims.iter();
                 claims.find_map(|(of, claim)| {
                     let of = of.as_ref()?;
                     of.port_on(self.device)?;
-                    of.hopeless(claim.above)
+                    of.unreachable_cause(claim.above)
                 })
             };
             let Some(found) = waits.or_else(order) else {
                 return;
             };
             cause = found;
-            in_row = state
+            inline = state
                 .held
                 .get_mut(index.unwrap_or_default() as usize)
                 .and_then(Option::take);
-            let at = in_row.as_ref().and_then(|work| work.apart());
-            apart = at.and_then(|at| state.apart.take(at));
+            let at = inline.as_ref().and_then(|work| work.out_of_line());
+            out_of_line = at.and_then(|at| state.out_of_line.take(at));
             let from = state.relayed.partition_point(|&(other, _)| other < number);
             let upto = state.relayed.partition_point(|&(other, _)| other <= number);
             relayed = state.relayed.drain(from..upto).collect::<Vec<_>>();
             self.slot.reduce(number, &mut taken);
         }
         drop(relayed);
-        if in_row.is_some() {
+        if inline.is_some() {
             self.skipped.add(number, &cause);
         }
         fail_all(&lists.claims, &cause);
-        quietly(|| drop(apart));
-        quietly(|| drop(in_row));
+        quietly(|| drop(out_of_line));
+        quietly(|| drop(inline));
     }
 }
 
@@ -704,11 +730,12 @@ impl<E: Enqueue> Wake for SubmissionQueue<E> {
     fn wake(self: Arc<Self>) {
         let me = this_thread();
         let mut state = self.state.lock();
-        if state.driving.ask_to_look_again() {
+        if state.driving.request_check() {
             return;
         }
         state.driving.take(me);
-        // Taken back at the end, and without the lock. What is left of them only asks the driving thread to look again until then.
+        // Dropped at the end, without the lock. Until then these registrations only ask this thread
+        // to check again.
         let _registered = std::mem::take(&mut state.registered);
         self.drive_with(me, state);
     }

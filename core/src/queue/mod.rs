@@ -1,8 +1,9 @@
-//! Queues: the submissions of one queue, in order, and the host-side hold on those that cannot go yet.
+//! Submission queues: the submissions of one queue, in order, and the hold on those that cannot go
+//! yet.
 //!
-//! A wait reaches the driver only once its signal is pending. A submission that cannot go yet, and all
-//! that follow it on its queue, stay here, and whoever makes the missing signal pending lets them go,
-//! on his thread, from the run-queue.
+//! A wait goes to the driver only once its signal is pending (Q2). A submission that cannot go yet
+//! is held, with all that follow it on its queue. The thread that makes the missing signal pending
+//! releases them from its run queue.
 
 mod driving;
 mod entry;
@@ -44,37 +45,41 @@ use graph_entries::GraphEntries;
 use hold::{AllAwaited, AllTaken, Awaited, Finished, State, Taken, Verdict};
 use skipped::Skipped;
 
-/// What became of a submission.
+/// The result of a submission.
 #[derive(Debug, Clone, Copy)]
 pub struct Submitted<'q> {
     end: Point<'q>,
     held: bool,
-    /// `None` if it went to the driver at once.
+    /// `None` if the driver got it during the call.
     skipped: Option<&'q Skipped>,
 }
 
 impl<'q> Submitted<'q> {
-    /// The queue's position behind the submission: reached once it, and everything before it on the
-    /// queue, is finished or was skipped because of a failure. Signals that the host makes, on timelines without
-    /// a port for the queue, come after it.
+    /// The queue's position after the submission.
     ///
-    /// So this point tells nothing about whether the submission ran: [`Submitted::wait_submitted`] does. One that was
-    /// skipped leaves the timelines among its signals failed, with the cause. Whatever else its work would have
-    /// signalled stays as it was: binary semaphores and `VkFence`s unsignalled, events unrecorded.
+    /// It is reached once the submission and everything before it on the queue is finished or was
+    /// skipped. Host signals on timelines without a port for the queue come after it (Q3).
+    ///
+    /// So this point does not say whether the submission ran; [`Submitted::wait_submitted`] does. A
+    /// skipped submission fails the timelines of its signals. Its binary semaphores and `VkFence`s
+    /// stay unsignalled and its events unrecorded.
     pub const fn end(self) -> Point<'q> {
         self.end
     }
 
     /// Blocks until the driver has the submission, or the submission is known never to run.
     ///
-    /// To be asked before anything that relies on its work alone: to present an image that it draws, or to wait for a
-    /// binary semaphore that it signals. A submission that went to the driver at once costs a few loads here.
+    /// Call it before anything that relies on the submission's work alone, such as presenting an
+    /// image that it draws or waiting for a binary semaphore that it signals. It costs a few loads
+    /// if the driver got the submission at once.
     ///
     /// # Errors
-    /// [`Error::Skipped`] with the cause, as soon as that is known, if the submission did not run: what it waits for has
-    /// failed, or its work or the driver has refused it when it was released. [`Error::TimedOut`]; [`Error::Failed`] if
-    /// the queue has failed. [`Error::Unsupported`] if that cannot be told any more: a queue remembers the last 256
-    /// failures that ended submissions of it, and keeps their errors until it forgets them or is dropped.
+    /// - [`Error::Skipped`] with the cause if the submission did not run: a wait has failed, or its
+    ///   work or the driver refused it at its release.
+    /// - [`Error::TimedOut`].
+    /// - [`Error::Failed`] if the queue has failed.
+    /// - [`Error::Unsupported`] if the queue has forgotten what became of it. A queue remembers the
+    ///   last 256 failures that ended submissions, with their errors.
     pub fn wait_submitted(self, timeout: Duration) -> Result<()> {
         match self.skipped {
             Some(skipped) => skipped.wait(self.end, timeout),
@@ -82,51 +87,57 @@ impl<'q> Submitted<'q> {
         }
     }
 
-    /// True if it waits on the host at present; it goes by itself.
+    /// True if the submission was held when the call returned. It is released by itself.
     #[must_use]
     pub const fn is_held(self) -> bool {
         self.held
     }
 }
 
-/// The submissions of a queue that wait on the host.
+/// The held submissions of a queue.
 #[derive(Debug, Clone, Default)]
 pub struct Held {
-    /// How many there are.
+    /// The number of held submissions.
     pub count: usize,
-    /// What the first of them waits for; `None` if it is only the driver queue's lock, or budget in the driver.
+    /// A point that the first one waits for.
+    ///
+    /// `None` if it waits only for the driver queue's lock or for room in the driver.
     pub waiting_for: Option<KeptPoint>,
 }
 
-/// A queue that nobody asks looks for what has finished after so many submissions.
-const LOOK: u64 = 64;
-/// With fewer in flight it does not look for objects that it need not keep any more.
-const KEPT: u64 = 4;
+/// The number of submissions after which an otherwise unqueried queue checks what has finished.
+const CHECK_INTERVAL: u64 = 64;
+/// With fewer submissions in flight the queue does not check for objects to drop.
+const KEPT_INTERVAL: u64 = 4;
 
-/// The engine's half of a queue. A backend's queue type holds one in an [`Arc`] and forwards to it.
+/// The engine's part of a queue. A backend's queue type holds it in an [`Arc`] and forwards to it.
 pub struct SubmissionQueue<E: Enqueue> {
     object: Object,
     device: DeviceId,
-    /// What the graph of held submissions knows of it.
+    /// The queue as the graph of held submissions sees it.
     origin: Arc<Origin>,
     slot: QueueSlot,
-    /// Signalled once per submission; its value is the number of submissions finished.
+    /// The queue's position: signalled once per submission, so its value is the number of finished
+    /// ones.
     own: Timeline,
     driver: Arc<E>,
-    /// What the driver says of itself, once.
+    /// The driver's order domain.
     domain: u64,
     budget: Option<Arc<InFlightBudget>>,
-    /// Copies of the state's `last` and of whether objects may be among its `kept`, to be read without its lock.
+    /// Copies of the state's `last` and of whether `kept` may have objects, readable without the
+    /// lock.
     last: AtomicU64,
     keeps: AtomicBool,
-    /// The number of the submission after which it [looks](SubmissionQueue::look) for what has finished: no further beyond that than the
-    /// driver has budget.
-    look_at: AtomicU64,
-    /// With so many in flight it looks for objects that it need not keep any more: twice what the last look left.
-    crowd: AtomicU64,
+    /// The number of the submission after which the queue checks what has finished.
+    ///
+    /// It is never further ahead than the driver has room.
+    check_at: AtomicU64,
+    /// The number in flight at which objects to drop are looked for: twice what the last check
+    /// left.
+    check_in_flight: AtomicU64,
     /// See [`Sharer::followed`].
     followed: AtomicBool,
-    /// It has written times of its device's clock, and so can.
+    /// True once the queue has written a time of its device's clock, so that it can.
     writes_times: AtomicBool,
     state: Mutex<State<E>>,
     skipped: Skipped,
@@ -134,7 +145,7 @@ pub struct SubmissionQueue<E: Enqueue> {
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// `own` is a fresh timeline at 0 of the queue's device.
+    /// Makes a queue. `own` is a new timeline of the queue's device at 0, to be its position.
     #[must_use]
     pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
         let domain = driver.order_domain().unwrap_or_else(|| object.id());
@@ -157,8 +168,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 driver: Arc::new(driver),
                 last: AtomicU64::new(0),
                 keeps: AtomicBool::new(false),
-                look_at: AtomicU64::new(0),
-                crowd: AtomicU64::new(0),
+                check_at: AtomicU64::new(0),
+                check_in_flight: AtomicU64::new(0),
                 followed: AtomicBool::new(false),
                 writes_times: AtomicBool::new(false),
                 state: Mutex::new(State::default()),
@@ -180,7 +191,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         &self.object
     }
 
-    /// The backend's half.
+    /// The backend's part.
     #[must_use]
     pub fn driver(&self) -> &E {
         &self.driver
@@ -189,13 +200,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// See [`Queue::idle`](crate::backend::Queue::idle).
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Queue::idle`](crate::backend::Queue::idle).
     pub fn idle(&self, timeout: Duration) -> Result<()> {
         let begun = Instant::now();
         let position = self.position();
         let ended = position.wait(timeout);
         let ended = ended.and_then(|()| self.wait_for_relays(position.value(), begun, timeout));
-        self.let_go();
+        self.drop_finished();
         if ended.is_ok() {
             self.driver.rest(self.own_shared().reached());
         }
@@ -221,7 +232,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// See [`Queue::record`](crate::backend::Queue::record).
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Queue::record`](crate::backend::Queue::record).
     pub fn record(self: &Arc<Self>, fence: &Fence) -> Result<()> {
         fence.require_recordable(self.device, &self.object)?;
         if !fence.is_timed() {
@@ -243,7 +254,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Ok(())
     }
 
-    /// Mostly what the fence had before its last record: then no pool is asked.
+    /// A stamp for `fence`: usually the one of an earlier record, else a new one of the driver.
     #[inline]
     fn stamp_for(&self, fence: &Fence) -> Result<Arc<E::Stamp>> {
         let timing = fence.timing();
@@ -266,11 +277,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
             .map_err(|error| *error)
     }
 
-    /// Records `fence` with something of the backend's own instead of a position: `make` is called if the
-    /// fence may be recorded here at all. Not ordered with anything held.
+    /// Records `fence` with a mark of the backend instead of a position.
+    ///
+    /// `make` is called if the fence may be recorded here. The record is not ordered with held
+    /// submissions.
     ///
     /// # Errors
-    /// As for [`SubmissionQueue::record`], and what `make` returns. The fence is unchanged then.
+    /// Same errors as [`SubmissionQueue::record`], and any error of `make`. The fence is unchanged
+    /// then.
     pub fn record_natively<M: NativeMark>(
         &self,
         fence: &Fence,
@@ -285,7 +299,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// See [`Queue::submit`](crate::backend::Queue::submit).
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Queue::submit`](crate::backend::Queue::submit).
     pub fn submit<'q, W>(
         self: &'q Arc<Self>,
         waits: &[Point<'_>],
@@ -316,7 +330,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         submitted.map_err(|error| refused(&mut work, error))
     }
 
-    /// The long way, and as [`SubmissionQueue::submit_work`] tells errors.
+    /// The slow path. Same errors as [`SubmissionQueue::submit_work`].
     #[inline(never)]
     fn submit_slow<'q>(
         self: &'q Arc<Self>,
@@ -327,11 +341,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let me = this_thread();
         self.require_times(signals)?;
         let mut awaited = AllAwaited::new();
-        let have_come = self.look_up(waits, &mut awaited)?;
+        let is_ready = self.resolve_waits(waits, &mut awaited)?;
         let waits = &awaited[..];
-        self.bring_up_to_date(signals);
-        self.let_go_of_finished();
-        // What this submission releases may submit to this queue too: only once it is not driven here.
+        self.refresh_before_lock(signals);
+        self.drop_some_finished();
+        // Queues that this submission releases may submit to this queue, so they run after it is no
+        // longer driven.
         let _put_off = PutOff::new();
         let mut state = self.state.lock();
         if state.driving.is_by(me) {
@@ -339,9 +354,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 queue: self.object.clone(),
             }));
         }
-        // Claims are decided in the queue's order: under its lock.
+        // Claims are decided in the queue's order, so under its lock.
         let mut claims = AllTaken::new();
-        let is_plain = self.claim_all(waits, have_come, signals, &mut claims)?;
+        let is_plain = self.claim_all(waits, is_ready, signals, &mut claims)?;
         let number = state.last + 1;
         let idle = state.held.is_empty() && state.driving.is_free();
         let verdict = if !idle || (is_plain && self.has_budget(number)) {
@@ -357,7 +372,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 State::<E>::fill(&mut lists, waits, &claims);
             }
             let taken = self.take_entries(number, held.then_some(&mut *lists), &claims);
-            // Empty already, unless it was refused; and the caller has all of these timelines.
+            // Empty unless it was refused. Nothing is freed here, because the caller has all of
+            // these timelines.
             lists.clear();
             state.scratch = Some(lists);
             entries = taken.inspect_err(|_| withdraw_all(&claims))?;
@@ -367,7 +383,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if !held {
             state.driving.take(me);
             drop(state);
-            self.take_back(budget);
+            self.return_budget(budget);
             if !self.driver.ready() {
                 self.put_off_new(number, work, waits, &claims, entries);
                 return Ok(self.submitted(number));
@@ -384,52 +400,57 @@ impl<E: Enqueue> SubmissionQueue<E> {
             state.driving.take(me);
         }
         drop(state);
-        self.take_back(budget);
-        // What it waits for or signals may have failed before the graph knew of it: look now, behind a barrier.
+        self.return_budget(budget);
+        // A timeline may have failed before the graph had the submission. The fence pairs with the
+        // one of the failing thread: one of the two sees the other.
         fence(Ordering::SeqCst);
         if idle {
             let parks = match verdict {
-                Verdict::Blocked(lacks) => self.are_well(waits, &claims) && self.park(lacks),
+                Verdict::Blocked(missing) => {
+                    self.none_has_ended(waits, &claims) && self.park(missing)
+                }
                 _ => false,
             };
             if !parks {
                 self.drive(me);
             }
         } else {
-            // Also asks the driving thread to look again, if nothing is held before it.
+            // If the submission is the first one, this asks the driving thread to check again.
             self.clone().reconsider(number);
         }
         Ok(self.submitted(number))
     }
 
-    /// Gives the next submission its number, with the lock.
+    /// Gives the next submission its number. Call it with the lock.
     #[inline]
     fn take_number(&self, state: &mut State<E>, number: u64) {
         state.last = number;
         self.last.store(number, Ordering::Release);
     }
 
-    /// What earlier submissions kept that are known to have finished comes out, with the lock, to be let go without.
+    /// Takes out what submissions that are known to be finished kept. Call it with the lock.
     #[inline]
     fn take_finished(&self, state: &mut State<E>, finished: &mut Option<Finished>) {
-        // Otherwise nobody looks how far the queue is: its worker, perhaps, is just writing that.
+        // The check avoids a read of the position, which a host worker may be writing.
         if !(state.taken.is_empty() && state.kept.is_empty()) {
             state.take_finished(self.own_shared().reached(), finished);
         }
-        self.note_what_is_kept(state);
+        self.update_keeps(state);
     }
 
-    /// Gives so much budget back that finished submissions had taken.
+    /// Returns `units` of the budget.
     #[inline]
-    fn take_back(&self, units: u64) {
+    fn return_budget(&self, units: u64) {
         if let Some(budget) = &self.budget {
             budget.take_back(units);
         }
     }
 
-    /// Lets a few objects go that earlier submissions kept, without asking whether more have finished. Before a submission is accepted: to drop
-    /// them may take its time, and what comes next may stand still until the caller goes on.
-    fn let_go_of_finished(&self) {
+    /// Drops a few objects of submissions that are known to be finished.
+    ///
+    /// Called before a submission is accepted. The drops may take long, and later work of the queue
+    /// may stand still until the caller goes on.
+    fn drop_some_finished(&self) {
         if !self.keeps.load(Ordering::Relaxed) {
             return;
         }
@@ -439,17 +460,18 @@ impl<E: Enqueue> SubmissionQueue<E> {
             self.take_finished(&mut state, &mut finished);
         }
         if let Some(finished) = &mut finished {
-            finished.let_go(self.budget.as_ref());
+            finished.drop_all(self.budget.as_ref());
         }
     }
 
-    /// Stops driving. False if the thread has to look again: another thread has changed something meanwhile.
+    /// Stops driving. False if the thread must check again, because another thread has made a
+    /// change.
     #[inline]
     fn try_leave(&self) -> bool {
         self.state.lock().driving.try_stop()
     }
 
-    /// Keeps a submission that was never held, and could go, until the driver takes some again.
+    /// Holds a submission that could go, until the driver accepts submissions again.
     #[cold]
     fn put_off_new<'l>(
         self: &'l Arc<Self>,
@@ -462,20 +484,22 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
         State::<E>::fill(&mut lists, waits, claims);
         State::<E>::fill(&mut entered, waits, claims);
-        // It could go, so it closes no circle; but whoever asks must find it.
+        // It could go, so it closes no circle. It is entered because a search for blockers must
+        // find it.
         entries.entry = self.take_entry(number, &mut entered).ok();
-        let work = work.put_in_row(&mut self.state.lock());
+        let work = work.store(&mut self.state.lock());
         self.put_off(Entry {
             number,
             lists: Some(lists),
-            job: Job::from_row(Some(work)),
+            job: Job::from_inline(Some(work)),
             entries,
         });
     }
 
-    /// True if no timeline that a submission has to do with has failed or lost its last handle: then what was
-    /// judged before is true but for what has come since.
-    fn are_well(&self, waits: &[Awaited<'_>], claims: &[Taken<'_>]) -> bool {
+    /// True if no timeline of a submission has failed or lost its last handle.
+    ///
+    /// An earlier verdict then misses only what has come since.
+    fn none_has_ended(&self, waits: &[Awaited<'_>], claims: &[Taken<'_>]) -> bool {
         !self.own_shared().is_troubled()
             && waits.iter().all(|wait| !wait.of.is_troubled())
             && claims.iter().all(|claim| !claim.of.is_troubled())
@@ -491,95 +515,109 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// Adds what is not reached yet to `awaited`. True if all of it has come as far as it has to before a submission can go,
-    /// and that shows without a lock.
+    /// Adds the waits that are not reached to `awaited`.
+    ///
+    /// True if all of them are known to let the submission go.
     #[inline]
-    fn look_up<'p>(&self, waits: &[Point<'p>], awaited: &mut AllAwaited<'p>) -> Result<bool> {
-        let mut have_come = true;
+    fn resolve_waits<'p>(&self, waits: &[Point<'p>], awaited: &mut AllAwaited<'p>) -> Result<bool> {
+        let mut is_ready = true;
         for wait in waits {
             let Some(of) = wait.of.filter(|of| of.reached() < wait.value) else {
                 continue;
             };
             let wait = self.awaited(of, wait.value);
-            // What is pending was not too far away when it was claimed.
-            have_come &= wait.has_plainly_come() || self.look_again(wait)?;
+            // A pending value was in the legal range when it was claimed.
+            is_ready &= wait.has_plainly_come() || self.refresh_wait(wait)?;
             awaited.push(wait);
         }
-        Ok(have_come)
+        Ok(is_ready)
     }
 
-    /// Asks the driver for a value that has not come yet, as far as that can tell anything.
-    fn look_again(&self, wait: Awaited<'_>) -> Result<bool> {
+    /// Checks the range of a wait and polls the driver for it.
+    fn refresh_wait(&self, wait: Awaited<'_>) -> Result<bool> {
         wait.of.check_wait(wait.value)?;
         wait.of.refresh_for(wait.needed(), wait.value);
         Ok(wait.has_plainly_come())
     }
 
-    /// Everything else that may ask a driver, wake others or drop what is kept, before the lock is taken.
-    fn bring_up_to_date(&self, signals: &[Signal<'_>]) {
+    /// Everything that may poll a driver, wake others or drop objects, before the lock is taken.
+    fn refresh_before_lock(&self, signals: &[Signal<'_>]) {
         for signal in signals {
             signal.of.refresh_if_far(signal.value);
         }
         if self.budget.as_ref().is_some_and(|budget| budget.is_full()) {
             self.give_back();
         } else {
-            self.look_if_due();
+            self.check_finished_if_due();
         }
     }
 
-    /// Looks for what has finished if nobody has for long.
+    /// Checks what has finished, if no check was made for long.
     #[inline]
-    fn look_if_due(&self) {
-        if self.last.load(Ordering::Relaxed) >= self.look_at.load(Ordering::Relaxed) {
-            self.look();
+    fn check_finished_if_due(&self) {
+        if self.last.load(Ordering::Relaxed) >= self.check_at.load(Ordering::Relaxed) {
+            self.check_finished();
         }
     }
 
-    /// True if the driver has budget for the submission `number`, and there is no need to look for that.
+    /// True if the driver is known to have room for submission `number` and no check is due.
     #[inline]
     fn is_plainly_within_bounds(&self, number: u64) -> bool {
-        // No further than that from what is finished.
-        number <= self.look_at.load(Ordering::Relaxed) && !self.is_full()
+        // `check_at` is never further than that from the finished submissions.
+        number <= self.check_at.load(Ordering::Relaxed) && !self.is_full()
     }
 
-    /// Looks now and then, so that never much is left to be given back at once; where objects are kept so often that not
-    /// many more of them are than work in flight needs; and always where the driver has no budget otherwise. Decides, too, when that
-    /// will be.
+    /// Checks what has finished, and decides when to check again.
+    ///
+    /// | case | next check |
+    /// |---|---|
+    /// | no objects are kept | after [`CHECK_INTERVAL`] submissions |
+    /// | objects are kept | when twice as many submissions are in flight as this check left |
+    /// | both | at the latest before the driver has no room |
     #[cold]
-    fn look(&self) {
+    fn check_finished(&self) {
         let own = self.own_shared();
         let last = self.last.load(Ordering::Relaxed);
         let keeps = self.keeps.load(Ordering::Relaxed);
-        let crowd = |crowd: u64| if keeps { crowd.max(KEPT) } else { LOOK };
-        let enough = crowd(self.crowd.load(Ordering::Relaxed)).min(E::MAX_IN_FLIGHT);
+        let interval = |in_flight: u64| {
+            if keeps {
+                in_flight.max(KEPT_INTERVAL)
+            } else {
+                CHECK_INTERVAL
+            }
+        };
+        let enough = interval(self.check_in_flight.load(Ordering::Relaxed)).min(E::MAX_IN_FLIGHT);
         let mut next = own.reached().saturating_add(enough);
         if next <= last {
             let reached = own.refresh();
             let left = 2 * last.saturating_sub(reached);
-            self.crowd.store(left, Ordering::Relaxed);
+            self.check_in_flight.store(left, Ordering::Relaxed);
             let from = if keeps { reached } else { last };
             let full = reached.saturating_add(E::MAX_IN_FLIGHT);
-            next = from.saturating_add(crowd(left)).min(full);
+            next = from.saturating_add(interval(left)).min(full);
         }
-        self.look_at.store(next, Ordering::Relaxed);
+        self.check_at.store(next, Ordering::Relaxed);
     }
 
-    /// Claims every signal of a submission, or none. `have_come`: all that it waits for is pending. True if so are the
-    /// predecessors of all signals.
+    /// Claims every signal of a submission, or none. True if the predecessors of all signals are
+    /// pending.
+    ///
+    /// `is_ready` is true if all of its waits are pending. If it is false, so is the result.
     #[inline]
     fn claim_all<'s>(
         &self,
         waits: &[Awaited<'_>],
-        have_come: bool,
+        is_ready: bool,
         signals: &'s [Signal<'_>],
         taken: &mut AllTaken<'s>,
     ) -> Result<bool> {
-        let mut in_order = have_come;
+        let mut in_order = is_ready;
         for (index, signal) in signals.iter().enumerate() {
             let of = signal.of;
-            // Mostly nothing else of the timeline is claimed, and that is all that has to be looked at: so no earlier signal
-            // of the list is of the same timeline, the claim begins where that is pending, and no wait for it lies above.
-            let alone = have_come.then(|| of.claim_alone(signal.value));
+            // Usually the timeline has no other claim. Then no earlier signal of the list is of the
+            // same timeline, the claim begins at the pending value, and no wait for the timeline
+            // lies above that.
+            let alone = is_ready.then(|| of.claim_alone(signal.value));
             let claim = match alone.flatten() {
                 Some(claim) => Ok(Some(claim)),
                 None => {
@@ -600,27 +638,28 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     /// Drops what finished submissions kept.
-    fn let_go(&self) {
+    fn drop_finished(&self) {
         if self.keeps.load(Ordering::Relaxed) {
             self.give_back();
         }
     }
 
     #[inline]
-    fn note_what_is_kept(&self, state: &State<E>) {
+    fn update_keeps(&self, state: &State<E>) {
         if state.kept.is_empty() {
             self.keeps.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Something is kept since the submission `number`.
-    fn note_that_some_is_kept(&self, number: u64) {
+    /// Notes that objects are kept since submission `number`.
+    fn note_kept(&self, number: u64) {
         if !self.keeps.load(Ordering::Relaxed) {
             self.keeps.store(true, Ordering::Relaxed);
-            // Whoever looks meanwhile has had the queue's lock since, or puts it off by no more than that.
-            let due = self.look_at.load(Ordering::Relaxed);
-            self.look_at
-                .store(due.min(number + KEPT), Ordering::Relaxed);
+            // A concurrent check either had the queue's lock after this change, or delays the next
+            // check only by as much.
+            let due = self.check_at.load(Ordering::Relaxed);
+            self.check_at
+                .store(due.min(number + KEPT_INTERVAL), Ordering::Relaxed);
         }
     }
 
@@ -643,9 +682,9 @@ impl<E: Enqueue> Sharer for SubmissionQueue<E> {
             let mut state = self.state.lock();
             let mut finished = None;
             state.take_finished(reached, &mut finished);
-            // A queue that has failed gets no further: what it took is not waited for.
+            // The work of a failed queue never counts as finished, so its budget is returned now.
             let lost = if failed { state.take_all_units() } else { 0 };
-            self.note_what_is_kept(&state);
+            self.update_keeps(&state);
             drop(state);
             if let Some(budget) = &self.budget {
                 budget.take_back(lost);
@@ -654,7 +693,7 @@ impl<E: Enqueue> Sharer for SubmissionQueue<E> {
                 return;
             };
             let more = finished.is_full();
-            finished.let_go(self.budget.as_ref());
+            finished.drop_all(self.budget.as_ref());
             if !more {
                 return;
             }
@@ -668,8 +707,8 @@ impl<E: Enqueue> Sharer for SubmissionQueue<E> {
 
 impl<E: Enqueue> Drop for SubmissionQueue<E> {
     fn drop(&mut self) {
-        // Nothing is held: held submissions keep their queue. What the driver still runs keeps the
-        // driver's half and everything kept, until it is finished.
+        // No submission is held, because held ones keep their queue. What the driver still runs
+        // keeps the driver's part and all objects until it is finished.
         let own = self.own.shared();
         own.refresh();
         let mut state = std::mem::take(&mut *self.state.lock());
@@ -682,19 +721,19 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
         };
         let failed = own.failure();
         if failed.is_some_and(|cause| !matches!(*cause, Error::DeviceLost { .. })) {
-            // The queue has failed, not its device: what the driver has of it may still run, and nobody will ever
-            // tell when that has finished. Leaking what it uses is the only sound end.
+            // The queue has failed and its device has not, so work of it may still run and its end
+            // cannot be observed. Leaking what the work uses is the only sound choice.
             std::mem::forget(orphan);
             return;
         }
-        // If it is finished, or the device is lost, the orphan is dropped here.
-        let left = Left {
+        // If the work is finished or the device is lost, this drops the objects now.
+        let leftover = Leftover {
             _orphan: orphan,
             _taken: taken,
         };
-        // What goes here is the application's, and nobody who drops a queue expects to wait for a device.
+        // The objects are the application's, and dropping a queue must not wait for a device.
         quietly(|| {
-            let _ = own.register(state.last, Stage::Reached, Arc::new(left));
+            let _ = own.register(state.last, Stage::Reached, Arc::new(leftover));
         });
     }
 }
@@ -705,40 +744,43 @@ impl<E: Enqueue> std::fmt::Debug for SubmissionQueue<E> {
     }
 }
 
-/// What the driver may still use of a dropped queue.
+/// The objects of a dropped queue that its driver may still use.
 struct Orphan<E: Enqueue> {
     _driver: Arc<E>,
     _kept: VecDeque<(u64, Keep)>,
 }
 
-/// What a dropped queue leaves behind until its work is finished.
-struct Left<E: Enqueue> {
+/// Keeps the objects and the budget of a dropped queue until its work is finished.
+struct Leftover<E: Enqueue> {
     _orphan: Orphan<E>,
     _taken: Option<TakenUnits>,
 }
 
-impl<E: Enqueue> Wake for Left<E> {
+impl<E: Enqueue> Wake for Leftover<E> {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Drops the work of a refused submission, if it was not called. What it captures is the
-/// application's, and may panic.
+/// Drops the work of a refused submission if it was not called.
+///
+/// Its captures are the application's and may panic.
 #[cold]
 #[inline(never)]
-#[expect(clippy::boxed_local, reason = "it comes in one")]
+#[expect(clippy::boxed_local, reason = "the caller has it in a box")]
 fn refused<E: Enqueue>(work: &mut dyn Work<E>, error: Box<Error>) -> Error {
     quietly(|| work.discard());
     *error
 }
 
-/// True if a submission that waits for these can never run.
-fn is_hopeless(waits: &[Awaited<'_>]) -> bool {
-    let hopeless = |wait: &Awaited<'_>| wait.of.hopeless(wait.value).is_some();
-    waits.iter().any(hopeless)
+/// True if a submission with these waits can never run.
+fn can_never_run(waits: &[Awaited<'_>]) -> bool {
+    let is_unreachable = |wait: &Awaited<'_>| wait.of.unreachable_cause(wait.value).is_some();
+    waits.iter().any(is_unreachable)
 }
 
-/// Claims a signal of a submission that has `earlier` signals, too. `None` if the submission can never run, nor the signal be
-/// made: it will be skipped, as it is if the timeline fails a moment later.
+/// Claims a signal of a submission with `earlier` signals.
+///
+/// `None` if the timeline has failed and the submission can never run. It is then skipped, as if
+/// the timeline had failed after the claim.
 fn claim_slow(
     waits: &[Awaited<'_>],
     earlier: &[Signal<'_>],
@@ -754,13 +796,16 @@ fn claim_slow(
     let own_waits = waits.iter().filter(|wait| same(wait.of));
     let own_wait = own_waits.map(|wait| wait.value).max().unwrap_or(0);
     match signal.of.claim(signal.value, own_wait) {
-        Err(Error::Failed { .. }) if is_hopeless(waits) => Ok(None),
+        Err(Error::Failed { .. }) if can_never_run(waits) => Ok(None),
         claim => claim.map(Some),
     }
 }
 
-/// Takes the claims of a refused submission back. The caller has handles of these timelines, so no waiter is cancelled.
-/// Their bridges are told: by a wake, which a caller with the queue's lock [puts off](PutOff).
+/// Withdraws the claims of a refused submission.
+///
+/// The caller has handles of these timelines, so no wait is cancelled.
+///
+/// Wakes bridges. A caller with the queue's lock [delays](PutOff) that.
 fn withdraw_all(claims: &[Taken<'_>]) {
     for Taken { of, claim, .. } in claims {
         of.withdraw(*claim);
@@ -773,7 +818,7 @@ fn fail_all(claims: &[OwnedClaim], cause: &Failure) {
     }
 }
 
-/// What a caught panic said. The payload is the application's own, and so may panic when it is dropped.
+/// The message of a caught panic. The payload is the application's, so its drop may panic, too.
 pub(crate) fn panic_message(payload: Box<dyn std::any::Any + Send>) -> String {
     let text = payload
         .downcast_ref::<&str>()

@@ -1,4 +1,4 @@
-//! Signals that the host makes for a queue without a port for them.
+//! Signals that the host makes for a queue without a port on its device.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,25 +14,25 @@ use crate::held::RelayEntry;
 use crate::timeline::point::Point;
 use crate::timeline::state::{Interval, Shared, Standing};
 
-/// Makes a signal from the host once a queue that has no port for it has done its work.
+/// Makes one such signal once the submission has finished and the predecessor is reached.
 pub(super) struct Relay {
     pub(super) own: Arc<Shared>,
     pub(super) number: u64,
     pub(super) of: Arc<Shared>,
     pub(super) claim: Interval,
-    /// The signal's place among those who wait for each other, given up once it is made.
+    /// The signal's graph entry. Removed once the signal is made.
     pub(super) _entry: Option<RelayEntry>,
 }
 
 impl Wake for Relay {
     fn wake(self: Arc<Self>) {
         loop {
-            // First the work, then the predecessor; each wait ends in another call of this.
+            // First the submission, then the predecessor. After each wait `wake` is called again.
             let (of, value) = match self.own.standing(self.number) {
                 Standing::Reached => match self.of.standing(self.claim.above) {
                     Standing::Reached => return self.of.signal_claimed(self.claim.upto),
                     Standing::Failed(_) => return,
-                    // The predecessor never comes, so neither does this one.
+                    // Without its predecessor this signal never comes either.
                     Standing::Cancelled => return self.of.withdraw(self.claim),
                     Standing::Pending | Standing::Open => (&self.of, self.claim.above),
                 },
@@ -47,58 +47,63 @@ impl Wake for Relay {
     }
 }
 
-/// With so many signals that the host is to make it is asked which have come, and with twice what that leaves.
-const LOOK_AT: usize = 64;
+/// The number of relays at which settled ones are removed first. After that, twice what removal
+/// leaves.
+const FIRST_PRUNE: usize = 64;
 
-/// A signal that the host is to make for the submission `number`.
+/// A signal that the host will make for submission `number`.
 #[derive(Clone)]
-pub(super) struct Relayed {
+pub(super) struct OutstandingRelay {
     number: u64,
     of: Weak<Shared>,
     value: u64,
 }
 
-impl Relayed {
+impl OutstandingRelay {
     fn is(&self, other: &Self) -> bool {
         self.number == other.number && Weak::ptr_eq(&self.of, &other.of)
     }
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Notes which signals the host is to make for the submission `number`, before the driver has it.
+    /// Notes the host signals of submission `number`, before the driver has it.
     pub(super) fn note_relays(&self, number: u64, claims: &[Taken<'_>]) {
         let relayed = claims.iter().filter(|claim| claim.port.is_none());
-        let relayed = relayed.map(|claim| Relayed {
+        let relayed = relayed.map(|claim| OutstandingRelay {
             number,
             of: Arc::downgrade(claim.of),
             value: claim.claim.upto,
         });
-        // Perhaps the last that keep their timelines: to be dropped without the lock.
-        let mut looked_at = Vec::new();
+        // These may be the last references to their timelines, so they are dropped without the
+        // lock.
+        let mut dropped = Vec::new();
         let mut state = self.state.lock();
         state.relays.extend(relayed);
-        if state.relays.len() >= state.look_at_relays.max(LOOK_AT) {
+        if state.relays.len() >= state.prune_relays_at.max(FIRST_PRUNE) {
             state.relays.retain(|relayed| {
                 let Some(of) = relayed.of.upgrade() else {
                     return false;
                 };
                 let standing = of.standing(relayed.value);
-                looked_at.push(of);
+                dropped.push(of);
                 matches!(standing, Standing::Open | Standing::Pending)
             });
-            state.look_at_relays = 2 * state.relays.len();
+            state.prune_relays_at = 2 * state.relays.len();
         }
         drop(state);
-        drop(looked_at);
+        drop(dropped);
     }
 
-    /// The submission `number` was refused, and its claims are withdrawn.
+    /// Forgets the host signals of submission `number`, which was refused.
     pub(super) fn forget_relays(&self, number: u64) {
         let mut state = self.state.lock();
         state.relays.retain(|relayed| relayed.number != number);
     }
 
-    /// Waits until the host has made the signals of all submissions up to `number`, which have finished, or never will make them.
+    /// Waits until the host has made its signals of all submissions up to `number`, which have
+    /// finished.
+    ///
+    /// A signal that will never be made ends the wait, too.
     ///
     /// # Errors
     /// [`Error::TimedOut`].
@@ -108,7 +113,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         begun: Instant,
         timeout: Duration,
     ) -> Result<()> {
-        // Those that this thread is to make come once it is done with the call that it is in.
+        // The signals that this thread must make itself come only after its present call.
         if is_put_off() {
             return Ok(());
         }
@@ -121,11 +126,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
         })
     }
 
-    /// Forgets the first signals of submissions up to `number` that the host is to make, as long as they have come.
+    /// Removes the first relays of submissions up to `number` while `is_settled` returns true for
+    /// them.
     fn settle_relays(
         &self,
         number: u64,
-        mut has_come: impl FnMut(Point<'_>) -> Result<bool>,
+        mut is_settled: impl FnMut(Point<'_>) -> Result<bool>,
     ) -> Result<()> {
         let next = || {
             let state = self.state.lock();
@@ -133,10 +139,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
             next.filter(|next| next.number <= number).cloned()
         };
         while let Some(next) = next() {
-            // Not under the lock: this may be the last that keeps it.
+            // Not under the lock, because this may be the last reference to the timeline.
             if let Some(of) = &next.of.upgrade() {
                 let (of, value) = (Some(of), next.value);
-                if !has_come(Point { of, value })? {
+                if !is_settled(Point { of, value })? {
                     break;
                 }
             }
@@ -158,9 +164,9 @@ mod tests {
     use crate::backend::BackendQueue as _;
     use crate::{QueueKind, host};
 
-    /// Memory follows what is outstanding, also behind a signal that waits for its predecessor.
+    /// The list stays short, also behind a signal that waits for its predecessor.
     #[test]
-    fn relayed_signals_that_have_come_are_forgotten() {
+    fn settled_relays_are_removed() {
         let device = host::Device::new();
         let queue = device.queue(QueueKind::Compute, "queue").unwrap();
         let other = host::Device::new();
@@ -172,21 +178,21 @@ mod tests {
                 queue.submit(&[], |_| Ok(()), &signals).unwrap();
             }
             let mut kept = Vec::new();
-            for number in 0..10 * LOOK_AT {
+            for number in 0..10 * FIRST_PRUNE {
                 let line = other.timeline("line").unwrap();
                 let signals = [line.signal_at(1)];
                 queue.submit(&[], |_| Ok(()), &signals).unwrap();
                 line.at(1).wait(Duration::from_secs(20)).unwrap();
                 let state = queue.engine().submissions().state.lock();
                 let (length, capacity) = (state.relays.len(), state.relays.capacity());
-                assert!(length <= 2 * LOOK_AT, "{length}");
-                assert!(capacity <= 4 * LOOK_AT, "capacity for {capacity}");
+                assert!(length <= 2 * FIRST_PRUNE, "{length}");
+                assert!(capacity <= 4 * FIRST_PRUNE, "capacity {capacity}");
                 drop(state);
                 if number % 2 == 0 {
                     kept.push(line);
                 }
             }
-            // What is still to come is remembered.
+            // The outstanding signal is still in the list.
             let idle = queue.idle(Duration::ZERO);
             assert_eq!(idle.is_err(), is_stuck, "{idle:?}");
             first.shared().withdraw(predecessor);

@@ -20,15 +20,15 @@ use crate::held::Lists;
 use crate::timeline::point::{Completion, NativePoint};
 use crate::timeline::state::Shared;
 
-/// What a driver did with a submission. Small, so that it is not moved about: errors are few.
+/// The answer of a driver to a submission. Errors are boxed, because they are rare and large.
 pub(super) enum Handed<E: Enqueue> {
     Taken,
-    /// Its queue is locked.
+    /// The driver's queue is locked.
     Busy(E::Prepared),
     Refused(Box<Error>),
 }
 
-/// What the driver signals of what was claimed, and to which value.
+/// The claims that the driver signals, each with its value.
 #[inline]
 pub(super) fn signalled<'a>(
     claims: &'a [Taken<'_>],
@@ -37,7 +37,7 @@ pub(super) fn signalled<'a>(
     here.map(|claim| (claim.of, claim.claim.upto))
 }
 
-/// Waits of a submission that may be let go by the death of another process, each with what is signalled then.
+/// Native waits for signals of other processes, each with the signals that depend on it.
 fn dependents<'a, 's>(
     waits: &'a [Awaited<'s>],
     claims: &'a [Taken<'s>],
@@ -49,11 +49,13 @@ fn dependents<'a, 's>(
     waits.flat_map(move |wait| claims.iter().map(move |claim| (wait, claim)))
 }
 
-/// Notes what depends on others, before the driver has it. Why it comes to nothing, if that is known already.
+/// Notes signals that depend on other processes, before the driver has the submission.
+///
+/// Returns the cause if such a wait has failed already.
 #[cold]
 fn note_dependents(waits: &[Awaited<'_>], claims: &[Taken<'_>]) -> Option<Failure> {
     for wait in waits.iter().filter(|wait| wait.port.is_some()) {
-        wait.of.watch_over(wait.value);
+        wait.of.watch_for_driver(wait.value);
     }
     let noted = dependents(waits, claims).map(|(wait, claim)| {
         wait.of
@@ -70,10 +72,12 @@ fn forget_dependents(waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Sends a submission that was never held. False if it is held now, because the driver's queue is locked.
+    /// Sends a submission that was never held.
+    ///
+    /// False if it is held now, because the driver's queue is locked.
     ///
     /// # Errors
-    /// If it is refused, with its claims withdrawn.
+    /// The reason if it is refused. Its claims are withdrawn then.
     pub(super) fn send_now<'l, W>(
         self: &'l Arc<Self>,
         number: u64,
@@ -95,10 +99,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// What becomes of a submission that was never held and that the driver has not taken: it is held now, or it is refused.
+    /// Holds a submission that the driver's lock kept out, or rejects one that the driver has
+    /// refused.
     ///
     /// # Errors
-    /// If it is refused, with its claims withdrawn.
+    /// The reason if it is refused. Its claims are withdrawn then.
     #[cold]
     pub(super) fn not_taken<'l>(
         self: &'l Arc<Self>,
@@ -111,7 +116,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         match handed {
             Handed::Taken => {}
             Handed::Busy(prepared) => {
-                // If only by a lock: whoever asks must find it. It waits for nobody in the graph, so it closes no circle.
+                // It waits for no node, so it closes no circle. It is entered because a search for
+                // blockers must find it.
                 let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
                 State::<E>::fill(&mut lists, &[], claims);
                 State::<E>::fill(&mut entered, &[], claims);
@@ -127,7 +133,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Ok(())
     }
 
-    /// Records a submission and hands it to the driver. What is kept, also by a part of it, goes to `keep`.
+    /// Records a submission and hands it to the driver.
+    ///
+    /// The objects that it keeps, even if refused, go to `keep`.
     pub(super) fn send<W>(
         self: &Arc<Self>,
         number: u64,
@@ -140,7 +148,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
-        // One list for what mostly is short. Pushed, since collecting costs as much as the rest of the call.
+        // One list, which is usually short. A loop, because collecting costs as much as the rest of
+        // the call.
         let mut natives: SmallVec<[NativePoint<'_>; 16]> = SmallVec::new();
         for &Awaited { of, value, port } in waits {
             if let Some(port) = port {
@@ -151,7 +160,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let mut relayed = Vec::new();
         for &Taken { of, claim, port } in claims {
             let value = claim.above;
-            // Waited for before the work already.
+            // The submission waits for the predecessor itself, before its work.
             let waited = |wait: &Awaited<'_>| wait.value >= value && Arc::ptr_eq(wait.of, of);
             let Some(port) = port else {
                 relayed.push(Completion::new(of, claim.upto));
@@ -163,10 +172,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
         }
         let between = natives.len();
-        // Before the signals are listed: who has failed by then is not.
-        let (stamp, mut lacks) = match self.stamp_signals(claims) {
+        // Before the signals are listed, because a timeline that has failed by then is not among
+        // them.
+        let (stamp, mut unstamped) = match self.stamp_signals(claims) {
             Ok(stamp) => (stamp, None),
-            // The driver is asked for the record all the same: what has said that it is ready for one gets one.
+            // `record` is called all the same, because each successful `ready` must be followed by
+            // it.
             Err(error) => (None, Some(error)),
         };
         if let Some(stamp) = &stamp {
@@ -188,7 +199,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             times: Written(stamp.as_ref()),
             is_bare: false,
         };
-        let work = |recorder: &mut E::Recorder<'_>| match lacks.take() {
+        let work = |recorder: &mut E::Recorder<'_>| match unstamped.take() {
             Some(error) => Err(error),
             None => work(recorder),
         };
@@ -203,13 +214,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 self.forget_relays(number);
             }
             if stamp.is_some() {
-                self.expect_no_times(claims);
+                self.forget_times(claims);
             }
             if depends {
                 forget_dependents(waits, claims);
             }
         }
-        let handed = self.take_in(number, handed, claims, entries, keep);
+        let handed = self.complete(number, handed, claims, entries, keep);
         if let (Some(cause), Handed::Taken | Handed::Busy(_)) = (lost, &handed) {
             claims.iter().for_each(|claim| claim.of.fail(cause.clone()));
         }
@@ -227,8 +238,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
-        // Around the work, so that the backend can undo what it had begun; and around all of it, since what
-        // is dropped in there, the work's own captures among it, is the application's and may panic too.
+        // The inner guard lets the backend undo what it has begun. The outer one covers the drops
+        // of the application's objects, such as the captures of the work, which may panic, too.
         self.guarded(|| {
             let work = |recorder: &mut E::Recorder<'_>| match catch_unwind(AssertUnwindSafe(|| {
                 work(recorder)
@@ -239,17 +250,17 @@ impl<E: Enqueue> SubmissionQueue<E> {
             };
             match self.driver.record(batch, keep, work) {
                 Ok(prepared) => self.hand_prepared(prepared),
-                Err(error) => Handed::Refused(self.told(error)),
+                Err(error) => Handed::Refused(self.error_on_queue(error)),
             }
         })
     }
 
-    /// Hands a submission that was recorded before to the driver.
+    /// Hands a recorded submission to the driver.
     pub(super) fn hand_over_prepared(self: &Arc<Self>, prepared: E::Prepared) -> Handed<E> {
         self.guarded(|| self.hand_prepared(prepared))
     }
 
-    /// May panic: a driver that refuses a submission drops what was prepared, on the host closures of the application.
+    /// May panic: a refused submission drops host closures of the application.
     #[inline]
     fn hand_prepared(self: &Arc<Self>, prepared: E::Prepared) -> Handed<E> {
         let waker = || Waker(self.clone() as Arc<dyn Wake>);
@@ -260,11 +271,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// Runs what may panic for the application's sake: that is a refusal then.
+    /// Runs code of the application that may panic. A panic becomes a refusal.
     #[inline]
     fn guarded(&self, action: impl FnOnce() -> Handed<E>) -> Handed<E> {
         let handed = catch_unwind(AssertUnwindSafe(action));
-        handed.unwrap_or_else(|payload| Handed::Refused(self.told(self.panicked(payload))))
+        handed
+            .unwrap_or_else(|payload| Handed::Refused(self.error_on_queue(self.panicked(payload))))
     }
 
     #[cold]
@@ -276,13 +288,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     #[cold]
-    fn told(&self, error: Error) -> Box<Error> {
+    fn error_on_queue(&self, error: Error) -> Box<Error> {
         Box::new(error.on(&self.object))
     }
 
-    /// Lets the timelines know of a submission that the driver has taken.
+    /// Promotes the claims of a submission that the driver has taken, and starts its relays.
     #[inline]
-    pub(super) fn take_in(
+    pub(super) fn complete(
         self: &Arc<Self>,
         number: u64,
         handed: Handed<E>,
@@ -294,7 +306,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             return handed;
         }
         let units = self.keep(number, keep);
-        // Who waits for it waits for the driver from now on, or for the signals that the host has yet to make.
+        // From now on others wait for the driver or for the host signals, and not for this
+        // submission.
         drop(entries.entry.take());
         self.promote(number, units, signalled(claims));
         let mut entries = std::mem::take(&mut entries.relayed).into_iter();
@@ -311,7 +324,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Handed::Taken
     }
 
-    /// Keeps what a submission uses that the driver has taken, until it has finished. Tells what it takes of the budget.
+    /// Keeps the objects of a submission until it has finished. Returns the budget that it takes.
     #[inline]
     pub(super) fn keep(&self, number: u64, keep: &mut Keep) -> u64 {
         if keep.is_nothing() {
@@ -331,16 +344,20 @@ impl<E: Enqueue> SubmissionQueue<E> {
             state.kept.push_back((number, std::mem::take(keep)));
         }
         drop(state);
-        // InFlightBudget alone is looked at when there is none left.
+        // Budget alone is looked for only when it is used up.
         if objects {
-            self.note_that_some_is_kept(number);
+            self.note_kept(number);
         }
         units
     }
 
-    /// Notes that the signals of submission `number` are with the driver, then that its position is,
-    /// and that it takes `units` of the budget. Then wakes who waited for that: a woken thread finds all
-    /// of them pending, and a thread that sees the position pending finds the signals pending.
+    /// Promotes the signals of submission `number`, then its position, and counts `units` of the
+    /// budget.
+    ///
+    /// Then wakes waiters.
+    ///
+    /// The order matters: a woken thread finds all signals pending, and so does a thread that sees
+    /// the position pending.
     #[inline]
     pub(super) fn promote<'a>(
         &self,
@@ -351,12 +368,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let own = self.own_shared();
         for (of, value) in signals.clone() {
             if of.tells_ahead() {
-                own.owe(number, of, value);
+                own.note_unpublished(number, of, value);
             }
             of.promote(value, self.domain, Some(&self.object));
         }
         own.raise_pending(number);
-        // Pending first: a submission that finds no budget then finds what to wait for.
+        // Pending first, so that a submission that finds the budget used up finds a position to
+        // wait for.
         if let Some(budget) = self.budget.as_ref().filter(|_| units > 0) {
             budget.count(units);
         }
@@ -364,9 +382,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         own.wake_promoted();
     }
 
-    /// Gives a refused or skipped submission's number to the driver, with no work, so that the queue's
-    /// position goes on and what the driver may already use of it is kept until then. Stays at the front if
-    /// the driver takes none now: the caller drives on, and so finds it.
+    /// Gives the number of a refused or skipped submission to the driver, without work.
+    ///
+    /// So the queue's position advances, and `keep` lives until the driver is done with it. If the
+    /// driver is not ready, the number stays at the front, and the caller must drive the queue.
     pub(super) fn pass_over(self: &Arc<Self>, number: u64, keep: Keep, entries: GraphEntries<'_>) {
         if !self.driver.ready() {
             let pass = Entry::pass(number, kept(keep), entries);
@@ -376,7 +395,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.pass(number, keep, entries);
     }
 
-    /// As [`SubmissionQueue::pass_over`], for a driver that has just said that it is ready.
+    /// As [`SubmissionQueue::pass_over`], after `ready` has returned true.
     pub(super) fn pass(
         self: &Arc<Self>,
         number: u64,
@@ -397,13 +416,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
             Ok(prepared) => self.hand_over_prepared(prepared),
             Err(error) => Handed::Refused(Box::new(error)),
         };
-        match self.take_in(number, handed, &[], &mut entries, &mut kept) {
+        match self.complete(number, handed, &[], &mut entries, &mut kept) {
             Handed::Taken => {}
             Handed::Busy(prepared) => {
                 self.put_back(number, prepared, kept, None, entries);
             }
-            // Not even that: the queue itself is gone. The driver may still use what was kept, so that stays
-            // for as long as the queue.
+            // The queue itself has failed. The driver may still use the kept objects, so they live
+            // as long as the queue.
             Handed::Refused(error) => {
                 self.state.lock().kept.push_back((number, kept));
                 own.fail(error.into_cause());

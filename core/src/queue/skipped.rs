@@ -1,4 +1,4 @@
-//! The submissions of a queue that did not run, as nothing else remembers them: the queue's position goes on past them.
+//! The submissions of a queue that did not run. The queue's position advances past them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use crate::base::sync::Mutex;
 use crate::timeline::point::Point;
 use crate::wait::wait_pending_or;
 
-/// How many runs of submissions are remembered: successive ones that one failure ended count as one.
-const MOST: usize = 256;
+/// The number of remembered runs. A run is a range of successive submissions that one failure
+/// ended.
+const MAX_RUNS: usize = 256;
 
-/// The submissions that did not run, with the cause.
+/// The submissions that did not run, each with its cause.
 #[derive(Debug)]
 pub(super) struct Skipped {
     queue: Object,
@@ -22,15 +23,15 @@ pub(super) struct Skipped {
 
 #[derive(Default)]
 struct List {
-    runs: VecDeque<Run>,
-    /// The highest number that has been forgotten.
+    runs: VecDeque<SkippedRun>,
+    /// The highest forgotten number.
     forgotten: u64,
-    /// Threads that wait to hear of a submission.
+    /// Threads that wait for a submission.
     waiting: Vec<(u64, Arc<dyn Wake>)>,
 }
 
 #[derive(Debug)]
-struct Run {
+struct SkippedRun {
     from: u64,
     upto: u64,
     cause: Failure,
@@ -50,7 +51,7 @@ impl Skipped {
         }
     }
 
-    /// Remembers a submission and its cause, before its number goes to the driver. No lock may be held.
+    /// Adds a skipped submission before its number goes to the driver. No lock may be held.
     pub(super) fn add(&self, number: u64, cause: &Failure) {
         let (forgotten, woken) = {
             let mut list = self.list.lock();
@@ -59,12 +60,12 @@ impl Skipped {
             let woken: Vec<_> = waiting.map(|(_, wake)| wake.clone()).collect();
             (forgotten, woken)
         };
-        // The application's own, perhaps, and it may use this queue where it is dropped.
+        // It may be the application's, and its drop may use this queue.
         quietly(|| drop(forgotten));
         wake_all(woken);
     }
 
-    /// Why a submission did not run, if that is remembered.
+    /// The error of a submission that did not run, if it is remembered.
     fn cause(&self, number: u64) -> Option<Error> {
         let cause = self.list.lock().find(number)?;
         Some(Error::Skipped {
@@ -74,10 +75,10 @@ impl Skipped {
         })
     }
 
-    /// The answer about a submission that the driver has, or that was skipped and is forgotten since.
+    /// The answer for a submission that the driver has, or that was skipped and then forgotten.
     ///
     /// # Errors
-    /// Nobody knows which of the two it is.
+    /// [`Error::Unsupported`] if the two cannot be result apart.
     fn passed(&self, number: u64) -> Result<()> {
         if number > self.list.lock().forgotten {
             return Ok(());
@@ -85,11 +86,11 @@ impl Skipped {
         Err(Error::Unsupported {
             object: self.queue.clone(),
             asked: format!("tell whether submission {number} has run"),
-            reason: format!("it remembers the last {MOST} failures that ended submissions"),
+            reason: format!("it remembers the last {MAX_RUNS} failures that ended submissions"),
         })
     }
 
-    /// Waits until submission `end` is with the driver, or is known not to run.
+    /// Waits until the driver has submission `end`, or it is known not to run.
     pub(super) fn wait(&self, end: Point<'_>, timeout: Duration) -> Result<()> {
         let number = end.value;
         let mut waiting = Waiting {
@@ -103,14 +104,14 @@ impl Skipped {
             |wake| waiting.begin(number, wake),
         );
         drop(waiting);
-        // Whatever else has ended the wait.
+        // A skip counts even if something else ended the wait.
         let skipped = self.cause(number).map_or(Ok(()), Err);
-        // In this order: what is held may still run.
+        // In this order, because a held submission may still run.
         skipped.and(ended).and_then(|()| self.passed(number))
     }
 }
 
-/// A thread that waits, until it does not any more.
+/// Registration of a waiting thread, removed on drop.
 struct Waiting<'s> {
     list: &'s Mutex<List>,
     wake: Option<Arc<dyn Wake>>,
@@ -141,10 +142,11 @@ impl List {
         Some(run.cause.clone())
     }
 
-    /// Remembers a submission, and returns what is to be dropped without the lock.
-    fn add(&mut self, number: u64, cause: &Failure) -> Option<Run> {
-        // In any order: a submission that is behind others is skipped as soon as its wait has failed.
-        let same = |run: &Run| is_one_cause(&run.cause, cause);
+    /// Adds a submission. Returns a run to be dropped without the lock.
+    fn add(&mut self, number: u64, cause: &Failure) -> Option<SkippedRun> {
+        // Numbers come in any order, because a submission behind others is skipped as soon as its
+        // wait has failed.
+        let same = |run: &SkippedRun| is_one_cause(&run.cause, cause);
         let mut runs = self.runs.iter();
         let below = runs.position(|run| run.upto + 1 == number && same(run));
         let mut runs = self.runs.iter();
@@ -164,12 +166,12 @@ impl List {
             }
             (None, None) => {}
         }
-        let is_full = self.runs.len() == MOST;
+        let is_full = self.runs.len() == MAX_RUNS;
         let oldest = is_full.then(|| self.runs.pop_front()).flatten();
         if let Some(oldest) = &oldest {
             self.forgotten = self.forgotten.max(oldest.upto);
         }
-        self.runs.push_back(Run {
+        self.runs.push_back(SkippedRun {
             from: number,
             upto: number,
             cause: cause.clone(),
@@ -178,7 +180,7 @@ impl List {
     }
 }
 
-/// True for one failure, and for two waits that ended because one timeline lost its last handle.
+/// True for the same failure, and for two waits cancelled by the close of one timeline.
 fn is_one_cause(one: &Failure, other: &Failure) -> bool {
     match (&**one, &**other) {
         (
@@ -203,16 +205,16 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// The queue's position stays where it is: only the waker can end the wait.
+    /// The queue's position does not advance, so only the waker can end the wait.
     #[test]
-    fn a_thread_that_waits_is_told_at_once() {
+    fn a_waiting_thread_is_woken_at_once() {
         let device = crate::host::Device::new();
         let own = Arc::new(device.timeline("own").unwrap());
         let skipped = Arc::new(Skipped::new(Object::new("queue", "q")));
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (of, list) = (own.clone(), skipped.clone());
         let waits = std::thread::spawn(move || {
-            tell.send(list.wait(of.at(3), Duration::MAX)).unwrap();
+            sender.send(list.wait(of.at(3), Duration::MAX)).unwrap();
         });
         let begin = Instant::now();
         while skipped.list.lock().waiting.is_empty() {
@@ -221,16 +223,16 @@ mod tests {
         }
         let waker = Arc::downgrade(&skipped.list.lock().waiting[0].1);
         skipped.add(2, &failure("of another"));
-        skipped.add(3, &failure("of this one"));
-        let told = told.recv_timeout(LONG);
+        skipped.add(3, &failure("of this submission"));
+        let result = receiver.recv_timeout(LONG);
         assert!(
-            matches!(&told, Ok(Err(Error::Skipped { submission: 3, .. }))),
-            "{told:?}"
+            matches!(&result, Ok(Err(Error::Skipped { submission: 3, .. }))),
+            "{result:?}"
         );
         waits.join().unwrap();
         assert!(skipped.list.lock().waiting.is_empty());
         assert!(waker.upgrade().is_none(), "it is still registered");
-        // Nothing of it for who asks about another submission.
+        // A wait for another submission is not affected.
         let open = skipped.wait(own.at(4), Duration::ZERO);
         assert!(matches!(open, Err(Error::TimedOut { .. })), "{open:?}");
     }
@@ -240,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn successive_submissions_of_one_failure_are_one_run() {
+    fn successive_submissions_with_one_cause_are_one_run() {
         let mut list = List::default();
         let (one, other) = (failure("one"), failure("other"));
         for number in 1..1000 {
             list.add(number, &one);
         }
         list.add(1000, &other);
-        // From above, and then the one between the two runs.
+        // First downwards, then the number between the two runs.
         for number in (2000..3000).rev().chain([1999, 3000]) {
             list.add(number, &one);
         }
@@ -272,27 +274,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_not_taken_for_submitted() {
+    fn a_forgotten_submission_does_not_count_as_submitted() {
         let skipped = Skipped::new(Object::new("queue", "q"));
-        let last = 2 * (MOST as u64 + 1);
+        let last = 2 * (MAX_RUNS as u64 + 1);
         for number in (2..=last).step_by(2) {
             skipped.add(number, &failure("each its own"));
         }
-        assert_eq!(skipped.list.lock().runs.len(), MOST);
+        assert_eq!(skipped.list.lock().runs.len(), MAX_RUNS);
         let own = crate::host::Device::new().timeline("own").unwrap();
-        // What has not been passed may still run.
+        // A submission that has not been passed may still run.
         own.signal(2).unwrap();
         for number in [1, 2] {
-            let told = skipped.wait(own.at(number), Duration::ZERO);
-            assert!(matches!(told, Err(Error::Unsupported { .. })), "{told:?}");
+            let result = skipped.wait(own.at(number), Duration::ZERO);
+            assert!(
+                matches!(result, Err(Error::Unsupported { .. })),
+                "{result:?}"
+            );
         }
         for number in [4, last] {
-            let told = skipped.wait(own.at(number), Duration::ZERO);
-            assert!(matches!(told, Err(Error::Skipped { .. })), "{told:?}");
+            let result = skipped.wait(own.at(number), Duration::ZERO);
+            assert!(matches!(result, Err(Error::Skipped { .. })), "{result:?}");
         }
         for number in [3, 5, last + 1] {
-            let told = skipped.wait(own.at(number), Duration::ZERO);
-            assert!(matches!(told, Err(Error::TimedOut { .. })), "{told:?}");
+            let result = skipped.wait(own.at(number), Duration::ZERO);
+            assert!(matches!(result, Err(Error::TimedOut { .. })), "{result:?}");
         }
         own.signal(last + 1).unwrap();
         for number in [3, 5, last + 1] {

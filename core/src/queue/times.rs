@@ -1,4 +1,6 @@
-//! The times of signals: of submissions that signal timelines with timestamps (M6). They all take the slow path: see `Shared::claim_alone`.
+//! The times of submissions that signal timelines with timestamps (M6).
+//!
+//! Such submissions take the slow path; see `Shared::claim_alone`.
 
 use std::sync::Arc;
 
@@ -10,21 +12,23 @@ use crate::base::timing::Timing;
 use crate::driver::enqueue::Enqueue;
 use crate::port::Stamp;
 use crate::timeline::point::Signal;
-use crate::timeline::times::Here;
+use crate::timeline::times::LocalTimes;
 
-/// Where the times are that the queue's device is to write for a claim. Signals that the host makes have the host's.
-fn times_of<'s>(claim: &Taken<'s>) -> Option<&'s Here> {
-    claim.port.and(claim.of.times_here())
+/// The times of the claim's timeline, if the queue's device writes the time of this signal.
+fn times_of<'s>(claim: &Taken<'s>) -> Option<&'s LocalTimes> {
+    claim.port.and(claim.of.local_times())
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Refuses signals whose time the queue cannot write, at the call: a held submission finds nobody to tell.
+    /// Refuses signals whose time the queue cannot write.
+    ///
+    /// Called before a submission is held, to return the error.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]; a driver error.
+    /// [`Error::Unsupported`], or a driver error.
     pub(super) fn require_times(&self, signals: &[Signal<'_>]) -> Result<()> {
         for &Signal { of, .. } in signals {
-            let Some(times) = of.times_here() else {
+            let Some(times) = of.local_times() else {
                 continue;
             };
             if of.port_on(self.device).is_none() {
@@ -39,7 +43,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Ok(())
     }
 
-    /// A place for the time of all signals of a submission that goes to the driver now, if one of them wants it.
+    /// A stamp for the time of a submission's signals, if a timeline among them has timestamps.
     ///
     /// # Errors
     /// A driver error.
@@ -54,7 +58,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Ok(Some(stamp))
     }
 
-    /// The driver is about to be given the submission that writes `stamp`: its signals may be reached before the call returns.
+    /// Adds `stamp` to the times of the claims.
+    ///
+    /// Called before the driver has the submission, which may finish at once.
     pub(super) fn expect_times(&self, claims: &[Taken<'_>], stamp: &Arc<dyn Stamp>) {
         for claim in claims.iter().filter(|claim| !claim.of.is_failed()) {
             if let Some(times) = times_of(claim) {
@@ -63,11 +69,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// The driver has refused it.
-    pub(super) fn expect_no_times(&self, claims: &[Taken<'_>]) {
+    /// Removes the times again, because the driver has refused the submission.
+    pub(super) fn forget_times(&self, claims: &[Taken<'_>]) {
         for claim in claims {
             if let Some(times) = times_of(claim) {
-                times.expect_no_more(claim.claim.upto);
+                times.forget_refused(claim.claim.upto);
             }
         }
     }

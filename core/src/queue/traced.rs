@@ -12,22 +12,22 @@ use crate::driver::enqueue::Enqueue;
 use crate::port::Stamp;
 use crate::timeline::point::{Point, Signal};
 
-/// Work of any kind.
+/// Work of any type.
 pub(super) type BoxedWork<E> = Box<
     dyn for<'r, 'a> FnOnce(&'r mut <E as Enqueue>::Recorder<'a>) -> Result<()> + Send + 'static,
 >;
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// The queue as a trace follows it. `device` and `clock` are those of its device.
+    /// The queue, for a trace to follow. `device` and `clock` are those of its device.
     pub fn traceable(self: &Arc<Self>, device: &Info, clock: Result<Clock>) -> Traceable {
         let this: Arc<dyn Traced> = self.clone();
         let queue = Arc::downgrade(&this);
         Traceable::new(queue, &self.object, self.own_shared(), device, clock)
     }
 
-    /// As [`SubmissionQueue::submit`], with the times of the device around the work, and those of the host written down.
+    /// As [`SubmissionQueue::submit`], with device times before and after the work.
     ///
-    /// Takes the work in a box, so that this is compiled once for a backend and not once for each closure.
+    /// Takes the work in a box, so that this is compiled once per backend.
     #[cold]
     pub(super) fn submit_traced<'q>(
         self: &'q Arc<Self>,
@@ -54,7 +54,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let work = move |recorder: &mut E::Recorder<'_>| {
             submission.released();
             let done = match stamps {
-                // A driver that does not take them has more to say of the work.
+                // If the driver refuses a stamp, its error is the submission's.
                 Some((before, behind)) => E::write_stamp(recorder, &before)
                     .and_then(|()| work(recorder))
                     .and_then(|()| E::write_stamp(recorder, &behind)),

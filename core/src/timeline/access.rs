@@ -1,4 +1,4 @@
-//! The two halves of what a timeline's handle permits, each by itself (X7).
+//! The two rights of a timeline's handle, each as a type of its own (X7).
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::timeline::claim::Claim;
 use crate::timeline::point::{Point, Signal};
 use crate::timeline::state::Shared;
 
-/// What may wait for a timeline and ask it, and not signal it: there is no way from here to a [`Signal`], nor through the
-/// [ports](Point::port) that points lead to.
+/// The right to wait for a timeline and to query it, without the right to signal.
 ///
-/// It keeps memory alive and no more, as points do: when the last handle that may signal goes, waits that no claim covers end with
-/// [`Error::Cancelled`].
+/// Neither this type nor the [ports](Point::port) of its points lead to a [`Signal`]. It keeps only
+/// memory alive, as a point does. When the last handle that may signal is dropped, waits that no
+/// claim covers end with [`Error::Cancelled`].
 ///
 /// ```compile_fail,E0599
 /// # fn main() -> syncline_core::Result<()> {
@@ -28,33 +28,35 @@ use crate::timeline::state::Shared;
 pub struct WaitOnly(Arc<Shared>);
 
 impl WaitOnly {
-    /// Its name in errors and reports: the timeline's.
+    /// The timeline's name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// The value reached by now. A driver call if something is outstanding, else a load.
+    /// The reached value. Makes a driver call if a signal is outstanding, else a load.
     ///
     /// # Errors
-    /// As [`Timeline::value`].
+    /// Same errors as [`Timeline::value`].
     pub fn value(&self) -> Result<u64> {
         self.0.value()
     }
 
-    /// The value that the engine knows to be reached, whether or not the timeline has failed since. A load.
+    /// The value that the engine knows to be reached, even if the timeline has failed since. A
+    /// load.
     #[must_use]
     pub fn frozen_value(&self) -> u64 {
         self.0.reached()
     }
 
-    /// True if the timeline was made with timestamps, so that its points tell [when they were reached](Point::time).
+    /// True if the timeline has timestamps; then its points tell [when they were
+    /// reached](Point::time).
     #[must_use]
     pub fn is_clocked(&self) -> bool {
         self.0.times().is_some()
     }
 
-    /// The point at `value`: something to wait for.
+    /// The point at `value`, to wait for.
     pub fn at(&self, value: u64) -> Point<'_> {
         Point {
             of: Some(&self.0),
@@ -74,7 +76,7 @@ impl WaitOnly {
         Arc::ptr_eq(signal.of, &self.0)
     }
 
-    /// The devices on which queues wait for it natively; its home comes first.
+    /// The devices on which queues wait for it natively, its home first.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.0.devices()
     }
@@ -86,8 +88,9 @@ impl fmt::Debug for WaitOnly {
     }
 }
 
-/// What may signal a timeline, and neither wait for it nor ask it. Each handle is the right to signal, as a [`Timeline`] is.
+/// The right to signal a timeline, without the right to wait for it or to query it.
 ///
+/// Each handle keeps the timeline open, as a [`Timeline`] does.
 /// ```compile_fail,E0599
 /// # fn main() -> syncline_core::Result<()> {
 /// use syncline_core::backend::Device;
@@ -104,26 +107,38 @@ impl SignalOnly {
         &self.0
     }
 
-    /// Its name in errors and reports: the timeline's.
+    /// The timeline's name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
         self.0.object()
     }
 
-    /// The signal of `value`: something for a submission to make.
+    /// The signal of `value`, for a submission to make.
     pub fn signal_at(&self, value: u64) -> Signal<'_> {
         self.0.signal_at(value)
     }
 
+<<<<<<< HEAD
     /// As [`Timeline::fail`].
+=======
+    /// Signals `value` from the host. See [`Timeline::signal`].
+    ///
+    /// # Errors
+    /// Same errors as [`Timeline::signal`].
+    pub fn signal(&self, value: u64) -> Result<()> {
+        self.0.signal(value)
+    }
+
+    /// Fails the timeline. See [`Timeline::fail`].
+>>>>>>> help-b
     pub fn fail(&self, cause: Error) {
         self.0.fail(cause);
     }
 
-    /// As [`Timeline::claim`].
+    /// Claims `value`. See [`Timeline::claim`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Timeline::claim`].
     pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
         self.0.claim(value, own_wait)
     }
@@ -136,13 +151,13 @@ impl fmt::Debug for SignalOnly {
 }
 
 impl Timeline {
-    /// A view that may wait and ask. It does not keep the timeline from closing.
+    /// A view that may wait and query. It does not keep the timeline open.
     #[must_use]
     pub fn wait_only(&self) -> WaitOnly {
         WaitOnly(self.shared().clone())
     }
 
-    /// A handle that may signal. Like every handle it keeps the timeline open.
+    /// A handle that may signal. It keeps the timeline open.
     #[must_use]
     pub fn signal_only(&self) -> SignalOnly {
         SignalOnly(self.clone())

@@ -1,4 +1,4 @@
-//! Submissions that the application makes itself.
+//! Claims for submissions that the application makes itself.
 
 use std::sync::Arc;
 
@@ -10,13 +10,16 @@ use crate::timeline::state::{Interval, Shared};
 /// The right to signal one value by a submission that the application makes itself.
 ///
 /// 1. Claim the value.
-/// 2. Call [`Claim::wait_ready`]: the value before it, the [predecessor](Claim::predecessor), is pending then.
-/// 3. Submit to the driver with the timeline's raw semaphore. The submission signals [`Claim::value`] and waits for the
-///    predecessor. The wait is not needed where the same queue of the driver signals that.
+/// 2. Call [`Claim::wait_ready`]. Once it returns, the [predecessor](Claim::predecessor) is
+///    pending.
+/// 3. Submit to the driver with the timeline's raw semaphore. The submission signals
+///    [`Claim::value`] and waits for the predecessor. The wait is not needed if the same driver
+///    queue signals the predecessor.
 /// 4. Call [`Claim::submitted`].
 ///
-/// A claim that is dropped before that is withdrawn: its values are free again, to be claimed or signalled by anybody.
-/// What was claimed above it meanwhile stays above it, and waits for them. `docs/adopt.md` has all of it in one function.
+/// A claim that is dropped before step 4 is withdrawn. Its values can then be claimed or signalled
+/// again. A claim that was made above it stays above it and waits for these values. `docs/adopt.md`
+/// shows all steps in one function.
 #[must_use = "a claim that is dropped is withdrawn"]
 #[derive(Debug)]
 pub struct Claim {
@@ -45,20 +48,23 @@ impl Claim {
         self.interval.upto
     }
 
-    /// The value that must be pending before the submission may reach the driver; on another queue
-    /// than the one that signals it, the submission must also wait for it.
+    /// The value that must be pending before the submission may go to the driver.
+    ///
+    /// If another queue signals it, the submission must also wait for it.
     #[must_use]
     pub const fn predecessor(&self) -> u64 {
         self.interval.above
     }
 
-    /// Tells the engine that the submission is with the driver: the value is now pending, and what
-    /// was held for it is released, on this thread.
+    /// Tells the engine that the submission is with the driver. The value is pending from now on.
+    ///
+    /// Releases held submissions that waited for it, on the calling thread. After success further
+    /// calls do nothing.
     ///
     /// # Errors
-    /// [`Error::NotPending`] if the predecessor is not pending yet; [`Error::Unsupported`] if the timeline's
-    /// home cannot see a signal that its device did not make (CUDA events: use `Device::submit_claimed`). The
-    /// claim stays open then. Once it has succeeded further calls do nothing.
+    /// [`Error::NotPending`] if the predecessor is not pending yet. [`Error::Unsupported`] if the
+    /// timeline's home cannot see a signal that its device did not make (CUDA events: use
+    /// `Device::submit_claimed`). The claim stays open after an error.
     pub fn submitted(&mut self) -> Result<()> {
         if self.of.pending() < self.interval.above {
             return Err(self.of.not_pending(self.interval.above));
@@ -69,7 +75,7 @@ impl Claim {
         self.of.home().sees_submitted(self.interval.upto)?;
         self.open = false;
         self.of.drop_raw_claim();
-        // The application's own queue is no order domain of ours: 0 is nobody.
+        // 0: the application's own queue is no order domain of the engine.
         self.of.promote(self.interval.upto, 0, None);
         self.of.wake_promoted();
         Ok(())

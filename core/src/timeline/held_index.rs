@@ -1,6 +1,7 @@
 //! Index of the held submissions that wait for a timeline or have claimed values of it.
 //!
-//! The graph of held submissions fills it. It is part of the timeline, so that its lists keep their capacity.
+//! The graph of held submissions fills it. It is part of the timeline because its lists keep their
+//! capacity there.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -23,7 +24,8 @@ pub(crate) struct NodeId {
     pub(crate) at: u32,
 }
 
-/// Returns what wakes each queue that holds a submission which waits for the timeline or signals it.
+/// Returns what wakes each queue that holds a submission which waits for the timeline or signals
+/// it.
 pub(crate) type WaitingFor = fn(&Shared) -> SmallVec<[Arc<dyn Wake>; 4]>;
 
 /// Set by the graph with the first queue. Before that nothing is held.
@@ -39,11 +41,15 @@ pub(crate) fn waiting_for() -> Option<WaitingFor> {
     WAITING_FOR.get().copied()
 }
 
-/// The nodes that have claimed values of a timeline, and those that wait for some. Used under the graph's lock alone.
+/// The graph nodes that claim values of a timeline or wait for them. Used only under the graph's
+/// lock.
 pub(crate) struct HeldIndex {
     lists: Mutex<Lists>,
-    /// One more than the slot of the queue whose own timeline this is, 0 for others. Its claims follow from what the queue
-    /// holds, and stand there alone.
+    /// One more than the slot of the queue whose position this timeline is; 0 for any other
+    /// timeline.
+    ///
+    /// The claims of a position follow from what its queue holds and are recorded only in that
+    /// slot.
     slot: AtomicU64,
 }
 
@@ -58,9 +64,9 @@ impl Default for HeldIndex {
 
 #[derive(Default)]
 struct Lists {
-    /// By upper end.
+    /// Sorted by upper end.
     claims: VecDeque<Claimed>,
-    /// By value, then by node; each pair once.
+    /// Sorted by value, then by node. Each pair occurs once.
     waits: VecDeque<(u64, NodeId)>,
 }
 
@@ -70,8 +76,9 @@ struct Claimed {
     by: NodeId,
 }
 
-/// As the list's own `partition_point`, but at once where that is one of the ends: what comes mostly comes behind all others,
-/// and what goes is mostly the first.
+/// Same result as `partition_point`, found without a search at either end of the list.
+///
+/// Most insertions are at the back and most removals at the front.
 fn point<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
     match (list.front(), list.back()) {
         (_, Some(last)) if is_before(last) => list.len(),
@@ -83,7 +90,7 @@ fn point<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
     }
 }
 
-/// Puts `one` there, mostly behind all others.
+/// Inserts `one` at index `at`, which is usually the end of the list.
 #[inline]
 fn insert<T>(list: &mut VecDeque<T>, at: usize, one: T) {
     steps::count(1 + at.min(list.len() - at));
@@ -94,7 +101,7 @@ fn insert<T>(list: &mut VecDeque<T>, at: usize, one: T) {
     }
 }
 
-/// Takes out what stands there, mostly before all others.
+/// Removes the element at index `at`, which is usually the first.
 #[inline]
 fn remove<T>(list: &mut VecDeque<T>, at: usize) {
     steps::count(1 + at.min(list.len() - at));
@@ -106,12 +113,12 @@ fn remove<T>(list: &mut VecDeque<T>, at: usize) {
 }
 
 impl Lists {
-    /// Where a claim up to `value` stands or would stand.
+    /// Index of the first claim whose upper end is at least `value`.
     fn claims_from(&self, value: u64) -> usize {
         point(&self.claims, |one| one.claim.upto < value)
     }
 
-    /// Where a wait for `value` by `node` stands or would stand.
+    /// Index at which the wait for `value` by node `by` is or would be inserted.
     fn wait_at(&self, value: u64, by: NodeId) -> usize {
         point(&self.waits, |&wait| wait < (value, by))
     }
@@ -122,7 +129,7 @@ impl Lists {
 }
 
 impl HeldIndex {
-    /// The timeline is the own one of the queue in `slot`, or of none any more.
+    /// Sets the slot of the queue whose position this timeline is; `None` once that queue is gone.
     pub(crate) fn belongs_to(&self, slot: Option<u32>) {
         let one_more = slot.map_or(0, |slot| u64::from(slot) + 1);
         self.slot.store(one_more, Ordering::Release);
@@ -134,20 +141,22 @@ impl HeldIndex {
         u32::try_from(slot).ok()
     }
 
-    /// True for a queue's own timeline.
+    /// True for the timeline that is a queue's position.
     #[inline]
-    pub(crate) fn is_a_queues(&self) -> bool {
+    pub(crate) fn is_queue_position(&self) -> bool {
         self.slot().is_some()
     }
 
-    /// The node whose claim brings the timeline to `value`.
+    /// The node whose claim covers `value`.
     pub(crate) fn claimant(&self, value: u64) -> Option<NodeId> {
         let lists = self.lists.lock();
         let one = lists.claims.get(lists.claims_from(value))?;
         (one.claim.above < value).then_some(one.by)
     }
 
-    /// Adds to `found` the nodes that wait for what `claim` brings, and the one whose claim comes next.
+    /// Adds to `found` the nodes that wait for a value of `claim`, and the node of the next claim.
+    ///
+    /// The next claim counts only if it adjoins `claim`.
     pub(crate) fn dependents(&self, claim: Interval, found: &mut SmallVec<[NodeId; 8]>) {
         let Some(next) = claim.upto.checked_add(1) else {
             return;
@@ -163,7 +172,8 @@ impl HeldIndex {
         );
     }
 
-    /// Everybody who waits for `open` or more, and who has claimed as much: a signal waits for the one before it.
+    /// The nodes that wait for `open` or more or have claimed it: a signal waits for the one before
+    /// it.
     pub(crate) fn waiting(&self, open: u64) -> SmallVec<[NodeId; 8]> {
         let lists = self.lists.lock();
         let waits = lists.waits.range(lists.waits_from(open)..);
@@ -193,13 +203,13 @@ impl HeldIndex {
         let one = Claimed { claim, by };
         let at = lists.claims_from(claim.upto);
         match lists.claims.get_mut(at) {
-            // What was withdrawn and has not left yet.
+            // A withdrawn claim that has not been removed yet.
             Some(old) if old.claim.upto == claim.upto => *old = one,
             _ => insert(&mut lists.claims, at, one),
         }
     }
 
-    /// Unless it has become somebody else's.
+    /// Removes the claim, unless another node has taken it over.
     pub(crate) fn remove_claim(&self, claim: Interval, by: NodeId) {
         let mut lists = self.lists.lock();
         let at = lists.claims_from(claim.upto);

@@ -1,4 +1,4 @@
-//! Observers of the host's signals of a timeline.
+//! Observers of the host signals of a timeline.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,19 +9,19 @@ use crate::base::error::Result;
 use crate::clock::HostClock;
 use crate::timeline::state::Shared;
 
-/// Observes signals of timelines that the host makes. A trace implements it.
+/// Observes host signals of timelines. A trace implements it.
 pub(crate) trait ObserveHostSignals: Send + Sync {
     /// The host is about to signal `value`. `at` is the time on the host's monotonic clock in ns.
     fn note(&self, timeline: &Shared, value: u64, at: i64);
 
-    /// The signal that was noted with the same arguments has been refused.
+    /// The signal that was noted with the same arguments was refused.
     fn forget(&self, timeline: &Shared, value: u64, at: i64);
 }
 
-/// The observers of one timeline. Most timelines have none, which costs one load to find out.
+/// The observers of one timeline. Usually empty; that check is one load.
 #[derive(Default)]
 pub(crate) struct HostSignalObservers {
-    /// A standard atomic, because it orders nothing.
+    /// Not modelled by loom, because it orders nothing.
     any: AtomicBool,
     observers: Mutex<Vec<Weak<dyn ObserveHostSignals>>>,
 }
@@ -33,7 +33,7 @@ impl HostSignalObservers {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an observer. Returns false if it was there already.
+    /// Adds an observer. Returns false if it is already present.
     pub(crate) fn add(&self, observer: &Arc<dyn ObserveHostSignals>) -> bool {
         let mut observers = self.lock();
         if observers.iter().any(|known| is_same(known, observer)) {
@@ -44,7 +44,7 @@ impl HostSignalObservers {
         true
     }
 
-    /// Removes an observer, and those that have been dropped.
+    /// Removes `observer`, and the observers that have been dropped.
     pub(crate) fn remove(&self, observer: &Arc<dyn ObserveHostSignals>) {
         let mut observers = self.lock();
         observers.retain(|known| known.strong_count() > 0 && !is_same(known, observer));
@@ -56,12 +56,12 @@ impl HostSignalObservers {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Calls `signal`, which signals `value` of `timeline`, and tells the observers.
+    /// Notes the signal of `value` with the observers, then calls `signal`, which makes it.
     ///
-    /// They learn of the signal before it is made, because a waiter that it releases may end a trace.
+    /// The order matters: a waiter that the signal wakes may end a trace.
     ///
     /// # Errors
-    /// The error of `signal`. The observers have forgotten the signal then.
+    /// The error of `signal`. The observers then forget the signal.
     #[cold]
     pub(crate) fn observe(
         &self,

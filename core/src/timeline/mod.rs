@@ -1,4 +1,4 @@
-//! Timelines, and the ports that they are made of.
+//! Timelines: their handles, points, claims and state.
 
 pub(crate) mod access;
 pub(crate) mod claim;
@@ -21,24 +21,24 @@ use crate::timeline::claim::Claim;
 use crate::timeline::point::{Point, Signal};
 use crate::timeline::state::Shared;
 
-/// A 64-bit counter that only grows, which queues of any backend and the host signal and wait for.
+/// A 64-bit counter that only grows. Queues of any backend and the host signal it and wait for it.
 ///
-/// A handle is the right to signal: when the last one goes, waits that no claim covers end with
-/// [`Error::Cancelled`]. Points of it own only memory. Dropping that last handle may take a moment, 50 ms at the
-/// very most, while the device's watching thread lets go of it.
+/// A handle is the right to signal. When the last handle is dropped, waits that no claim covers end
+/// with [`Error::Cancelled`]. Points keep only memory alive. The drop of the last handle may wait
+/// up to 50 ms for the device's watching thread to release the timeline.
 ///
-/// See VkSemaphore with `VK_SEMAPHORE_TYPE_TIMELINE` (Vulkan 1.3, 7.4.1) for the semantics this
-/// keeps, and `docs/contract.md` (T1–T10) for what is added.
+/// The semantics are those of a `VkSemaphore` of type `VK_SEMAPHORE_TYPE_TIMELINE` (Vulkan 1.3,
+/// 7.4.1) with the additions of `docs/contract.md` (T1–T10).
 #[derive(Clone)]
 pub struct Timeline(Arc<Owner>);
 
 struct Owner {
     of: Arc<Shared>,
-    /// If it is a side of a bridge: the right to signal of all sides, which close together.
+    /// On a side of a bridge: the right to signal all sides. They close together.
     joined: Option<Arc<dyn Joined>>,
 }
 
-/// The right to signal of all sides of a bridge.
+/// The right to signal all sides of a bridge.
 pub(crate) trait Joined: Send + Sync {
     /// The names of all sides.
     fn objects(&self) -> Vec<&Object>;
@@ -53,15 +53,16 @@ impl Drop for Owner {
 }
 
 impl Timeline {
-    /// A timeline over the ports that `attach` makes at the given initial value; the first is its home.
+    /// A timeline over the ports that `attach` makes at `initial`. The first port is its home.
     ///
-    /// A port that was [imported](crate::backend::Attachment::imported) may be further. The highest value that such a port shows has
-    /// been signalled, and is not signalled again. A port that the host cannot read is not checked.
+    /// An [imported](crate::backend::Attachment::imported) port may show a higher value. The
+    /// highest value that such a port shows counts as signalled and is not signalled again. A port
+    /// that the host cannot read is not checked (T1).
     ///
     /// # Errors
-    /// [`Error::ValueOutOfRange`] for `u64::MAX`; [`Error::Unsupported`] without any port, if a port stands at another
-    /// value, if an imported home stands below `initial`, or if the host cannot read the first port; what `attach`
-    /// returns.
+    /// [`Error::ValueOutOfRange`] for `u64::MAX`. [`Error::Unsupported`] without any port, if a
+    /// port shows another value, if an imported home shows a value below `initial`, or if the host
+    /// cannot read the first port. Any error of `attach`.
     pub fn new(
         label: &str,
         initial: u64,
@@ -79,15 +80,16 @@ impl Timeline {
         Self::over(object, initial, attach(initial)?)
     }
 
-    /// As [`Timeline::new`]. Apart, so that it is compiled once and not for each closure.
+    /// The part of [`Timeline::new`] that does not depend on the closure's type, to be compiled
+    /// once.
     fn over(object: Object, initial: u64, attachments: Attachments) -> Result<Self> {
         // The highest value that an imported port shows.
         let mut signalled = initial;
-        for (place, attachment) in attachments.iter().enumerate() {
+        for (index, attachment) in attachments.iter().enumerate() {
             let shown = attachment.shown();
             let is_wrong = |at: u64| match attachment.at {
                 Some(_) => at != initial,
-                None => place == 0 && at < initial,
+                None => index == 0 && at < initial,
             };
             if let Some(at) = shown.filter(|&at| is_wrong(at)) {
                 return Err(Error::Unsupported {
@@ -102,14 +104,14 @@ impl Timeline {
         let reason = match attachments.next() {
             None => "a timeline needs a port on at least one device",
             Some(home) if !home.port.is_readable() => {
-                "nobody would ever see it advance: the host cannot read its first port; put one that it can before it"
+                "the host cannot read its first port, so it would never advance; put a readable port first"
             }
             Some(home) => {
                 let of = Shared::new(object, initial, home, attachments.collect());
                 of.note_signalled(signalled);
                 let of = Arc::new(of);
-                if of.is_from_afar() {
-                    of.know(&of);
+                if of.is_remote() {
+                    of.set_own(&of);
                 }
                 return Ok(Self(Arc::new(Owner { of, joined: None })));
             }
@@ -121,29 +123,31 @@ impl Timeline {
         })
     }
 
-    /// Its name in errors and reports.
+    /// The timeline's name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.0.of.object
     }
 
-    /// The value reached by now. A driver call if something is outstanding, else a load.
+    /// The reached value. Makes a driver call if a signal is outstanding, else a load.
     ///
     /// # Errors
-    /// [`Error::Failed`]: the timeline failed; the value it froze at is in [`Timeline::frozen_value`].
+    /// [`Error::Failed`] if the timeline has failed. [`Timeline::frozen_value`] still returns its
+    /// value.
     #[inline]
     pub fn value(&self) -> Result<u64> {
         self.0.of.value()
     }
 
-    /// The value that the engine knows to be reached, whether or not the timeline has failed since. A load.
+    /// The value that the engine knows to be reached, even if the timeline has failed since. A
+    /// load.
     #[must_use]
     #[inline]
     pub fn frozen_value(&self) -> u64 {
         self.0.of.reached()
     }
 
-    /// The point at `value`: something to wait for.
+    /// The point at `value`, to wait for.
     #[inline]
     pub fn at(&self, value: u64) -> Point<'_> {
         Point {
@@ -152,7 +156,7 @@ impl Timeline {
         }
     }
 
-    /// The signal of `value`: something for a submission to make.
+    /// The signal of `value`, for a submission to make.
     #[inline]
     pub fn signal_at(&self, value: u64) -> Signal<'_> {
         Signal {
@@ -161,18 +165,22 @@ impl Timeline {
         }
     }
 
-    /// Fails the timeline: it freezes at the value it has, and every present and future wait above
-    /// that ends with `cause`. The first failure stays. Work already with a driver still runs.
+    /// Fails the timeline with `cause`, unless it has failed already.
+    ///
+    /// It freezes at its present value. Every present and future wait above that ends with `cause`
+    /// (E1). Work that is already with a driver still runs.
     pub fn fail(&self, cause: Error) {
         self.0.of.fail(cause.into_cause());
     }
 
     /// Claims `value` for a submission that the application makes itself.
+    ///
     /// `own_wait` is the highest value of this timeline that the submission waits for, else 0.
     ///
     /// # Errors
-    /// As for a signal in [`Queue::submit`](crate::backend::Queue::submit); [`Error::Unsupported`] for a
-    /// timeline with its home on the host, which no driver signals.
+    /// Same errors as for a signal in [`Queue::submit`](crate::backend::Queue::submit).
+    /// [`Error::Unsupported`] for a timeline with its home on the host, because no driver signals
+    /// it.
     pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
         if self.0.of.watch().is_none() {
             return Err(Error::Unsupported {
@@ -188,26 +196,32 @@ impl Timeline {
         Ok(Claim::new(self.0.of.clone(), interval))
     }
 
-    /// The port of this timeline on `device`, if it has one and it is of type `P`. Backends use this
-    /// to hand raw semaphores out.
+    /// The port of this timeline on `device`, if it has one and it is of type `P`.
+    ///
+    /// Backends use this to hand raw semaphores out.
     #[must_use]
     pub fn port<P: Port>(&self, device: DeviceId) -> Option<&P> {
         self.0.of.port_on(device)?.downcast_ref()
     }
 
-    /// The same timeline as one side of a bridge. There must be no other handle of it: one would close the side by itself.
+    /// Makes the timeline one side of a bridge. Call it while this is its only handle.
+    ///
+    /// Another handle would close this side without the others.
     pub(crate) fn joined(self, joined: &Arc<dyn Joined>) -> Self {
         let of = self.0.of.clone();
         if let Some(mut owner) = Arc::into_inner(self.0) {
-            // It is not the last handle that goes here.
+            // Drops a handle, but not the last one.
             owner.joined = Some(joined.clone());
         }
         let joined = Some(joined.clone());
         Self(Arc::new(Owner { of, joined }))
     }
 
-    /// The names of all sides, its own among them, if it is one side of a [bridge](Timeline::bridged): then what another side's device
-    /// signals reaches this one's through the host. Nothing for any other timeline.
+    /// The names of all sides, including this one, if it is a side of a
+    /// [bridge](Timeline::bridged).
+    ///
+    /// Empty for any other timeline. On a bridge the host carries signals from one side's device to
+    /// the other sides.
     pub fn bridge(&self) -> impl Iterator<Item = &Object> {
         self.0.joined.iter().flat_map(|joined| joined.objects())
     }
@@ -217,7 +231,7 @@ impl Timeline {
         &self.0.of
     }
 
-    /// The devices on which queues wait for it and signal it natively; its home comes first.
+    /// The devices on which queues wait for it and signal it natively, its home first.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.0.of.devices()
     }

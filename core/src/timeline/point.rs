@@ -1,4 +1,4 @@
-//! Points to wait for, signals to make, and both as a backend sees them.
+//! Points to wait for, signals to make, and what a backend sees of both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::base::stage::Stage;
 use crate::port::Port;
 use crate::timeline::state::{Shared, Standing};
 
-/// A value of a timeline to wait for, by a host thread or a submission. Borrowed, small and `Copy`.
+/// A value of a timeline that a host thread or a submission can wait for. Borrowed, small and
+/// `Copy`.
 #[must_use = "a point does nothing until it is waited for"]
 #[derive(Clone, Copy)]
 pub struct Point<'t> {
@@ -29,15 +30,18 @@ impl<'t> Point<'t> {
         self.value
     }
 
-    /// True once the value is reached. A load if that is known already. Never waits for a device; but if it is the
-    /// first to see a value, what that releases runs on this thread before it returns: the recording of held
-    /// submissions, and wakers. So hold no lock that such work takes.
+    /// True once the value is reached. A load if the engine knows that already.
+    ///
+    /// Never waits for a device. The first call that sees a value wakes what waits for it, on the
+    /// calling thread and before it returns: held submissions are recorded and wakers are called.
+    /// So the caller must hold no lock that such work takes.
     ///
     /// # Errors
-    /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be.
+    /// [`Error::Failed`] or [`Error::Cancelled`] if the value will never be reached.
     #[inline]
     pub fn is_reached(self) -> Result<bool> {
-        // A load, with nothing saved before it: what asks further is apart.
+        // The known case is one load without a stack frame, so the query is in a function of its
+        // own.
         match self.of {
             Some(of) if of.reached() < self.value => self.is_reached_by_now(of),
             _ => Ok(true),
@@ -56,11 +60,13 @@ impl<'t> Point<'t> {
             .map(|s| matches!(s, Standing::Reached))
     }
 
-    /// True once the value is pending or reached; of what is signalled beyond the engine only the latter shows.
-    /// Never blocks, but see [`Point::is_reached`].
+    /// True once the value is pending or reached.
+    ///
+    /// A signal made outside the engine shows only when it is reached. Never blocks. Wakes waiters
+    /// on the calling thread as [`Point::is_reached`] does.
     ///
     /// # Errors
-    /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be.
+    /// Same errors as [`Point::is_reached`].
     pub fn is_pending(self) -> Result<bool> {
         let Some(of) = self.of else { return Ok(true) };
         of.refresh_for(Stage::Pending, self.value);
@@ -68,7 +74,7 @@ impl<'t> Point<'t> {
         Ok(matches!(standing, Standing::Reached | Standing::Pending))
     }
 
-    /// An owned copy, for keeping beyond the timeline's borrow.
+    /// An owned copy, which may outlive the borrow of the timeline.
     pub fn keep(self) -> KeptPoint {
         KeptPoint {
             of: self.of.cloned(),
@@ -82,10 +88,10 @@ impl<'t> Point<'t> {
         self.of?.port_on(device)?.downcast_ref()
     }
 
-    /// Refuses points whose signal is not yet with the driver, for handing raw semaphores or events out.
+    /// Refuses a point that is not pending yet. For handing out raw semaphores and events.
     ///
     /// # Errors
-    /// [`Error::NotPending`], [`Error::Failed`], [`Error::Cancelled`].
+    /// [`Error::NotPending`]; same errors as [`Point::is_pending`].
     pub fn require_pending(self) -> Result<()> {
         match self.of {
             Some(of) if !self.is_pending()? => Err(of.not_pending(self.value)),
@@ -112,7 +118,7 @@ pub struct KeptPoint {
 }
 
 impl KeptPoint {
-    /// True for a point of no timeline, which is reached.
+    /// True for a point of no timeline. Such a point is reached.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.of.is_none()
@@ -127,7 +133,7 @@ impl KeptPoint {
         }
     }
 
-    /// True if it is known to be reached: nobody is asked.
+    /// True if the engine knows that the point is reached. Makes no driver call.
     #[inline]
     pub(crate) fn is_known_reached(&self) -> bool {
         self.of.as_ref().is_none_or(|of| of.reached() >= self.value)
@@ -148,7 +154,7 @@ impl fmt::Debug for KeptPoint {
     }
 }
 
-/// A value of a timeline for a submission to signal. Only an owner of the timeline has one.
+/// A value of a timeline for a submission to signal. Only an owner of the timeline can make one.
 #[must_use = "a signal does nothing until it is submitted"]
 #[derive(Clone, Copy)]
 pub struct Signal<'t> {
@@ -170,7 +176,7 @@ impl fmt::Debug for Signal<'_> {
     }
 }
 
-/// A point as a backend sees it: a port of its own device, and a value.
+/// A point as a backend sees it: a port of the backend's device, and a value.
 #[derive(Clone, Copy)]
 pub struct NativePoint<'a> {
     pub(crate) of: &'a Arc<Shared>,
@@ -186,14 +192,15 @@ impl<'a> NativePoint<'a> {
         self.value
     }
 
-    /// The port, if it is of type `P`; a port of the queue's own device always is of the backend's type.
+    /// The port, if it is of type `P`. A port on the queue's own device always has the backend's
+    /// type.
     #[must_use]
     #[inline]
     pub fn port<P: Port>(self) -> Option<&'a P> {
         self.port.downcast_ref()
     }
 
-    /// The port, whatever type it is of.
+    /// The port, of any type.
     #[must_use]
     #[inline]
     pub fn any_port(self) -> &'a dyn Port {
@@ -206,7 +213,7 @@ impl<'a> NativePoint<'a> {
         &self.of.object
     }
 
-    /// The signal as a thing to carry out, for backends whose devices are threads of this process.
+    /// The right to complete this signal, for backends whose devices are threads of this process.
     #[must_use]
     pub fn completion(self) -> Completion {
         Completion(self.of.clone(), self.value)
@@ -240,16 +247,17 @@ impl Completion {
         Self(of, value)
     }
 
-    /// The value is reached: wakes and releases whoever waits for it, on this thread.
+    /// Marks the value as reached. Wakes waiters and releases held submissions on the calling
+    /// thread.
     pub fn complete(self) {
         self.0.advance(self.1);
     }
 
-    /// The value never will be reached: fails the timeline.
+    /// Fails the timeline, because the value will never be reached.
     pub fn fail(self, cause: Error) {
         self.0.fail(cause.into_cause());
     }
 }
 
-/// Points to be kept beyond a call.
+/// Points that are kept beyond a call.
 pub type KeptPoints = SmallVec<[KeptPoint; 4]>;

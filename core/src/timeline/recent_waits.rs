@@ -1,31 +1,36 @@
-//! How long host waits for a timeline have lasted of late.
+//! The recent durations of host waits for a timeline.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Where waits have lasted longer than this of late, polling first would hardly ever save the parking.
+/// After waits longer than this, polling before parking rarely saves the parking.
 const LONG: Duration = Duration::from_micros(300);
 
-/// How long waits for a timeline that had to park have lasted of late, in nanoseconds; 0 if there was none.
-/// A hint, and no part of a model.
+/// Average duration of recent waits that had to park, in nanoseconds; 0 if there was none.
+///
+/// It is only a hint, and loom does not model it.
 #[derive(Debug, Default)]
 pub(crate) struct RecentWaits(std::sync::atomic::AtomicU64);
 
 impl RecentWaits {
-    /// True if polling before parking would hardly ever save the parking.
+    /// True if polling before parking would rarely save the parking.
     pub(crate) fn are_long(&self) -> bool {
         Duration::from_nanos(self.0.load(Ordering::Relaxed)) > LONG
     }
 
-    /// Takes one into account that was given up: it would have lasted longer.
+    /// Accounts for a wait that timed out after `lasted`; its full duration is unknown.
     pub(crate) fn at_least(&self, lasted: Duration) {
         if lasted > Duration::from_nanos(self.0.load(Ordering::Relaxed)) {
             self.learn(lasted);
         }
     }
 
-    /// Takes one more into account: a longer one by a quarter, a shorter one by half; of very long ones not all, so that
-    /// they are forgotten as soon. Of two at once one may be lost.
+    /// Accounts for a wait.
+    ///
+    /// A longer one raises the average by a quarter of the difference, a shorter one halves it.
+    ///
+    /// Very long durations are clamped, because the average would then need many waits to come down
+    /// again. Two concurrent updates may lose one.
     pub(crate) fn learn(&self, lasted: Duration) {
         let lasted = lasted.min(8 * LONG);
         let before = self.0.load(Ordering::Relaxed);
@@ -44,13 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_that_last_long_are_not_begun_by_polling() {
+    fn long_waits_disable_polling_until_waits_are_short_again() {
         let waits = RecentWaits::default();
         assert!(!waits.are_long());
         let (long, short) = (Duration::from_millis(3), Duration::from_micros(60));
         waits.learn(long);
         assert!(waits.are_long());
-        // A timeline that has become quick again is noticed within a few waits, and one slow wait is forgiven.
+        // A timeline that has become quick again is noticed within a few waits. One slow wait has
+        // no effect.
         let again = (1..10).find(|_| {
             waits.learn(short);
             !waits.are_long()
@@ -68,7 +74,7 @@ mod tests {
             !waits.are_long()
         });
         assert!(forgotten.is_some_and(|count| count <= 3), "{forgotten:?}");
-        // One that was given up early says nothing; one that was given up late does.
+        // A wait that timed out early has no effect. One that timed out late has.
         waits.at_least(short);
         assert!(!waits.are_long());
         (0..9).for_each(|_| waits.at_least(Duration::from_millis(1)));

@@ -1,4 +1,4 @@
-//! Who waits for which values of a timeline.
+//! The registrations of waiters for values of a timeline.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::base::stage::Stage;
 use crate::timeline::state::Standing;
 
 impl Stage {
-    /// True if a value that stands so has come as far.
+    /// True if a value with this standing has come to this stage.
     pub(crate) const fn is_met(self, standing: &Standing) -> bool {
         match self {
             Self::Pending => matches!(standing, Standing::Reached | Standing::Pending),
@@ -26,7 +26,7 @@ struct Waiter {
     wake: Arc<dyn Wake>,
 }
 
-/// What a registration is cancelled with.
+/// Identifies a registration, to cancel it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     stage: Stage,
@@ -41,10 +41,10 @@ impl Ticket {
     }
 }
 
-/// Taken out under a timeline's lock, to be woken without it.
+/// Wakers taken out under a timeline's lock. They are called after it is released.
 pub(crate) type Woken = SmallVec<[Arc<dyn Wake>; 4]>;
 
-/// The registrations of one timeline: lowest value first, in order of arrival where equal.
+/// The registrations of one timeline, sorted by value; equal values are in order of registration.
 #[derive(Default)]
 pub(crate) struct Waiters {
     for_reached: VecDeque<Waiter>,
@@ -80,21 +80,21 @@ impl Waiters {
         }
     }
 
-    /// Takes one registration out, if it is still there.
+    /// Removes a registration, if it is still there.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Arc<dyn Wake>> {
         let list = self.list(ticket.stage);
-        // Those of one value stand in the order in which they came.
+        // Registrations for one value are in the order of their tickets.
         let key = |waiter: &Waiter| (waiter.value, waiter.ticket);
         let at = list.binary_search_by_key(&(ticket.value, ticket.ticket), key);
         list.remove(at.ok()?).map(|waiter| waiter.wake)
     }
 
-    /// True if nobody waits.
+    /// True if there is no registration.
     pub(crate) fn is_empty(&self) -> bool {
         self.for_reached.is_empty() && self.for_pending.is_empty()
     }
 
-    /// True if nobody waits but who has this ticket.
+    /// True if `ticket` is the only registration.
     pub(crate) fn are_only(&self, ticket: Ticket) -> bool {
         let for_reached = self.for_reached.front().map(|waiter| waiter.ticket);
         for_reached == Some(ticket.ticket)
@@ -102,7 +102,7 @@ impl Waiters {
             && self.for_pending.is_empty()
     }
 
-    /// Takes out the one who has this ticket, if nobody else waits and his value is reached.
+    /// Removes the registration of `ticket`, if it is the only one and its value is reached.
     pub(crate) fn take_only(&mut self, ticket: Ticket, reached: u64) -> Option<Arc<dyn Wake>> {
         let come = ticket.value <= reached && self.are_only(ticket);
         let waiter = if come {
@@ -113,12 +113,12 @@ impl Waiters {
         waiter.map(|waiter| waiter.wake)
     }
 
-    /// The lowest value that somebody waits for to be reached.
+    /// The lowest value that a waiter needs reached.
     pub(crate) fn lowest_for_reached(&self) -> Option<u64> {
         self.for_reached.front().map(|waiter| waiter.value)
     }
 
-    /// The lowest value that somebody waits for at all.
+    /// The lowest value of all registrations.
     pub(crate) fn lowest(&self) -> Option<u64> {
         let fronts = [self.for_reached.front(), self.for_pending.front()];
         fronts
@@ -128,7 +128,7 @@ impl Waiters {
             .min()
     }
 
-    /// Takes out every waiter whose value is settled now.
+    /// Removes every registration whose value has come to the stage that it waits for.
     pub(crate) fn take_settled(&mut self, reached: u64, pending: u64) -> Woken {
         let mut woken = Woken::new();
         for (list, value) in [
@@ -142,7 +142,7 @@ impl Waiters {
         woken
     }
 
-    /// Takes out every waiter whose value `served` denies.
+    /// Removes every registration for whose value `served` returns false.
     pub(crate) fn take_unserved(&mut self, served: impl Fn(u64) -> bool) -> Woken {
         let mut woken = Woken::new();
         for list in [&mut self.for_pending, &mut self.for_reached] {

@@ -148,8 +148,8 @@ impl Life {
 
     /// The queue has come past it; whether with its work.
     fn unless_skipped(&self, released: Option<i64>) -> Outcome {
-        let hopeless = |point: &KeptPoint| point.of.as_ref()?.hopeless(point.value);
-        let cause = |points: &[KeptPoint]| points.iter().find_map(hopeless);
+        let cause_of = |point: &KeptPoint| point.of.as_ref()?.unreachable_cause(point.value);
+        let cause = |points: &[KeptPoint]| points.iter().find_map(cause_of);
         let failed = |cause: Failure| Outcome::Failed(cause.to_string());
         if released.is_none() {
             let cause = cause(&self.waited).or_else(|| cause(&self.signalled));

@@ -1,8 +1,10 @@
-//! What other processes are told before a value shows in this process (P4): a process may end right after it has reported a value.
+//! What other processes learn before a value shows in this process (P4).
 //!
-//! - A timeline with a page beside it writes the value to the page first.
-//! - A side of a bridge signals the sides that other processes have first.
-//! - The position of a queue waits until the signals of the queue's submissions have done so.
+//! A process may exit right after it has reported a value. So before a value shows here:
+//!
+//! - a timeline with a page beside it writes the value to the page;
+//! - a side of a bridge signals the sides that other processes have;
+//! - the position of a queue waits until the signals of the queue's submissions are published.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -13,29 +15,31 @@ use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
 
-/// Tells other processes of a timeline.
-pub(crate) trait Tell: Wake {
-    /// Tells them that `value` of `of` is reached. Called before the value shows in this process, by several threads at once.
+/// Publishes values of a timeline to other processes.
+pub(crate) trait Publish: Wake {
+    /// Publishes that `value` of `of` is reached.
+    ///
+    /// Called before the value shows in this process, by several threads concurrently.
     fn tell_ahead(&self, of: &Shared, value: u64);
 
-    /// True in a process that was forked from the one that tells: it has nothing to tell.
+    /// True in a process that was forked from the publishing one. It publishes nothing.
     fn is_forked(&self) -> bool;
 }
 
-/// The signals of a queue's submissions that other processes are told of, in the order of the submissions.
-pub(super) struct Owed {
-    signals: Mutex<VecDeque<Signalled>>,
-    /// The highest position that the driver has shown before the signals up to it were told.
+/// The signals of a queue's submissions that must be published, in submission order.
+pub(super) struct UnpublishedSignals {
+    signals: Mutex<VecDeque<UnpublishedSignal>>,
+    /// The highest position that the driver has shown before the signals up to it were published.
     seen: AtomicU64,
-    listener: Arc<Listener>,
+    waker: Arc<PositionWaker>,
 }
 
-impl Owed {
+impl UnpublishedSignals {
     fn new(own: &Arc<Shared>) -> Box<Self> {
         Box::new(Self {
             signals: Mutex::default(),
             seen: AtomicU64::new(0),
-            listener: Arc::new(Listener {
+            waker: Arc::new(PositionWaker {
                 own: Arc::downgrade(own),
                 registered: Mutex::default(),
             }),
@@ -43,30 +47,31 @@ impl Owed {
     }
 
     /// The first signal of submissions up to `number`.
-    fn first(&self, number: u64) -> Option<Signalled> {
+    fn first(&self, number: u64) -> Option<UnpublishedSignal> {
         let signals = self.signals.lock();
         let first = signals.front();
         first.filter(|first| first.number <= number).cloned()
     }
 
-    fn forget(&self, told: &Signalled) {
+    fn forget(&self, published: &UnpublishedSignal) {
         let mut signals = self.signals.lock();
-        if signals.front().is_some_and(|front| front.is(told)) {
+        if signals.front().is_some_and(|front| front.is(published)) {
             signals.pop_front();
         }
     }
 }
 
-/// Registered with the timeline whose signal keeps the position of a queue from showing: looks at the position again.
-struct Listener {
+/// Waker for the timeline whose signal delays a queue's position. Checks the position again.
+struct PositionWaker {
     own: Weak<Shared>,
-    /// The timeline stays while this is registered with it.
+    /// Keeps the timeline with which this is registered alive.
     registered: Mutex<Option<Arc<Shared>>>,
 }
 
-impl Listener {
-    /// Registers for `value`, unless it is registered already. False if the value has come, or never will.
-    fn listen(self: &Arc<Self>, of: &Arc<Shared>, value: u64) -> bool {
+impl PositionWaker {
+    /// Registers for `value` unless already registered. False if the value is reached or never will
+    /// be.
+    fn register(self: &Arc<Self>, of: &Arc<Shared>, value: u64) -> bool {
         {
             let mut registered = self.registered.lock();
             if registered.is_some() {
@@ -74,11 +79,11 @@ impl Listener {
             }
             *registered = Some(of.clone());
         }
-        let listens = of.register(value, Stage::Reached, self.clone()).is_some();
-        if !listens {
+        let is_registered = of.register(value, Stage::Reached, self.clone()).is_some();
+        if !is_registered {
             self.end();
         }
-        listens
+        is_registered
     }
 
     fn end(&self) -> Option<Arc<Shared>> {
@@ -86,12 +91,15 @@ impl Listener {
     }
 }
 
-impl Wake for Listener {
+impl Wake for PositionWaker {
     fn wake(self: Arc<Self>) {
         let kept = self.end();
         let own = self.own.upgrade();
-        if let Some((own, owed)) = own.as_ref().and_then(|own| Some((own, own.owed.get()?))) {
-            own.advance(owed.seen.load(Ordering::SeqCst));
+        if let Some((own, unpublished)) = own
+            .as_ref()
+            .and_then(|own| Some((own, own.unpublished.get()?)))
+        {
+            own.advance(unpublished.seen.load(Ordering::SeqCst));
         }
         drop((own, kept));
     }
@@ -99,62 +107,68 @@ impl Wake for Listener {
 
 /// A signal of a queue's submission.
 #[derive(Clone)]
-struct Signalled {
+struct UnpublishedSignal {
     number: u64,
     of: Weak<Shared>,
     value: u64,
 }
 
-impl Signalled {
+impl UnpublishedSignal {
     fn is(&self, other: &Self) -> bool {
         self.number == other.number && Weak::ptr_eq(&self.of, &other.of)
     }
 }
 
 impl Shared {
-    /// Keeps `publisher`, which also hears when the last handle has gone. The first one stays. `ahead`: other processes learn values from it alone.
+    /// Sets the publisher; the first one stays. It is woken when the last handle is dropped.
+    ///
+    /// `ahead` is true if other processes learn values only from it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if another side of its bridge is published.
-    pub(crate) fn keep_publisher(&self, publisher: Arc<dyn Tell>, ahead: bool) -> Result<()> {
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if another side of its bridge is
+    /// published.
+    pub(crate) fn keep_publisher(&self, publisher: Arc<dyn Publish>, ahead: bool) -> Result<()> {
         if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
             sides.publish(self)?;
         }
         let _ = self.publisher.set(publisher);
         if ahead {
-            self.tell_ahead_from_now_on();
+            self.start_telling_ahead();
         }
         Ok(())
     }
 
-    /// True if other processes have it, or are told of it by a page.
+    /// True if other processes have the timeline or read its values from a page.
     pub(crate) fn is_published(&self) -> bool {
         self.publisher.get().is_some()
     }
 
-    /// True if other processes are told of it by the process that this one was forked from.
+    /// True if this process was forked from the one that publishes the timeline.
     pub(crate) fn is_forked(&self) -> bool {
         let publisher = self.publisher.get();
         publisher.is_some_and(|publisher| publisher.is_forked())
     }
 
-    pub(crate) fn tell_ahead_from_now_on(&self) {
+    pub(crate) fn start_telling_ahead(&self) {
         self.tells_ahead.store(true, Ordering::SeqCst);
     }
 
-    /// True if other processes are told of a value before it shows here.
+    /// True if a value must be published before it shows here.
     #[inline]
     pub(crate) fn tells_ahead(&self) -> bool {
         self.tells_ahead.load(Ordering::Acquire)
     }
 
-    /// Tells other processes that `value` is reached. To be called before it shows in this process, without a lock.
+    /// Publishes that `value` is reached.
     ///
-    /// Returns the value that may show. For the position of a queue it may be lower, while a signal up to `value` is
-    /// yet to be told. It may be higher, if another thread has seen a later position meanwhile.
+    /// Call it before the value shows in this process, with no lock held.
+    ///
+    /// Returns the value that may show. For a queue's position it is lower while a signal up to
+    /// `value` is yet to be published. It is higher if another thread has meanwhile seen a later
+    /// position.
     #[cold]
     pub(super) fn tell_ahead(&self, value: u64) -> u64 {
-        let value = self.settle_owed(value);
+        let value = self.publish_signals(value);
         if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
             sides.carry_ahead(self, value);
         }
@@ -164,47 +178,52 @@ impl Shared {
         value
     }
 
-    /// For the position of a queue: the submission `number` signals `value` of `of`. To be called before the position can get to `number`.
-    pub(crate) fn owe(self: &Arc<Self>, number: u64, of: &Arc<Self>, value: u64) {
-        let owed = self.owed.get_or_init(|| Owed::new(self));
-        owed.signals.lock().push_back(Signalled {
+    /// Notes, on a queue's position, that submission `number` signals `value` of `of`.
+    ///
+    /// Call it before the position can reach `number`.
+    pub(crate) fn note_unpublished(self: &Arc<Self>, number: u64, of: &Arc<Self>, value: u64) {
+        let unpublished = self
+            .unpublished
+            .get_or_init(|| UnpublishedSignals::new(self));
+        unpublished.signals.lock().push_back(UnpublishedSignal {
             number,
             of: Arc::downgrade(of),
             value,
         });
-        self.tell_ahead_from_now_on();
+        self.start_telling_ahead();
     }
 
-    /// The highest position up to `number` for which all signals of the submissions are told. An entry stays until that
-    /// is done, so that another thread does not report the position before.
+    /// The highest position up to `number` for which all signals of the submissions are published.
     ///
-    /// Where that is below `number`, the position is looked at again once the first of these signals has come: its
-    /// watcher may have taken the position's own signal, and a host queue shows its position only once.
-    fn settle_owed(&self, number: u64) -> u64 {
-        let Some(owed) = self.owed.get() else {
+    /// An entry stays until its signal is published. Otherwise another thread could report the
+    /// position before that. If the result is below `number`, a waker on the first missing signal
+    /// checks the position again. Nothing else would: the watching thread may have consumed the
+    /// position's own signal, and a host queue reports its position only once.
+    fn publish_signals(&self, number: u64) -> u64 {
+        let Some(unpublished) = self.unpublished.get() else {
             return number;
         };
         let mut number = number;
         loop {
-            // Another thread, with a later position, may rely on this one to be registered.
-            number = number.max(owed.seen.load(Ordering::SeqCst));
-            let Some(first) = owed.first(number) else {
+            // Another thread with a later position may rely on this one to register.
+            number = number.max(unpublished.seen.load(Ordering::SeqCst));
+            let Some(first) = unpublished.first(number) else {
                 return number;
             };
             let of = first.of.upgrade();
-            let Some(of) = of.filter(|of| !of.bring_to(first.value)) else {
-                owed.forget(&first);
+            let Some(of) = of.filter(|of| !of.is_settled(first.value)) else {
+                unpublished.forget(&first);
                 continue;
             };
-            owed.seen.fetch_max(number, Ordering::SeqCst);
-            if owed.listener.listen(&of, first.value) {
+            unpublished.seen.fetch_max(number, Ordering::SeqCst);
+            if unpublished.waker.register(&of, first.value) {
                 return first.number.saturating_sub(1);
             }
         }
     }
 
-    /// Looks whether `value` shows. False if it is still to come.
-    fn bring_to(&self, value: u64) -> bool {
+    /// Polls the timeline. True if `value` is reached or never will be.
+    fn is_settled(&self, value: u64) -> bool {
         self.refresh() >= value
             || !matches!(self.standing(value), Standing::Open | Standing::Pending)
     }

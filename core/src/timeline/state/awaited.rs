@@ -1,4 +1,4 @@
-//! Who waits for a timeline: registrations, and who is taken out of them to be woken.
+//! Registration of waiters, and their removal to be woken.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use crate::base::sync::Ordering;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::waiters::{Ticket, Woken};
 
-/// Registrations of one who waits. They are taken back on drop, however the wait ends: that takes timelines' locks,
-/// so never under another lock.
+/// The registrations of one waiter, removed on drop.
+///
+/// Removal takes the timelines' locks, so do not drop it while another lock is held.
 pub(crate) struct Registered<S: Borrow<Arc<Shared>> = Arc<Shared>>(SmallVec<[(S, Ticket); 4]>);
 
 impl<S: Borrow<Arc<Shared>>> Registered<S> {
-    /// Registers `wake` with `of`. False if it need not or must not wait any more.
+    /// Registers `wake` with `of`. False if no wait is needed or possible any more.
     pub(crate) fn add(&mut self, of: S, value: u64, stage: Stage, wake: Arc<dyn Wake>) -> bool {
         let ticket = of.borrow().register(value, stage, wake);
         let registered = ticket.is_some();
@@ -27,8 +28,11 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
         registered
     }
 
-    /// As [`Registered::add`] for a value to be reached, for a thread that watches for itself if nobody else waits for
-    /// anything of the home's device. Its ticket if it has to.
+    /// As [`Registered::add`] for [`Stage::Reached`].
+    ///
+    /// Returns the ticket if the calling thread must watch the home itself.
+    ///
+    /// It must if no other thread waits for the home's device.
     pub(crate) fn add_to_lead(&mut self, of: S, value: u64, wake: Arc<dyn Wake>) -> Option<Ticket> {
         let registered = of.borrow().register_as(value, Stage::Reached, wake, true);
         let (ticket, leads) = registered?;
@@ -47,7 +51,7 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
         })
     }
 
-    /// All of them have been taken out, or are just being.
+    /// Forgets the registrations, because another thread has removed them or is removing them.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }
@@ -68,7 +72,7 @@ impl<S: Borrow<Arc<Shared>>> Drop for Registered<S> {
 }
 
 impl Shared {
-    /// Registers `wake` for `value`, unless it need not or must not wait any more: then `None`.
+    /// Registers `wake` for `value`. `None` if no wait is needed or possible any more.
     pub(crate) fn register(
         self: &Arc<Self>,
         value: u64,
@@ -79,7 +83,9 @@ impl Shared {
         registered.map(|(ticket, _)| ticket)
     }
 
-    /// As [`Shared::register`]; `may_lead` for a thread that can watch for itself, and then tells whether it has to.
+    /// As [`Shared::register`]. The flag is true if the calling thread must watch the home itself.
+    ///
+    /// `may_lead` is true if the calling thread can do so.
     fn register_as(
         self: &Arc<Self>,
         value: u64,
@@ -95,14 +101,14 @@ impl Shared {
                 _ => return None,
             }
             let ticket = state.waiters.insert(value, stage, wake);
-            let leads = may_lead && self.leads(&mut state, ticket, value);
+            let leads = may_lead && self.try_lead(&mut state, ticket, value);
             (ticket, leads, self.needs_watch(&mut state))
         };
-        self.tell_watcher(watch);
+        self.notify_watcher(watch);
         Some((ticket, leads))
     }
 
-    /// Takes out the waiters whose value has come.
+    /// Removes the waiters whose value has come to the stage that they wait for.
     pub(super) fn take_settled(&self, state: &mut State) -> Woken {
         if state.waiters.is_empty() {
             return Woken::new();
@@ -111,7 +117,7 @@ impl Shared {
         state.waiters.take_settled(state.reached, pending)
     }
 
-    /// Takes out the waiters that nobody will serve any more, if it is a timeline without handles.
+    /// On a closed timeline, removes the waiters for values that nothing can signal any more.
     pub(super) fn take_cancelled(&self, state: &mut State) -> Woken {
         if !state.closed || state.waiters.is_empty() {
             return Woken::new();
@@ -133,7 +139,7 @@ impl Shared {
     /// Removes a registration if it is still there.
     pub(crate) fn unregister(&self, ticket: Ticket) {
         let removed = self.locked.state.lock().waiters.remove(ticket);
-        // What the waiter owned may be dropped here, never under the lock.
+        // A drop of what the waiter owns must not run under the lock.
         drop(removed);
     }
 }

@@ -1,4 +1,4 @@
-//! Who may signal which values: the claims of a timeline.
+//! The claims of a timeline: which values are promised to which signals.
 
 use std::collections::VecDeque;
 
@@ -15,21 +15,22 @@ impl Interval {
     }
 }
 
-/// The claims of one timeline, lowest first, never overlapping. What is pending needs no entry: it
-/// lies without a gap between the reached and the pending value. [`Claims::settle`] removes it.
+/// The claims of one timeline, lowest first, never overlapping.
+///
+/// Pending claims need no entry, because they lie without a gap between the reached and the pending
+/// value. [`Claims::settle`] removes them.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     intervals: VecDeque<Interval>,
 }
 
 impl Claims {
-    /// Claims up to `upto` for a submission whose own highest wait on the timeline is `own_wait`,
-    /// on a timeline where everything up to `settled` is pending or reached.
+    /// Claims up to `upto` for a submission whose highest wait on the timeline is `own_wait`.
     ///
-    /// The claim reaches down to the highest value that is waited for by the submission itself, or
-    /// claimed by somebody else, or settled. So a consumer that is submitted first leaves room for
-    /// its producer, and a signaller that waits for an old value claims nothing already given away.
-    ///
+    /// Everything up to `settled` is pending or reached. The claim reaches down to the highest
+    /// value that is settled, claimed by another signal, or waited for by the submission itself
+    /// (T2). So a consumer that is submitted first leaves room for its producer. A signaller that
+    /// waits for an old value claims only free values.
     /// # Errors
     /// The interval that already holds `upto`.
     pub(crate) fn take(
@@ -53,17 +54,17 @@ impl Claims {
         Ok(claim)
     }
 
-    /// All of them.
+    /// All claims, lowest first.
     pub(super) fn all(&self) -> impl Iterator<Item = Interval> + '_ {
         self.intervals.iter().copied()
     }
 
-    /// True if there is none.
+    /// True if there is no claim.
     pub(super) fn is_empty(&self) -> bool {
         self.intervals.is_empty()
     }
 
-    /// Takes the claim on `upto` back, or notes that it has become pending.
+    /// Removes the claim that ends with `upto`.
     pub(crate) fn remove(&mut self, upto: u64) {
         let key = |claim: &Interval| claim.upto;
         if let Ok(at) = self.intervals.binary_search_by_key(&upto, key) {
@@ -71,7 +72,7 @@ impl Claims {
         }
     }
 
-    /// Forgets what is settled.
+    /// Removes the claims up to `settled`.
     pub(crate) fn settle(&mut self, settled: u64) {
         let done = self
             .intervals
@@ -79,12 +80,12 @@ impl Claims {
         self.intervals.drain(..done);
     }
 
-    /// The claim that the next host signal must not run into.
+    /// The lowest claim. The next host signal must stay below it.
     pub(crate) fn lowest(&self) -> Option<Interval> {
         self.intervals.front().copied()
     }
 
-    /// True if some claim will bring the timeline to `value`.
+    /// True if a claim covers `value`.
     pub(crate) fn covers(&self, value: u64) -> bool {
         let at = self.intervals.partition_point(|claim| claim.upto < value);
         self.intervals
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_wait_claims_nothing_that_is_given_away() {
+    fn an_old_wait_claims_only_free_values() {
         let mut claims = Claims::default();
         assert_eq!(claims.take(9, 3, 6), Ok(Interval { above: 6, upto: 9 }));
         claims.settle(9);

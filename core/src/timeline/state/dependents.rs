@@ -1,5 +1,7 @@
-//! What depends on signals that another process makes: if that one dies, work that waits for them natively is let go, and runs on what there is.
-//! So what it signals fails (E3).
+//! Work that depends on signals of another process (E3).
+//!
+//! If that process dies, recovery signals unblock the work that waits natively. The work may then
+//! find incomplete data, so the timelines that it signals fail.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -10,18 +12,18 @@ use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::base::sync::{Mutex, Ordering};
 
-/// What submissions that are with a driver signal once one timeline, for which they wait, has come far enough.
+/// The signals of submissions that are with a driver and wait for one timeline.
 #[derive(Default)]
 pub(super) struct Dependents {
     list: Mutex<List>,
     sentinel: OnceLock<Arc<Sentinel>>,
     /// The timeline itself, if another process signals it.
-    pub(super) of: OnceLock<Weak<Shared>>,
-    /// See `release`.
-    pub(super) released: OnceLock<()>,
+    pub(super) own: OnceLock<Weak<Shared>>,
+    /// Set when recovery starts.
+    pub(super) recovery_started: OnceLock<()>,
 }
 
-/// Waits for nothing but that others look.
+/// Waker that does nothing. Its registration makes the watching thread poll the timeline.
 struct Sentinel;
 
 impl Wake for Sentinel {
@@ -32,18 +34,18 @@ impl Wake for Sentinel {
     }
 }
 
-/// With so many it is asked how far things are, and with twice what that leaves.
-const LOOK_AT: usize = 64;
+/// Length at which the list is pruned first. After that, twice the length that pruning leaves.
+const FIRST_PRUNE: usize = 64;
 
 #[derive(Default)]
 struct List {
     entries: VecDeque<Dependent>,
-    look_at: usize,
-    /// Nothing that is added from here on comes true.
+    prune_at: usize,
+    /// The cause, once the timeline is lost. Every dependent added after that fails with it.
     lost: Option<Failure>,
 }
 
-/// A signal that comes after a wait.
+/// A signal of a submission that waits for `waited`.
 struct Dependent {
     waited: u64,
     of: Weak<Shared>,
@@ -51,17 +53,19 @@ struct Dependent {
 }
 
 impl Shared {
-    /// True if those who wait for it natively have to be noted: it depends on another process.
+    /// True if native waits for it must be noted, because it depends on another process.
     #[inline]
     pub(crate) fn depends_on_others(&self) -> bool {
         self.seen.depends_on_others.load(Ordering::Relaxed)
     }
 
-    /// A submission that waits until this has reached `waited`, and then signals `of` to `value`, is about to be with a driver. Those who wait for that in
-    /// turn are noted from here on.
+    /// Notes a submission that waits natively for `waited` and then signals `of` to `value`.
+    ///
+    /// Call it before the driver has the submission. From then on `of` depends on others, too.
     ///
     /// # Errors
-    /// It will run on nothing good: what it signals has to fail with this once the driver has it.
+    /// The cause, if this timeline is already lost. `of` must fail with it once the driver has the
+    /// submission.
     pub(crate) fn note_dependent(
         &self,
         waited: u64,
@@ -71,9 +75,9 @@ impl Shared {
         of.seen.depends_on_others.store(true, Ordering::Relaxed);
         let is_long = {
             let list = self.dependents.list.lock();
-            list.entries.len() >= list.look_at.max(LOOK_AT)
+            list.entries.len() >= list.prune_at.max(FIRST_PRUNE)
         };
-        // Nobody else may ask a timeline between two others.
+        // Polling is a driver call, so only a long list pays for it.
         let reached = if is_long {
             self.refresh()
         } else {
@@ -81,13 +85,13 @@ impl Shared {
         };
         let mut list = self.dependents.list.lock();
         let over = |entry: &Dependent| entry.waited <= reached;
-        // Nearly in order.
+        // The list is nearly sorted.
         while list.entries.front().is_some_and(over) {
             list.entries.pop_front();
         }
         if is_long {
             list.entries.retain(|entry| !over(entry));
-            list.look_at = 2 * list.entries.len();
+            list.prune_at = 2 * list.entries.len();
         }
         let lost = list.lost.clone();
         list.entries.push_back(Dependent {
@@ -98,7 +102,7 @@ impl Shared {
         lost.map_or(Ok(()), Err)
     }
 
-    /// The driver has not taken the submission that signals `of` to `value`.
+    /// Removes a noted dependent, because the driver has refused the submission.
     #[cold]
     pub(crate) fn forget_dependent(&self, of: &Arc<Self>, value: u64) {
         let mut list = self.dependents.list.lock();
@@ -110,31 +114,36 @@ impl Shared {
         }
     }
 
-    /// Whoever should have signalled it is dead: it fails where it is known to be, and so does whatever work that waits for it natively would signal, and what
-    /// comes after that. Values that were reached stay so.
-    pub(crate) fn lose(&self, cause: &Failure) {
+    /// Fails the timeline and everything that depends on it, because its signalling process is
+    /// dead.
+    ///
+    /// The timeline freezes at the value known to be reached. Dependents that are reached stay so.
+    pub(crate) fn fail_with_dependents(&self, cause: &Failure) {
         self.fail_frozen(cause.clone());
-        let mut dependents = self.take_lost(cause);
+        let mut dependents = self.take_unreachable(cause);
         while let Some(Dependent { of, value, .. }) = dependents.pop() {
             let Some(of) = of.upgrade() else { continue };
             if of.refresh() < value {
                 of.fail(cause.clone());
-                dependents.extend(of.take_lost(cause));
+                dependents.extend(of.take_unreachable(cause));
             }
         }
     }
 
-    /// Has the home watched until `value` is reached, if another process signals it: a queue of another driver waits for it natively, and that counts as
-    /// somebody waiting.
-    pub(crate) fn watch_over(self: &Arc<Self>, value: u64) {
-        if self.is_from_afar() {
+    /// Has the watching thread poll the home until `value` is reached.
+    ///
+    /// Does nothing unless another process signals the timeline.
+    ///
+    /// Call it for a native wait of another driver's queue, which E3 treats as a waiter.
+    pub(crate) fn watch_for_driver(self: &Arc<Self>, value: u64) {
+        if self.is_remote() {
             let sentinel = self.dependents.sentinel.get_or_init(|| Arc::new(Sentinel));
             let sentinel: Arc<dyn Wake> = sentinel.clone();
             let _ = self.register(value, Stage::Reached, sentinel);
         }
     }
 
-    fn take_lost(&self, cause: &Failure) -> Vec<Dependent> {
+    fn take_unreachable(&self, cause: &Failure) -> Vec<Dependent> {
         let reached = self.reached();
         let mut list = self.dependents.list.lock();
         list.lost.get_or_insert_with(|| cause.clone());
@@ -156,7 +165,7 @@ mod tests {
     use crate::port::{ByEngine, Port};
     use crate::{DeviceId, Timeline, host};
 
-    /// What a device reaches, and nobody on the host asks for.
+    /// A counter that a device raises and the host never polls.
     struct Word(Arc<AtomicU64>);
 
     impl Port for Word {
@@ -176,9 +185,9 @@ mod tests {
         Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap()
     }
 
-    /// Memory follows what is outstanding, whether or not anybody asks how far the timeline is, and whatever stands in front.
+    /// The list stays short for any polling and any entry at its front.
     #[test]
-    fn what_is_reached_is_not_remembered() {
+    fn reached_dependents_are_pruned() {
         let later = host::Device::new().timeline("later").unwrap();
         for in_front in [None, Some(u64::MAX - 1)] {
             let reached = Arc::new(AtomicU64::new(0));
@@ -186,14 +195,14 @@ mod tests {
             let of = line.shared();
             let all = in_front.into_iter().chain(1..=10_000);
             for (waited, value) in all.zip(1_u64..) {
-                // As far as ten submissions behind.
+                // The reached value is ten submissions behind.
                 reached.store(value.saturating_sub(10), Ordering::SeqCst);
                 let noted = of.note_dependent(waited, later.shared(), value);
                 noted.unwrap();
                 let list = of.dependents.list.lock();
                 let (length, room) = (list.entries.len(), list.entries.capacity());
-                assert!(length <= 2 * LOOK_AT, "{length} at {value}");
-                assert!(room <= 4 * LOOK_AT, "room for {room} at {value}");
+                assert!(length <= 2 * FIRST_PRUNE, "{length} at {value}");
+                assert!(room <= 4 * FIRST_PRUNE, "room for {room} at {value}");
             }
         }
     }

@@ -26,27 +26,27 @@ use crate::timeline::recent_waits::RecentWaits;
 use crate::timeline::times::Times;
 use crate::timeline::waiters::{Ticket, Waiters, Woken};
 
-use ahead::Owed;
-pub(crate) use ahead::Tell;
+pub(crate) use ahead::Publish;
+use ahead::UnpublishedSignals;
 pub(crate) use awaited::Registered;
 use claims::Claims;
 pub(crate) use claims::Interval;
 use dependents::Dependents;
 pub use recovery::RemainingPeers;
 
-/// How a value of a timeline stands.
+/// The standing of one value of a timeline.
 #[derive(Debug, Clone)]
 pub(crate) enum Standing {
     Reached,
     Pending,
-    /// Claimed by a held submission, or by nobody yet.
+    /// Claimed by a held submission, or not claimed yet.
     Open,
     Failed(Failure),
     Cancelled,
 }
 
 impl Standing {
-    /// Turns the two bad ends into errors about `value` of `of`.
+    /// Turns `Failed` and `Cancelled` into errors about `value` of `of`.
     pub(crate) fn into_result(self, of: &Shared, value: u64) -> Result<Self> {
         match self {
             Self::Failed(cause) => Err(Error::Failed {
@@ -62,59 +62,71 @@ impl Standing {
 
 #[derive(Default)]
 struct State {
-    /// The value of [`Seen::reached`]. A signalling thread reads it here: a read of `Seen` would
-    /// fetch the cache line from the waiting threads before the store fetches it once more.
+    /// Copy of [`Seen::reached`] for signalling threads.
+    ///
+    /// A read of `Seen` would fetch the cache line from the waiting threads before the store
+    /// fetches it again.
     reached: u64,
     claims: Claims,
     failure: Option<Failure>,
     closed: bool,
-    /// What may still come from other sides of a bridge, if it is closed: less and less.
+    /// On a closed side of a bridge: the values that other sides can still bring. Only shrinks.
     elsewhere: Vec<Interval>,
     waiters: Waiters,
-    /// The value that the home device's watcher is looking for; `None` if it never was, see `watching`.
+    /// The value that the watching thread looks for; see `watching`. `None` if it never had the
+    /// timeline.
     watched: Option<u64>,
-    /// The only one who waits, if that is a thread which watches for itself. Of no meaning once it has gone.
-    led: Option<Ticket>,
+    /// The only waiter, if it is a thread that watches the home itself. Stale once that waiter is
+    /// gone.
+    leader: Option<Ticket>,
 }
 
-/// What is read by whoever waits in a loop. It has its cache lines to itself (processors fetch two together), so that
-/// a signal takes one from him, and he none from the signaller.
+/// Fields that a polling waiter reads.
+///
+/// They have two cache lines to themselves, because processors fetch lines in pairs. So signallers
+/// and waiters do not slow each other down by false sharing.
 #[repr(align(128))]
 struct Seen {
     /// Written under the state's lock; grows.
     reached: AtomicU64,
-    /// Claims of submissions that the application makes itself, and one for signals from outside the
-    /// engine if there may be such: the counter may run ahead of `pending`.
+    /// The number of open raw claims, plus one if signals from outside the engine are possible.
+    ///
+    /// A raw claim is one for the application's own submission. While the number is not 0, the
+    /// counter may be ahead of `pending`.
     raw_claims: AtomicU64,
-    /// Set once the timeline has failed or lost its last handle.
+    /// True once the timeline has failed or lost its last handle.
     troubled: AtomicBool,
-    /// See `downstream`.
+    /// See `dependents`.
     depends_on_others: AtomicBool,
 }
 
-/// What changes with each submission that signals the timeline.
+/// Fields that change with each submission that signals the timeline.
 #[repr(align(128))]
 struct Claimed {
-    /// The highest value that has been promoted; grows. What is reached is pending too, whatever this says.
+    /// The highest promoted value. Only grows, and may be below the reached value, which is pending
+    /// too.
     pending: AtomicU64,
-    /// True if a waiter has registered since the last promotion that found none. A registration sets
-    /// this before it reads `pending`, and a promotion raises `pending` before it reads this (all
-    /// `SeqCst`), so that one of the two sees the other.
+    /// True if a waiter has registered since the last promotion that found none.
+    ///
+    /// A registration sets this before it reads `pending`. A promotion raises `pending` before it
+    /// reads this. All four accesses are `SeqCst`, so one of the two threads sees the other.
     awaited: AtomicBool,
-    /// The claim that was promoted last, or next to last: its value, that together with the driver queue that
-    /// signals it (0 for nobody's) in one word, and the queue whose submission that was (0 for none of ours).
+    /// The value of the claim that was promoted last, or of the one before.
+    ///
+    /// `promoted_as` has the value and its driver queue (0 for none) in one word. `promoted_by` is
+    /// the id of the submitting queue (0 for none of the engine).
     promoted: AtomicU64,
     promoted_as: AtomicU64,
     promoted_by: AtomicU64,
 }
 
-/// What is under locks.
+/// Fields under locks.
 #[repr(align(128))]
 struct Locked {
     state: Mutex<State>,
-    /// Keeps host signals in order among themselves, across the driver call.
+    /// Keeps host signals in order. Held across the driver call.
     host_signal: Mutex<()>,
-    /// Waits for this timeline, and claims of it, in the graph of held submissions.
+    /// The number of waits for this timeline and claims of it in the graph of held submissions.
     held_waits: AtomicU64,
 }
 
@@ -126,12 +138,12 @@ pub(crate) trait Bridge: Wake {
     /// [`Error::Unsupported`] if another side is published.
     fn publish(&self, side: &Shared) -> Result<()>;
 
-    /// Carries to the sides that other processes have that `side` is about to show `value`.
+    /// Signals the published sides before `side` shows `value`.
     fn carry_ahead(self: Arc<Self>, side: &Shared, value: u64);
 }
 
-/// What one device has of it: its [`Attachment`].
-struct Part {
+/// The timeline's port on one device, made from an [`Attachment`].
+struct DevicePort {
     device: DeviceId,
     port: Box<dyn Port>,
     watch: Option<Arc<dyn Watch>>,
@@ -139,7 +151,7 @@ struct Part {
     nature: Nature,
 }
 
-impl From<Attachment> for Part {
+impl From<Attachment> for DevicePort {
     fn from(attachment: Attachment) -> Self {
         Self {
             device: attachment.device,
@@ -154,43 +166,53 @@ impl From<Attachment> for Part {
 /// The host-side state of a timeline, shared by its handles, points and claims.
 pub(crate) struct Shared {
     pub(crate) object: Object,
-    /// In here, and not with the others: what is asked for mostly, without another cache line.
-    home: Part,
-    others: Box<[Part]>,
+    /// Stored inline, because nearly every access is to the home.
+    home: DevicePort,
+    others: Box<[DevicePort]>,
     max_difference: u64,
-    /// There is no port but one of the host's, behind which there is nothing.
-    counts_here: bool,
-    /// Its home is a page that others signal, too.
-    from_afar: bool,
-    /// Whatever signals it comes by here, but for submissions that the application makes itself.
-    noted_here: bool,
-    /// What another process's timeline needs here: then this one's handles close nothing.
-    followed: OnceLock<Arc<dyn Any + Send + Sync>>,
-    /// How long host waits for it have lasted of late, where they had to park.
+    /// True if the only port is a host value without shared memory behind it.
+    is_counted_here: bool,
+    /// True if the home is a page that another process signals.
+    is_remote: bool,
+    /// True if the engine makes or sees every signal, other than those of raw claims.
+    engine_signals_all: bool,
+    /// Set if another process has the right to signal.
+    ///
+    /// What it keeps alive; closing this timeline does nothing then.
+    remote_signaller: OnceLock<Arc<dyn Any + Send + Sync>>,
+    /// Recent durations of host waits that had to park.
     pub(crate) recent_waits: RecentWaits,
-    /// Its part of the graph of held submissions.
+    /// Its index in the graph of held submissions.
     pub(crate) held_index: HeldIndex,
-    /// Traces that record signals by the host.
+    /// Traces that record host signals.
     pub(crate) host_signals: HostSignalObservers,
-    /// The bridge that it is a side of, once that is made and before anybody else has it.
+    /// The bridge of which it is a side. Set before other threads have the timeline.
     bridge: OnceLock<Weak<dyn Bridge>>,
-    /// Tells other processes of it, where they have it.
-    publisher: OnceLock<Arc<dyn Tell>>,
-    /// True if other processes are told of a value before it shows here: see `ahead`. Never modelled, as nearly all look at it and it is set
-    /// once, before what it is read behind.
+    /// Publishes its values, if other processes have it.
+    publisher: OnceLock<Arc<dyn Publish>>,
+    /// True if values must be published before they show here; see `ahead`.
+    ///
+    /// Loom does not model it. Nearly all operations read it, and it is set once, before the
+    /// accesses that depend on it.
     tells_ahead: std::sync::atomic::AtomicBool,
-    /// Of a queue's position: the signals that other processes are told of before it shows.
-    owed: OnceLock<Box<Owed>>,
+    /// On a queue's position: the signals that must be published before it shows.
+    unpublished: OnceLock<Box<UnpublishedSignals>>,
     dependents: Dependents,
-    /// When its last signals were made, if it was made with timestamps. Then no claim of it takes the fast path.
+    /// The times of its last signals, if it has timestamps. No claim of it takes the fast path
+    /// then.
     pub(crate) times: OnceLock<Box<Times>>,
     seen: Seen,
     claimed: Claimed,
     locked: Locked,
 }
 
-/// A promotion in one word, since those of two threads may meet: two words that do not belong together must not look
-/// like a promotion that never was. Driver queues are numbered from 1, and so far apart here as no values of a timeline are.
+/// Combines a value and its order domain in one word.
+///
+/// A reader can so detect a torn pair of two concurrent promotions. The multiplier keeps the
+/// domains, which are numbered from 1, further apart than any two values of a timeline.
+///
+/// The multiplier keeps the domains, which are numbered from 1, further apart than any two values
+/// of a timeline.
 const fn promotion(value: u64, domain: u64) -> u64 {
     value ^ domain.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -208,7 +230,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// A timeline at `initial`, with its home and the other devices that take part.
+    /// A timeline at `initial` with the ports of its home and of the other devices.
     pub(crate) fn new(
         object: Object,
         initial: u64,
@@ -219,18 +241,21 @@ impl Shared {
         let differences = all().map(|a| a.max_value_difference);
         let max_difference = differences.min().unwrap_or(u64::MAX);
         let foreign = all().any(|a| a.is_signalled_elsewhere);
-        let (home, others) = (Part::from(home), others.into_iter().map(Part::from));
-        let others: Box<[Part]> = others.collect();
-        let counts_here = others.is_empty() && home.nature == Nature::Value;
+        let (home, others) = (
+            DevicePort::from(home),
+            others.into_iter().map(DevicePort::from),
+        );
+        let others: Box<[DevicePort]> = others.collect();
+        let is_counted_here = others.is_empty() && home.nature == Nature::Value;
         let is_a_page = home.nature == Nature::Page;
-        let from_afar = home.signalled_elsewhere && is_a_page;
-        let noted_here = counts_here || (others.is_empty() && is_a_page && !foreign);
+        let is_remote = home.signalled_elsewhere && is_a_page;
+        let engine_signals_all = is_counted_here || (others.is_empty() && is_a_page && !foreign);
         let shared = Self {
             object,
-            counts_here,
-            from_afar,
-            noted_here,
-            followed: OnceLock::new(),
+            is_counted_here,
+            is_remote,
+            engine_signals_all,
+            remote_signaller: OnceLock::new(),
             max_difference,
             home,
             others,
@@ -238,7 +263,7 @@ impl Shared {
                 reached: AtomicU64::new(initial),
                 raw_claims: AtomicU64::new(foreign.into()),
                 troubled: AtomicBool::new(false),
-                depends_on_others: AtomicBool::new(from_afar),
+                depends_on_others: AtomicBool::new(is_remote),
             },
             claimed: Claimed {
                 pending: AtomicU64::new(initial),
@@ -253,7 +278,7 @@ impl Shared {
             bridge: OnceLock::new(),
             publisher: OnceLock::new(),
             tells_ahead: false.into(),
-            owed: OnceLock::new(),
+            unpublished: OnceLock::new(),
             dependents: Dependents::default(),
             times: OnceLock::new(),
             locked: Locked {
@@ -266,13 +291,13 @@ impl Shared {
             },
         };
         if foreign {
-            // So that watches end with what becomes pending from now on.
-            shared.hear_of_pending();
+            // A watch must end with what becomes pending from now on.
+            shared.refresh_pending();
         }
         shared
     }
 
-    fn attachments(&self) -> impl Iterator<Item = &Part> {
+    fn attachments(&self) -> impl Iterator<Item = &DevicePort> {
         [&self.home].into_iter().chain(&self.others)
     }
 
@@ -291,22 +316,22 @@ impl Shared {
         promoted.max(self.reached())
     }
 
-    /// As [`Shared::pending`], for the holder of the lock.
+    /// As [`Shared::pending`], under the state's lock.
     #[inline]
     fn pending_locked(&self, state: &State) -> u64 {
         let promoted = self.claimed.pending.load(Ordering::SeqCst);
         promoted.max(state.reached)
     }
 
-    /// Notes that `value` is reached.
+    /// Sets the reached value.
     #[inline]
     fn set_reached(&self, state: &mut State, value: u64) {
         state.reached = value;
         self.seen.reached.store(value, Ordering::Release);
     }
 
-    /// True if `value` is known to be signalled by this driver queue: only of one of the last values that were
-    /// promoted.
+    /// True if driver queue `domain` is known to signal `value`. Known only for the last promoted
+    /// values.
     #[inline]
     pub(crate) fn is_from(&self, value: u64, domain: u64) -> bool {
         self.claimed.promoted_as.load(Ordering::Acquire) == promotion(value, domain)
@@ -355,46 +380,55 @@ impl Shared {
         self.is_troubled() && self.failure().is_some()
     }
 
-    /// The graph of held submissions has one wait for this timeline, or claim of it, more. Called under the graph's lock,
-    /// as all that changes this; who enters a submission there has a fence between that and his look for trouble.
+    /// Counts one more wait or claim in the graph of held submissions. Call it under the graph's
+    /// lock.
+    ///
+    /// The queue that enters a submission there has a fence between this call and its check for a
+    /// failed or closed timeline.
     pub(crate) fn add_held_wait(&self) {
         let waits = self.locked.held_waits.load(Ordering::Relaxed);
         self.locked.held_waits.store(waits + 1, Ordering::Relaxed);
     }
 
-    /// The graph of held submissions has one wait for this timeline, or claim of it, less.
+    /// Counts one wait or claim less. Same rules as [`Shared::add_held_wait`].
     pub(crate) fn drop_held_wait(&self) {
         let waits = self.locked.held_waits.load(Ordering::Relaxed);
         self.locked.held_waits.store(waits - 1, Ordering::Relaxed);
     }
 
-    /// True if its part of the graph is not empty. To be asked under the graph's lock.
+    /// True if the graph has waits or claims of it. Call it under the graph's lock.
     pub(crate) fn is_in_the_graph(&self) -> bool {
         self.locked.held_waits.load(Ordering::Relaxed) > 0
     }
 
-    /// The queue that is to signal what is pending, if it is one of ours.
+    /// The queue that last promoted a claim, if it is one of the engine.
     pub(crate) fn last_submitter(&self) -> Option<Object> {
         crate::base::names::queue(self.claimed.promoted_by.load(Ordering::Acquire))
     }
 
-    /// True if somebody has claimed `value`.
+    /// True if a claim covers `value`.
     pub(crate) fn is_claimed(&self, value: u64) -> bool {
         self.locked.state.lock().claims.covers(value)
     }
 
-    /// True if a signal can only come from beyond the engine: no raw claim but the one for that is there.
+    /// True if signals come only from outside the engine and no raw claim is open.
     pub(crate) fn is_signalled_outside(&self) -> bool {
         self.attachments().any(|a| a.signalled_elsewhere)
             && self.seen.raw_claims.load(Ordering::Relaxed) == 1
     }
 
-    /// Lets every queue that holds a submission which waits for this timeline, or signals it, know that it may
-    /// be hopeless. No lock may be held.
-    fn tell_holders(&self) {
-        // Against a queue that adds its wait and then looks for trouble: one of the two sees the other.
+    /// Wakes every queue that holds a submission which waits for this timeline or signals it.
+    ///
+    /// No lock may be held.
+    ///
+    /// Call it after the timeline has failed, or after a value has lost the claim that could bring
+    /// it.
+    fn wake_holders(&self) {
+        // Pairs with the fence of a queue that adds its wait and then checks the timeline: one of
+        // the two threads sees the other.
         fence(Ordering::SeqCst);
-        if self.locked.held_waits.load(Ordering::SeqCst) > 0 || self.held_index.is_a_queues() {
+        if self.locked.held_waits.load(Ordering::SeqCst) > 0 || self.held_index.is_queue_position()
+        {
             let waiting_for = held_index::waiting_for();
             wake_all(
                 waiting_for
@@ -404,46 +438,52 @@ impl Shared {
         }
     }
 
-    /// Makes it a side of a bridge.
-    pub(crate) fn join(&self, bridge: Weak<dyn Bridge>) {
+    /// Makes it a side of `bridge`.
+    pub(crate) fn set_bridge(&self, bridge: Weak<dyn Bridge>) {
         let _ = self.bridge.set(bridge);
     }
 
-    /// There is no port but one of the host's, behind which there is nothing.
+    /// True if the only port is a host value without shared memory behind it.
     #[inline]
     pub(crate) const fn is_counted_here(&self) -> bool {
-        self.counts_here
+        self.is_counted_here
     }
 
     #[inline]
-    pub(crate) const fn is_from_afar(&self) -> bool {
-        self.from_afar
+    pub(crate) const fn is_remote(&self) -> bool {
+        self.is_remote
     }
 
-    /// Says that this is where it lies, to who has no more than a reference.
-    pub(crate) fn know(&self, of: &Arc<Self>) {
-        let _ = self.dependents.of.set(Arc::downgrade(of));
+    /// Stores a weak reference to itself, for methods that have only `&self`.
+    pub(crate) fn set_own(&self, of: &Arc<Self>) {
+        let _ = self.dependents.own.set(Arc::downgrade(of));
     }
 
-    /// The right to signal it is another process's.
-    pub(crate) fn follow(&self, kept: Arc<dyn Any + Send + Sync>) {
-        let _ = self.followed.set(kept);
+    /// Says that another process has the right to signal. `kept` lives as long as the timeline.
+    pub(crate) fn set_remote_signaller(&self, kept: Arc<dyn Any + Send + Sync>) {
+        let _ = self.remote_signaller.set(kept);
     }
 
-    /// True if a value that is not pending may still come after the last handle has gone.
-    fn may_come(state: &State, value: u64) -> bool {
+    /// True if a claim can still bring `value` to a closed timeline.
+    ///
+    /// The claim may be on another side of its bridge.
+    fn is_outstanding(state: &State, value: u64) -> bool {
         state.claims.covers(value) || state.elsewhere.iter().any(|claim| claim.covers(value))
     }
 
-    /// The lowest value above `pending` that may still come once the last handle has gone: it is claimed, here or on another side of a bridge.
-    pub(crate) fn still_to_come(&self, pending: u64) -> Option<u64> {
+    /// The lowest value above `pending` that a claim can still bring.
+    ///
+    /// The claim may be on another side of its bridge.
+    pub(crate) fn lowest_outstanding(&self, pending: u64) -> Option<u64> {
         let state = self.locked.state.lock();
         let all = state.claims.all().chain(state.elsewhere.iter().copied());
         let ahead = all.filter(|claim| claim.upto > pending);
         ahead.map(|claim| claim.above.max(pending) + 1).min()
     }
 
-    /// What may still come from here to another side of a bridge: what is claimed, and what is there.
+    /// The values that this side can still bring to another side of its bridge.
+    ///
+    /// These are the claimed, pending and reached ones.
     pub(crate) fn outstanding(&self) -> Vec<Interval> {
         let state = self.locked.state.lock();
         let mut all: Vec<_> = state.claims.all().collect();
@@ -454,8 +494,9 @@ impl Shared {
         all
     }
 
-    /// The last handle of any side of its bridge has gone. It is closed to all but what may come from the others, which
-    /// is less with each call.
+    /// Closes this side because the last handle of any side of its bridge is gone.
+    ///
+    /// `elsewhere` are the values that other sides can still bring. They are fewer with each call.
     pub(crate) fn close_to(&self, elsewhere: Vec<Interval>) -> Closing<'_> {
         let mut state = self.locked.state.lock();
         state.elsewhere = elsewhere;
@@ -473,8 +514,8 @@ impl Shared {
         self.seen.troubled.load(Ordering::Acquire) && self.locked.state.lock().closed
     }
 
-    /// Why `value` will never come, if that is so.
-    pub(crate) fn hopeless(&self, value: u64) -> Option<Failure> {
+    /// The cause, if `value` will never be reached.
+    pub(crate) fn unreachable_cause(&self, value: u64) -> Option<Failure> {
         match self.standing(value) {
             Standing::Failed(cause) => Some(cause),
             Standing::Cancelled => Some(self.cancelled(value).into_cause()),
@@ -498,7 +539,7 @@ impl Shared {
         }
     }
 
-    /// How `value` stands, as far as the engine knows without asking the driver.
+    /// The standing of `value` as far as the engine knows. Makes no driver call.
     #[inline]
     pub(crate) fn standing(&self, value: u64) -> Standing {
         if self.reached() >= value {
@@ -514,7 +555,9 @@ impl Shared {
         }
     }
 
-    /// True if `value` has come as far as `stage`, and that shows without the lock.
+    /// True if `value` is known to have come to `stage`.
+    ///
+    /// Takes no lock, and may miss a value that has just come.
     #[inline]
     pub(crate) fn has_plainly_come(&self, stage: Stage, value: u64) -> bool {
         self.reached() >= value
@@ -532,20 +575,20 @@ impl Shared {
             Standing::Failed(cause.clone())
         } else if self.pending_locked(state) >= value {
             Standing::Pending
-        } else if !state.closed || Self::may_come(state, value) {
+        } else if !state.closed || Self::is_outstanding(state, value) {
             Standing::Open
         } else {
             Standing::Cancelled
         }
     }
 
-    /// Fails the timeline at the value that the driver tells now.
+    /// Polls the home and fails the timeline at the value found.
     pub(crate) fn fail(&self, cause: Failure) {
         self.refresh();
         self.fail_frozen(cause);
     }
 
-    /// Fails the timeline at the value known; its port is not asked.
+    /// Fails the timeline at the known value. Makes no driver call.
     pub(super) fn fail_frozen(&self, cause: Failure) {
         let woken = {
             let mut state = self.locked.state.lock();
@@ -557,12 +600,15 @@ impl Shared {
             state.waiters.take_unserved(|_| false)
         };
         wake_all(woken);
-        self.tell_holders();
+        self.wake_holders();
     }
 
-    /// The last handle has gone: nobody can make new claims, unless that is another process's to do. In a forked child the locks may be held for ever.
+    /// Closes the timeline because its last handle is gone, so that no new claims can be made.
+    ///
+    /// Does nothing if another process signals it, and in a forked child, where the locks may be
+    /// held forever.
     pub(crate) fn close(&self) {
-        if self.followed.get().is_some() || self.is_forked() {
+        if self.remote_signaller.get().is_some() || self.is_forked() {
             return;
         }
         let closing = self.close_locked(&mut self.locked.state.lock());
@@ -580,8 +626,8 @@ impl Shared {
     }
 }
 
-/// A timeline that has just been closed, and whom that concerns.
-#[must_use = "they wait"]
+/// A timeline that has just been closed, with the waiters that this ends.
+#[must_use = "the waiters must be woken"]
 pub(crate) struct Closing<'s> {
     of: &'s Shared,
     woken: Woken,
@@ -589,10 +635,10 @@ pub(crate) struct Closing<'s> {
 }
 
 impl Closing<'_> {
-    /// Tells them. No lock may be held.
+    /// Wakes the waiters and what else depends on the timeline. No lock may be held.
     pub(crate) fn end(self) {
         wake_all(self.woken);
-        self.of.tell_holders();
+        self.of.wake_holders();
         let publisher = self.of.publisher.get().cloned();
         wake_all(publisher.map(|publisher| publisher as Arc<dyn Wake>));
         if let Some(device) = self.of.watch().filter(|_| self.is_watched) {
@@ -605,9 +651,10 @@ impl Closing<'_> {
 mod tests {
     use crate::api::Device as _;
 
-    /// Claims that the host makes good leave nothing behind, so that the next submission takes the fast path again.
+    /// Claims that the host completes leave no entry behind. The next submission takes the fast
+    /// path again.
     #[test]
-    fn a_relayed_claim_goes_with_its_signal() {
+    fn a_claim_that_the_host_completes_leaves_no_entry() {
         let device = crate::host::Device::new();
         let line = device.timeline("line").unwrap();
         let of = line.shared();
@@ -621,10 +668,11 @@ mod tests {
         assert!(of.locked.state.lock().claims.is_empty(), "{of:?}");
     }
 
-    /// A claim that is pending does not send the next submission to the slow path, and leaves the list
-    /// with the next claim, whichever path that takes.
+    /// A pending claim does not send the next submission to the slow path.
+    ///
+    /// The next claim on either path removes its entry.
     #[test]
-    fn a_pending_claim_is_in_no_other_claims_way() {
+    fn a_pending_claim_does_not_block_the_fast_path() {
         let line = crate::host::Device::new().timeline("line").unwrap();
         let of = line.shared();
         let first = of.claim_alone(1).unwrap();

@@ -1,4 +1,4 @@
-//! Who signals what: claims, their way to the driver, and signals from the host.
+//! Signals: claims, their promotion, and signals from the host.
 
 use std::sync::{Arc, Weak};
 
@@ -17,10 +17,11 @@ impl Shared {
         self.seen.raw_claims.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Claims `value`. Wakes nobody and asks no driver, so a queue may call it under its lock.
+    /// Claims `value`. Wakes nothing and makes no driver call, so a queue may call it under its
+    /// lock.
     #[inline]
     pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval> {
-        // A point at or below the value reached is no wait at all.
+        // A wait at or below the reached value does not count.
         let own_wait = if own_wait > 0 && own_wait > self.reached() {
             own_wait
         } else {
@@ -35,15 +36,17 @@ impl Shared {
         }
         let mut state = self.locked.state.lock();
         let pending = self.pending_locked(&state);
-        // Before the check: a claim that is promoted after it must still be found in the list.
+        // Before the check: a claim that is promoted after this must still be found in the list.
         state.claims.settle(pending);
         self.check_signal(&state, value)?;
         let taken = state.claims.take(value, own_wait, pending);
         taken.map_err(|claim| self.overlap(value, claim))
     }
 
-    /// Claims everything from what is pending up to `value`, for the fast path. None if another claim is outstanding, if
-    /// the signal is not legal, or if the timeline has timestamps: then nothing has changed.
+    /// Claims everything from the pending value up to `value`, for the fast path.
+    ///
+    /// `None` without any change if another claim is outstanding, if the signal is not legal, or if
+    /// the timeline has timestamps.
     #[inline]
     pub(crate) fn claim_alone(&self, value: u64) -> Option<Interval> {
         let mut state = self.locked.state.lock();
@@ -56,24 +59,25 @@ impl Shared {
         state.claims.take(value, 0, pending).ok()
     }
 
-    /// Notes that the claim of `value` is with the driver of `domain`, from `queue`. Call
-    /// [`Shared::wake_promoted`] after that.
+    /// Promotes the claim of `value`: the driver of `domain` has the submission of `queue`.
+    ///
+    /// Call [`Shared::wake_promoted`] after that.
     #[inline]
     pub(crate) fn promote(&self, value: u64, domain: u64, queue: Option<&Object>) {
         self.note_signaller(value, domain, queue.map_or(0, Object::id));
         self.raise_pending(value);
     }
 
-    /// Notes that `value` is pending. Its claim stays in the list until the next claim removes it.
+    /// Notes that `value` is pending. The entry of its claim stays until the next claim removes it.
     #[inline]
     pub(crate) fn raise_pending(&self, value: u64) {
         self.claimed.pending.fetch_max(value, Ordering::SeqCst);
     }
 
-    /// Releases what waited for a value that has been promoted.
+    /// Wakes what waited for a promoted value.
     ///
     /// Takes the lock only if a waiter may have registered. Otherwise the submitting thread and the
-    /// thread that sees the signal reached would contend for the lock, submission by submission.
+    /// thread that sees the signal reached would contend for the lock on every submission.
     #[inline]
     pub(crate) fn wake_promoted(self: &Arc<Self>) {
         if self.claimed.awaited.load(Ordering::SeqCst) {
@@ -81,14 +85,16 @@ impl Shared {
         }
     }
 
-    /// Says once that all values are signalled by `queue`, which claims none.
+    /// Notes that `queue` makes all signals. Used for a queue's position, which has no claims.
     pub(crate) fn belongs_to(&self, queue: &Object) {
         let by = &self.claimed.promoted_by;
         by.store(queue.id(), Ordering::Release);
     }
 
-    /// Somebody else may do this at the same time, for the value after this one: if the driver was faster than the
-    /// caller, and a third has seen that.
+    /// Notes which queue signals `value`.
+    ///
+    /// A concurrent call for the next value is possible, if the driver finished early and another
+    /// thread has seen it.
     #[inline]
     fn note_signaller(&self, value: u64, domain: u64, queue: u64) {
         self.claimed.promoted_by.store(queue, Ordering::Relaxed);
@@ -98,7 +104,7 @@ impl Shared {
             .store(promotion(value, domain), Ordering::Release);
     }
 
-    /// Releases the waiters that have nothing left to wait for.
+    /// Wakes the waiters that a promotion has settled.
     #[cold]
     fn release(self: &Arc<Self>) {
         let (woken, watch) = {
@@ -109,14 +115,15 @@ impl Shared {
             }
             (woken, self.needs_watch(&mut state))
         };
-        self.tell_watcher(watch);
+        self.notify_watcher(watch);
         wake_all(woken);
     }
 
-    /// Takes a claim back. Whoever relied on it alone now finds out.
+    /// Withdraws a claim. Wakes the waiters that only this claim could serve.
     pub(crate) fn withdraw(&self, claim: Interval) {
         if self.is_forked() {
-            // The claim is that of the process which made it, and a thread of that may have held a lock at the fork.
+            // The claim belongs to the parent process, and another thread may have held a lock at
+            // the fork.
             return;
         }
         let (woken, closed) = {
@@ -126,31 +133,33 @@ impl Shared {
         };
         wake_all(woken);
         if closed {
-            self.tell_holders();
+            self.wake_holders();
         }
-        self.tell_bridge();
+        self.wake_bridge();
     }
 
-    /// Its bridge may have waited for nothing but this claim to close.
-    fn tell_bridge(&self) {
+    /// Wakes its bridge, which may have waited for this claim before closing.
+    fn wake_bridge(&self) {
         let bridge = self.bridge.get().and_then(Weak::upgrade);
         wake_all(bridge.map(|bridge| bridge as Arc<dyn Wake>));
     }
 
-    /// Claims `value` for a signal of the host, which comes next.
+    /// Claims `value` for a host signal that follows.
     pub(crate) fn claim_next(&self, value: u64) -> Result<()> {
         let mut state = self.locked.state.lock();
         self.check_signal(&state, value)?;
         self.check_next(&state, value)?;
-        // The claim keeps signals of queues out until the value is reached.
+        // Until the value is reached, the claim keeps out the signals of queues.
         let pending = self.pending_locked(&state);
         let taken = state.claims.take(value, 0, pending);
         taken.map(drop).map_err(|claim| self.overlap(value, claim))
     }
 
-    /// Signals from the host what another side of a bridge is about to show, if the two are `in_step`. `claimed` is called once nothing else can be signalled before it.
+    /// Signals from the host what another side of a bridge is about to show, if `in_step` returns
+    /// true.
     ///
-    /// Where this signal is refused nothing has changed, and the bridge finds out why.
+    /// `claimed` is called once no other signal can come before this one. A refused signal changes
+    /// nothing, and the bridge finds the reason later.
     pub(crate) fn signal_ahead(
         &self,
         value: u64,
@@ -171,7 +180,7 @@ impl Shared {
         });
     }
 
-    /// A host signal of a timeline that is nothing but this.
+    /// A host signal of a timeline without any port other than a host value.
     pub(crate) fn signal_here(&self, value: u64) -> Result<()> {
         let woken = {
             let mut state = self.locked.state.lock();
@@ -185,7 +194,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What no signal of the host may do besides: leave out what somebody else is to signal.
+    /// The additional checks of a host signal: it must not pass values that a queue has claimed.
     fn check_next(&self, state: &State, value: u64) -> Result<()> {
         let (reached, settled) = (state.reached, self.pending_locked(state));
         if settled > reached {
@@ -201,22 +210,23 @@ impl Shared {
         }
     }
 
-    /// Makes the signal that a queue without a port here has claimed; its predecessor is reached.
+    /// Makes the signal that a queue without a port has claimed. Its predecessor is reached.
     pub(crate) fn signal_claimed(&self, value: u64) {
         if self.failure().is_none() {
-            // An error has failed the timeline, which is where those who wait look for it.
+            // A driver error has failed the timeline, and waiters find it there.
             let _ = self.signal_in_order(value, || Ok(()));
         }
     }
 
-    /// Signals through the home port if `check` allows it, one host signal at a time. Whoever waited
-    /// is woken after that: what they do may signal this timeline again.
+    /// Signals through the home port if `check` succeeds, one host signal at a time.
+    ///
+    /// Wakes the waiters after the lock is released, because they may signal this timeline again.
     pub(crate) fn signal_in_order(
         &self,
         value: u64,
         check: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // What wakes while other processes are told waits until the lock is given up.
+        // What is woken during publication runs after the lock is released.
         let _put_off = self.tells_ahead().then(PutOff::new);
         let order = self.locked.host_signal.lock();
         check()?;
@@ -232,7 +242,7 @@ impl Shared {
                 if self.reached() >= value {
                     return Ok(());
                 }
-                // It failed while the port was signalled: nobody will ever see this value.
+                // The timeline failed while the port was signalled, so this value will never show.
                 self.failure().map_or(Ok(()), |cause| {
                     Err(Error::Failed {
                         timeline: self.object.clone(),
@@ -248,7 +258,7 @@ impl Shared {
         }
     }
 
-    /// What no signal may do, from the host or a queue.
+    /// The checks of every signal, from the host or a queue.
     fn check_signal(&self, state: &State, value: u64) -> Result<()> {
         let (reached, pending) = (state.reached, self.pending_locked(state));
         let timeline = || self.object.clone();
@@ -286,7 +296,7 @@ impl Shared {
         }
     }
 
-    /// The largest value that may be signalled or waited for at present (T7).
+    /// The largest value that may be signalled or waited for now (T7).
     #[inline]
     pub(crate) fn largest_legal(&self) -> u64 {
         self.largest_legal_from(self.reached())
@@ -297,7 +307,7 @@ impl Shared {
         largest.min(u64::MAX - 1)
     }
 
-    /// Brings the value up to date where a signal of `value` would otherwise seem out of range.
+    /// Refreshes the value if a signal of `value` would otherwise seem out of range.
     #[inline]
     pub(crate) fn refresh_if_far(&self, value: u64) {
         if value > self.largest_legal() {
@@ -305,7 +315,7 @@ impl Shared {
         }
     }
 
-    /// Refuses a wait that the device cannot compare.
+    /// Refuses a wait that is out of the legal range (T7).
     #[inline]
     pub(crate) fn check_wait(&self, value: u64) -> Result<()> {
         if value <= self.largest_legal() {

@@ -9,69 +9,74 @@ use crate::port::watch::Watched;
 use crate::port::{Port, Watch};
 use crate::timeline::waiters::Ticket;
 
-/// In the place of a value that is watched for: the watcher has nothing to look for any more, but may have the timeline in
-/// its hands for a moment longer. No value is as large.
-const LEFT: u64 = u64::MAX;
+/// Stands for a value to watch: there is none, but the watching thread may still hold the timeline.
+///
+/// No legal value is as large.
+const NO_TARGET: u64 = u64::MAX;
 
 impl Shared {
-    /// If the watcher must be told: whether the timeline is new to it.
+    /// `Some` if the watching thread must be notified: true if the timeline is new to it.
     pub(super) fn needs_watch(&self, state: &mut State) -> Option<bool> {
         let device = self.watch()?;
         let target = self.lowest_target(state)?;
-        if let Some(leader) = state.led {
+        if let Some(leader) = state.leader {
             if state.waiters.are_only(leader) {
                 return None;
             }
-            // From here on the watcher looks for his value, too.
-            state.led = None;
+            // The watching thread takes over the leader's value, too.
+            state.leader = None;
         }
-        let fresh = state.watched.is_none_or(|watched| watched == LEFT);
+        let fresh = state.watched.is_none_or(|watched| watched == NO_TARGET);
         if state.watched.is_some_and(|watched| watched <= target) {
-            // Told already; but a thread that could not be started may be by now.
+            // Already notified. If the thread could not be started then, try again.
             return device.watcher().is_blind().then_some(false);
         }
         state.watched = Some(target);
         Some(fresh)
     }
 
-    /// True if the thread that has just registered to wait for `value` is to watch for itself from now on, see
-    /// [`Watcher::lead`](crate::Watcher): that nobody has to be told then. With whoever registers besides, that ends.
-    pub(super) fn leads(&self, state: &mut State, ticket: Ticket, value: u64) -> bool {
+    /// True if the thread that has just registered for `value` must watch the home itself from now
+    /// on.
+    ///
+    /// Then the watching thread is not needed. The next registration ends this. See
+    /// [`Watcher::lead`](crate::Watcher).
+    pub(super) fn try_lead(&self, state: &mut State, ticket: Ticket, value: u64) -> bool {
         let Some(device) = self.watch().filter(|device| device.lends()) else {
             return false;
         };
         let leads = state.waiters.are_only(ticket)
-            && state.watched.is_none_or(|watched| watched == LEFT)
+            && state.watched.is_none_or(|watched| watched == NO_TARGET)
             && self.lowest_target(state) == Some(value)
             && device.watcher().lead();
         if leads {
-            state.led = Some(ticket);
+            state.leader = Some(ticket);
         }
         leads
     }
 
-    /// The thread that has watched for itself leaves that to the watcher, and goes on waiting.
+    /// Hands the watch from the leading thread to the watching thread. The former goes on waiting.
     pub(crate) fn stop_leading(self: &Arc<Self>) {
         let watch = {
             let mut state = self.locked.state.lock();
-            state.led = None;
+            state.leader = None;
             self.needs_watch(&mut state)
         };
-        self.tell_watcher(watch);
+        self.notify_watcher(watch);
     }
 
-    /// The lowest value that somebody waits for and that can come by itself.
+    /// The lowest awaited value that the device can bring without a further action of the host.
     fn lowest_target(&self, state: &State) -> Option<u64> {
         let raw = self.seen.raw_claims.load(Ordering::Relaxed) > 0;
         if raw {
-            // Nobody says when a signal from outside is pending: whoever waits for that learns it with the value.
+            // The engine does not learn when a signal from outside becomes pending, so it must
+            // watch for the value.
             return state.waiters.lowest();
         }
         let lowest = state.waiters.lowest_for_reached()?;
         (lowest <= self.pending_locked(state)).then_some(lowest)
     }
 
-    pub(super) fn tell_watcher(self: &Arc<Self>, watch: Option<bool>) {
+    pub(super) fn notify_watcher(self: &Arc<Self>, watch: Option<bool>) {
         if let (Some(fresh), Some(device)) = (watch, self.watch()) {
             device
                 .watcher()
@@ -79,13 +84,13 @@ impl Shared {
         }
     }
 
-    /// True if nobody will notice what the home's driver signals, but for those who look themselves.
+    /// True if the watching thread could not be started, so that waiters must poll.
     pub(crate) fn is_unwatched(&self) -> bool {
         self.watch()
             .is_some_and(|device| device.watcher().is_blind())
     }
 
-    /// Does what the home's watcher would do for its queues, if that cannot be started: for who waits meanwhile.
+    /// Retries queues in the place of a watching thread that could not be started.
     pub(crate) fn tend_unwatched(&self) {
         if let Some(device) = self.watch().filter(|_| self.is_unwatched()) {
             device.watcher().tend();
@@ -97,7 +102,7 @@ impl Watched for Shared {
     fn target(&self) -> Option<u64> {
         let mut state = self.locked.state.lock();
         let target = self.lowest_target(&state);
-        state.watched = Some(target.unwrap_or(LEFT));
+        state.watched = Some(target.unwrap_or(NO_TARGET));
         target
     }
 

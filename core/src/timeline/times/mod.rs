@@ -1,20 +1,25 @@
-//! When values of a timeline were reached (M6): what its last signals have written, in the order of their values.
+//! The times at which values of a timeline were reached (M6).
 //!
-//! A signal has its place here before it can be seen: a queue's before the driver is given the submission, since a device may be
-//! faster than whoever submits to it, and the host's before it is made. So who finds a value reached finds its time, or that there
-//! is none. At most one signal is on its way from here to a driver, as the next one needs it to be pending. So the places are in order, and
-//! that of a signal which the driver refuses is the last one.
+//! A signal has its entry here before other threads can see it. A queue adds the entry before the
+//! driver gets the submission, because the device may be faster than the submitting thread. The
+//! host adds it before it signals. So a thread that finds a value reached also finds its time, or
+//! that there is none.
 //!
-//! A place says which values its signal claims, so a value between two places was signalled by somebody who has none here.
+//! At most one signal is between its entry and the driver, because the next one needs it to be
+//! pending. So the entries are in order, and the entry of a signal that the driver refuses is the
+//! last one.
 //!
-//! | file | what is in it |
+//! An entry has the values that its signal claims. A value between two entries was signalled
+//! outside the engine or by a raw claim.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `elsewhere` | times that one process tells others: who tells them, and who is told |
-//! | `page` | the page on which that stands, word by word |
-//! | `sampling` | a thread that samples clocks, so that nobody who tells has to |
+//! | `published` | publication of times to other processes, and their view |
+//! | `page` | the layout of the shared page |
+//! | `sampling` | a thread that samples clocks, so that publishing threads do not wait for it |
 
-mod elsewhere;
 mod page;
+mod published;
 mod sampling;
 
 use std::collections::VecDeque;
@@ -31,70 +36,70 @@ use crate::timeline::Timeline;
 use crate::timeline::point::Point;
 use crate::timeline::state::{Interval, Shared};
 
-use elsewhere::{Elsewhere, Teller};
 pub use page::SharedTimes;
+use published::{RemoteTimes, TimePublisher};
 
-/// Why there is no time of what a timeline began with.
+/// Why the initial value of a timeline has no time.
 const BEFORE_THE_FIRST: &str = "it was there before the first signal that has a time";
 
-/// What a timeline with timestamps has besides.
+/// The times of a timeline with timestamps.
 #[allow(
     clippy::large_enum_variant,
     reason = "each timeline has one at the most, in a box of its own"
 )]
 pub(crate) enum Times {
-    /// It is signalled in this process.
-    Here(Here),
-    /// Another process signals it, and tells when.
-    Elsewhere(Elsewhere),
+    /// This process signals it.
+    Local(LocalTimes),
+    /// Another process signals it and publishes the times.
+    Remote(RemoteTimes),
 }
 
-/// What was signalled in this process.
-pub(crate) struct Here {
-    /// Those of the devices that may write times.
+/// The times of signals that this process makes.
+pub(crate) struct LocalTimes {
+    /// The clocks of the devices that may write times.
     clocks: SmallVec<[(DeviceId, Clock); 2]>,
-    /// What signals of the host are timed on.
+    /// The clock of host signals.
     host: Clock,
-    /// What was reached when the first signal with a time was still to come.
+    /// The value that was reached before the first signal with a time.
     first: u64,
     kept: Mutex<Kept>,
-    /// Who tells other processes.
-    teller: OnceLock<Teller>,
+    /// Publishes the times, if other processes want them.
+    publisher: OnceLock<TimePublisher>,
 }
 
 struct Kept {
-    /// One more than are promised, as the last one may yet be refused.
-    signals: VecDeque<Signalled>,
-    /// The value of the last signal that has been let go of.
+    /// Holds one more than [`Timeline::TIMES`], because the last one may still be refused.
+    signals: VecDeque<TimedSignal>,
+    /// The value of the last signal that was removed.
     forgotten: Option<u64>,
 }
 
-/// A signal, and when it was made.
+/// A signal with its time.
 #[derive(Clone)]
-struct Signalled {
+struct TimedSignal {
     values: Interval,
     at: At,
 }
 
 #[derive(Clone)]
 enum At {
-    /// Once a device has written it, on the clock that stands at this place of the list.
+    /// Written by a device, on the clock with this index in [`LocalTimes::clocks`].
     Written(usize, Arc<dyn Stamp>),
-    /// On the host's clock, in nanoseconds.
+    /// Nanoseconds on the host's clock.
     Host(i64),
 }
 
 impl Times {
-    /// Those that submissions of this process write; `None` where that is another's to do.
-    pub(crate) const fn here(&self) -> Option<&Here> {
+    /// The times, if this process signals the timeline.
+    pub(crate) const fn local(&self) -> Option<&LocalTimes> {
         match self {
-            Self::Here(here) => Some(here),
-            Self::Elsewhere(_) => None,
+            Self::Local(times) => Some(times),
+            Self::Remote(_) => None,
         }
     }
 }
 
-impl Here {
+impl LocalTimes {
     fn new(clocks: SmallVec<[(DeviceId, Clock); 2]>, first: u64) -> Self {
         let given = clocks.iter().map(|(_, clock)| clock);
         let host = given.into_iter().find(|clock| clock.is_the_hosts());
@@ -103,28 +108,29 @@ impl Here {
             host: host.cloned().unwrap_or_else(fresh),
             clocks,
             first,
-            teller: OnceLock::new(),
+            publisher: OnceLock::new(),
             kept: Mutex::new(Kept {
-                // All that there ever will be: what is signalled allocates nothing.
+                // The final capacity, so that no signal allocates.
                 signals: VecDeque::with_capacity(Timeline::TIMES + 1),
                 forgotten: None,
             }),
         }
     }
 
-    /// Where the clock of `device` stands.
-    fn place(&self, device: DeviceId) -> Option<usize> {
+    /// The index of the clock of `device`.
+    fn clock_index(&self, device: DeviceId) -> Option<usize> {
         self.clocks.iter().position(|(of, _)| *of == device)
     }
 
-    /// Refuses what a queue of `device`, named `queue`, cannot time.
+    /// Refuses a signal by `queue` of `device` if that device's clock is not among the timeline's
+    /// clocks.
     pub(crate) fn require(
         &self,
         timeline: &Object,
         device: DeviceId,
         queue: &Object,
     ) -> Result<()> {
-        if self.place(device).is_some() {
+        if self.clock_index(device).is_some() {
             return Ok(());
         }
         Err(Error::Unsupported {
@@ -134,15 +140,17 @@ impl Here {
         })
     }
 
-    /// A submission that signals `values` is about to go to a driver of `device`, which is to write `stamp`.
+    /// Adds a signal of `values`. Its submission goes to a driver of `device` next.
+    ///
+    /// The device will write `stamp`.
     pub(crate) fn expect(&self, values: Interval, device: DeviceId, stamp: &Arc<dyn Stamp>) {
-        if let Some(place) = self.place(device) {
+        if let Some(place) = self.clock_index(device) {
             self.add(values, At::Written(place, stamp.clone()));
         }
     }
 
-    /// The driver has refused the submission that was to signal `value`.
-    pub(crate) fn expect_no_more(&self, value: u64) {
+    /// Removes the signal of `value`, because the driver has refused its submission.
+    pub(crate) fn forget_refused(&self, value: u64) {
         let mut kept = self.kept.lock();
         let is_last = kept
             .signals
@@ -154,7 +162,7 @@ impl Here {
             None
         };
         drop(kept);
-        // Never under the lock: the last reference may be that of a queue, and of its device.
+        // Not under the lock: this may drop the last reference to a queue and its device.
         drop(refused);
     }
 
@@ -165,13 +173,13 @@ impl Here {
             oldest = kept.signals.pop_front();
             kept.forgotten = oldest.as_ref().map(|oldest| oldest.values.upto);
         }
-        kept.signals.push_back(Signalled { values, at });
+        kept.signals.push_back(TimedSignal { values, at });
         drop(kept);
-        // As above.
+        // As in `forget_refused`.
         drop(oldest);
     }
 
-    /// When `value` of `timeline` was reached, which it is.
+    /// When `value` of `timeline` was reached. It must be reached.
     fn of(&self, timeline: &Object, value: u64) -> Result<Time> {
         let none = |reason: &str| Error::NoTime {
             timeline: timeline.clone(),
@@ -204,18 +212,19 @@ impl Here {
         let (clock, stamp) = match found.map(|signal| &signal.at) {
             None => {
                 return Err(none(
-                    "it was signalled by a submission that the application made itself, or by somebody whom the engine does not know",
+                    "it was signalled by a submission that the application made itself, or from outside the engine",
                 ));
             }
             Some(At::Host(nanoseconds)) => return Ok(Time::new(self.host.clone(), *nanoseconds)),
             Some(At::Written(place, stamp)) => (self.clocks.get(*place), stamp.clone()),
         };
         drop(kept);
-        // A driver may be asked, so not under the lock.
+        // Not under the lock, because this may call a driver.
         match (clock, stamp.time()) {
             (Some((_, clock)), Ok(Some(nanoseconds))) => Ok(Time::new(clock.clone(), nanoseconds)),
             (_, Ok(_)) => Err(none("its device has no times on a clock")),
-            // The value can be reached without the submission if somebody else has signalled it, where nobody may.
+            // The value is reached without the submission if another process has signalled it
+            // without permission.
             (_, Err(Error::NotReady { .. })) => Err(none("its device has written none")),
             (_, Err(error)) => Err(error),
         }
@@ -223,82 +232,90 @@ impl Here {
 }
 
 impl Shared {
-    /// Where the times of its signals are, if it was made with timestamps.
+    /// The times of its signals, if it has timestamps.
     #[inline]
     pub(crate) fn times(&self) -> Option<&Times> {
         self.times.get().map(|times| &**times)
     }
 
-    /// The same, where its signals are made in this process.
+    /// The times of its signals, if it has timestamps and this process signals it.
     #[inline]
-    pub(crate) fn times_here(&self) -> Option<&Here> {
-        self.times()?.here()
+    pub(crate) fn local_times(&self) -> Option<&LocalTimes> {
+        self.times()?.local()
     }
 
-    /// The host is about to signal `value`, which nobody stops it from any more; what is below it is reached.
+    /// Records the time of the host signal of `value`, which is made next and cannot be refused any
+    /// more.
+    ///
+    /// Everything below `value` that is not in this signal is reached.
     #[inline]
     pub(crate) fn time_by_host(&self, value: u64) {
-        if let Some(times) = self.times_here() {
+        if let Some(times) = self.local_times() {
             let values = Interval {
                 above: self.reached(),
                 upto: value,
             };
             times.add(values, At::Host(HostClock::Monotonic.now()));
-            // Of one that lies on no page other processes hear by who publishes it, and here is a lock.
+            // A timeline without a page is published later by its publisher. A lock is held here.
             if !self.is_counted_here() {
-                self.tell_times(value);
+                self.publish_times(value);
             }
         }
     }
 
-    /// Tells other processes when values up to `reached` were reached, if there are any that want to know.
+    /// Publishes the times of values up to `reached`, if other processes want them.
     #[inline]
-    pub(crate) fn tell_times(&self, reached: u64) {
-        if let Some(times) = self.times_here()
-            && let Some(teller) = times.teller.get()
+    pub(crate) fn publish_times(&self, reached: u64) {
+        if let Some(times) = self.local_times()
+            && let Some(publisher) = times.publisher.get()
         {
-            teller.tell(times, reached);
+            publisher.publish(times, reached);
         }
     }
 
-    /// What is pending will be told of before long.
+    /// Prepares for the publication of times of pending values.
     pub(crate) fn prepare_times(&self) {
-        if let Some(teller) = self.times_here().and_then(|times| times.teller.get()) {
-            teller.prepare();
+        if let Some(publisher) = self.local_times().and_then(|times| times.publisher.get()) {
+            publisher.prepare();
         }
     }
 }
 
 impl Timeline {
-    /// A timeline with timestamps remembers when its last so many signals were made.
+    /// The number of signals whose times a timeline with timestamps remembers.
     pub const TIMES: usize = 256;
 
-    /// The same timeline with timestamps: its points tell [when they were reached](Point::time). For who puts a timeline together himself
-    /// ([`Timeline::new`]); [`Device::clocked_timeline`](crate::backend::Device::clocked_timeline) makes one on a single device.
+    /// The same timeline with timestamps: its points tell [when they were reached](Point::time).
     ///
-    /// `clocks` are those of the devices whose queues signal it by ports of their own. To be called before it is signalled: what is
-    /// reached by then has no time, and what is on its way has none either.
+    /// For an application that makes a timeline by [`Timeline::new`]. For a timeline on a single
+    /// device use [`Device::clocked_timeline`](crate::backend::Device::clocked_timeline).
     ///
-    /// Such a timeline takes some ten kilobytes more, and each submission that signals it writes a time, and goes a longer way to the driver than
-    /// others; see `docs/performance.md`. Nothing changes for other timelines.
+    /// `clocks` are the clocks of the devices whose queues signal it through their own ports. Call
+    /// this before the first signal. Values that are reached or pending by then have no time.
+    ///
+    /// Timestamps cost about ten kilobytes of memory. Each submission that signals the timeline
+    /// writes a time and takes the slow path; see `docs/performance.md`. Other timelines cost
+    /// nothing more.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it has timestamps already.
+    /// [`Error::Unsupported`] if it already has timestamps.
     pub fn clocked(self, clocks: impl IntoIterator<Item = (DeviceId, Clock)>) -> Result<Self> {
         let clocks = clocks.into_iter().collect();
-        let times = Here::new(clocks, self.shared().refresh());
-        self.with(Times::Here(times))
+        let times = LocalTimes::new(clocks, self.shared().refresh());
+        self.with(Times::Local(times))
     }
 
-    /// The same timeline with timestamps that another process [tells](Timeline::tell_times), which alone signals it. Its points tell them on the host's clock, with
-    /// an [error](Time::error) where a device has written them.
+    /// The same timeline with times that another process [publishes](Timeline::tell_times).
+    ///
+    /// Only that process may signal it. The times are on the host's clock, with an
+    /// [error](Time::error) if a device has written them.
     ///
     /// # Errors
-    /// As for [`Timeline::clocked`].
+    /// Same errors as [`Timeline::clocked`].
     pub fn clocked_elsewhere(self, times: SharedTimes) -> Result<Self> {
-        // What is on the page already has a time, and may have been signalled since this was made.
+        // Values on the page have times, even if they were signalled after this timeline was made.
         let first = self.shared().reached();
-        self.with(Times::Elsewhere(Elsewhere::new(times, first)))
+        self.with(Times::Remote(RemoteTimes::new(times, first)))
     }
 
     fn with(self, times: Times) -> Result<Self> {
@@ -313,17 +330,21 @@ impl Timeline {
         Ok(self)
     }
 
-    /// Tells whoever has `times` when values of this timeline are reached: before it is [published](Timeline::publish), by the one process that signals it, and
-    /// once. From then on whoever publishes what is reached tells that first, and a signal of the host is told before it is made. A device that
-    /// writes the page's counter itself is faster than that; then the time follows by itself.
+    /// Publishes the times of this timeline to the processes that have `times`.
     ///
-    /// What devices have written is converted to the host's clock as their clocks' samples so far have it. This call samples each clock,
-    /// and blocks for up to a second per clock while the device is busy. A thread takes later samples.
+    /// Call it once, in the process that signals the timeline, before the timeline is
+    /// [published](Timeline::publish). From then on a time is published before its value is
+    /// published as reached, and before a host signal is made. A device that writes the page's
+    /// counter itself is faster; its time follows later.
+    ///
+    /// Times that devices have written are converted to the host's clock by the latest samples of
+    /// their clocks. This call samples each clock, and blocks for up to one second per clock while
+    /// the device is busy. A thread takes the later samples.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a timeline without timestamps, or that tells others already; [`Error::ClockSilent`] if a
-    /// clock that has no sample yet could not be read in that second; a driver error; [`Error::Native`] if the system
-    /// gives no thread.
+    /// [`Error::Unsupported`] for a timeline without timestamps or with published times.
+    /// [`Error::ClockSilent`] if a clock without any sample could not be read within the second.
+    /// [`Error::Native`] if no thread can be started. A driver error.
     pub fn tell_times(&self, times: SharedTimes) -> Result<()> {
         let shared = self.shared();
         let refuse = |reason: &str| Error::Unsupported {
@@ -331,16 +352,16 @@ impl Timeline {
             asked: "tell other processes when it is signalled".into(),
             reason: reason.into(),
         };
-        let Some(here) = shared.times_here() else {
+        let Some(here) = shared.local_times() else {
             return Err(refuse("it was made without timestamps of this process"));
         };
         let clocks = here.clocks.iter().map(|(_, clock)| clock);
-        let teller = Teller::new(times, shared.refresh(), clocks)?;
-        let set = here.teller.set(teller);
+        let publisher = TimePublisher::new(times, shared.refresh(), clocks)?;
+        let set = here.publisher.set(publisher);
         set.map_err(|_| refuse("it tells them already"))
     }
 
-    /// True if it was made with timestamps.
+    /// True if it has timestamps.
     #[must_use]
     pub fn is_clocked(&self) -> bool {
         self.shared().times().is_some()
@@ -348,13 +369,16 @@ impl Timeline {
 }
 
 impl Point<'_> {
-    /// When it was reached, on the clock of whoever made the signal that reached it: the first signal at or past its value.
+    /// When the point was reached: the time of the first signal at or past its value.
     ///
-    /// A signal of a submission has the time that the queue's device wrote at its position: once the work, everything before it
-    /// on the queue, and lower values of the timeline were finished. One that the host makes has the time of
-    /// [the host's clock](HostClock::Monotonic) at which it was made; so has one that the engine makes for a queue without a port of the timeline.
-    /// Whole nanoseconds, with the error that [`Time::to_host`] and [`Time::since`] tell. Times that one device writes never go back from a value to
-    /// a higher one.
+    /// | signal made by | time |
+    /// |---|---|
+    /// | a queue with a port on its device | written by the device after the work, earlier work of the queue and lower values |
+    /// | the host, also for a queue without a port | taken on [the host's clock](HostClock::Monotonic) just before the signal |
+    /// | another process | on the host's clock, converted if a device has written it, with the [error](Time::error) of that |
+    ///
+    /// Times are whole nanoseconds. [`Time::to_host`] and [`Time::since`] return their error. Times
+    /// that one device writes never go back as values grow.
     ///
     /// ```
     /// use std::time::Duration;
@@ -375,17 +399,19 @@ impl Point<'_> {
     /// # }
     /// ```
     ///
-    /// Of a timeline that another process signals it is a time of the host's clock, as that process tells it: what a device has written there has been converted, and the
-    /// time states the [error](Time::error) of that.
-    ///
-    /// Never waits for a device; what it may cost is said at [`Point::is_reached`] and, where timestamps come round, at
-    /// [`Fence::time`](crate::Fence::time). Any thread may ask. Contract: M6.
+    /// Never waits for a device. The cost is that of [`Point::is_reached`];
+    /// [`Fence::time`](crate::Fence::time) says what applies where timestamps wrap around. Any
+    /// thread may call it. Contract: M6.
     ///
     /// # Errors
-    /// [`Error::TimesNotEnabled`] for a timeline without timestamps, and for an empty point; [`Error::NotReached`];
-    /// [`Error::Failed`] or [`Error::Cancelled`] if it never will be reached; [`Error::TimeForgotten`] for what lies before the last
-    /// [`Timeline::TIMES`] signals; [`Error::TimeNotTold`] for a signal of another process whose time has not come yet; [`Error::NoTime`] if whoever reached it wrote none: for the timeline's first value, a
-    /// [claim](Timeline::claim) of the application's, and signals from outside of the engine; a driver error.
+    /// - [`Error::TimesNotEnabled`] for a timeline without timestamps and for an empty point.
+    /// - [`Error::NotReached`]; [`Error::Failed`] or [`Error::Cancelled`] if the point will never
+    ///   be reached.
+    /// - [`Error::TimeForgotten`] for a signal before the last [`Timeline::TIMES`] ones.
+    /// - [`Error::TimeNotTold`] for a signal of another process whose time is not published yet.
+    /// - [`Error::NoTime`] if no time was written: for the initial value, for a
+    ///   [claim](Timeline::claim) of the application, and for a signal from outside the engine.
+    /// - A driver error.
     pub fn time(self) -> Result<Time> {
         let Some(of) = self.of else {
             return Err(Error::TimesNotEnabled {
@@ -407,8 +433,8 @@ impl Point<'_> {
             });
         }
         match times {
-            Times::Here(times) => times.of(&of.object, self.value),
-            Times::Elsewhere(times) => times.of(of, self.value),
+            Times::Local(times) => times.of(&of.object, self.value),
+            Times::Remote(times) => times.of(of, self.value),
         }
     }
 }
@@ -446,13 +472,13 @@ mod tests {
         ));
         assert!(matches!(line.at(10).time(), Err(Error::NoTime { .. })));
         let shared = line.shared();
-        let signals = &shared.times_here().unwrap().kept.lock().signals;
+        let signals = &shared.local_times().unwrap().kept.lock().signals;
         assert_eq!(signals.len(), Timeline::TIMES + 1);
         assert_eq!(signals.capacity(), Timeline::TIMES + 1);
     }
 
     #[test]
-    fn what_was_signalled_before_has_no_time() {
+    fn a_signal_before_the_timestamps_has_no_time() {
         let device = crate::host::Device::new();
         let line = device.timeline("line").unwrap();
         line.signal(3).unwrap();
@@ -472,7 +498,7 @@ mod tests {
     #[test]
     fn a_refused_submission_forgets_nothing() {
         let line = line(0);
-        let times = line.shared().times_here().unwrap();
+        let times = line.shared().local_times().unwrap();
         let kept = Timeline::TIMES as u64;
         for value in 1..=kept {
             line.signal(value).unwrap();
@@ -485,8 +511,8 @@ mod tests {
                 },
                 At::Host(0),
             );
-            times.expect_no_more(kept + 1);
-            times.expect_no_more(kept + 1);
+            times.forget_refused(kept + 1);
+            times.forget_refused(kept + 1);
         }
         assert!((1..=kept).all(|value| line.at(value).time().is_ok()));
     }

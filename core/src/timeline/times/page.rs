@@ -1,25 +1,27 @@
-//! The page that tells other processes when values of a timeline were reached, word by word.
+//! The page that publishes the times of a timeline to other processes, and its layout.
 //!
-//! | words | what | written by |
+//! | words | contents | written |
 //! |---|---|---|
-//! | 0 | magic, the letters `SYNCLTIM` | who makes the page, once and last |
-//! | 1 | version of this layout, 1 | who makes it, once |
-//! | 16 | count: how many signals have been told of, ever | who signals, after each |
-//! | 17 | upto: of every value up to this it is told when it was reached, or that nobody wrote it | the same, last |
-//! | 18 | forgotten: values up to this are not told of any more | the same, before it writes over one |
-//! | 32.. | 257 places of 8 words; the n-th signal, from 0 on, is at place n mod 257 | the same |
+//! | 0 | magic, the letters `SYNCLTIM` | last, by the process that makes the page |
+//! | 1 | version of this layout, 1 | once, by the process that makes the page |
+//! | 16 | count: the number of published signals | after each signal, by the signalling process |
+//! | 17 | upto: everything known about values up to this is on the page | last, by the signalling process |
+//! | 18 | forgotten: the times of values up to this are not kept | before an entry is overwritten, by the signalling process |
+//! | 32.. | 257 entries of 8 words; the n-th signal, from 0, is in entry n mod 257 | by the signalling process |
 //!
-//! | words of a place | what |
+//! | words of an entry | contents |
 //! |---|---|
-//! | 0 | 2 n + 2 while the n-th signal stands there, odd while it is being written |
-//! | 1, 2 | the signal's values, above the one and up to the other |
-//! | 3 | when it was made, in nanoseconds of the host's `CLOCK_MONOTONIC`, signed |
-//! | 4 | the truth lies no further than this from it, in nanoseconds |
+//! | 0 | 2 n + 2 while the n-th signal is there, odd while it is being written |
+//! | 1, 2 | the values of the signal: above the first, up to the second |
+//! | 3 | its time, in nanoseconds of the host's `CLOCK_MONOTONIC`, signed |
+//! | 4 | the error bound of the time, in nanoseconds |
 //!
-//! Words have 64 bits, in the byte order of the machine. What is not listed is 0, and belongs to later versions.
+//! Words have 64 bits, in the byte order of the machine. All other words are 0 and reserved for
+//! later versions.
 //!
-//! One process writes it, and reads nothing of it. Any that has it can write anything to it at any time: so it is reached through atomics only, and who
-//! reads goes a bounded way whatever stands there, and finds a time, which may be a lie, or none.
+//! One process writes the page and reads nothing from it. Any process that has the page can write
+//! anything to it at any time. So it is accessed only through atomics. A reader takes a bounded
+//! number of steps for any contents, and finds a time, which may be wrong, or none.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,35 +38,38 @@ use crate::timeline::state::Interval;
 /// `SYNCLTIM`.
 const MAGIC: u64 = u64::from_ne_bytes(*b"SYNCLTIM");
 
-/// Of this layout.
+/// The version of this layout.
 const VERSION: u64 = 1;
 
 const COUNT: usize = 16;
 const UPTO: usize = 17;
 const FORGOTTEN: usize = 18;
 
-/// Where the places begin.
-const PLACES: usize = 32;
+/// The index of the first entry.
+const FIRST_ENTRY: usize = 32;
 
-/// One more than are promised, as one may be being written over.
-pub(super) const ROOM: usize = Timeline::TIMES + 1;
+/// The number of entries: one more than are promised, because one may be overwritten.
+pub(super) const ENTRIES: usize = Timeline::TIMES + 1;
 
-/// The words of a place, so that two lie on one cache line at most.
-const PLACE: usize = 8;
+/// The words of an entry, so that it spans at most two cache lines.
+const ENTRY_WORDS: usize = 8;
 
 /// The size of the page's file.
-const BYTES: u64 = ((PLACES + ROOM * PLACE) * size_of::<u64>()) as u64;
+const BYTES: u64 = ((FIRST_ENTRY + ENTRIES * ENTRY_WORDS) * size_of::<u64>()) as u64;
 
-/// What its first bytes say.
+/// The bytes of magic and version.
 const HEADER: usize = 16;
 
-/// So often one looks again where others write meanwhile: each time they have told of some hundred signals, or they lie.
-const LOOKS: u32 = 8;
-
-/// Memory of several processes in which the one that signals a timeline with timestamps tells the others when its values were
-/// reached ([`Timeline::tell_times`], [`Timeline::clocked_elsewhere`]). Cheap to clone.
+/// How often a reader tries again after a concurrent write.
 ///
-/// Nothing that stands there is believed further than that it is a time: see the head of `core/src/timeline/times/page.rs`.
+/// An honest writer has then published hundreds of signals.
+const ATTEMPTS: u32 = 8;
+
+/// Shared memory that publishes the times of a timeline to other processes. Cheap to clone.
+///
+/// The signalling process writes it ([`Timeline::tell_times`]); the others read it
+/// ([`Timeline::clocked_elsewhere`]). Its contents are not trusted: a hostile process can only
+/// cause a wrong time or none. For the layout see `core/src/timeline/times/page.rs`.
 #[derive(Clone)]
 pub struct SharedTimes(Arc<Inner>);
 
@@ -72,36 +77,36 @@ struct Inner {
     object: Object,
     file: OwnedFd,
     words: Mapping<AtomicU64>,
-    /// For a word that is not there, of which there is none: the size has been judged.
+    /// Returned for an index that is out of range, which the check of the size excludes.
     none: AtomicU64,
 }
 
-/// What is told of a value.
+/// What the page says about a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Lookup {
     At(Estimate),
-    /// All up to the value of the signal that is the oldest now has been forgotten.
+    /// Its signal has been overwritten. `oldest` is the value of the oldest signal that is kept.
     Forgotten {
         oldest: u64,
     },
-    /// Nobody wrote it.
-    Nobody,
-    /// Not yet.
+    /// It is reached, and no time was written.
+    Untimed,
+    /// Not published yet.
     NotYet,
 }
 
-/// A signal as it stands in its place.
+/// A signal as its entry has it.
 #[derive(Debug, Clone, Copy)]
-struct Signalled {
+struct Entry {
     values: Interval,
     at: Estimate,
 }
 
 impl SharedTimes {
-    /// Fresh memory, in which nothing is told yet.
+    /// Makes a new page without times.
     ///
     /// # Errors
-    /// [`Error::Native`] if the system gives no memory, or no descriptor.
+    /// [`Error::Native`] if the system gives no memory or no descriptor.
     pub fn new() -> Result<Self> {
         let object = Object::new("times", "");
         let native = |(call, errno)| Error::system(&object, call, errno);
@@ -119,10 +124,11 @@ impl SharedTimes {
         Ok(times)
     }
 
-    /// The memory that `handle` carries.
+    /// Opens the page that `handle` refers to.
     ///
     /// # Errors
-    /// The handle, and: [`Error::Import`] if that is memory for something else; [`Error::Native`] if it cannot be mapped.
+    /// Each error returns the handle. [`Error::Import`] if the memory is not such a page;
+    /// [`Error::Native`] if it cannot be mapped.
     pub fn open(handle: WordsFd) -> Result<Self, Rejected<WordsFd>> {
         let object = Object::new("times", "");
         let opened = judge(&handle)
@@ -156,23 +162,23 @@ impl SharedTimes {
         Ok(WordsFd::known(twin, BYTES))
     }
 
-    /// One of the words.
+    /// The word at index `at`.
     fn word(&self, at: usize) -> &AtomicU64 {
         self.0.words.all().get(at).unwrap_or(&self.0.none)
     }
 
-    /// A word of the place that the `nth` signal has.
-    fn of_place(&self, nth: u64, word: usize) -> &AtomicU64 {
-        let place = (nth % ROOM as u64) as usize;
-        self.word(PLACES + place * PLACE + word)
+    /// A word of the entry of the `nth` signal.
+    fn entry_word(&self, nth: u64, word: usize) -> &AtomicU64 {
+        let place = (nth % ENTRIES as u64) as usize;
+        self.word(FIRST_ENTRY + place * ENTRY_WORDS + word)
     }
 
-    /// Tells of the `nth` signal. By one thread at a time, and each once, in order.
+    /// Writes the `nth` signal. Called by one thread at a time, once per signal and in order.
     pub(super) fn write(&self, nth: u64, values: Interval, at: Estimate) {
-        let state = self.of_place(nth, 0);
+        let state = self.entry_word(nth, 0);
         let standing = nth.wrapping_mul(2).wrapping_add(2);
         state.store(standing.wrapping_sub(1), Ordering::Relaxed);
-        // Who sees one of the words below sees that they are being written.
+        // A reader that sees one of the words below also sees the odd state.
         fence(Ordering::Release);
         let words = [
             values.above,
@@ -181,35 +187,35 @@ impl SharedTimes {
             at.error,
         ];
         for (word, value) in (1..).zip(words) {
-            self.of_place(nth, word).store(value, Ordering::Relaxed);
+            self.entry_word(nth, word).store(value, Ordering::Relaxed);
         }
         state.store(standing, Ordering::Release);
         self.word(COUNT)
             .store(nth.wrapping_add(1), Ordering::Release);
     }
 
-    /// Says that it is known of every value up to this, what there is to be known.
-    pub(super) fn settle(&self, upto: u64) {
+    /// Says that everything known about values up to `upto` is on the page.
+    pub(super) fn set_upto(&self, upto: u64) {
         self.word(UPTO).store(upto, Ordering::Release);
     }
 
-    /// Says that values up to this are not told of any more: to be called before one is written over.
+    /// Says that values up to `upto` are forgotten. Call it before their entry is overwritten.
     pub(super) fn forget(&self, upto: u64) {
         self.word(FORGOTTEN).store(upto, Ordering::Release);
     }
 
-    /// The `nth` signal, if it stands there whole.
-    fn signal(&self, nth: u64) -> Option<Signalled> {
+    /// The `nth` signal, if its entry is complete.
+    fn signal(&self, nth: u64) -> Option<Entry> {
         let standing = nth.wrapping_mul(2).wrapping_add(2);
-        if self.of_place(nth, 0).load(Ordering::Acquire) != standing {
+        if self.entry_word(nth, 0).load(Ordering::Acquire) != standing {
             return None;
         }
         let [above, upto, nanoseconds, error] =
-            [1, 2, 3, 4].map(|word| self.of_place(nth, word).load(Ordering::Relaxed));
-        // Whatever was read came before this second look at the state.
+            [1, 2, 3, 4].map(|word| self.entry_word(nth, word).load(Ordering::Relaxed));
+        // Orders the reads of the words before the second read of the state.
         fence(Ordering::Acquire);
-        let still = self.of_place(nth, 0).load(Ordering::Relaxed) == standing;
-        still.then_some(Signalled {
+        let still = self.entry_word(nth, 0).load(Ordering::Relaxed) == standing;
+        still.then_some(Entry {
             values: Interval { above, upto },
             at: Estimate {
                 nanoseconds: nanoseconds.cast_signed(),
@@ -218,20 +224,21 @@ impl SharedTimes {
         })
     }
 
-    /// What is told of `value`. A few dozen loads as a rule, and a bounded number whatever stands there.
-    pub(super) fn of(&self, value: u64) -> Told {
-        let mut told = Told::NotYet;
-        for _ in 0..LOOKS {
-            // In this order: what is settled stands in its place, or has been forgotten since.
+    /// Looks `value` up. Takes a few dozen loads, and a bounded number for any contents.
+    pub(super) fn of(&self, value: u64) -> Lookup {
+        let mut found_nothing = Lookup::NotYet;
+        for _ in 0..ATTEMPTS {
+            // In this order: the signal of a settled value is in its entry or has been forgotten
+            // since.
             let settled = self.word(UPTO).load(Ordering::Acquire) >= value;
             let count = self.word(COUNT).load(Ordering::Acquire);
-            let first = count.saturating_sub(ROOM as u64);
+            let first = count.saturating_sub(ENTRIES as u64);
             let (mut low, mut high) = (first, count);
             while low < high {
                 let middle = low + (high - low) / 2;
                 match self.signal(middle) {
                     Some(signal) if signal.values.upto >= value => high = middle,
-                    // One that is being written over is among the oldest.
+                    // An entry that is being overwritten is among the oldest.
                     _ => low = middle + 1,
                 }
             }
@@ -240,41 +247,41 @@ impl SharedTimes {
                 && found.values.above < value
                 && value <= found.values.upto
             {
-                return Told::At(found.at);
+                return Lookup::At(found.at);
             }
             let forgotten = self.word(FORGOTTEN).load(Ordering::Acquire);
-            told = if value <= forgotten {
-                Told::Forgotten {
+            found_nothing = if value <= forgotten {
+                Lookup::Forgotten {
                     oldest: self.oldest(first, count).unwrap_or(forgotten),
                 }
             } else if settled {
-                Told::Nobody
+                Lookup::Untimed
             } else {
-                Told::NotYet
+                Lookup::NotYet
             };
             if self.word(COUNT).load(Ordering::Acquire) == count {
                 break;
             }
         }
-        told
+        found_nothing
     }
 
-    /// The value of the oldest signal that stands there.
+    /// The value of the oldest signal that is on the page.
     fn oldest(&self, first: u64, count: u64) -> Option<u64> {
         let oldest = (first..count).find_map(|nth| self.signal(nth));
         oldest.map(|oldest| oldest.values.upto)
     }
 }
 
-/// Judges the file behind a handle, and what it begins with.
+/// Checks the size of the file behind a handle, its magic and its version.
 ///
 /// # Errors
-/// What was found instead, in words.
+/// A description of what was found instead.
 fn judge(handle: &WordsFd) -> Result<Sealed<'_>, String> {
     let file = Sealed::judge(handle.as_fd())?;
     if file.bytes() != BYTES {
         return Err(format!(
-            "it has {} bytes, and what tells times has {BYTES}",
+            "it has {} bytes, and a page of times has {BYTES}",
             file.bytes()
         ));
     }
@@ -283,7 +290,7 @@ fn judge(handle: &WordsFd) -> Result<Sealed<'_>, String> {
     let version = u64::from_ne_bytes(version);
     if (magic, version) != (MAGIC, VERSION) {
         return Err(format!(
-            "it begins with {magic:#018x} and version {version}, and what tells times with {MAGIC:#018x} and version {VERSION}"
+            "it begins with {magic:#018x} and version {version}, and a page of times with {MAGIC:#018x} and version {VERSION}"
         ));
     }
     Ok(file)
@@ -292,7 +299,7 @@ fn judge(handle: &WordsFd) -> Result<Sealed<'_>, String> {
 impl fmt::Debug for SharedTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.word(COUNT).load(Ordering::Relaxed);
-        write!(f, "{} ({count} told)", self.0.object)
+        write!(f, "{} ({count} signals)", self.0.object)
     }
 }
 
@@ -306,7 +313,7 @@ mod tests {
 
     const KEPT: u64 = Timeline::TIMES as u64;
 
-    /// The n-th signal takes the values above 10 n up to 10 n + 10, and its time can be told from that.
+    /// The values of the n-th signal: above 10 n and up to 10 n + 10. Its time follows from n.
     fn values(nth: u64) -> Interval {
         Interval {
             above: 10 * nth,
@@ -322,11 +329,11 @@ mod tests {
     }
 
     fn write(times: &SharedTimes, nth: u64) {
-        if let Some(over) = nth.checked_sub(ROOM as u64) {
+        if let Some(over) = nth.checked_sub(ENTRIES as u64) {
             times.forget(values(over).upto);
         }
         times.write(nth, values(nth), at(nth));
-        times.settle(values(nth).upto);
+        times.set_upto(values(nth).upto);
     }
 
     fn other(times: &SharedTimes) -> SharedTimes {
@@ -334,34 +341,34 @@ mod tests {
     }
 
     #[test]
-    fn the_last_signals_are_told_to_who_has_it() {
+    fn the_last_signals_are_found_through_another_mapping() {
         let ours = SharedTimes::new().unwrap();
         let theirs = other(&ours);
-        assert_eq!(theirs.of(1), Told::NotYet);
-        let count = 3 * ROOM as u64 + 11;
+        assert_eq!(theirs.of(1), Lookup::NotYet);
+        let count = 3 * ENTRIES as u64 + 11;
         for nth in 0..count {
             write(&ours, nth);
             let first = (nth + 1).saturating_sub(KEPT);
             for known in [first, u64::midpoint(first, nth), nth] {
                 for value in values(known).above + 1..=values(known).upto {
-                    assert_eq!(theirs.of(value), Told::At(at(known)), "{value} of {nth}");
+                    assert_eq!(theirs.of(value), Lookup::At(at(known)), "{value} of {nth}");
                 }
             }
-            assert_eq!(theirs.of(values(nth).upto + 1), Told::NotYet);
+            assert_eq!(theirs.of(values(nth).upto + 1), Lookup::NotYet);
         }
-        let oldest = values(count - ROOM as u64).upto;
+        let oldest = values(count - ENTRIES as u64).upto;
         for value in [1, 10, oldest - 10] {
-            assert_eq!(theirs.of(value), Told::Forgotten { oldest }, "{value}");
+            assert_eq!(theirs.of(value), Lookup::Forgotten { oldest }, "{value}");
         }
-        // What was signalled by somebody who is not known is between two that are.
+        // The values of an unknown signal are between those of two known ones.
         let upto = values(count).upto;
-        ours.settle(upto);
-        assert_eq!(theirs.of(upto), Told::Nobody);
+        ours.set_upto(upto);
+        assert_eq!(theirs.of(upto), Lookup::Untimed);
     }
 
-    /// Who reads while places are written over finds a time that belongs to the value, or that it is forgotten.
+    /// A reader of overwritten entries finds the time of the value, or that it is forgotten.
     #[test]
-    fn nobody_reads_half_of_one() {
+    fn no_reader_finds_a_torn_entry() {
         let ours = SharedTimes::new().unwrap();
         let theirs = other(&ours);
         let over = AtomicBool::new(false);
@@ -371,15 +378,15 @@ mod tests {
                 while !over.load(Ordering::Acquire) {
                     let upto = theirs.word(UPTO).load(Ordering::Acquire);
                     let newest = upto / 10;
-                    // The newest, and those that are about to go.
+                    // The newest, and those that are about to be overwritten.
                     for nth in [newest.saturating_sub(1), newest.saturating_sub(KEPT)] {
                         asked += 1;
                         match theirs.of(values(nth).upto) {
-                            Told::At(told) => {
+                            Lookup::At(told) => {
                                 known += 1;
                                 assert_eq!(told, at(nth));
                             }
-                            Told::Forgotten { .. } => {}
+                            Lookup::Forgotten { .. } => {}
                             other => assert!(newest == 0, "{other:?} of {nth} at {newest}"),
                         }
                     }
@@ -396,10 +403,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands there, the way through it ends, and nothing is told that it does not say.
+        /// For any contents a look-up ends, and its result is on the page.
         #[test]
-        fn any_words_are_read_to_an_end(
-            words in prop::collection::vec((0..PLACES + ROOM * PLACE, prop_oneof![any::<u64>(), 0_u64..600]), 0..400),
+        fn a_look_up_ends_for_any_words(
+            words in prop::collection::vec((0..FIRST_ENTRY + ENTRIES * ENTRY_WORDS, prop_oneof![any::<u64>(), 0_u64..600]), 0..400),
             head in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..3_000, Just(u64::MAX)], 3),
             honest in 0_u64..600,
             asked in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..6_000], 1..20),
@@ -414,25 +421,25 @@ mod tests {
             }
             for value in asked {
                 match times.of(value) {
-                    Told::At(told) => {
-                        let stands = (0..ROOM as u64).any(|place| {
-                            let word = |at| times.of_place(place, at).load(Ordering::Relaxed);
+                    Lookup::At(told) => {
+                        let stands = (0..ENTRIES as u64).any(|place| {
+                            let word = |at| times.entry_word(place, at).load(Ordering::Relaxed);
                             word(1) < value && value <= word(2)
                                 && (word(3).cast_signed(), word(4)) == (told.nanoseconds, told.error)
                         });
                         prop_assert!(stands, "{told:?} of {value}");
                     }
-                    Told::Forgotten { .. } => {
+                    Lookup::Forgotten { .. } => {
                         prop_assert!(value <= times.word(FORGOTTEN).load(Ordering::Relaxed));
                     }
-                    Told::Nobody | Told::NotYet => {}
+                    Lookup::Untimed | Lookup::NotYet => {}
                 }
             }
         }
     }
 
     #[test]
-    fn memory_for_something_else_comes_back() {
+    fn an_import_of_other_memory_returns_the_handle() {
         let data = crate::SharedWords::new(BYTES).unwrap();
         let short = crate::SharedWords::new(BYTES - 8).unwrap();
         let later = SharedTimes::new().unwrap();

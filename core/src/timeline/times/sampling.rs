@@ -1,5 +1,6 @@
-//! A thread that keeps conversions of devices' times exact, for who must not wait for a sample: whoever tells other processes of signals may be a device's
-//! watching thread.
+//! A thread that samples device clocks, for threads that must not wait for a sample.
+//!
+//! A device's watching thread may publish times, and it must not block.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -9,16 +10,18 @@ use crate::base::error::{Error, Object, Result};
 use crate::base::sync::{Condvar, Instant, Mutex, contain, spawn};
 use crate::clock::Clock;
 
-/// Between two attempts at the first sample. An attempt blocks for some 20 ms as a rule.
+/// The pause between two attempts at the first sample. An attempt usually blocks for about 20 ms.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long it is waited at the end for a sample that is being taken: see [`Watcher::let_go`](crate::Watcher).
-const LETTING_GO: Duration = Duration::from_millis(50);
+/// How long the drop waits for a sample that is being taken; see
+/// [`Watcher::let_go`](crate::Watcher).
+const END_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// How long the first sample of a clock is tried for while its device is busy.
-const FIRST: Duration = Duration::from_secs(1);
+/// How long the first sample of a busy device's clock is tried.
+const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The thread, which sleeps until somebody asks for a sample, and ends with this.
+/// Handle of the thread, which sleeps until a sample is wanted. The thread ends when this is
+/// dropped.
 pub(super) struct Sampling(Arc<Inner>);
 
 struct Inner {
@@ -31,16 +34,19 @@ struct Inner {
 struct State {
     wanted: bool,
     over: bool,
-    /// It has a clock in its hands, and so perhaps a device.
+    /// The thread is using a clock, and so perhaps a device.
     busy: bool,
 }
 
 impl Sampling {
-    /// For these clocks, none of which keeps its device; nothing if there are none. Samples each of them, for up to a second
-    /// each.
+    /// Starts a thread for `clocks`, none of which keeps its device alive. `None` if there are
+    /// none.
+    ///
+    /// Samples each clock first, for up to a second each.
     ///
     /// # Errors
-    /// [`Error::ClockSilent`] if a clock without any sample could not be read in that time; a driver error; [`Error::Native`] if the system gives no thread.
+    /// [`Error::ClockSilent`] if a clock without any sample could not be read in that time.
+    /// [`Error::Native`] if no thread can be started. A driver error.
     pub(super) fn of(clocks: Vec<Clock>) -> Result<Option<Self>> {
         let Some(first) = clocks.first() else {
             return Ok(None);
@@ -59,7 +65,7 @@ impl Sampling {
         Ok(Some(Self(inner)))
     }
 
-    /// Has those clocks sampled whose latest sample is old. Does not wait for it.
+    /// Has the thread sample the clocks whose latest sample is old. Does not wait.
     pub(super) fn refresh(&self) {
         if !self.0.clocks.iter().any(Clock::wants_a_sample) {
             return;
@@ -73,9 +79,11 @@ impl Sampling {
     }
 }
 
-/// Samples the clock, so that its times can be converted. Where the device is busy an earlier sample does, too.
+/// Samples the clock, so that its times can be converted.
+///
+/// An earlier sample suffices while the device is busy.
 fn first_sample(clock: &Clock) -> Result<()> {
-    let until = Instant::now() + FIRST;
+    let until = Instant::now() + FIRST_SAMPLE_TIMEOUT;
     loop {
         match clock.sample() {
             Err(Error::ClockSilent { .. }) if clock.on_every_host(0).is_some() => return Ok(()),
@@ -114,7 +122,7 @@ impl Inner {
             state.busy = true;
             drop(state);
             for clock in self.clocks.iter().filter(|clock| clock.wants_a_sample()) {
-                // One that fails leaves the conversion as it is, with the larger error of its age.
+                // A failed sample leaves the conversion as it is, with a larger error for its age.
                 contain(|| drop(clock.sample()));
             }
         }
@@ -122,9 +130,9 @@ impl Inner {
 }
 
 impl Drop for Sampling {
-    /// Mostly nobody samples. If so the end of that is awaited, so that a device goes on the thread that lets go of it.
+    /// Waits for the sample that is being taken, so that the dropping thread also drops the device.
     fn drop(&mut self) {
-        let until = Instant::now() + LETTING_GO;
+        let until = Instant::now() + END_TIMEOUT;
         let mut state = self.0.state.lock();
         state.over = true;
         self.0.changed.notify_all();
@@ -145,7 +153,7 @@ mod tests {
     use super::*;
     use crate::clock::{HostClock, Sample, Sampler};
 
-    /// A clock that is silent for so many attempts before each sample.
+    /// A clock that fails a number of attempts before each sample.
     struct Busy {
         attempts: u32,
         left: AtomicU32,
@@ -180,7 +188,7 @@ mod tests {
         let clock = clock(3);
         assert!(Sampling::of(vec![clock.clone()]).unwrap().is_some());
         assert!(clock.on_every_host(0).is_some());
-        // There is a sample now, which does.
+        // Now there is a sample, and it suffices.
         assert!(Sampling::of(vec![clock]).unwrap().is_some());
     }
 
